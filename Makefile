@@ -1,0 +1,31 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make .venv when it is missing.
+PYTHON ?= python3
+BOOKIE ?=
+BIN := .venv/bin
+STAMP := .venv/.installed
+FAMILIES := --durations=0 --durations-min=5
+
+.PHONY: demo test test-all bench lint
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bkstore needs Python 3.11 or newer; set PYTHON=python3.x")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark,report,serve,dev]'
+	touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/bkstore demo $(if $(BOOKIE),--bookie '$(BOOKIE)')
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest -m 'not long'
+
+test-all: lint
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
+
+bench: $(STAMP)
+	$(BIN)/python -m tools.bench
