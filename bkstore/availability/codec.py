@@ -1,0 +1,120 @@
+"""The bytes of an availability answer: `docs/formats/availability.md`.
+
+    offset  type    field
+    0       i32     version, 0
+    4       i32     number of sequence groups (BP-34's text says entries; the code is right)
+    8       u8[56]  zero
+    64      24 x n  i64 first sequence start, i64 last sequence start,
+                    i32 sequence size, i32 sequence period; ascending
+
+All integers are big-endian. Persisted format: do not renumber. Source: BP-34 and
+`AvailabilityOfEntriesOfLedger` (constants HEADER_SIZE 64, V0 = 0).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from bkstore.availability.sequences import INT32_MAX, Groups, sequences
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.ids import MAX_ENTRY_ID
+
+__all__ = ["GROUP_SIZE", "HEADER_SIZE", "Encoding", "decode", "encode", "read_raw", "write_raw"]
+
+HEADER_SIZE = 64
+GROUP_SIZE = 24
+VERSION = 0
+
+Encoding = Literal["grouped", "bookkeeper"]
+
+_GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period", ">i4")])
+
+
+def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
+    """Return the bytes of canonical groups.
+
+    "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, which is what
+    every released encoder does (it never joins two sequences). O(groups), or O(sequences).
+    """
+    if encoding == "bookkeeper":
+        starts, ends = sequences(groups)
+        groups = Groups(starts, starts, ends - starts, np.zeros_like(starts))
+    elif encoding != "grouped":
+        raise InvalidArgument(f"unknown encoding {encoding!r}: 'grouped' or 'bookkeeper'")
+    if groups.size.size and int(groups.size.max()) > INT32_MAX:
+        groups = _cut_long(groups)
+    return write_raw(groups)
+
+
+def _cut_long(groups: Groups) -> Groups:
+    """Cut sequences whose size does not fit the i32 field into groups that touch."""
+    pieces = -(-groups.size // INT32_MAX)
+    which = np.repeat(np.arange(groups.size.size), pieces)
+    nth = np.arange(which.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    first = groups.first[which] + nth * INT32_MAX
+    size = np.minimum(groups.size[which] - nth * INT32_MAX, INT32_MAX)
+    last = np.where(pieces[which] > 1, first, groups.last[which])
+    return Groups(first, last, size, groups.period[which])
+
+
+def write_raw(groups: Groups) -> bytes:
+    """Return header and groups exactly as given; sizes and periods must fit i32."""
+    if groups.first.size > INT32_MAX:
+        raise InvalidArgument(f"{groups.first.size} sequence groups do not fit the i32 count")
+    rows = np.empty(groups.first.size, _GROUP)
+    for name, column in zip(_GROUP.names or (), groups):
+        rows[name] = column
+    header = np.zeros(HEADER_SIZE // 4, ">i4")
+    header[1] = groups.first.size
+    return header.tobytes() + rows.tobytes()
+
+
+def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
+    """Return the groups as stored, unchecked but for the bytes they need.
+
+    `any_header` accepts what the real decoder accepts: negative versions and counts.
+    Raises `CorruptionError` with the offset of the field at fault.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < HEADER_SIZE:
+        raise CorruptionError(None, len(view), f"header needs {HEADER_SIZE} bytes, {len(view)} are")
+    version, stored = (int(v) for v in np.frombuffer(view, ">i4", 2))
+    if version > VERSION or (version < 0 and not any_header):
+        raise CorruptionError(None, 0, f"unsupported header version {version}")
+    if stored < 0 and not any_header:
+        raise CorruptionError(None, 4, f"number of sequence groups {stored} is negative")
+    room = (len(view) - HEADER_SIZE) // GROUP_SIZE
+    if stored > room:
+        reason = f"{stored} sequence groups announced, bytes for {room} are there"
+        raise CorruptionError(None, HEADER_SIZE + room * GROUP_SIZE, reason)
+    rows = np.frombuffer(view, _GROUP, max(stored, 0), HEADER_SIZE)
+    return Groups(*(rows[name].astype(np.int64) for name in _GROUP.names or ()))
+
+
+def decode(data: bytes | bytearray | memoryview) -> Groups:
+    """Return the groups, ascending and disjoint; `CorruptionError(offset, reason)` if they
+    cannot be a set of entry ids. Bytes after the last group are ignored, as upstream does.
+    """
+    groups = read_raw(data)
+    order = np.argsort(groups.first, kind="stable")
+    groups = groups.take(order)
+    span, many = groups.last - groups.first, groups.last != groups.first
+    _refuse(groups.first < 0, order, 0, "first sequence start is negative")
+    _refuse(groups.last < groups.first, order, 8, "last sequence start lies before the first")
+    _refuse(groups.size < 1, order, 16, "sequence size is less than 1")
+    _refuse(many & (groups.period == 0), order, 20, "several sequences with period 0")
+    _refuse(many & (groups.period <= groups.size), order, 20, "period does not exceed the size")
+    _refuse(span % np.maximum(groups.period, 1) != 0, order, 8, "last start is off the period")
+    _refuse(groups.last > MAX_ENTRY_ID + 1 - groups.size, order, 8, "entry ids beyond 2^63-2")
+    overlap = np.zeros(order.size, np.bool_)
+    overlap[1:] = groups.ends[:-1] > groups.first[1:]
+    _refuse(overlap, order, 0, "sequence groups overlap")
+    return groups
+
+
+def _refuse(bad: np.ndarray, order: np.ndarray, field: int, reason: str) -> None:
+    if bad.any():
+        at = int(order[bad].min())
+        raise CorruptionError(None, HEADER_SIZE + at * GROUP_SIZE + field, f"group {at}: {reason}")

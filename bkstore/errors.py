@@ -1,0 +1,105 @@
+"""Every error bkstore raises on purpose, under one base.
+
+Two rules hold everywhere: *not found* (`NoSuchLedger`, `NoSuchEntry`) is never said of bytes
+that could not be read, and a `CorruptionError` always names the file, the offset and the reason.
+Leaves that match a built-in exception inherit it too, so that ``except ValueError`` works.
+"""
+
+from __future__ import annotations
+
+import os
+
+__all__ = [
+    "BkstoreError",
+    "CorruptionError",
+    "DirectoryInUse",
+    "IllegalOperation",
+    "InvalidArgument",
+    "LedgerFenced",
+    "MissingDependency",
+    "NoSuchEntry",
+    "NoSuchLedger",
+    "ReadOnlyError",
+    "UnauthorizedAccess",
+    "UnsupportedLayout",
+]
+
+
+class BkstoreError(Exception):
+    """Base of every error that bkstore raises on purpose."""
+
+
+class NoSuchLedger(BkstoreError, LookupError):
+    """The ledger is not known here (its index could be read, and says so)."""
+
+
+class NoSuchEntry(BkstoreError, LookupError):
+    """The entry is not stored here (the index could be read, and says so)."""
+
+
+class CorruptionError(BkstoreError, ValueError):
+    """Bytes that cannot be what they should be.
+
+    >>> str(CorruptionError("/b/current/0/7/7.idx", 8, "master key length -3 is negative"))
+    '/b/current/0/7/7.idx: offset 8: master key length -3 is negative'
+    """
+
+    def __init__(
+        self, file: str | os.PathLike[str] | None, offset: int | None, reason: str
+    ) -> None:
+        self.file = None if file is None else os.fspath(file)
+        self.offset = offset
+        self.reason = reason
+        where = [] if self.file is None else [self.file]
+        if offset is not None:
+            where.append(f"offset {offset}")
+        super().__init__(": ".join([*where, reason]))
+
+    def __reduce__(self) -> tuple[type[CorruptionError], tuple[str | None, int | None, str]]:
+        return CorruptionError, (self.file, self.offset, self.reason)
+
+    def within(self, file: str | os.PathLike[str], base: int = 0) -> CorruptionError:
+        """Return the same finding, placed in `file` with `base` added to its offset."""
+        offset = None if self.offset is None else self.offset + base
+        return CorruptionError(file, offset, self.reason)
+
+
+class LedgerFenced(BkstoreError):
+    """The ledger is fenced: it takes no more adds except recovery adds."""
+
+
+class UnauthorizedAccess(BkstoreError):
+    """The master key given is not the ledger's."""
+
+
+class ReadOnlyError(BkstoreError):
+    """A write was asked of something that was opened for reading."""
+
+
+class UnsupportedLayout(BkstoreError):
+    """The directory, file version or ability is not one that bkstore (or this backend) has."""
+
+
+class InvalidArgument(BkstoreError, ValueError):
+    """The caller's value is outside what the operation takes."""
+
+
+class IllegalOperation(BkstoreError):
+    """The operation is not allowed in this state or by this protocol."""
+
+
+class DirectoryInUse(BkstoreError):
+    """Another process holds the directory, or its files changed while they were read."""
+
+
+class MissingDependency(BkstoreError, ImportError):
+    """An optional package is needed; the message names the extra that brings it.
+
+    >>> str(MissingDependency.of("pyarrow", "arrow", "Parquet output"))
+    "Parquet output needs pyarrow: pip install 'bkstore[arrow]'"
+    """
+
+    @classmethod
+    def of(cls, package: str, extra: str, purpose: str) -> MissingDependency:
+        """Return the error for `package`, which comes with `extra` and serves `purpose`."""
+        return cls(f"{purpose} needs {package}: pip install 'bkstore[{extra}]'", name=package)

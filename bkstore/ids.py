@@ -1,0 +1,274 @@
+"""Ledger ids (128 bits: scope and ledger), entry ids and locations.
+
+What this is: the arithmetic and the text forms of the three numbers that every other part
+passes around. What it is not: any file format; those live in `bkstore.formats`.
+
+Ledger ids are unsigned and ordered unsigned everywhere, as RocksDB keys and names on disk
+are. numpy and Arrow carry them as int64 in two's complement, so sorting such columns needs
+`unsigned_order`. Scope 0 is BookKeeper's own id space (proposal BP-35 adds the scope).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.errors import InvalidArgument
+
+__all__ = [
+    "MAX_ENTRY_ID",
+    "MAX_LOG_ID",
+    "Int64Array",
+    "LedgerId",
+    "as_entry_ids",
+    "as_locations",
+    "check_entry_id",
+    "check_location",
+    "log_ids",
+    "make_location",
+    "make_locations",
+    "positions",
+    "signed64",
+    "split_location",
+    "unsigned64",
+    "unsigned_order",
+]
+
+Int64Array = npt.NDArray[np.int64]
+
+MAX_ENTRY_ID = 2**63 - 2
+"""The highest entry id; 2^63-1 is out of reach of upstream's range deletes and floor searches."""
+
+MAX_LOG_ID = 2**31 - 1
+"""Entry log ids are 31 bits; the log id is the upper half of a location."""
+
+_TWO_64 = 2**64
+_SIGN = 2**63
+_HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
+_QUALIFIED = re.compile(r"(?:0[xX])?[0-9a-fA-F]{32}")
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,20}")
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def signed64(value: int) -> int:
+    """Return the two's complement reading of an unsigned 64-bit value, as tables carry it.
+
+    >>> signed64(2**64 - 1)
+    -1
+    """
+    return value - _TWO_64 if value >= _SIGN else value
+
+
+def unsigned64(value: int, what: str = "value") -> int:
+    """Return `value` modulo 2^64; `InvalidArgument` outside -2^63 .. 2^64-1.
+
+    >>> unsigned64(-1) == 2**64 - 1
+    True
+    """
+    if not -_SIGN <= value < _TWO_64:
+        raise InvalidArgument(f"{what} {value} does not fit 64 bits")
+    return value % _TWO_64
+
+
+class _Parts(NamedTuple):
+    scope: int
+    ledger: int
+
+
+class LedgerId(_Parts):
+    """A 128-bit ledger id: two unsigned 64-bit integers, ordered by scope, then ledger.
+
+    Negative integers, which is how Java shows ids with the top bit set, are taken modulo
+    2^64. Scope 0 holds ledgers 0 .. 2^63-1 only: a real bookie refuses to start on others,
+    and the storage flags row of the `ledgers` database lives there.
+
+    >>> LedgerId(ledger=7)
+    LedgerId(scope=0, ledger=7)
+    >>> LedgerId.parse("0x10").ledger
+    16
+    >>> LedgerId(1, -1).qualified_name
+    '0000000000000001ffffffffffffffff'
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, scope: int = 0, ledger: int | None = None) -> LedgerId:
+        """Check both halves; `InvalidArgument` where scope 0 meets a ledger above 2^63-1."""
+        if ledger is None:
+            raise InvalidArgument(
+                "LedgerId takes scope and ledger; for scope 0 say LedgerId(ledger=N)"
+            )
+        scope = unsigned64(int(scope), "ledger scope id")
+        number = unsigned64(int(ledger), "ledger id")
+        if scope == 0 and number >= _SIGN:
+            raise InvalidArgument(
+                f"ledger id {ledger} is outside 0..{_SIGN - 1}, which is all that scope 0 holds"
+            )
+        return super().__new__(cls, scope, number)
+
+    @classmethod
+    def of(cls, value: int | LedgerId) -> LedgerId:
+        """Return `value` as a LedgerId; a plain int is a ledger of scope 0. O(1)."""
+        if isinstance(value, cls):
+            return value
+        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+            return cls(0, int(value))
+        raise InvalidArgument(f"not a ledger id: {value!r} (an int or a LedgerId is)")
+
+    @classmethod
+    def parse(cls, text: str, scope: int = 0) -> LedgerId:
+        """Return the id that `text` names: decimal, 0x hex, 32-digit qualified name or UUID.
+
+        Decimal and 0x hex name a ledger of `scope`; the other two carry their own scope.
+        Raises `InvalidArgument` for any other text.
+
+        >>> LedgerId.parse("00000000-0000-0001-0000-00000000000a")
+        LedgerId(scope=1, ledger=10)
+        """
+        text = text.strip()
+        if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):
+            return cls.from_uuid(uuid.UUID(hex=text.replace("-", "")[-32:]))
+        if _HEX.fullmatch(text):
+            return cls(scope, int(text, 16))
+        if _DECIMAL.fullmatch(text):
+            return cls(scope, int(text))
+        raise InvalidArgument(
+            f"not a ledger id: {text!r} (decimal, 0x hex, 32 hex digits or a UUID)"
+        )
+
+    @classmethod
+    def from_uuid(cls, value: uuid.UUID) -> LedgerId:
+        """Return the id whose 128 bits are the UUID's."""
+        return cls(value.int >> 64, value.int % _TWO_64)
+
+    @classmethod
+    def from_signed(cls, scope: int, ledger: int) -> LedgerId:
+        """Return the id for two int64 table values (two's complement)."""
+        return cls(scope % _TWO_64, ledger % _TWO_64)
+
+    @property
+    def qualified_name(self) -> str:
+        """32 lower-case hex digits: scope, then ledger; their text order is the id order."""
+        return f"{self.scope:016x}{self.ledger:016x}"
+
+    @property
+    def uuid(self) -> uuid.UUID:
+        """The id as a UUID."""
+        return uuid.UUID(int=self.scope << 64 | self.ledger)
+
+    @property
+    def signed(self) -> tuple[int, int]:
+        """Scope and ledger as int64 values (two's complement), as tables carry them."""
+        return signed64(self.scope), signed64(self.ledger)
+
+    def __str__(self) -> str:
+        return str(self.ledger) if self.scope == 0 else self.qualified_name
+
+    def __repr__(self) -> str:
+        return f"LedgerId(scope={self.scope}, ledger={self.ledger})"
+
+
+def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray[np.intp]:
+    """Return the permutation that sorts int64 id columns by unsigned scope, then ledger.
+
+    Stable; O(n log n).
+
+    >>> unsigned_order(np.array([0, -1, 1]), np.array([5, 0, 9])).tolist()
+    [0, 2, 1]
+    """
+    flip = np.int64(-_SIGN)
+    return np.lexsort((ledger_ids ^ flip, scope_ids ^ flip))
+
+
+def check_entry_id(entry: int) -> int:
+    """Return `entry` if it is 0 .. 2^63-2, else raise `InvalidArgument`."""
+    if not 0 <= entry <= MAX_ENTRY_ID:
+        raise InvalidArgument(f"entry id {entry} is outside 0..{MAX_ENTRY_ID}")
+    return int(entry)
+
+
+def _as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
+    if not isinstance(values, np.ndarray):
+        values = list(values) if not isinstance(values, (list, tuple, range)) else values
+        if isinstance(values, range):
+            return np.arange(values.start, values.stop, values.step, dtype=np.int64)
+        if not values:
+            return np.empty(0, np.int64)
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise InvalidArgument(f"{what} must be one-dimensional, not of shape {array.shape}")
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max() >= _SIGN):
+        raise InvalidArgument(f"{what} must be integers that fit int64, not {array.dtype}")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_entry_ids(entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    """Return entry ids as a one-dimensional int64 array; `InvalidArgument` outside 0..2^63-2.
+
+    O(n); an int64 array is passed through without a copy.
+    """
+    ids = _as_int64(entries, "entry ids")
+    if ids.size and (int(ids.min()) < 0 or int(ids.max()) > MAX_ENTRY_ID):
+        bad = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
+        raise InvalidArgument(f"entry id {bad} is outside 0..{MAX_ENTRY_ID}")
+    return ids
+
+
+def check_location(location: int) -> int:
+    """Return `location` if it is a positive int64, else raise `InvalidArgument`."""
+    if not 0 < location < _SIGN:
+        raise InvalidArgument(f"location {location} is not positive (0 means absent)")
+    return int(location)
+
+
+def as_locations(locations: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    """Return locations as a one-dimensional int64 array, all > 0 (0 means absent on disk)."""
+    array = _as_int64(locations, "locations")
+    if array.size and int(array.min()) <= 0:
+        bad = int(array[array <= 0][0])
+        raise InvalidArgument(f"location {bad} is not positive (0 means absent)")
+    return array
+
+
+def make_location(log_id: int, position: int) -> int:
+    """Return ``log_id << 32 | position``, where position is the offset of the entry's bytes.
+
+    The position lies 4 bytes past the entry's length prefix (`DefaultEntryLogger`).
+
+    >>> hex(make_location(2, 1028))
+    '0x200000404'
+    """
+    if not 0 <= log_id <= MAX_LOG_ID or not 0 <= position < 2**32:
+        raise InvalidArgument(f"no location for log id {log_id}, position {position}")
+    return log_id << 32 | position
+
+
+def split_location(location: int) -> tuple[int, int]:
+    """Return (log id, position) of one location.
+
+    >>> split_location(0x200000404)
+    (2, 1028)
+    """
+    return location >> 32, location & 0xFFFFFFFF
+
+
+def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int64Array:
+    """Return locations for arrays (or one value and one array) of log ids and positions."""
+    return np.atleast_1d(np.asarray(log_id, np.int64) << np.int64(32) | np.asarray(position))
+
+
+def log_ids(locations: Int64Array) -> Int64Array:
+    """Return the log id of each location (arithmetic shift, as upstream)."""
+    return locations >> np.int64(32)
+
+
+def positions(locations: Int64Array) -> Int64Array:
+    """Return the position (offset of the entry's bytes in its log) of each location."""
+    return locations & np.int64(0xFFFFFFFF)

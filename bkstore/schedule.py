@@ -1,0 +1,142 @@
+"""Round-robin distribution: which bookies of an ensemble get which entries.
+
+The write set of entry e is the bookie indexes ``(e + w) mod E`` for w = 0 .. W-1. Source:
+`RoundRobinDistributionSchedule`, whose single-index forms cast to 32 bits before the modulo
+and so go wrong from entry 2^31 on; that form is here behind ``compat="bookkeeper"``.
+E is the ensemble size, W the write quorum, A the ack quorum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.availability import Availability, Compat
+from bkstore.availability.sequences import Groups, clip, fold
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array, as_entry_ids, check_entry_id
+
+__all__ = [
+    "bookie_index",
+    "ensemble_set",
+    "expected",
+    "has_entry",
+    "is_covered",
+    "write_set",
+    "write_sets",
+]
+
+
+def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
+    if not 1 <= write_quorum <= ensemble_size:
+        raise InvalidArgument(
+            f"write quorum {write_quorum} is outside 1..{ensemble_size}, the ensemble size"
+        )
+
+
+def write_sets(
+    entries: npt.ArrayLike | Iterable[int], ensemble_size: int, write_quorum: int
+) -> Int64Array:
+    """Return int64[n, W]: for each entry the bookie indexes that store it, in order. O(n W).
+
+    >>> write_sets([0, 1, 2], 3, 2).tolist()
+    [[0, 1], [1, 2], [2, 0]]
+    """
+    _check_quorum(ensemble_size, write_quorum)
+    first = as_entry_ids(entries) % ensemble_size
+    return (first[:, None] + np.arange(write_quorum)) % ensemble_size
+
+
+def write_set(entry: int, ensemble_size: int, write_quorum: int) -> list[int]:
+    """Return the bookie indexes that store `entry`, in order (`getWriteSet`)."""
+    _check_quorum(ensemble_size, write_quorum)
+    return [(check_entry_id(entry) + w) % ensemble_size for w in range(write_quorum)]
+
+
+def ensemble_set(entry: int, ensemble_size: int) -> list[int]:
+    """Return all bookie indexes in the order used for `entry` (`getEnsembleSet`)."""
+    return write_set(entry, ensemble_size, ensemble_size)
+
+
+def bookie_index(
+    entry: int, nth: int, ensemble_size: int, write_quorum: int, compat: Compat | None = None
+) -> int:
+    """Return the `nth` bookie index of the write set (`getWriteSetBookieIndex`).
+
+    ``compat="bookkeeper"`` casts ``entry + nth`` to 32 bits first, as the real method does:
+    from entry 2^31 on the index is wrong or negative.
+
+    >>> bookie_index(2**31, 0, 3, 2), bookie_index(2**31, 0, 3, 2, compat="bookkeeper")
+    (2, -2)
+    """
+    _check_quorum(ensemble_size, write_quorum)
+    if not 0 <= nth < write_quorum:
+        raise InvalidArgument(f"write set index {nth} is outside 0..{write_quorum - 1}")
+    value = check_entry_id(entry) + nth
+    if compat is None:
+        return value % ensemble_size
+    if compat != "bookkeeper":
+        raise InvalidArgument(f"unknown compat {compat!r}: only 'bookkeeper'")
+    low = (value + 2**31) % 2**32 - 2**31
+    return low % ensemble_size if low >= 0 else -(-low % ensemble_size)
+
+
+def has_entry(
+    entry: int, index: int, ensemble_size: int, write_quorum: int, compat: Compat | None = None
+) -> bool:
+    """Return whether bookie `index` is in the write set of `entry` (`hasEntry`)."""
+    return any(
+        bookie_index(entry, nth, ensemble_size, write_quorum, compat) == index
+        for nth in range(write_quorum)
+    )
+
+
+def expected(
+    first: int, last: int, bookie_index: int, ensemble_size: int, write_quorum: int
+) -> Availability:
+    """Return the entries of first..last (inclusive) that bookie `bookie_index` must hold.
+
+    At most three sequence groups, whatever the length of the range: O(1). Source:
+    `getEntriesStripedToTheBookie`, which takes a bit per entry. Raises `InvalidArgument` for
+    negative or reversed ranges and an index outside the ensemble.
+
+    >>> expected(0, 999_999, 1, 3, 2).groups.tolist()
+    [[0, 999999, 2, 3]]
+    """
+    _check_quorum(ensemble_size, write_quorum)
+    if not 0 <= bookie_index < ensemble_size:
+        raise InvalidArgument(f"bookie index {bookie_index} is outside 0..{ensemble_size - 1}")
+    check_entry_id(first)
+    check_entry_id(last)
+    if last < first:
+        raise InvalidArgument(f"last entry {last} lies before first entry {first}")
+    lo, hi = np.array([first], np.int64), np.array([last + 1], np.int64)
+    if write_quorum == ensemble_size:
+        return Availability.from_runs(lo, hi)
+    period = np.array([ensemble_size], np.int64)
+    phase = (bookie_index - write_quorum + 1) % ensemble_size
+    start = lo - (lo - phase) % period
+    end = start + (last - start) // period * period
+    stripe = Groups(start, end, np.array([write_quorum], np.int64), period)
+    return Availability._of(fold(clip(stripe, lo, hi)))
+
+
+def is_covered(
+    answered: Sequence[bool], write_quorum: int, ack_quorum: int
+) -> bool:
+    """Return whether the bookies that answered cover every possible write set (`checkCovered`).
+
+    Covered: among any W neighbours of the ensemble fewer than A did not answer. O(E W).
+
+    >>> is_covered([True, True, False], 2, 2), is_covered([True, False, False], 2, 2)
+    (True, False)
+    """
+    size = len(answered)
+    _check_quorum(size, write_quorum)
+    unknown = [not ok for ok in answered]
+    return all(
+        sum(unknown[(start + w) % size] for w in range(write_quorum)) < ack_quorum
+        for start in range(size)
+    )
