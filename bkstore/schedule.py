@@ -120,12 +120,10 @@ def expected(
     start = lo - (lo - phase) % period
     end = start + (last - start) // period * period
     stripe = Groups(start, end, np.array([write_quorum], np.int64), period)
-    return Availability._of(fold(clip(stripe, lo, hi)))
+    return Availability.from_canonical(fold(clip(stripe, lo, hi)))
 
 
-def is_covered(
-    answered: Sequence[bool], write_quorum: int, ack_quorum: int
-) -> bool:
+def is_covered(answered: Sequence[bool], write_quorum: int, ack_quorum: int) -> bool:
     """Return whether the bookies that answered cover every possible write set (`checkCovered`).
 
     Covered: among any W neighbours of the ensemble fewer than A did not answer. O(E W).

@@ -101,6 +101,11 @@ class Availability:
         return cls._of(sequences.from_runs(starts, ends))
 
     @classmethod
+    def from_canonical(cls, groups: Groups) -> Availability:
+        """Return the set of groups that `sequences.fold` or `join` made; not checked. O(1)."""
+        return cls._of(groups)
+
+    @classmethod
     def from_groups(cls, groups: npt.ArrayLike) -> Availability:
         """Return the set that (first, last, size, period) rows say; checked like `from_bytes`.
 

@@ -143,9 +143,11 @@ class BuiltAvailability(Availability):
         reported: list[int] = []
         current: int | None = None
         exhausted = False
-        asked = set((expected & Availability.from_ranges([(lo, hi)])).entries().tolist()) if (
-            hi >= lo
-        ) else set()
+        asked = (
+            set((expected & Availability.from_ranges([(lo, hi)])).entries().tolist())
+            if (hi >= lo)
+            else set()
+        )
         for entry in range(lo, hi + 1):
             wanted = entry in asked
             if not exhausted and (current is None or entry > self._limit(current)):

@@ -28,6 +28,7 @@ __all__ = [
     "INT32_MAX",
     "Groups",
     "clip",
+    "compact",
     "contains",
     "count",
     "empty",
@@ -105,10 +106,16 @@ def from_ids(ids: Int64Array) -> Groups:
 
 
 def _from_block(ids: Int64Array, steps: Int64Array) -> Groups:
-    """Return sorted ids as groups that `fold` can take; a regular block as three rows."""
     breaks = np.flatnonzero(steps > 1)
     starts = np.concatenate((ids[:1], ids[breaks + 1]))
-    sizes = np.concatenate((ids[breaks], ids[-1:])) + 1 - starts
+    return compact(starts, np.concatenate((ids[breaks], ids[-1:])) + 1)
+
+
+def compact(starts: Int64Array, ends: Int64Array) -> Groups:
+    """Return ordered half-open runs as groups that `fold` can take: three rows if they are
+    regular (a cut first run, a stripe, a cut last run), else a row a run. O(runs).
+    """
+    sizes = ends - starts
     if starts.size > 4:
         period = starts[2] - starts[1]
         inner = slice(1, -1)

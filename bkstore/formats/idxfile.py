@@ -1,0 +1,183 @@
+"""Index files (.idx) of interleaved and sorted storage: `docs/formats/idxfile.md`.
+
+    offset      type    field
+    0           u8[4]   "BKLE"
+    4           i32     header version: 0, or 1 (with explicit LAC)
+    8           i32     length m of the master key, normally 20
+    12          u8[m]   master key
+    12+m        i32     state bits; bit 0 = fenced, others kept as read
+    16+m        i32     length n of the explicit LAC body, 0 = none (version 1 only)
+    20+m        u8[n]   explicit LAC body: ledger, LAC, digest (version 1 only)
+    ...         u8      zero up to 1024
+    1024+8*E    i64     location of entry E, 0 = absent
+
+Big-endian throughout. Persisted format: do not renumber. Sources: `bookie/FileInfo`,
+`bookie/IndexPersistenceMgr.getLedgerName`, `bookie/LedgerEntryPage`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from dataclasses import dataclass
+from typing import Literal
+
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.ids import LedgerId
+
+__all__ = [
+    "DEFAULT_PAGE_SIZE",
+    "HEADER_SIZE",
+    "SLOT_SIZE",
+    "IdxHeader",
+    "decode_header",
+    "encode_header",
+    "index_path",
+    "ledger_of_path",
+]
+
+HEADER_SIZE = 1024
+SLOT_SIZE = 8
+DEFAULT_PAGE_SIZE = 8192
+SIGNATURE = b"BKLE"
+VERSION_0 = 0
+VERSION_1 = 1
+FENCED_BIT = 0x1
+MIN_EXPLICIT_LAC = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, before the digest
+
+_HEX = re.compile(r"0|[1-9a-f][0-9a-f]{0,15}")
+_WORD = re.compile(r"[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class IdxHeader:
+    """The header of one index file.
+
+    `state_bits` keeps every bit as read; `fenced` is bit 0. `explicit_lac` is the whole body
+    (ledger, LAC, digest), None when there is none.
+    """
+
+    master_key: bytes = b""
+    state_bits: int = 0
+    explicit_lac: bytes | None = None
+    version: int = VERSION_1
+
+    @property
+    def fenced(self) -> bool:
+        """Whether the ledger is fenced."""
+        return bool(self.state_bits & FENCED_BIT)
+
+
+def encode_header(header: IdxHeader) -> bytes:
+    """Return the 1024-byte header block.
+
+    Raises `UnsupportedLayout` for an explicit LAC in version 0 (it has no field for one) and
+    `InvalidArgument` where the fields do not fit.
+
+    >>> decode_header(encode_header(IdxHeader(b"k" * 20, 1))).fenced
+    True
+    """
+    lac = header.explicit_lac or b""
+    if header.version not in (VERSION_0, VERSION_1):
+        raise InvalidArgument(f"index header version {header.version}: 0 or 1")
+    if lac and header.version == VERSION_0:
+        raise UnsupportedLayout("index header version 0 has no field for an explicit LAC")
+    if lac and len(lac) < MIN_EXPLICIT_LAC:
+        raise InvalidArgument(f"explicit LAC body of {len(lac)} bytes: at least 16 are needed")
+    key = header.master_key
+    data = SIGNATURE + struct.pack(">ii", header.version, len(key)) + key
+    data += struct.pack(">I", header.state_bits & 0xFFFFFFFF)
+    if header.version == VERSION_1:
+        data += struct.pack(">i", len(lac)) + lac
+    if len(data) > HEADER_SIZE:
+        raise InvalidArgument(
+            f"master key and explicit LAC need {len(data)} bytes, the header has {HEADER_SIZE}"
+        )
+    return data.ljust(HEADER_SIZE, b"\0")
+
+
+def decode_header(
+    data: bytes | memoryview, compat: Literal["bookkeeper"] | None = None
+) -> IdxHeader:
+    """Return the header that the first bytes of an index file say.
+
+    Raises `CorruptionError` with the offset of the field at fault. As upstream, version above
+    1, negative lengths and fields that run past the block are refused; so are negative
+    versions, which ``compat="bookkeeper"`` reads as version 0.
+    """
+    view = memoryview(data)[:HEADER_SIZE]
+    if len(view) < HEADER_SIZE:
+        raise CorruptionError(
+            None, len(view), f"index file header needs {HEADER_SIZE} bytes, {len(view)} are there"
+        )
+    if bytes(view[:4]) != SIGNATURE:
+        raise CorruptionError(None, 0, f"signature is {bytes(view[:4]).hex()}, not 'BKLE'")
+    version = _i32(view, 4)
+    if version > VERSION_1 or (version < 0 and compat is None):
+        raise CorruptionError(None, 4, f"index header version {version} is not 0 or 1")
+    key, at = _sized(view, 8, "master key")
+    if at + 4 > HEADER_SIZE:
+        raise CorruptionError(None, at, "state bits run past the header")
+    bits = int.from_bytes(view[at : at + 4], "big")
+    if version < VERSION_1:
+        return IdxHeader(key, bits, None, VERSION_0)
+    lac, _ = _sized(view, at + 4, "explicit LAC")
+    if 0 < len(lac) < MIN_EXPLICIT_LAC:
+        raise CorruptionError(
+            None, at + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC}"
+        )
+    return IdxHeader(key, bits, lac or None, VERSION_1)
+
+
+def _i32(view: memoryview, at: int) -> int:
+    return int.from_bytes(view[at : at + 4], "big", signed=True)
+
+
+def _sized(view: memoryview, at: int, what: str) -> tuple[bytes, int]:
+    """Return a length-prefixed field and the offset after it."""
+    if at + 4 > len(view):
+        raise CorruptionError(None, at, f"{what} length runs past the header")
+    length = _i32(view, at)
+    if length < 0:
+        raise CorruptionError(None, at, f"{what} length {length} is negative")
+    if at + 4 + length > len(view):
+        raise CorruptionError(
+            None, at, f"{what} length {length} runs past the {HEADER_SIZE}-byte header"
+        )
+    return bytes(view[at + 4 : at + 4 + length]), at + 4 + length
+
+
+def index_path(ledger: LedgerId) -> str:
+    """Return the path of a ledger's index file below ``current/``.
+
+    Scope 0 is BookKeeper's: bits 8-15 and 0-7 of the id, then the whole id, in hex without
+    padding. Other scopes have four levels of 8 padded digits (ours; `docs/formats/idxfile.md`).
+
+    >>> index_path(LedgerId(ledger=0x1234)), index_path(LedgerId(1, 0x1234))
+    ('12/34/1234.idx', '00000000/00000001/00000000/00001234.idx')
+    """
+    number = ledger.ledger
+    if ledger.scope == 0:
+        return f"{number >> 8 & 0xFF:x}/{number & 0xFF:x}/{number:x}.idx"
+    name = ledger.qualified_name
+    return f"{name[:8]}/{name[8:16]}/{name[16:24]}/{name[24:]}.idx"
+
+
+def ledger_of_path(parts: tuple[str, ...]) -> LedgerId | None:
+    """Return the ledger whose index file lies at `parts` below ``current/``.
+
+    The last part may end in .idx or .idx.rloc. None where the name is no ledger's, or the
+    file does not lie where its name says: a real bookie would not find it either.
+    """
+    stem = parts[-1].removesuffix(".rloc").removesuffix(".idx")
+    if len(parts) == 3 and _HEX.fullmatch(stem) and int(stem, 16) < 2**63:
+        ledger = LedgerId(0, int(stem, 16))
+    elif len(parts) == 4 and all(_WORD.fullmatch(word) for word in (*parts[:3], stem)):
+        scope = int(parts[0] + parts[1], 16)
+        if scope == 0:
+            return None
+        ledger = LedgerId(scope, int(parts[2] + stem, 16))
+    else:
+        return None
+    at_home = index_path(ledger).split("/")[:-1] == list(parts[:-1])
+    return ledger if at_home else None

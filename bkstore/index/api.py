@@ -1,0 +1,252 @@
+"""The index contract: which entries of a ledger are here, and where they lie.
+
+Arrays are the primitives (int64, sorted, distinct); single calls are thin wrappers. Rules that
+hold for every backend, and that `bkstore.testing.EntryIndexSuite` checks:
+
+* an unknown ledger lists as empty; asking for its state raises `NoSuchLedger`;
+* locations are > 0, and 0 in an answer means absent; entry ids are 0 .. 2^63-2;
+* `put` of an entry that is there: `duplicates` says who wins;
+* availability reads index data only and opens no entry log;
+* bytes that cannot be read raise `CorruptionError`, they are never "not found";
+* ledgers come in unsigned order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.availability import Availability
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
+
+__all__ = [
+    "DEFAULT_BATCH",
+    "EntryIndex",
+    "EntrySource",
+    "Finding",
+    "IndexBatch",
+    "LedgerLike",
+    "LedgerState",
+    "sorted_last_wins",
+]
+
+LedgerLike = int | LedgerId
+
+DEFAULT_BATCH = 1 << 18
+"""Rows in a scan batch: five int64 columns of it are 10 MiB."""
+
+
+class LedgerState(NamedTuple):
+    """What an index keeps of a ledger beside its entries.
+
+    `master_key` may be empty (not known). `explicit_lac` is the whole body as a client sent it
+    (ledger, LAC, digest). `limbo` exists in RocksDB indexes only.
+    """
+
+    master_key: bytes = b""
+    fenced: bool = False
+    limbo: bool = False
+    explicit_lac: bytes | None = None
+
+
+class IndexBatch(NamedTuple):
+    """Index rows as five equally long int64 columns; ids in two's complement."""
+
+    dir_index: Int64Array
+    scope_id: Int64Array
+    ledger_id: Int64Array
+    entry_id: Int64Array
+    location: Int64Array
+
+    @classmethod
+    def of_ledger(
+        cls, ledger: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int = 0
+    ) -> IndexBatch:
+        """Return rows of one ledger; the constant columns take no memory."""
+        scope, number = ledger.signed
+        shape = entries.shape
+        return cls(
+            np.broadcast_to(np.int64(dir_index), shape),
+            np.broadcast_to(np.int64(scope), shape),
+            np.broadcast_to(np.int64(number), shape),
+            entries,
+            locations,
+        )
+
+    def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
+        """Yield (ledger, entries, locations) for each stretch of rows of one ledger."""
+        if not self.entry_id.size:
+            return
+        change = (self.scope_id[1:] != self.scope_id[:-1]) | (
+            self.ledger_id[1:] != self.ledger_id[:-1]
+        )
+        opens = np.concatenate(([0], np.flatnonzero(change) + 1))
+        for lo, hi in zip(opens, np.concatenate((opens[1:], [self.entry_id.size]))):
+            ledger = LedgerId.from_signed(int(self.scope_id[lo]), int(self.ledger_id[lo]))
+            yield ledger, self.entry_id[lo:hi], self.location[lo:hi]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something odd or damaged that was met and passed by: where, and what.
+
+    `severity` is "damage" where data could not be read, "oddity" where a bookie would get
+    along but an operator wants to know.
+    """
+
+    severity: Literal["damage", "oddity"]
+    detail: str
+    file: str | None = None
+    offset: int | None = None
+    ledger: LedgerId | None = None
+
+    def __str__(self) -> str:
+        parts = [] if self.file is None else [self.file]
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return ": ".join([*parts, self.detail])
+
+
+class EntrySource(ABC):
+    """Anything that knows which entries of which ledgers are here."""
+
+    @abstractmethod
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the known ledgers in unsigned order; None means of every scope."""
+
+    @abstractmethod
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entry ids here, int64[n] sorted and distinct, of first..last inclusive."""
+
+    def last_entry(self, ledger: LedgerLike) -> int | None:
+        """Return the highest entry id here, None if there is none."""
+        entries = self.entries(ledger)
+        return int(entries[-1]) if entries.size else None
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries are here, condensed. Opens no entry log."""
+        return Availability.from_entries(self.entries(ledger))
+
+
+class EntryIndex(EntrySource):
+    """An entry source with locations and ledger states: a bookie's index.
+
+    Usable as a context manager; leaving it closes. What a backend can do is said by the
+    properties `writable`, `durable`, `supports_limbo` and `duplicates`.
+    """
+
+    layout: Literal["idx", "rocksdb", "memtable"]
+    duplicates: Literal["first", "last"] = "last"
+    supports_limbo: bool = True
+    durable: bool = True
+
+    @property
+    @abstractmethod
+    def writable(self) -> bool:
+        """Whether `put`, `set_state` and `delete` work; else they raise `ReadOnlyError`."""
+
+    @abstractmethod
+    def put_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        locations: npt.ArrayLike | Iterable[int],
+    ) -> None:
+        """Store locations for entries, in any order. An unknown ledger becomes known, its
+        master key empty. Raises `InvalidArgument` before anything is stored."""
+
+    @abstractmethod
+    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+        """Return int64[n]: the location of each entry asked for, 0 where absent."""
+
+    @abstractmethod
+    def items(
+        self, ledger: LedgerLike, first: int = 0, last: int | None = None
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) of first..last inclusive, int64[n] each, sorted."""
+
+    @abstractmethod
+    def state(self, ledger: LedgerLike) -> LedgerState:
+        """Return the ledger's state; `NoSuchLedger` if it is unknown."""
+
+    @abstractmethod
+    def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
+        """Store the ledger's state, making the ledger known. `UnsupportedLayout` for what the
+        backend cannot keep (limbo, or an explicit LAC in an old header)."""
+
+    @abstractmethod
+    def delete(self, ledger: LedgerLike) -> None:
+        """Forget the ledger: state and entries. Nothing happens if it is unknown."""
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Make everything that was put durable, where the backend is `durable`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files; unflushed data of a durable backend is flushed. Idempotent."""
+
+    def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
+        """Store the location of one entry."""
+        self.put_many(ledger, [entry], [location])
+
+    def get(self, ledger: LedgerLike, entry: int) -> int | None:
+        """Return the location of one entry, None if absent."""
+        location = int(self.get_many(ledger, [check_entry_id(entry)])[0])
+        return location or None
+
+    def scan(
+        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
+    ) -> Iterator[IndexBatch]:
+        """Yield every row, ordered by ledger and entry, in batches of about `batch` rows.
+
+        Memory is bounded by the batch. With a `findings` list, damage is appended to it and
+        the scan goes on with the next ledger; without, it raises.
+        """
+        for ledger in self.ledgers():
+            entries, locations = self.items(ledger)
+            for at in range(0, entries.size, batch):
+                part = slice(at, at + batch)
+                yield IndexBatch.of_ledger(ledger, entries[part], locations[part])
+
+    def findings(self) -> list[Finding]:
+        """Return oddities that opening and listing met: stray files, orphan rows, leftovers."""
+        return []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def check_put(
+    entries: npt.ArrayLike | Iterable[int], locations: npt.ArrayLike | Iterable[int]
+) -> tuple[Int64Array, Int64Array]:
+    """Return checked entry ids and locations of equal length; else `InvalidArgument`."""
+    ids, places = as_entry_ids(entries), as_locations(locations)
+    if ids.size != places.size:
+        raise InvalidArgument(f"{ids.size} entries, {places.size} locations")
+    return ids, places
+
+
+def sorted_last_wins(entries: Int64Array, values: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return both sorted by entry, one row an entry: the last of equal ones. O(n) if sorted."""
+    if entries.size < 2 or bool((entries[1:] > entries[:-1]).all()):
+        return entries, values
+    order = np.argsort(entries, kind="stable")
+    entries, values = entries[order], values[order]
+    keep = np.concatenate((entries[1:] != entries[:-1], [True]))
+    return entries[keep], values[keep]

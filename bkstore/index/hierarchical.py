@@ -1,0 +1,441 @@
+"""HierarchicalIndex: the tree of .idx files that interleaved and sorted storage keep.
+
+Formats: `docs/formats/idxfile.md`. Files are found by `idx_tree`, their slots read and written
+by `idx_file`; this module is the index contract over them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from threading import RLock
+from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.availability import Availability
+from bkstore.availability.sequences import expand
+from bkstore.errors import (
+    CorruptionError,
+    InvalidArgument,
+    NoSuchLedger,
+    ReadOnlyError,
+    UnsupportedLayout,
+)
+from bkstore.formats import idxfile
+from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
+from bkstore.ids import Int64Array, LedgerId, as_entry_ids, check_entry_id
+from bkstore.index import idx_file
+from bkstore.index.api import (
+    DEFAULT_BATCH,
+    EntryIndex,
+    Finding,
+    IndexBatch,
+    LedgerLike,
+    LedgerState,
+    check_put,
+    sorted_last_wins,
+)
+from bkstore.index.idx_tree import Tree, find_index_file, scan_trees
+from bkstore.index.marker import check_marker, write_marker
+
+__all__ = ["DEFAULT_MAX_PAGES", "HierarchicalIndex"]
+
+DEFAULT_MAX_PAGES = 1 << 20
+"""Pages a file may grow to: 8 GiB and 2^30 entries at the default page size."""
+
+_OPEN_FILES = 64
+_NONE = np.empty(0, np.int64)
+_T = TypeVar("_T")
+
+
+class HierarchicalIndex(EntryIndex):
+    """Index files below the ``current/`` of one or more index directories.
+
+    Reading: every directory is searched in the given order, the first hit wins; the header is
+    checked at each open. Writing (`writable=True`): entries go straight into whole pages of
+    the file, the operating system's page cache being the page pool; `flush` makes them
+    durable. A new file goes to directory ``ledger mod n`` (a bookie picks one at random).
+
+    `page_size` matters for writing, and for ``compat="bookkeeper"``, which lists as the real
+    class does: whole pages only, and last entry 0 for "none". `header_version` is what new
+    files get; a version 0 file becomes version 1 when an explicit LAC is set on it. A file of
+    more than `max_pages` pages is refused (`InvalidArgument`).
+
+    Threads: one lock guards the open files, reads of different ledgers run beside each other.
+    Fork: reopen in the child if it writes. Processes: one writer, any number of readers.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top, HierarchicalIndex(top, writable=True) as index:
+    ...     index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
+    ...     index.entries(7).tolist(), index.get(7, 2)
+    ([0, 1, 3], None)
+    """
+
+    layout = "idx"
+    supports_limbo = False
+
+    def __init__(
+        self,
+        directories: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        *,
+        writable: bool = False,
+        page_size: int = idxfile.DEFAULT_PAGE_SIZE,
+        header_version: int = idxfile.VERSION_1,
+        max_pages: int = DEFAULT_MAX_PAGES,
+        compat: Literal["bookkeeper"] | None = None,
+    ) -> None:
+        if page_size < 8 or page_size % 8:
+            raise InvalidArgument(f"page size {page_size} is not a positive multiple of 8")
+        if isinstance(directories, (str, os.PathLike)):
+            directories = [directories]
+        self._currents = [_current(Path(directory)) for directory in directories]
+        self._writable = writable
+        self._page_slots = page_size // idxfile.SLOT_SIZE
+        self._header_version = header_version
+        self._max_pages = max_pages
+        self._compat = compat
+        self._tree: Tree | None = None
+        self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
+        self._dirty: set[str] = set()
+        self._lock = RLock()
+        for current in self._currents:
+            if writable:
+                current.mkdir(parents=True, exist_ok=True)
+            elif not current.is_dir():
+                raise UnsupportedLayout(f"{current}: no such directory")
+            check_marker(current)
+
+    # -- finding and opening files
+
+    @property
+    def writable(self) -> bool:
+        """Whether it was opened for writing."""
+        return self._writable
+
+    def _scanned(self) -> Tree:
+        if self._tree is None:
+            self._tree = scan_trees(self._currents)
+        return self._tree
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the ledgers with an index file, in unsigned order; by name, opens none."""
+        with self._lock:
+            files = self._scanned().files
+            return sorted(name for name in files if scope is None or name.scope == scope)
+
+    def findings(self) -> list[Finding]:
+        """Return misplaced files, second copies and `.rloc` leftovers."""
+        with self._lock:
+            return list(self._scanned().findings)
+
+    def path(self, ledger: LedgerLike) -> str | None:
+        """Return the path of the ledger's index file, None if it has none."""
+        name = LedgerId.of(ledger)
+        with self._lock:
+            if self._tree is not None:
+                return self._tree.files.get(name)
+        return find_index_file(self._currents, index_path(name))
+
+    def _with_file(self, ledger: LedgerLike, act: Callable[[int, str], _T], default: _T) -> _T:
+        """Run `act(fd, path)` on the ledger's file, or return `default` if it has none."""
+        with self._lock:
+            held = self._held(LedgerId.of(ledger))
+            if held is None:
+                return default
+            # A descriptor of its own: the pool may close the shared one meanwhile.
+            fd, path = os.dup(held[0]), held[1]
+        try:
+            return act(fd, path)
+        finally:
+            os.close(fd)
+
+    def _held(self, name: LedgerId) -> tuple[int, str] | None:
+        held = self._open.get(name)
+        if held is not None:
+            self._open.move_to_end(name)
+            return held
+        path = self.path(name)
+        if path is None:
+            return None
+        fd = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
+        try:
+            _read_header(fd, path, self._compat)
+        except BaseException:
+            os.close(fd)
+            raise
+        return self._hold(name, fd, path)
+
+    def _hold(self, name: LedgerId, fd: int, path: str) -> tuple[int, str]:
+        self._open[name] = (fd, path)
+        if len(self._open) > _OPEN_FILES:
+            os.close(self._open.popitem(last=False)[1][0])
+        return fd, path
+
+    def _slots(self, fd: int, path: str) -> int:
+        slots = idx_file.slot_count(os.fstat(fd).st_size, path)
+        if self._compat:  # PageEntriesIterableImpl visits whole pages only
+            return slots // self._page_slots * self._page_slots
+        return slots
+
+    def _bounds(self, fd: int, path: str, first: int, last: int | None) -> tuple[int, int]:
+        slots = self._slots(fd, path)
+        return first, slots if last is None else min(slots, last + 1)
+
+    # -- reading
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries are here. One read of the file; memory in sequence groups."""
+
+        def act(fd: int, path: str) -> Availability:
+            groups = idx_file.present_groups(fd, path, 0, self._slots(fd, path))
+            return Availability.from_canonical(groups)
+
+        return self._with_file(ledger, act, Availability())
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entry ids of first..last; reads that part of the file."""
+
+        def act(fd: int, path: str) -> Int64Array:
+            return expand(idx_file.present_groups(fd, path, *self._bounds(fd, path, first, last)))
+
+        return self._with_file(ledger, act, _NONE)
+
+    def items(
+        self, ledger: LedgerLike, first: int = 0, last: int | None = None
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) of first..last; reads that part of the file."""
+
+        def act(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
+            parts = list(idx_file.read_items(fd, path, *self._bounds(fd, path, first, last)))
+            if not parts:
+                return _NONE, _NONE
+            entries, locations = zip(*parts)
+            return np.concatenate(entries), np.concatenate(locations)
+
+        return self._with_file(ledger, act, (_NONE, _NONE))
+
+    def last_entry(self, ledger: LedgerLike) -> int | None:
+        """Return the highest entry id, None if there is none; reads from the end.
+
+        ``compat="bookkeeper"`` looks at the last page only and says 0 for "none".
+        """
+
+        def act(fd: int, path: str) -> int | None:
+            if self._compat is None:
+                return idx_file.last_present(fd, path, self._slots(fd, path))
+            slots = idx_file.slot_count(os.fstat(fd).st_size, path)
+            if 0 < slots < self._page_slots:
+                raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
+            parts = list(idx_file.read_items(fd, path, max(slots - self._page_slots, 0), slots))
+            return int(parts[-1][0][-1]) if parts else 0
+
+        return self._with_file(ledger, act, None)
+
+    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+        """Return locations, 0 where absent; reads the stretches that hold entries asked for."""
+        wanted = as_entry_ids(entries)
+
+        def act(fd: int, path: str) -> Int64Array:
+            slots = idx_file.slot_count(os.fstat(fd).st_size, path)
+            return idx_file.gather(fd, path, wanted, slots)
+
+        return self._with_file(ledger, act, np.zeros(wanted.size, np.int64))
+
+    def get(self, ledger: LedgerLike, entry: int) -> int | None:
+        """Return the location of one entry, None if absent; one 8-byte read."""
+        offset = HEADER_SIZE + idxfile.SLOT_SIZE * check_entry_id(entry)
+        with self._lock:
+            held = self._held(LedgerId.of(ledger))
+            if held is None or offset >= 1 << 63:
+                return None
+            word = os.pread(held[0], idxfile.SLOT_SIZE, offset)
+        if 0 < len(word) < idxfile.SLOT_SIZE:
+            raise CorruptionError(held[1], offset, f"file ends inside the slot of entry {entry}")
+        location = int.from_bytes(word, "big", signed=True)
+        if location < 0:
+            raise CorruptionError(held[1], offset, f"location of entry {entry} is negative")
+        return location or None
+
+    def header(self, ledger: LedgerLike) -> IdxHeader:
+        """Return the file's header; `NoSuchLedger` if there is no file."""
+
+        def act(fd: int, path: str) -> IdxHeader | None:
+            return _read_header(fd, path, self._compat)
+
+        found = self._with_file(ledger, act, None)
+        if found is None:
+            raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} has no index file")
+        return found
+
+    def state(self, ledger: LedgerLike) -> LedgerState:
+        """Return master key, fenced flag and explicit LAC from the header."""
+        header = self.header(ledger)
+        return LedgerState(header.master_key, header.fenced, False, header.explicit_lac)
+
+    def scan(
+        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
+    ) -> Iterator[IndexBatch]:
+        """Yield every row by ledger and entry; a batch gathers many small files.
+
+        Memory: one batch and one file chunk.
+        """
+        waiting: list[IndexBatch] = []
+        rows = 0
+        for ledger in self.ledgers():
+            for part in self._ledger_rows(ledger, findings):
+                waiting.append(part)
+                rows += part.entry_id.size
+                if rows >= batch:
+                    yield _joined(waiting)
+                    waiting, rows = [], 0
+        if waiting:
+            yield _joined(waiting)
+
+    def _ledger_rows(
+        self, ledger: LedgerId, findings: list[Finding] | None
+    ) -> Iterator[IndexBatch]:
+        path = self.path(ledger)
+        if path is None:
+            return
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            _read_header(fd, path, self._compat)
+            for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
+                yield IndexBatch.of_ledger(ledger, entries, locations)
+        except CorruptionError as error:
+            if findings is None:
+                raise
+            findings.append(Finding("damage", error.reason, error.file, error.offset, ledger))
+        finally:
+            os.close(fd)
+
+    # -- writing
+
+    def _check_writable(self) -> None:
+        if not self._writable:
+            raise ReadOnlyError("this index was opened for reading")
+
+    def _file_to_write(self, name: LedgerId) -> tuple[int, str]:
+        held = self._held(name)
+        if held is not None:
+            return held
+        current = self._currents[name.ledger % len(self._currents)]
+        if name.scope:
+            write_marker(current)
+        path = current / index_path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        os.pwrite(fd, idxfile.encode_header(IdxHeader(version=self._header_version)), 0)
+        self._dirty.update((str(path), str(path.parent)))
+        if self._tree is not None:
+            self._tree.files[name] = str(path)
+        return self._hold(name, fd, str(path))
+
+    def put_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        locations: npt.ArrayLike | Iterable[int],
+    ) -> None:
+        """Store locations; the last of equal entries wins. Rewrites the pages they lie in.
+
+        `InvalidArgument` where the file would need more than `max_pages` pages.
+        """
+        self._check_writable()
+        ids, places = sorted_last_wins(*check_put(entries, locations))
+        if ids.size and int(ids[-1]) // self._page_slots >= self._max_pages:
+            raise InvalidArgument(
+                f"entry {int(ids[-1])} needs page {int(ids[-1]) // self._page_slots}, "
+                f"this index takes {self._max_pages} pages a file (max_pages)"
+            )
+        with self._lock:
+            fd, path = self._file_to_write(LedgerId.of(ledger))
+            if ids.size:
+                idx_file.write_slots(fd, ids, places, self._page_slots)
+                self._dirty.add(path)
+
+    def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
+        """Rewrite the header block; the ledger's entries stay."""
+        self._check_writable()
+        if state.limbo:
+            raise UnsupportedLayout("index files have no place for the limbo state")
+        name = LedgerId.of(ledger)
+        with self._lock:
+            held = self._held(name)
+            old = IdxHeader(version=self._header_version)
+            if held is not None:
+                old = _read_header(*held, self._compat)
+            data = idxfile.encode_header(self._changed(old, state))
+            fd, path = self._file_to_write(name)
+            os.pwrite(fd, data, 0)
+            self._dirty.add(path)
+
+    def _changed(self, old: IdxHeader, state: LedgerState) -> IdxHeader:
+        """Return the header for a new state; other state bits stay as they were read."""
+        bits = old.state_bits | FENCED_BIT if state.fenced else old.state_bits & ~FENCED_BIT
+        lac, version = state.explicit_lac, old.version
+        if lac is not None and version == idxfile.VERSION_0:
+            if self._compat:  # upstream keeps version 0 and loses the LAC at restart
+                lac = None
+            elif self._header_version >= idxfile.VERSION_1:
+                version = idxfile.VERSION_1
+        return IdxHeader(state.master_key, bits, lac, version)
+
+    def delete(self, ledger: LedgerLike) -> None:
+        """Remove the ledger's file, leftovers and second copies too; directories stay."""
+        self._check_writable()
+        name = LedgerId.of(ledger)
+        with self._lock:
+            held = self._open.pop(name, None)
+            if held is not None:
+                os.close(held[0])
+            relative = index_path(name)
+            while (path := find_index_file(self._currents, relative)) is not None:
+                os.unlink(path)
+                self._dirty.discard(path)
+                self._dirty.add(os.path.dirname(path))
+            if self._tree is not None:
+                self._tree.files.pop(name, None)
+
+    def flush(self) -> None:
+        """Sync every file and directory that changed since the last flush."""
+        with self._lock:
+            for path in sorted(self._dirty):
+                _sync(path)
+            self._dirty.clear()
+
+    def close(self) -> None:
+        """Flush, then close every file."""
+        with self._lock:
+            self.flush()
+            while self._open:
+                os.close(self._open.popitem()[1][0])
+
+
+def _current(directory: Path) -> Path:
+    return directory if directory.name == "current" else directory / "current"
+
+
+def _read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> IdxHeader:
+    try:
+        return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
+    except CorruptionError as error:
+        raise error.within(path) from None
+
+
+def _sync(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _joined(parts: list[IndexBatch]) -> IndexBatch:
+    if len(parts) == 1:
+        return parts[0]
+    return IndexBatch(*(np.concatenate(columns) for columns in zip(*parts)))

@@ -1,0 +1,202 @@
+"""Reading and writing the slots of one .idx file, in bounded memory.
+
+Works on an open file descriptor and int64 slots; knows nothing of ledgers or directories. The
+format is `bkstore.formats.idxfile`. Presence is judged on the raw words (zero is zero in
+either byte order), and only the locations that are wanted are byte-swapped.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+import numpy as np
+
+from bkstore.availability import sequences
+from bkstore.availability.sequences import Groups
+from bkstore.errors import CorruptionError
+from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
+from bkstore.ids import Int64Array
+
+__all__ = [
+    "CHUNK_SLOTS",
+    "gather",
+    "last_present",
+    "present_groups",
+    "read_at",
+    "read_items",
+    "slot_count",
+    "write_slots",
+]
+
+CHUNK_SLOTS = 1 << 16
+"""Slots read at a time: 512 KiB, one buffer, reused, so that a scan stays in the cache."""
+
+WRITE_SLOTS = 1 << 19
+"""Slots rewritten at a time: 4 MiB."""
+
+_SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
+"""The sign bit of a big-endian word, in the byte order of this machine."""
+
+
+def slot_count(size: int, path: str) -> int:
+    """Return how many slots a file of `size` bytes has.
+
+    Raises `CorruptionError` where the file ends inside a slot: whole pages are written always,
+    so bytes are missing.
+    """
+    body = max(size - HEADER_SIZE, 0)
+    if body % SLOT_SIZE:
+        at = size - body % SLOT_SIZE
+        raise CorruptionError(path, at, f"file ends inside a slot ({body % SLOT_SIZE} of 8 bytes)")
+    return body // SLOT_SIZE
+
+
+def read_at(fd: int, view: memoryview, offset: int, path: str) -> None:
+    """Fill `view` from `offset` on; `CorruptionError` if the file ends before that."""
+    done = 0
+    while done < len(view):
+        got = os.preadv(fd, [view[done:]], offset + done)
+        if got == 0:
+            raise CorruptionError(path, offset + done, "file ended while it was read")
+        done += got
+
+
+def _next_data(fd: int, offset: int) -> int | None:
+    """Return where data begin at or after `offset`, skipping holes; None if only holes follow."""
+    try:
+        return os.lseek(fd, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        if error.errno == errno.EINVAL:  # a file system that does not report holes
+            return offset
+        raise
+
+
+def _chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, Int64Array]]:
+    """Yield (first slot, raw words) for slots first..stop-1; the words are reused, not kept."""
+    buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
+    info = os.fstat(fd)
+    sparse = info.st_blocks * 512 < info.st_size - SLOT_SIZE * CHUNK_SLOTS
+    at = first
+    while at < stop:
+        if sparse:
+            data = _next_data(fd, HEADER_SIZE + SLOT_SIZE * at)
+            if data is None:
+                return
+            at = max(at, (data - HEADER_SIZE) // SLOT_SIZE)
+            if at >= stop:
+                return
+        words = buffer[: min(CHUNK_SLOTS, stop - at)]
+        read_at(fd, memoryview(words).cast("B"), HEADER_SIZE + SLOT_SIZE * at, path)
+        if np.bitwise_or.reduce(words) & _SIGN_BYTE:
+            slot = at + int(np.flatnonzero(words & _SIGN_BYTE)[0])
+            raise CorruptionError(
+                path, HEADER_SIZE + SLOT_SIZE * slot, f"location of entry {slot} is negative"
+            )
+        yield at, words
+        at += words.size
+
+
+def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
+    """Return which of the slots first..stop-1 hold a location, as canonical groups.
+
+    Cost: one read of the data that is there, ids inside a run are never made. Memory: one
+    chunk, and the groups.
+    """
+    parts = []
+    for at, words in _chunks(fd, path, first, stop):
+        starts, ends = sequences.from_mask(words != 0, at)
+        if starts.size:
+            parts.append(sequences.compact(starts, ends))
+    return sequences.join(parts)
+
+
+def read_items(
+    fd: int, path: str, first: int, stop: int
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Yield (entries, locations) chunk by chunk for slots first..stop-1 that hold a location."""
+    for at, words in _chunks(fd, path, first, stop):
+        here = np.flatnonzero(words != 0)
+        if here.size:
+            yield here + at, _native(words[here])
+
+
+def last_present(fd: int, path: str, stop: int) -> int | None:
+    """Return the highest slot below `stop` that holds a location, None if there is none.
+
+    Reads backwards from the end, so O(1) for a file without a long empty tail.
+    """
+    while stop > 0:
+        first = max(stop - CHUNK_SLOTS, 0)
+        found = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
+        if found:
+            return found[-1]
+        stop = first
+    return None
+
+
+def gather(fd: int, path: str, entries: Int64Array, slots: int) -> Int64Array:
+    """Return the locations of `entries` (any order), 0 where absent or past the end.
+
+    Reads the chunks that hold entries asked for, each once.
+    """
+    result = np.zeros(entries.size, np.int64)
+    order = np.argsort(entries, kind="stable") if _unsorted(entries) else np.arange(entries.size)
+    ids = entries[order]
+    ids = ids[: np.searchsorted(ids, slots)]
+    at = 0
+    while at < ids.size:
+        first = int(ids[at])
+        end = int(np.searchsorted(ids, first + CHUNK_SLOTS))
+        words = np.empty(int(ids[end - 1]) - first + 1, np.int64)
+        read_at(fd, memoryview(words).cast("B"), HEADER_SIZE + SLOT_SIZE * first, path)
+        found = _native(words[ids[at:end] - first])
+        if found.size and int(found.min()) < 0:
+            slot = int(ids[at:end][found < 0][0])
+            offset = HEADER_SIZE + SLOT_SIZE * slot
+            raise CorruptionError(path, offset, f"location of entry {slot} is negative")
+        result[order[at:end]] = found
+        at = end
+    return result
+
+
+def _unsorted(values: Int64Array) -> bool:
+    return bool((values[1:] < values[:-1]).any())
+
+
+def _native(words: Int64Array) -> Int64Array:
+    return words.view(">i8").astype(np.int64)
+
+
+def write_slots(fd: int, entries: Int64Array, locations: Int64Array, page_slots: int) -> None:
+    """Store locations of sorted, distinct entries; whole pages are read, changed and written.
+
+    Untouched pages in between are left alone (a hole stays a hole). A page past the end of the
+    file begins as zeros.
+    """
+    pages = entries // page_slots
+    span = max(WRITE_SLOTS // page_slots, 1)
+    gaps = np.flatnonzero(np.diff(pages) > 1) + 1
+    for lo, hi in zip(np.concatenate(([0], gaps)), np.concatenate((gaps, [pages.size]))):
+        at = int(lo)
+        while at < hi:
+            end = min(int(np.searchsorted(pages, pages[at] + span)), int(hi))
+            _write_pages(fd, entries[at:end], locations[at:end], page_slots)
+            at = end
+
+
+def _write_pages(fd: int, entries: Int64Array, locations: Int64Array, page_slots: int) -> None:
+    first = int(entries[0]) // page_slots * page_slots
+    stop = (int(entries[-1]) // page_slots + 1) * page_slots
+    offset = HEADER_SIZE + SLOT_SIZE * first
+    words = np.zeros(stop - first, ">i8")
+    if entries.size < stop - first:
+        old = os.pread(fd, words.nbytes, offset)
+        words.view(np.uint8)[: len(old)] = np.frombuffer(old, np.uint8)
+    words[entries - first] = locations
+    view, done = memoryview(words.tobytes()), 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done:], offset + done)

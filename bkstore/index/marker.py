@@ -1,0 +1,39 @@
+"""The marker of directories that hold scopes other than 0: ``current/BKSTORE-128``.
+
+Such ledgers are bkstore's own (BP-35 was never built), so a directory says that it has them
+and in which version: two lines of text, the name and a decimal number.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+
+__all__ = ["MARKER_NAME", "MARKER_VERSION", "check_marker", "write_marker"]
+
+MARKER_NAME = "BKSTORE-128"
+MARKER_VERSION = 1
+
+
+def write_marker(current: Path) -> None:
+    """Write the marker below a ``current/`` directory unless it is there."""
+    path = current / MARKER_NAME
+    if not path.exists():
+        path.write_text(f"{MARKER_NAME}\n{MARKER_VERSION}\n", encoding="ascii")
+
+
+def check_marker(current: Path) -> bool:
+    """Return whether the marker is there; `UnsupportedLayout` for a version we do not know."""
+    path = current / MARKER_NAME
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return False
+    except UnicodeDecodeError as error:
+        raise CorruptionError(path, error.start, "marker is not ASCII text") from error
+    if len(lines) != 2 or lines[0] != MARKER_NAME or not lines[1].isdecimal():
+        raise CorruptionError(path, 0, f"marker does not say {MARKER_NAME} and a version")
+    if int(lines[1]) != MARKER_VERSION:
+        raise UnsupportedLayout(f"{path}: 128-bit layout version {lines[1]}, known is 1")
+    return True

@@ -1,0 +1,140 @@
+"""PartitionedIndex: the indexes of several directories as one, each ledger in one of them.
+
+db storage places ledger L in directory ``L mod n`` of the configured order
+(`DbLedgerStorage.getLedgerStorage`, `signSafeMod`). Scopes other than 0 are ours: the same
+rule on the unsigned ledger half.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy.typing as npt
+
+from bkstore.availability import Availability
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import (
+    DEFAULT_BATCH,
+    EntryIndex,
+    Finding,
+    IndexBatch,
+    LedgerLike,
+    LedgerState,
+)
+
+__all__ = ["PartitionedIndex"]
+
+
+class PartitionedIndex(EntryIndex):
+    """Several indexes of one layout; ledger L belongs to number ``L mod n``.
+
+    Look-ups go to one part. A ledger found in a part where it does not belong is out of a
+    bookie's reach: it is not listed, `findings` names it. Threads: as its parts. Closes them.
+    """
+
+    def __init__(self, parts: Sequence[EntryIndex]) -> None:
+        if not parts:
+            raise InvalidArgument("no index to partition")
+        self.parts = list(parts)
+        self.layout = parts[0].layout
+        self.duplicates = parts[0].duplicates
+        self.supports_limbo = all(part.supports_limbo for part in parts)
+        self.durable = all(part.durable for part in parts)
+
+    @property
+    def writable(self) -> bool:
+        """Whether every part is."""
+        return all(part.writable for part in self.parts)
+
+    def dir_index(self, ledger: LedgerLike) -> int:
+        """Return the number of the part that the ledger belongs to."""
+        return LedgerId.of(ledger).ledger % len(self.parts)
+
+    def _part(self, ledger: LedgerLike) -> EntryIndex:
+        return self.parts[self.dir_index(ledger)]
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the ledgers that lie where they belong, in unsigned order."""
+        lists = (
+            [ledger for ledger in part.ledgers(scope) if self.dir_index(ledger) == at]
+            for at, part in enumerate(self.parts)
+        )
+        return list(heapq.merge(*lists))
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entry ids of the ledger's part."""
+        return self._part(ledger).entries(ledger, first, last)
+
+    def last_entry(self, ledger: LedgerLike) -> int | None:
+        """Return the highest entry id of the ledger's part."""
+        return self._part(ledger).last_entry(ledger)
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return the answer of the ledger's part."""
+        return self._part(ledger).availability(ledger)
+
+    def get(self, ledger: LedgerLike, entry: int) -> int | None:
+        """Return the location of one entry, None if absent."""
+        return self._part(ledger).get(ledger, entry)
+
+    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+        """Return locations from the ledger's part."""
+        return self._part(ledger).get_many(ledger, entries)
+
+    def items(
+        self, ledger: LedgerLike, first: int = 0, last: int | None = None
+    ) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) from the ledger's part."""
+        return self._part(ledger).items(ledger, first, last)
+
+    def put_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        locations: npt.ArrayLike | Iterable[int],
+    ) -> None:
+        """Store in the ledger's part."""
+        self._part(ledger).put_many(ledger, entries, locations)
+
+    def state(self, ledger: LedgerLike) -> LedgerState:
+        """Return the state kept in the ledger's part."""
+        return self._part(ledger).state(ledger)
+
+    def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
+        """Store the state in the ledger's part."""
+        self._part(ledger).set_state(ledger, state)
+
+    def delete(self, ledger: LedgerLike) -> None:
+        """Forget the ledger in its part."""
+        self._part(ledger).delete(ledger)
+
+    def flush(self) -> None:
+        """Flush every part."""
+        for part in self.parts:
+            part.flush()
+
+    def close(self) -> None:
+        """Close every part."""
+        for part in self.parts:
+            part.close()
+
+    def scan(
+        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
+    ) -> Iterator[IndexBatch]:
+        """Yield the rows of one part after the other, `dir_index` telling which."""
+        for at, part in enumerate(self.parts):
+            for rows in part.scan(batch, findings):
+                yield rows._replace(dir_index=rows.dir_index + at)
+
+    def findings(self) -> list[Finding]:
+        """Return the parts' findings, and ledgers that lie in the wrong part."""
+        found = [finding for part in self.parts for finding in part.findings()]
+        for at, part in enumerate(self.parts):
+            for ledger in part.ledgers():
+                home = self.dir_index(ledger)
+                if home != at:
+                    detail = f"ledger {ledger} lies in directory {at}, a bookie looks in {home}"
+                    found.append(Finding("oddity", detail, ledger=ledger))
+        return found

@@ -1,0 +1,63 @@
+"""Keys of the RocksDB databases, as bytes and as arrays: `docs/formats/rocksdb.md`.
+
+    locations        i64 ledger, i64 entry                 -> i64 location
+    locations-128    u64 scope, i64 ledger, i64 entry      -> i64 location   (ours)
+    ledgers          i64 ledger                            -> LedgerData
+    ledgers-128      u64 scope, u64 ledger                 -> LedgerData     (ours)
+
+Big-endian, so that RocksDB's bytewise order is unsigned numeric order. Persisted: do not
+renumber. Source: `bookie/storage/ldb/EntryLocationIndex`, `LongPairWrapper`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
+
+__all__ = ["entry_key", "entry_keys", "key_width", "ledger_key", "ledger_range", "values"]
+
+
+def key_width(ledger: LedgerId) -> int:
+    """Return the width of the ledger's location keys: 16 for scope 0, else 24."""
+    return 24 if ledger.scope else 16
+
+
+def ledger_key(ledger: LedgerId) -> bytes:
+    """Return the ledger's row key: 8 bytes for scope 0, else 16."""
+    low = ledger.ledger.to_bytes(8, "big")
+    return ledger.scope.to_bytes(8, "big") + low if ledger.scope else low
+
+
+def entry_key(ledger: LedgerId, entry: int) -> bytes:
+    """Return the location key of one entry.
+
+    >>> entry_key(LedgerId(ledger=5), 7).hex()
+    '00000000000000050000000000000007'
+    """
+    return ledger_key(ledger) + entry.to_bytes(8, "big")
+
+
+def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> tuple[bytes, bytes]:
+    """Return (from, to) keys of first..last; `to` is exclusive."""
+    stop = MAX_ENTRY_ID + 1 if last is None else min(last, MAX_ENTRY_ID) + 1
+    return entry_key(ledger, first), entry_key(ledger, max(stop, 0))
+
+
+def entry_keys(ledger: LedgerId, entries: Int64Array) -> list[bytes]:
+    """Return the location keys of many entries, about 40 ns each.
+
+    Goes through a void view: an "S" array would strip trailing zero bytes.
+    """
+    prefix = np.frombuffer(ledger_key(ledger), ">i8")
+    columns = np.empty((entries.size, prefix.size + 1), ">i8")
+    columns[:, :-1] = prefix
+    columns[:, -1] = entries
+    keys: list[bytes] = columns.view(f"V{columns.shape[1] * 8}").ravel().tolist()
+    return keys
+
+
+def values(locations: Int64Array) -> list[bytes]:
+    """Return the row values of many locations."""
+    made: list[bytes] = locations.astype(">i8").view("V8").tolist()
+    return made
