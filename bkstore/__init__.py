@@ -1,0 +1,54 @@
+"""bkstore: Apache BookKeeper bookie storage, outside the JVM.
+
+Reads, writes, models and analyses how bookies store and index ledgers. Start with
+`open_index` for "which entries of a ledger are here", `BookieDir` for whole directories.
+
+>>> from bkstore import Availability
+>>> Availability.from_entries([0, 1, 3, 4, 6, 7]).groups.tolist()
+[[0, 6, 2, 3]]
+"""
+
+import logging
+
+from bkstore.availability import Availability
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    DirectoryInUse,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    MissingDependency,
+    NoSuchEntry,
+    NoSuchLedger,
+    ReadOnlyError,
+    UnauthorizedAccess,
+    UnsupportedLayout,
+)
+from bkstore.ids import LedgerId
+from bkstore.index.api import EntryIndex
+from bkstore.storage.directory import BookieDir, open_index
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Availability",
+    "BkstoreError",
+    "BookieDir",
+    "CorruptionError",
+    "DirectoryInUse",
+    "EntryIndex",
+    "IllegalOperation",
+    "InvalidArgument",
+    "LedgerFenced",
+    "LedgerId",
+    "MissingDependency",
+    "NoSuchEntry",
+    "NoSuchLedger",
+    "ReadOnlyError",
+    "UnauthorizedAccess",
+    "UnsupportedLayout",
+    "open_index",
+]
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())

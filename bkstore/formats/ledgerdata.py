@@ -17,12 +17,11 @@ Persisted format: do not renumber.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError
+from bkstore.formats.proto import BOOL, BYTES, OPTIONAL, REQUIRED, declare
 
 __all__ = ["FLAGS_KEY", "NEEDS_INTEGRITY_CHECK", "LedgerData", "decode", "encode"]
 
@@ -32,30 +31,14 @@ FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
 NEEDS_INTEGRITY_CHECK = 0x1
 """The one storage flag there is."""
 
-# Name, number, descriptor type (8 bool, 12 bytes), label (2 required, 1 optional).
-_FIELDS = (
-    ("exists", 1, 8, 2),
-    ("fenced", 2, 8, 2),
-    ("masterKey", 3, 12, 2),
-    ("explicitLac", 4, 12, 1),
-    ("limbo", 5, 8, 1),
+_Message = declare(
+    "LedgerData",
+    ("exists", 1, BOOL, REQUIRED),
+    ("fenced", 2, BOOL, REQUIRED),
+    ("masterKey", 3, BYTES, REQUIRED),
+    ("explicitLac", 4, BYTES, OPTIONAL),
+    ("limbo", 5, BOOL, OPTIONAL),
 )
-
-
-def _declare() -> type[Any]:
-    file = descriptor_pb2.FileDescriptorProto(
-        name="bkstore/ledger_data.proto", package="bkstore", syntax="proto2"
-    )
-    message = file.message_type.add(name="LedgerData")
-    for name, number, kind, label in _FIELDS:
-        message.field.add(name=name, number=number, type=kind, label=label)  # type: ignore[arg-type]
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
-    found = pool.FindMessageTypeByName("bkstore.LedgerData")  # type: ignore[no-untyped-call]
-    return message_factory.GetMessageClass(found)
-
-
-_Message = _declare()
 
 
 @dataclass(frozen=True, slots=True)

@@ -459,7 +459,7 @@ def _decoded(value: bytes, database: Database | None, key: bytes) -> LedgerData:
 
 
 def _entry_column(keys: Rows, width: int) -> Int64Array:
-    return keys.view(">i8").reshape(-1, width // 8)[:, -1].astype(np.int64)
+    return np.ascontiguousarray(keys).view(">i8").reshape(-1, width // 8)[:, -1].astype(np.int64)
 
 
 def _location_column(rows: Rows, database: Database) -> Int64Array:

@@ -1,0 +1,96 @@
+"""The cookie: text file ``current/VERSION`` in every directory of a bookie.
+
+First line: layout version in decimal. Version 3: three more lines (bookie id, journal
+directories, ledger directories). From version 4 on: protobuf text format of `CookieFormat`
+(bookieHost 1, journalDir 2, ledgerDirs 3, instanceId 4, indexDirs 5). A list of directories is
+its length in decimal and each path behind a TAB, in the configured order. Source:
+`bookie/Cookie`; `docs/formats/cookie.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from google.protobuf import text_format
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.proto import OPTIONAL, REQUIRED, STRING, declare
+
+__all__ = ["FILE_NAME", "Cookie", "decode"]
+
+FILE_NAME = "VERSION"
+OLDEST_VERSION = 3
+NEWEST_VERSION = 5
+
+_Message = declare(
+    "CookieFormat",
+    ("bookieHost", 1, STRING, REQUIRED),
+    ("journalDir", 2, STRING, REQUIRED),
+    ("ledgerDirs", 3, STRING, REQUIRED),
+    ("instanceId", 4, STRING, OPTIONAL),
+    ("indexDirs", 5, STRING, OPTIONAL),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cookie:
+    """What a bookie writes into each of its directories about itself."""
+
+    version: int
+    bookie_id: str
+    journal_dirs: tuple[str, ...]
+    ledger_dirs: tuple[str, ...]
+    index_dirs: tuple[str, ...] | None = None
+    instance_id: str | None = None
+
+
+def decode(data: bytes) -> Cookie:
+    r"""Return the cookie; `CorruptionError` if it is none, or of a version outside 3..5.
+
+    >>> decode(b"3\nb1:3181\n/j\n1\t/l\n").ledger_dirs
+    ('/l',)
+    """
+    try:
+        first, _, rest = data.decode("utf-8").partition("\n")
+    except UnicodeDecodeError as error:
+        raise CorruptionError(None, error.start, "cookie is not UTF-8 text") from error
+    if not first.strip().isdecimal():
+        raise CorruptionError(None, 0, f"cookie's first line is no version: {first[:40]!r}")
+    version = int(first)
+    if not OLDEST_VERSION <= version <= NEWEST_VERSION:
+        raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
+    return _from_lines(rest) if version == OLDEST_VERSION else _from_text(version, rest)
+
+
+def _from_lines(text: str) -> Cookie:
+    lines = text.splitlines()
+    if len(lines) != 3:
+        raise CorruptionError(None, 0, f"cookie of version 3 has {len(lines)} more lines")
+    return Cookie(3, lines[0], (lines[1],), _paths(lines[2]))
+
+
+def _from_text(version: int, text: str) -> Cookie:
+    message = _Message()
+    try:
+        text_format.Parse(text, message)
+    except text_format.ParseError as error:
+        raise CorruptionError(None, 0, f"cookie does not parse: {error}") from error
+    return Cookie(
+        version,
+        message.bookieHost,
+        _journals(message.journalDir),
+        _paths(message.ledgerDirs),
+        _paths(message.indexDirs) if message.HasField("indexDirs") else None,
+        message.instanceId if message.HasField("instanceId") else None,
+    )
+
+
+def _journals(text: str) -> tuple[str, ...]:
+    return _paths(text) if "\t" in text else tuple(text.split(","))
+
+
+def _paths(text: str) -> tuple[str, ...]:
+    count, *paths = text.split("\t")
+    if not count.isdecimal() or int(count) != len(paths):
+        raise CorruptionError(None, 0, f"cookie's directory list is broken: {text[:80]!r}")
+    return tuple(paths)

@@ -1,0 +1,26 @@
+"""Declaring proto2 messages through the protobuf library, without generated code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+__all__ = ["BOOL", "BYTES", "OPTIONAL", "REQUIRED", "STRING", "declare"]
+
+BOOL, STRING, BYTES = 8, 9, 12
+OPTIONAL, REQUIRED = 1, 2
+
+
+def declare(name: str, *fields: tuple[str, int, int, int]) -> type[Any]:
+    """Return a message class; each field is (name, number, type, label)."""
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"bkstore/{name}.proto", package="bkstore", syntax="proto2"
+    )
+    message = file.message_type.add(name=name)
+    for field, number, kind, label in fields:
+        message.field.add(name=field, number=number, type=kind, label=label)  # type: ignore[arg-type]
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)  # type: ignore[no-untyped-call]
+    found = pool.FindMessageTypeByName(f"bkstore.{name}")  # type: ignore[no-untyped-call]
+    return message_factory.GetMessageClass(found)

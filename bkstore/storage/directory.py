@@ -1,0 +1,280 @@
+"""BookieDir: the directories of one bookie, read-only; `open_index` for the index alone.
+
+Nothing here writes into the directories: index files are opened for reading, RocksDB
+databases through a scratch directory of links.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+
+from bkstore.errors import DirectoryInUse, UnsupportedLayout
+from bkstore.formats import idxfile
+from bkstore.ids import Int64Array, LedgerId, log_ids
+from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch, LedgerLike
+from bkstore.storage.layout import (
+    BookieFolders,
+    Layout,
+    find_folders,
+    order_by_residue,
+    pick_layout,
+)
+
+__all__ = ["BookieDir", "LogFile", "open_index"]
+
+_LOG = re.compile(r"([0-9a-f]{1,8})\.log")
+NOWHERE = -1
+"""`dir_index` of a location whose entry log is in none of the ledger directories."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One entry log file: its directory's number, its id, where it is and how long."""
+
+    dir_index: int
+    log_id: int
+    path: str
+    bytes: int
+
+
+class BookieDir:
+    """A bookie's directories, opened for reading.
+
+    `path` is a ledger directory, its ``current/``, a root with several folders that have a
+    ``current/`` (told apart by what they hold), or a `bk_server.conf`. Never writes there. A
+    directory in use is refused (`DirectoryInUse`) unless ``live=True``; `check_unchanged` says
+    whether files moved since the opening. `layout` settles a directory that has both index
+    files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
+
+    Threads: as `index`. Close it, or use it as a context manager.
+
+    >>> import tempfile
+    >>> from bkstore.index.hierarchical import HierarchicalIndex
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     with HierarchicalIndex(top, writable=True) as index:
+    ...         index.put_many(7, [0, 1, 2], [1028, 1100, 1200])
+    ...     with BookieDir(top) as bookie:
+    ...         bookie.layout, len(bookie.index.availability(7))
+    ('idx', 3)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        live: bool = False,
+        layout: Layout | None = None,
+        bookie_id: str | None = None,
+        page_size: int = idxfile.DEFAULT_PAGE_SIZE,
+        compat: Literal["bookkeeper"] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.live = live
+        self.folders: BookieFolders = find_folders(self.path)
+        self.layout: Layout = pick_layout(self.folders, layout)
+        self._page_size = page_size
+        self._compat = compat
+        self._given_id = bookie_id
+        self._before = self._fingerprint()
+        self.index: EntryIndex = self._open_index()
+
+    # -- opening
+
+    def _open_index(self) -> EntryIndex:
+        if self.layout == "idx":
+            from bkstore.index.hierarchical import HierarchicalIndex
+
+            return HierarchicalIndex(
+                self.folders.index, page_size=self._page_size, compat=self._compat
+            )
+        return self._open_rocks()
+
+    def _open_rocks(self) -> EntryIndex:
+        from bkstore.index.partitioned import PartitionedIndex
+        from bkstore.index.rocks import RocksIndex
+
+        folders = self.folders
+        if len(folders.ledger) != len(folders.index):
+            raise UnsupportedLayout(
+                f"{self.path}: {len(folders.index)} index directories, {len(folders.ledger)} "
+                "ledger directories; db storage pairs them by position"
+            )
+        parts: list[RocksIndex] = []
+        try:
+            parts.extend(RocksIndex(current, live=self.live) for current in folders.index)
+            if len(parts) > 1 and folders.ordered == "names":
+                held = [[name.ledger for name in part.ledgers()] for part in parts]
+                names = [current.parent.name for current in folders.index]
+                order = order_by_residue(names, held)
+                parts = [parts[at] for at in order]
+                paired = folders.ledger == folders.index
+                folders.index = [folders.index[at] for at in order]
+                if paired:
+                    folders.ledger = list(folders.index)
+        except BaseException:
+            for part in parts:
+                part.close()
+            raise
+        return parts[0] if len(parts) == 1 else PartitionedIndex(parts)
+
+    def close(self) -> None:
+        """Close the index and remove scratch directories. Idempotent."""
+        self.index.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- what is here
+
+    @property
+    def bookie_id(self) -> str:
+        """The id given at opening, else the cookie's, else the directory's name."""
+        if self._given_id is not None:
+            return self._given_id
+        if self.folders.cookie is not None:
+            return self.folders.cookie.bookie_id
+        return self._default_id()
+
+    def _default_id(self) -> str:
+        path = self.path.resolve()
+        path = path.parent if path.is_file() or path.name == "current" else path
+        # `bookie-1/ledgers` says more by its parent: the folder's own name is a role.
+        generic = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
+        return path.parent.name if generic and path.parent.name else path.name
+
+    @cached_property
+    def entry_logs(self) -> list[LogFile]:
+        """The entry log files, by directory and log id. Reads names and sizes only."""
+        found = []
+        for number, current in enumerate(self.folders.ledger):
+            for entry in os.scandir(current):
+                match = _LOG.fullmatch(entry.name)
+                if match and entry.is_file():
+                    size = entry.stat().st_size
+                    found.append(LogFile(number, int(match[1], 16), entry.path, size))
+        return sorted(found, key=lambda log: (log.dir_index, log.log_id))
+
+    @cached_property
+    def journals(self) -> list[Path]:
+        """The journal files, by directory and journal id."""
+        found = [
+            (number, int(path.stem, 16), path)
+            for number, current in enumerate(self.folders.journal)
+            for path in current.glob("*.txn")
+            if re.fullmatch(r"[0-9a-f]{1,16}", path.stem)
+        ]
+        return [path for _, _, path in sorted(found)]
+
+    def findings(self) -> list[Finding]:
+        """Return the index's oddities, and this directory's own."""
+        found = self.index.findings()
+        if not self.index.ledgers() and self.entry_logs:
+            detail = "entry logs but no ledger in the index: unflushed, lost, or stored elsewhere"
+            found.append(Finding("oddity", detail, str(self.folders.index[0])))
+        return found
+
+    # -- rows that know their directory
+
+    def dir_indexes(self, ledger: LedgerLike, locations: Int64Array) -> Int64Array:
+        """Return for each location the number of the ledger directory with its entry log.
+
+        db storage keeps a ledger's index and logs in one directory. With index files, log ids
+        are one sequence over all directories; -1 where the log is in none. Opens no log.
+        """
+        if self.layout == "rocksdb":
+            number = LedgerId.of(ledger).ledger % len(self.folders.index)
+            return np.full(locations.size, number, np.int64)
+        return self._where_logs_are(log_ids(locations))
+
+    def _where_logs_are(self, logs: Int64Array) -> Int64Array:
+        ids, numbers = self._log_table
+        if not ids.size:
+            return np.full(logs.size, NOWHERE, np.int64)
+        at = np.minimum(np.searchsorted(ids, logs), ids.size - 1)
+        return np.where(ids[at] == logs, numbers[at], NOWHERE)
+
+    @cached_property
+    def _log_table(self) -> tuple[Int64Array, Int64Array]:
+        first: dict[int, int] = {}
+        for log in self.entry_logs:
+            first.setdefault(log.log_id, log.dir_index)
+        ids = np.array(sorted(first), np.int64)
+        return ids, np.array([first[int(log)] for log in ids], np.int64)
+
+    def locate(
+        self, ledger: LedgerLike, first: int = 0, last: int | None = None
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return (entries, dir_indexes, locations) of first..last, int64[n] each."""
+        entries, locations = self.index.items(ledger, first, last)
+        return entries, self.dir_indexes(ledger, locations), locations
+
+    def scan(
+        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
+    ) -> Iterator[IndexBatch]:
+        """Yield every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        for rows in self.index.scan(batch, findings):
+            if self.layout == "rocksdb":
+                yield rows
+            else:
+                yield rows._replace(dir_index=self._where_logs_are(log_ids(rows.location)))
+
+    # -- moving files
+
+    def _fingerprint(self) -> dict[str, tuple[int, int]]:
+        seen: dict[str, tuple[int, int]] = {}
+        folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
+        for folder in sorted(folders):
+            for place in (folder, folder / "locations", folder / "ledgers"):
+                if not place.is_dir():
+                    continue
+                for entry in os.scandir(place):
+                    if not entry.is_dir():
+                        info = entry.stat(follow_symlinks=False)
+                        seen[entry.path] = (info.st_size, info.st_mtime_ns)
+        return seen
+
+    def check_unchanged(self) -> None:
+        """Raise `DirectoryInUse` if a file moved since the opening (not with ``live=True``)."""
+        if self.live:
+            return
+        now = self._fingerprint()
+        moved = sorted(p for p in {*now, *self._before} if now.get(p) != self._before.get(p))
+        if moved:
+            raise DirectoryInUse(
+                f"{moved[0]} changed while the directory was read ({len(moved)} files did): "
+                "stop the bookie, copy the directory, or read it live (live=True, --live)"
+            )
+
+
+def open_index(
+    path: str | os.PathLike[str],
+    *,
+    live: bool = False,
+    layout: Layout | None = None,
+    page_size: int = idxfile.DEFAULT_PAGE_SIZE,
+    compat: Literal["bookkeeper"] | None = None,
+) -> EntryIndex:
+    """Return the read-only index of a bookie's directories: ``BookieDir(path).index``.
+
+    Merged over the directories: index files are searched in all of them, RocksDB databases
+    serve each ledger from the one it belongs to. Close it when done.
+    Raises `UnsupportedLayout`, `CorruptionError` or `DirectoryInUse`.
+    """
+    return BookieDir(path, live=live, layout=layout, page_size=page_size, compat=compat).index

@@ -1,0 +1,241 @@
+"""Which directories a bookie has, in which order, and what they hold.
+
+Three ways to say them: one directory, a root with several, or a `bk_server.conf`. The order of
+the ledger directories matters for db storage, where ledger L lies in number ``L mod n``: it
+comes from the configuration, else from the cookie, else from where the ledgers lie.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.index.idx_tree import has_index_files
+
+if TYPE_CHECKING:
+    from bkstore.formats.cookie import Cookie
+
+__all__ = ["BookieFolders", "Layout", "find_folders", "holdings", "order_by_residue"]
+
+Layout = Literal["idx", "rocksdb"]
+Holding = Literal["idx", "rocksdb", "logs", "journal"]
+
+_LOG = re.compile(r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?")
+_JOURNAL = re.compile(r"[0-9a-f]{1,16}\.txn")
+_LEDGER_FILES = re.compile(r"lastId|lastMark(\.\d+)?|DIRTY")
+_DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
+_CONF_KEYS = {
+    "ledger": ("ledgerDirectories", "ledgerDirectory"),
+    "index": ("indexDirectories", "indexDirectory"),
+    "journal": ("journalDirectories", "journalDirectory"),
+}
+
+
+@dataclass
+class BookieFolders:
+    """The ``current/`` directories of one bookie, by role and in order.
+
+    `ordered` says where the order of the ledger directories comes from; "names" means that
+    nothing but their names says it.
+    """
+
+    ledger: list[Path] = field(default_factory=list)
+    index: list[Path] = field(default_factory=list)
+    journal: list[Path] = field(default_factory=list)
+    ordered: Literal["conf", "cookie", "names"] = "names"
+    cookie: Cookie | None = None
+
+
+def holdings(current: Path) -> set[Holding]:
+    """Return what a ``current/`` directory holds. Reads names only."""
+    names = os.listdir(current)
+    held: set[Holding] = set()
+    if any(name in _DATABASES and (current / name).is_dir() for name in names):
+        held.add("rocksdb")
+    if any(_LOG.fullmatch(name) or _LEDGER_FILES.fullmatch(name) for name in names):
+        held.add("logs")
+    if any(_JOURNAL.fullmatch(name) for name in names):
+        held.add("journal")
+    if has_index_files(current):
+        held.add("idx")
+    return held
+
+
+def find_folders(path: Path) -> BookieFolders:
+    """Return the directories that `path` stands for; `UnsupportedLayout` if it is no bookie."""
+    if path.is_file():
+        return _from_conf(path)
+    if not path.is_dir():
+        raise UnsupportedLayout(f"{path}: no such directory")
+    if path.name == "current" or not (path / "current").is_dir():
+        currents = [path] if path.name == "current" else _children(path)
+    else:
+        currents = [path / "current"]
+    folders = _by_role(currents)
+    folders.cookie = _read_cookie(currents)
+    if folders.cookie is not None:
+        _order_by_cookie(folders, folders.cookie)
+    return folders
+
+
+def _children(root: Path) -> list[Path]:
+    found = sorted(
+        (child / "current" for child in root.iterdir() if (child / "current").is_dir()),
+        key=lambda current: _natural(current.parent.name),
+    )
+    if found:
+        return found
+    deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
+    hint = f" (one level down there is {deeper[0]})" if deeper else ""
+    raise UnsupportedLayout(
+        f"{root}: not a bookie directory: neither it nor a folder in it has a current/{hint}"
+    )
+
+
+def _natural(name: str) -> list[tuple[int, int | str]]:
+    parts = re.split(r"(\d+)", name)
+    return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
+
+
+def _by_role(currents: list[Path]) -> BookieFolders:
+    folders = BookieFolders()
+    for current in currents:
+        held = holdings(current)
+        name = current.parent.name.lower()
+        if "journal" in held or (not held and name.startswith("journal")):
+            folders.journal.append(current)
+        if held & {"idx", "rocksdb"} or (not held and name.startswith("index")):
+            folders.index.append(current)
+        empty_ledger = not held and not name.startswith(("journal", "index"))
+        if "logs" in held or empty_ledger:
+            folders.ledger.append(current)
+    _settle_index(folders)
+    return folders
+
+
+def _settle_index(folders: BookieFolders) -> None:
+    """Without a directory of their own, the indexes lie in the ledger directories."""
+    if set(folders.index) <= set(folders.ledger):
+        folders.index = list(folders.ledger)
+    elif not folders.ledger:
+        folders.ledger = list(folders.index)
+    if not folders.index and not folders.ledger:  # journals only
+        folders.ledger = folders.index = list(folders.journal)
+
+
+def _from_conf(path: Path) -> BookieFolders:
+    settings = {}
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        key, separator, value = line.partition("=")
+        if separator and not key.lstrip().startswith("#"):
+            settings[key.strip()] = value.strip()
+    lists = {role: _conf_paths(path, settings, keys) for role, keys in _CONF_KEYS.items()}
+    if not lists["ledger"]:
+        raise UnsupportedLayout(f"{path}: names no ledgerDirectories")
+    currents = {role: [_current_of(path, d) for d in dirs] for role, dirs in lists.items()}
+    folders = BookieFolders(
+        currents["ledger"],
+        currents["index"] or list(currents["ledger"]),
+        currents["journal"],
+        "conf",
+    )
+    folders.cookie = _read_cookie(folders.ledger)
+    return folders
+
+
+def _conf_paths(conf: Path, settings: dict[str, str], keys: Iterable[str]) -> list[Path]:
+    for key in keys:
+        if settings.get(key):
+            return [conf.parent / part.strip() for part in settings[key].split(",") if part.strip()]
+    return []
+
+
+def _current_of(conf: Path, directory: Path) -> Path:
+    current = directory / "current"
+    if not current.is_dir():
+        raise UnsupportedLayout(f"{conf}: names {directory}, which has no current/ here")
+    return current
+
+
+def _read_cookie(currents: list[Path]) -> Cookie | None:
+    for current in currents:
+        path = current / "VERSION"
+        if path.is_file():
+            from bkstore.formats import cookie as cookie_format  # loads protobuf
+
+            try:
+                return cookie_format.decode(path.read_bytes())
+            except CorruptionError as error:
+                raise error.within(path) from None
+    return None
+
+
+def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
+    """Put the directories in the configured order, if their names fit the configured paths."""
+    ledger = _matched(folders.ledger, cookie.ledger_dirs)
+    index = _matched(folders.index, cookie.index_dirs or cookie.ledger_dirs)
+    if ledger and index:
+        folders.ledger, folders.index, folders.ordered = ledger, index, "cookie"
+
+
+def _matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
+    """Return `currents` in configured order; None unless every name fits just one path."""
+    if len(currents) != len(configured):
+        return None
+    ordered: list[Path] = []
+    for path in configured:
+        parts = [part for part in Path(path).parts if part != "/"]
+        exact = [c for c in currents if parts and c.parent.name == parts[-1]]
+        fits = exact if len(exact) == 1 else [c for c in currents if c.parent.name in parts]
+        if len(fits) != 1 or fits[0] in ordered:
+            return list(currents) if len(currents) == 1 else None
+        ordered.append(fits[0])
+    return ordered
+
+
+def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> list[int]:
+    """Return the positions of directories, judged by the ledgers they hold.
+
+    With n directories, one that holds ledgers holds those of a single residue modulo n. The
+    result gives, for each position, the number of the directory. Empty directories take what
+    is left, by name. Raises `UnsupportedLayout` where no order explains what is there.
+
+    >>> order_by_residue(["a", "b"], [[1, 3], [2]])
+    [1, 0]
+    """
+    size = len(names)
+    taken: dict[int, int] = {}
+    for number, held in enumerate(ledgers):
+        residues = {ledger % size for ledger in held}
+        if not residues:
+            continue
+        clash = next((taken[r] for r in residues if r in taken), None)
+        if len(residues) > 1 or clash is not None:
+            other = f" as {names[clash]} does" if clash is not None else ""
+            raise UnsupportedLayout(
+                f"{names[number]} holds ledgers of positions {sorted(residues)} of {size}{other}: "
+                "directories are missing, or their order cannot be told; give a bk_server.conf"
+            )
+        taken[residues.pop()] = number
+    free = [number for number in range(size) if number not in taken.values()]
+    return [taken[at] if at in taken else free.pop(0) for at in range(size)]
+
+
+def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
+    """Return the index layout of the directories; refuse a mix unless told which one to read."""
+    held = {kind for current in folders.index for kind in holdings(current)} & {"idx", "rocksdb"}
+    if asked is not None:
+        if asked not in ("idx", "rocksdb"):
+            raise InvalidArgument(f"unknown layout {asked!r}: 'idx' or 'rocksdb'")
+        return asked
+    if len(held) == 2:
+        raise UnsupportedLayout(
+            f"{folders.index[0]}: both index files and RocksDB databases are here (an interrupted "
+            "conversion?); say which one to read (layout=, --layout)"
+        )
+    return "rocksdb" if "rocksdb" in held else "idx"

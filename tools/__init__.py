@@ -1,0 +1,1 @@
+"""The lab: experiments and benchmarks, `python -m tools.NAME` in a checkout."""
