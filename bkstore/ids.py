@@ -193,18 +193,15 @@ def check_entry_id(entry: int) -> int:
 
 
 def _as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
-    if not isinstance(values, np.ndarray):
-        values = list(values) if not isinstance(values, (list, tuple, range)) else values
-        if isinstance(values, range):
-            return np.arange(values.start, values.stop, values.step, dtype=np.int64)
-        if not values:
-            return np.empty(0, np.int64)
-    array = np.asarray(values)
+    if isinstance(values, range):
+        return np.arange(values.start, values.stop, values.step, dtype=np.int64)
+    lazy = isinstance(values, Iterable) and not isinstance(values, (np.ndarray, list, tuple))
+    array = np.asarray(list(values) if lazy else values)  # type: ignore[arg-type]
     if array.ndim != 1:
         raise InvalidArgument(f"{what} must be one-dimensional, not of shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and array.max() >= _SIGN):
+    if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _SIGN):
         raise InvalidArgument(f"{what} must be integers that fit int64, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
 

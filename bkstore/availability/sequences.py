@@ -16,7 +16,7 @@ distance both match; otherwise the group closes and the sequence opens the next 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,15 @@ __all__ = [
     "from_mask",
     "from_runs",
     "join",
+    "presence",
     "sequences",
 ]
 
 BLOCK = 1 << 16
 """Ids handled at a time: a few arrays of this length fit a second-level cache."""
+
+_PROBE = 1024
+"""Ids or slots that a stripe is guessed from."""
 
 INT32_MAX = 2**31 - 1
 """Sizes and periods are i32 on disk; a longer one is never grouped."""
@@ -97,6 +101,10 @@ def from_ids(ids: Int64Array) -> Groups:
             if block[0] < ids[at - 1]:
                 return from_ids(np.sort(ids))
             block = block[np.searchsorted(block, block[0], "right") :]  # a cut duplicate
+        regular = _regular_ids(block)
+        if regular is not None:
+            parts.append(regular)
+            continue
         steps = np.diff(block)
         if steps.size and int(steps.min()) < 0:
             return from_ids(np.sort(ids))
@@ -109,6 +117,49 @@ def _from_block(ids: Int64Array, steps: Int64Array) -> Groups:
     breaks = np.flatnonzero(steps > 1)
     starts = np.concatenate((ids[:1], ids[breaks + 1]))
     return compact(starts, np.concatenate((ids[breaks], ids[-1:])) + 1)
+
+
+def _regular_ids(ids: Int64Array) -> Groups | None:
+    """Return ids that are one stripe (or one run) as rows that `fold` can take; None if they
+    are not, or do not ascend. Size and period are guessed from the first ids, then proved with
+    one comparison; a lost entry is mostly noticed by the last id, before that.
+    """
+    if ids.size < 2:
+        return None
+    probe = ids[:_PROBE]
+    breaks = np.flatnonzero(probe[1:] - probe[:-1] > 1)[:2] + 1
+    head, second = breaks.tolist() if breaks.size == 2 else (0, 1)
+    size = second - head
+    start, period = int(ids[head]), int(ids[second]) - int(ids[head])
+    count = ids.size - head
+    if int(ids[-1]) != start + (count - 1) // size * period + (count - 1) % size:
+        return None
+    # No step inside the first two sequences is above 1, so these two say that each is 1.
+    if int(ids[second - 1]) - start != size - 1:
+        return None
+    if head and int(ids[head - 1]) - int(ids[0]) != head - 1:
+        return None
+    body = ids[head:]
+    if period < size or not (body[size:] - body[:-size] == period).all():
+        return None
+    return _stripe(int(ids[0]), head, start, count, size, period)
+
+
+def _stripe(
+    head_first: int, head_count: int, start: int, count: int, size: int, period: int
+) -> Groups:
+    """Return a cut first sequence, a stripe of `count` ids from `start` on, and what is left
+    of its last sequence, as rows that `fold` can take.
+    """
+    whole, rest = divmod(count, size)
+    final = start + whole * period
+    rows = [
+        (head_first, head_first, head_count, 0),
+        (start, final - period, size, period if whole > 1 else 0),
+        (final, final, rest, 0),
+    ]
+    kept = [row for row, ids in zip(rows, (head_count, whole, rest)) if ids]
+    return Groups(*np.array(kept, np.int64).T)
 
 
 def compact(starts: Int64Array, ends: Int64Array) -> Groups:
@@ -148,6 +199,34 @@ def from_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
     parts = ([base] if mask[0] else [], edges, [base + mask.size] if mask[-1] else [])
     edges = np.concatenate([np.asarray(part, np.int64) for part in parts])
     return edges[0::2], edges[1::2]
+
+
+def presence(mask: BoolArray, base: int = 0) -> Groups:
+    """Return the set positions of `mask`, plus `base`, as groups that `fold` can take.
+
+    A full mask and a stripe cost two passes over its bytes, anything else `from_mask`.
+    """
+    found = int(np.count_nonzero(mask))
+    if found == mask.size and found:
+        return _stripe(base, 0, base, found, found, 0)
+    regular = _regular_mask(mask, base)
+    return compact(*from_mask(mask, base)) if regular is None else regular
+
+
+def _regular_mask(mask: BoolArray, base: int) -> Groups | None:
+    """Return a mask that is one stripe as rows; None if it is not. Guessed, then proved."""
+    probe = mask[:_PROBE]
+    edges = (np.flatnonzero(probe[1:] != probe[:-1])[:4] + 1).tolist()
+    head = edges.pop(0) if edges and mask[0] else 0
+    if len(edges) < 3:
+        return None
+    start, end, following = edges[:3]
+    size, period = end - start, following - start
+    if not (mask[period:] == mask[:-period]).all():
+        return None
+    periods, rest = divmod(mask.size - start, period)
+    count = periods * size + min(rest, size)
+    return _stripe(base, head, base + start, count, size, period)
 
 
 def sequences(groups: Groups) -> tuple[Int64Array, Int64Array]:
@@ -319,12 +398,12 @@ def _transitions(groups: Groups) -> _Transitions:
         groups.first + groups.period,
         groups.size,
     )
-    columns = []
+    columns: list[Any] = []
     for inner, outer in zip(within, between):
         column = np.empty(inner.size + outer.size, inner.dtype)
         column[0::2], column[1::2] = inner, outer
         columns.append(column)
-    keep = columns[2] > 0
+    keep = columns[2] > 0  # the weights
     return _Transitions(*(column[keep] for column in columns))
 
 

@@ -19,8 +19,8 @@ def declare(name: str, *fields: tuple[str, int, int, int]) -> type[Any]:
     )
     message = file.message_type.add(name=name)
     for field, number, kind, label in fields:
-        message.field.add(name=field, number=number, type=kind, label=label)  # type: ignore[arg-type]
+        message.field.add(name=field, number=number, type=kind, label=label)
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
-    found = pool.FindMessageTypeByName(f"bkstore.{name}")  # type: ignore[no-untyped-call]
+    pool.Add(file)
+    found = pool.FindMessageTypeByName(f"bkstore.{name}")
     return message_factory.GetMessageClass(found)

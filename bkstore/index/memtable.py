@@ -172,8 +172,7 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             if scope is None:
                 return list(self._tables)
-            lo, hi = (scope, 0), (scope + 1, 0)
-            return list(self._tables.irange(lo, hi, (True, False)))
+            return [name for name in self._tables if name.scope == scope]
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return the ledger's state; `NoSuchLedger` if it is unknown."""

@@ -1,0 +1,3 @@
+"""The command line: one module a command, each thin over a library call."""
+
+__all__ = ["main"]

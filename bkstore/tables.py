@@ -1,0 +1,214 @@
+"""The declared schemas of every table that leaves the library, and their Arrow export.
+
+A `Table` is a schema and equally long columns: int64 numpy arrays, or lists where a column is
+text, bytes, boolean or nullable. Rows come out as tuples without any extra package; with
+pyarrow as Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c_stream__`.
+Ids and entry numbers are int64; ids above 2^63-1 appear in two's complement, and
+`qualified_name` beside them says the id as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.errors import InvalidArgument, MissingDependency
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "AVAILABILITY",
+    "ENTRIES",
+    "FINDINGS",
+    "GROUPS",
+    "INSPECT",
+    "LEDGERS",
+    "LOCATIONS",
+    "Column",
+    "Schema",
+    "Table",
+    "require_pyarrow",
+]
+
+Kind = Literal["int64", "int32", "string", "bool", "binary", "rows"]
+Values = npt.NDArray[Any] | Sequence[Any]
+
+
+class Column(NamedTuple):
+    """One column: its name, its kind ("rows" is a list of int64 lists), may it be null."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+
+class Schema(NamedTuple):
+    """A named list of columns."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The column names, in order."""
+        return [column.name for column in self.columns]
+
+    def to_arrow(self) -> pa.Schema:
+        """Return the pyarrow schema; `MissingDependency` without pyarrow."""
+        pa = require_pyarrow("Arrow output")
+        kinds = {
+            "int64": pa.int64(),
+            "int32": pa.int32(),
+            "string": pa.string(),
+            "bool": pa.bool_(),
+            "binary": pa.binary(),
+            "rows": pa.list_(pa.list_(pa.int64())),
+        }
+        fields = [pa.field(c.name, kinds[c.kind], nullable=c.nullable) for c in self.columns]
+        return pa.schema(fields)
+
+
+def require_pyarrow(purpose: str) -> Any:
+    """Return the pyarrow module, or raise `MissingDependency` naming the extra."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", "arrow", purpose) from error
+    return pyarrow
+
+
+class Table:
+    """Columns under a declared schema.
+
+    >>> table = Table(FINDINGS, {"severity": ["oddity"], "detail": ["leftover"], "file": [None],
+    ...     "offset": [None], "scope_id": [None], "ledger_id": [None]})
+    >>> len(table), next(table.rows())[:2]
+    (1, ('oddity', 'leftover'))
+    """
+
+    def __init__(self, schema: Schema, columns: Mapping[str, Values]) -> None:
+        if list(columns) != schema.names:
+            raise InvalidArgument(f"{schema.name} has columns {schema.names}, not {list(columns)}")
+        sizes = {len(values) for values in columns.values()}
+        if len(sizes) > 1:
+            raise InvalidArgument(f"columns of {schema.name} differ in length: {sorted(sizes)}")
+        self.schema = schema
+        self.columns = dict(columns)
+
+    @classmethod
+    def from_rows(cls, schema: Schema, rows: Iterable[Sequence[Any]]) -> Table:
+        """Return a table from row tuples in schema order."""
+        listed = list(rows)
+        columns: list[list[Any]] = [list(values) for values in zip(*listed)]
+        if not listed:
+            columns = [[] for _ in schema.columns]
+        return cls(schema, dict(zip(schema.names, columns)))
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield rows as tuples of plain Python values."""
+        plain = [v.tolist() if isinstance(v, np.ndarray) else v for v in self.columns.values()]
+        return zip(*plain)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a pyarrow Table of the declared schema."""
+        pa = require_pyarrow("Arrow output")
+        schema = self.schema.to_arrow()
+        arrays = [
+            pa.array(values, type=field.type)
+            for values, field in zip(self.columns.values(), schema)
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def _schema(name: str, *columns: tuple[str, Kind] | tuple[str, Kind, bool]) -> Schema:
+    return Schema(name, tuple(Column(*column) for column in columns))
+
+
+ENTRIES = _schema(
+    "entries",
+    ("bookie", "string"),
+    ("dir_index", "int32"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("log_id", "int64"),
+    ("position", "int64"),
+    ("length", "int64", True),
+)
+"""One row an index entry. `length` is null: only the entry log knows it."""
+
+GROUPS = _schema(
+    "groups",
+    ("bookie", "string"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("first_sequence_start", "int64"),
+    ("last_sequence_start", "int64"),
+    ("sequence_size", "int64"),
+    ("sequence_period", "int64"),
+)
+"""One row a BP-34 sequence group: the same entries, condensed."""
+
+LEDGERS = _schema(
+    "ledgers",
+    ("bookie", "string"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("qualified_name", "string"),
+    ("entries", "int64", True),
+    ("first_entry", "int64", True),
+    ("last_entry", "int64", True),
+    ("fenced", "bool", True),
+    ("limbo", "bool", True),
+    ("explicit_lac", "binary", True),
+    ("master_key", "binary", True),
+    ("layout", "string"),
+)
+"""One row a ledger. What could not be read is null, and a finding says why."""
+
+LOCATIONS = _schema(
+    "locations",
+    ("entry_id", "int64"),
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("position", "int64"),
+    ("location", "int64"),
+)
+"""The entries of one ledger with their places (`bkstore ledger`)."""
+
+AVAILABILITY = _schema(
+    "availability",
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("qualified_name", "string"),
+    ("entries", "int64"),
+    ("bytes", "binary"),
+    ("groups", "rows"),
+    ("ranges", "rows"),
+    ("missing", "rows", True),
+)
+"""One row: which entries of a ledger are here (`bkstore availability`)."""
+
+FINDINGS = _schema(
+    "findings",
+    ("severity", "string"),
+    ("detail", "string"),
+    ("file", "string", True),
+    ("offset", "int64", True),
+    ("scope_id", "int64", True),
+    ("ledger_id", "int64", True),
+)
+"""Oddities and damage."""
+
+INSPECT = _schema("inspect", ("property", "string"), ("value", "string"))
+"""What `bkstore inspect` says, one property a row."""
