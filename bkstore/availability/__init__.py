@@ -80,13 +80,14 @@ class Availability:
         >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
         20
         """
-        pairs = np.asarray(
-            ranges if isinstance(ranges, np.ndarray) else list(ranges),  # type: ignore[arg-type]
-            dtype=np.int64,
-        ).reshape(-1, 2)
-        if pairs.size == 0:
+        given = np.asarray(
+            ranges if isinstance(ranges, np.ndarray) else list(ranges)  # type: ignore[arg-type]
+        )
+        if given.size == 0:
             return cls()
-        as_entry_ids(np.ascontiguousarray(pairs.ravel()))
+        if given.ndim != 2 or given.shape[1] != 2:
+            raise InvalidArgument(f"ranges are (first, last) pairs, not of shape {given.shape}")
+        pairs = as_entry_ids(given.ravel()).reshape(-1, 2)
         if (pairs[:, 1] < pairs[:, 0]).any():
             raise InvalidArgument("a range ends before it starts")
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -111,8 +112,15 @@ class Availability:
 
         Raises `CorruptionError` for rows that overlap or contradict themselves. O(groups).
         """
-        rows = np.asarray(groups, np.int64).reshape(-1, 4)
-        if rows.size and (rows[:, 2:] > sequences.INT32_MAX).any():
+        given = np.asarray(groups)
+        if given.size == 0:
+            return cls()
+        if given.ndim != 2 or given.shape[1] != 4 or given.dtype.kind != "i":
+            raise InvalidArgument(
+                f"groups are rows of four int64, not {given.dtype} of shape {given.shape}"
+            )
+        rows = given.astype(np.int64)
+        if (abs(rows[:, 2:]) > sequences.INT32_MAX).any():
             raise InvalidArgument("sequence size or period does not fit i32")
         return cls.from_bytes(codec.write_raw(Groups(*rows.T)))
 

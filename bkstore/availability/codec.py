@@ -51,6 +51,8 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
 def _cut_long(groups: Groups) -> Groups:
     """Cut sequences whose size does not fit the i32 field into groups that touch."""
     pieces = -(-groups.size // INT32_MAX)
+    if int(pieces.sum()) > INT32_MAX:
+        raise InvalidArgument(f"{int(pieces.sum())} sequence groups do not fit the i32 count")
     which = np.repeat(np.arange(groups.size.size), pieces)
     nth = np.arange(which.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     first = groups.first[which] + nth * INT32_MAX

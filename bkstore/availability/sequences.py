@@ -94,6 +94,9 @@ def from_ids(ids: Int64Array) -> Groups:
     One pass over sorted ids; sorts first when it must. Works in blocks that stay in the
     processor's cache: fresh memory for whole-array temporaries costs more than the work.
     """
+    whole = _regular_ids(ids) if ids.size > BLOCK else None
+    if whole is not None:
+        return fold(whole)
     parts: list[Groups] = []
     for at in range(0, ids.size, BLOCK):
         block = ids[at : at + BLOCK]
@@ -139,10 +142,18 @@ def _regular_ids(ids: Int64Array) -> Groups | None:
         return None
     if head and int(ids[head - 1]) - int(ids[0]) != head - 1:
         return None
-    body = ids[head:]
-    if period < size or not (body[size:] - body[:-size] == period).all():
+    if period < size or not _repeats(ids[head:], size, period):
         return None
     return _stripe(int(ids[0]), head, start, count, size, period)
+
+
+def _repeats(ids: Int64Array, size: int, period: int) -> bool:
+    """Return whether each id is `period` above the one `size` places before it."""
+    for at in range(size, ids.size, BLOCK):
+        upper = ids[at : at + BLOCK]
+        if not (upper - ids[at - size : at - size + upper.size] == period).all():
+            return False
+    return True
 
 
 def _stripe(
@@ -282,18 +293,20 @@ def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)
     into = (lo - groups.first) % period
-    head_end = np.minimum(lo - into + groups.size, hi)
-    has_head = (into > 0) & (head_end > lo)
-    whole = np.where(into > 0, lo - into + period, lo)
-    final = whole + (hi - 1 - whole) // period * period
-    tail_cut = (final >= whole) & (final + groups.size > hi)
+    # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
+    span = hi - lo
+    head = np.minimum(groups.size - into, span)
+    has_head = (into > 0) & (head > 0)
+    whole = np.where(into > 0, period - into, 0)
+    final = whole + (span - 1 - whole) // period * period
+    tail_cut = (final >= whole) & (groups.size > span - final)
     last = np.where(tail_cut, final - period, final)
     has_whole = last >= whole
     none = np.zeros_like(lo)
     pieces = (
-        Groups(lo, lo, head_end - lo, none),
-        Groups(whole, last, groups.size, np.where(last > whole, period, 0)),
-        Groups(final, final, hi - final, none),
+        Groups(lo, lo, head, none),
+        Groups(lo + whole, lo + last, groups.size, np.where(last > whole, period, 0)),
+        Groups(lo + final, lo + final, span - final, none),
     )
     keep = np.stack((has_head, has_whole, tail_cut), axis=1).ravel()
     return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces)))

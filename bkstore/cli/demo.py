@@ -115,19 +115,16 @@ def _show_dump(out: Path, result: DumpResult) -> None:
 
 
 def _ask_spark(dumped: Path, punched: Punched | None) -> int:
-    from bkstore.spark import holes, read_dump, start_session, totals
+    from bkstore.spark import holes, local_session, read_dump, totals
 
     _say("4. Asking Spark")
-    spark = start_session("bkstore demo")
-    try:
+    with local_session("bkstore demo") as spark:
         tables = read_dump(spark, dumped)
         _show_frame(totals(spark, tables))
         _say("Ledgers with holes, as Spark found them")
         found = holes(spark, tables)
         rows = found.collect()
         _show_frame(found.drop("scope_id", "ledger_id"))
-    finally:
-        spark.stop()
     return 0 if punched is None else _compare(rows, punched)
 
 

@@ -23,6 +23,7 @@ __all__ = ["FORMATS", "write_tables"]
 
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
 _NO_WIDTH = 1 << 20
+_RECORD_WIDTH = 100
 _LONGEST_CELL = 400  # in a table on a screen; the other formats never shorten
 
 
@@ -106,13 +107,18 @@ class _Screen(_Text):
     def write(self, table: Table) -> None:
         if any(column.kind == "rows" for column in self.schema.columns):
             for row in table.rows():
-                self._print(("field", "value"), [False, False], zip(self.schema.names, row))
+                fields = zip(self.schema.names, row)
+                self._print(("field", "value"), [False, False], fields, _RECORD_WIDTH)
             return
         right = [column.kind in ("int64", "int32") for column in self.schema.columns]
         self._print(self.schema.names, right, table.rows())
 
     def _print(
-        self, names: Iterable[str], right: list[bool], rows: Iterable[tuple[Any, ...]]
+        self,
+        names: Iterable[str],
+        right: list[bool],
+        rows: Iterable[tuple[Any, ...]],
+        widest: int | None = None,
     ) -> None:
         from rich import box
         from rich.console import Console
@@ -120,7 +126,9 @@ class _Screen(_Text):
 
         shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
         for name, to_right in zip(names, right):
-            shown.add_column(name, justify="right" if to_right else "left", overflow="fold")
+            shown.add_column(
+                name, justify="right" if to_right else "left", overflow="fold", max_width=widest
+            )
         for row in rows:
             shown.add_row(*map(_cell, row))
         console = Console(file=self.stream, highlight=False, markup=False, emoji=False)

@@ -183,7 +183,7 @@ class HierarchicalIndex(EntryIndex):
 
     def _bounds(self, fd: int, path: str, first: int, last: int | None) -> tuple[int, int]:
         slots = self._slots(fd, path)
-        return first, slots if last is None else min(slots, last + 1)
+        return max(first, 0), slots if last is None else min(slots, last + 1)
 
     # -- reading
 

@@ -96,20 +96,23 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
 
 def has_index_files(current: Path) -> bool:
     """Return whether any index file lies below; stops at the first."""
+    suffixes = (".idx", ".idx.rloc")
     for top in _directories(current):
         for parent in _directories(top):
-            for entry in os.scandir(parent):
-                if entry.name.endswith((".idx", ".idx.rloc")):
-                    return True
-                if entry.is_dir() and any(
-                    name.endswith((".idx", ".idx.rloc")) for name in os.listdir(entry.path)
-                ):
-                    return True
+            if any(name.endswith(suffixes) for name in os.listdir(parent)):
+                return True
+            if any(
+                name.endswith(suffixes)
+                for deepest in _directories(parent)
+                for name in os.listdir(deepest)
+            ):
+                return True
     return False
 
 
 def _directories(path: str | Path) -> list[str]:
     try:
-        return sorted(e.path for e in os.scandir(path) if _LEVEL.fullmatch(e.name) and e.is_dir())
+        with os.scandir(path) as entries:
+            return sorted(e.path for e in entries if _LEVEL.fullmatch(e.name) and e.is_dir())
     except FileNotFoundError:
         return []

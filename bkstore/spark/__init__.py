@@ -4,6 +4,6 @@
 """
 
 from bkstore.spark.analysis import holes, read_dump, totals
-from bkstore.spark.session import start_session
+from bkstore.spark.session import local_session, start_session
 
-__all__ = ["holes", "read_dump", "start_session", "totals"]
+__all__ = ["holes", "local_session", "read_dump", "start_session", "totals"]

@@ -18,7 +18,7 @@ from bkstore.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["start_session"]
+__all__ = ["local_session", "start_session"]
 
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -44,13 +44,11 @@ def start_session(
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
     overrides any setting. Takes about 5 s. Raises `MissingDependency` without pyspark or Java.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise MissingDependency.of("pyspark", "spark", "Spark") from error
-    running = SparkSession.getActiveSession()
+    running = _running()
     if running is not None:
         return running
+    from pyspark.sql import SparkSession
+
     scratch = Path(tempfile.mkdtemp(prefix="bkstore-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     settings = {**_settings(scratch, driver_memory), **(config or {})}
@@ -59,6 +57,26 @@ def start_session(
         builder = builder.config(key, value)
     with _environment(JAVA_HOME=str(find_java_home(scratch))):
         return builder.getOrCreate()
+
+
+def _running() -> SparkSession | None:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingDependency.of("pyspark", "spark", "Spark") from error
+    return SparkSession.getActiveSession()
+
+
+@contextmanager
+def local_session(app_name: str = "bkstore") -> Iterator[SparkSession]:
+    """Yield a session, and stop it afterwards unless it was running before."""
+    running = _running() is not None
+    spark = start_session(app_name)
+    try:
+        yield spark
+    finally:
+        if not running:
+            spark.stop()
 
 
 def _settings(scratch: Path, driver_memory: str) -> dict[str, str]:

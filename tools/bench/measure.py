@@ -1,0 +1,215 @@
+"""Timing two or more forms of the same work side by side.
+
+A *row* of the table has one or more *cases*; a case has *sides*: ours, and one or more
+baselines, of which the fastest counts. A *round* runs every side once, the order turning from
+round to round, so that a busy minute hits all of them. A *sample* is one side in one round,
+repeated until it lasts `SHORTEST` seconds, in CPU seconds of the thread and wall seconds per
+run. Judged by the ratio of median CPU times; wall times stand beside them.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+__all__ = [
+    "Case",
+    "Context",
+    "Fact",
+    "Limit",
+    "Row",
+    "Side",
+    "at_least",
+    "at_most",
+    "measure",
+    "run_row",
+]
+
+SHORTEST = 0.02
+"""Seconds a sample lasts at least; a shorter side is repeated within its sample."""
+
+MOST_REPEATS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a row needs to make its data: an empty directory, a scale factor, a seed."""
+
+    directory: Path
+    size: float = 1.0
+    seed: int = 20260801
+
+    def scaled(self, count: int, least: int = 60) -> int:
+        """Return `count` times the scale factor, at least `least`."""
+        return max(round(count * self.size), least)
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One form of the work. `run` is timed; `fresh`, if given, makes its argument, untimed.
+
+    A side with `fresh` runs once a sample: it uses up what it is given. `done` takes the
+    argument away afterwards, untimed.
+    """
+
+    name: str
+    run: Callable[..., object]
+    fresh: Callable[[], object] | None = None
+    done: Callable[[Any], object] | None = None
+
+
+class Limit(NamedTuple):
+    """What a ratio must reach. "speedup" is baseline / ours, "cost" is ours / baseline."""
+
+    kind: Literal["speedup", "cost"]
+    value: float
+
+    def holds(self, ratio: float) -> bool:
+        """Return whether `ratio` is within the limit."""
+        return ratio >= self.value if self.kind == "speedup" else ratio <= self.value
+
+    def __str__(self) -> str:
+        return f"{'>=' if self.kind == 'speedup' else '<='} {self.value:g}"
+
+
+def at_least(value: float) -> Limit:
+    """Return the limit "so many times faster"."""
+    return Limit("speedup", value)
+
+
+def at_most(value: float) -> Limit:
+    """Return the limit "at most so many times the baseline's time"."""
+    return Limit("cost", value)
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure that is not a time: bytes, counts. `holds` is None if nothing is demanded."""
+
+    name: str
+    value: float | int | str
+    target: str | None = None
+    holds: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Sides to compare on one data set. Without a `limit` it is informative.
+
+    `items` is the number of entries one run handles, `shape` describes the data.
+    """
+
+    name: str
+    items: int
+    shape: str
+    ours: Side
+    baselines: tuple[Side, ...]
+    limit: Limit | None = None
+    facts: Callable[[], list[Fact]] = list
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table: its name, what is measured how, and the maker of its cases.
+
+    Cases are taken one at a time, so that a maker may build a large data set for each.
+    """
+
+    name: str
+    title: str
+    method: str
+    cases: Callable[[Context], AbstractContextManager[Iterable[Case]]]
+
+
+@dataclass(slots=True)
+class _Samples:
+    side: Side
+    repeats: int = 1
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    def take(self, keep: bool = True) -> float:
+        """Run one sample; return the CPU seconds of one run."""
+        side = self.side
+        given = () if side.fresh is None else (side.fresh(),)
+        result = None  # held until the clock is read: dropping it is not part of the work
+        gc.collect()
+        wall, cpu = time.perf_counter(), time.thread_time()
+        for _ in range(self.repeats):
+            result = side.run(*given)
+        cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+        del result
+        if side.done is not None:
+            side.done(*given)
+        if keep:
+            self.cpu.append(cpu / self.repeats)
+            self.wall.append(wall / self.repeats)
+        return cpu / self.repeats
+
+    def warm_up(self) -> None:
+        """Run once unrecorded and choose the repeats."""
+        once = self.take(keep=False)
+        if self.side.fresh is None:
+            self.repeats = max(1, min(MOST_REPEATS, round(SHORTEST / max(once, 1e-9))))
+
+    def document(self, role: str, items: int) -> dict[str, Any]:
+        """Return the side as it stands in the JSON."""
+        cpu = statistics.median(self.cpu)
+        return {
+            "name": self.side.name,
+            "role": role,
+            "repeats": self.repeats,
+            "cpu_seconds": self.cpu,
+            "wall_seconds": self.wall,
+            "cpu_median": cpu,
+            "wall_median": statistics.median(self.wall),
+            "cpu_ns_per_item": cpu / items * 1e9,
+        }
+
+
+def measure(case: Case, rounds: int) -> dict[str, Any]:
+    """Run a case and return its part of the JSON document: samples, ratio, verdict."""
+    ours, *others = sides = [_Samples(side) for side in (case.ours, *case.baselines)]
+    for side in sides:
+        side.warm_up()
+    for nth in range(rounds):
+        turn = nth % len(sides)
+        for side in sides[turn:] + sides[:turn]:
+            side.take()
+    baseline = min(others, key=lambda side: statistics.median(side.cpu))
+    kind = case.limit.kind if case.limit else "speedup"
+    ratio = _ratio(kind, statistics.median(ours.cpu), statistics.median(baseline.cpu))
+    by_round = [_ratio(kind, a, b) for a, b in zip(ours.cpu, baseline.cpu)]
+    roles = {id(ours): "ours", id(baseline): "baseline"}
+    return {
+        "name": case.name,
+        "items": case.items,
+        "shape": case.shape,
+        "sides": [s.document(roles.get(id(s), "other"), case.items) for s in sides],
+        "ratio": ratio,
+        "ratio_wall": _ratio(kind, statistics.median(ours.wall), statistics.median(baseline.wall)),
+        "ratio_lowest": min(by_round),
+        "ratio_highest": max(by_round),
+        "ratio_means": "baseline / ours" if kind == "speedup" else "ours / baseline",
+        "target": str(case.limit) if case.limit else None,
+        "holds": case.limit.holds(ratio) if case.limit else None,
+        "facts": [asdict(fact) for fact in case.facts()],
+    }
+
+
+def _ratio(kind: str, ours: float, baseline: float) -> float:
+    above, below = (baseline, ours) if kind == "speedup" else (ours, baseline)
+    return above / max(below, 1e-12)
+
+
+def run_row(row: Row, context: Context, rounds: int) -> Iterator[dict[str, Any]]:
+    """Set a row's data up and yield the document of each case; the data go afterwards."""
+    with row.cases(context) as cases:
+        for case in cases:
+            yield measure(case, rounds)

@@ -1,0 +1,148 @@
+"""Rows: scanning and filling a RocksDB index."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from rocksdict import AccessType, Rdict, ReadOptions
+
+from bkstore.ids import Int64Array
+from bkstore.index.api import IndexBatch
+from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks_keys import entry_keys, ledger_range, values
+from bkstore.index.rocks_options import location_options, reading_options
+from tools.bench.data import SCOPE_0, locations_of, new_directory, rocks_index
+from tools.bench.measure import Case, Context, Row, Side, at_least
+
+__all__ = ["ROWS", "fresh_index", "remove_index"]
+
+
+def _open_for_loop(path: str) -> Rdict:
+    options = reading_options()
+    return Rdict(path, options, {"default": options}, AccessType.read_only(False))
+
+
+def _seek_loop(database: Rdict, lo: bytes, hi: bytes) -> list[int]:
+    """Return the entry ids of [lo, hi) as the binding's iterator gives them, one at a time."""
+    bounds = ReadOptions()
+    bounds.set_iterate_upper_bound(hi)
+    walk = database.iter(bounds)
+    walk.seek(lo)
+    found = []
+    while walk.valid():
+        found.append(int.from_bytes(walk.key()[8:], "big"))
+        walk.next()
+    return found
+
+
+def _seek_loop_keys(database: Rdict, lo: bytes, hi: bytes) -> list[bytes]:
+    bounds = ReadOptions()
+    bounds.set_iterate_upper_bound(hi)
+    walk = database.iter(bounds)
+    walk.seek(lo)
+    found = []
+    while walk.valid():
+        found.append(walk.key())
+        walk.next()
+    return found
+
+
+@contextmanager
+def _availability(context: Context) -> Iterator[list[Case]]:
+    ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
+    with rocks_index(context, {SCOPE_0: ids, 8: ids[: ids.size // 10]}) as top:
+        database = _open_for_loop(str(top / "current" / "locations"))
+        lo, hi = ledger_range(SCOPE_0)
+        with RocksIndex(top) as index:
+            ours = Side("RocksIndex.availability", lambda: index.availability(SCOPE_0))
+            loop = Side("seek, key, next; ids", lambda: _seek_loop(database, lo, hi))
+            keys = Side("seek, key, next; keys only", lambda: _seek_loop_keys(database, lo, hi))
+            shape = f"{ids.size} contiguous entries, another ledger behind them"
+            yield [
+                Case("entry ids", ids.size, shape, ours, (loop,), at_least(1.6)),
+                Case("keys only", ids.size, shape, ours, (keys,)),
+            ]
+        database.close()
+
+
+def fresh_index(context: Context) -> RocksIndex:
+    """Return a new, empty, writable index in a directory of its own."""
+    return RocksIndex(new_directory(context), writable=True)
+
+
+def remove_index(index: RocksIndex) -> None:
+    """Close an index that `fresh_index` made, and remove its directory."""
+    directory = index._current.parent
+    index.close()
+    shutil.rmtree(directory)
+
+
+def _put_loop(database: Rdict, keys: list[bytes], places: list[bytes]) -> None:
+    for key, place in zip(keys, places):
+        database[key] = place
+
+
+def _put_loop_side(context: Context, ids: Int64Array, places: Int64Array) -> Side:
+    keys, stored = entry_keys(SCOPE_0, ids), values(places)
+
+    def fresh() -> Rdict:
+        options = location_options()
+        return Rdict(str(new_directory(context)), options, column_families={"default": options})
+
+    def done(database: Rdict) -> None:
+        path = database.path()
+        database.close()
+        shutil.rmtree(path)
+
+    return Side("db[k] = v, keys made before", lambda db: _put_loop(db, keys, stored), fresh, done)
+
+
+@contextmanager
+def _filling(context: Context) -> Iterator[list[Case]]:
+    ids = np.arange(context.scaled(1_000_000), dtype=np.int64)
+    places = locations_of(ids)
+    loop = _put_loop_side(context, ids, places)
+
+    def put_many(index: RocksIndex) -> None:
+        index.put_many(SCOPE_0, ids, places)
+
+    def bulk_load(index: RocksIndex) -> None:
+        index.bulk_load([IndexBatch.of_ledger(SCOPE_0, ids, places)])
+
+    shape = f"{ids.size} ascending entries of one ledger"
+    yield [
+        Case(
+            name,
+            ids.size,
+            shape,
+            Side(f"RocksIndex.{name}", run, lambda: fresh_index(context), remove_index),
+            (loop,),
+            at_least(limit),
+        )
+        for name, run, limit in (("put_many", put_many, 3.5), ("bulk_load", bulk_load, 5.5))
+    ]
+
+
+ROWS = (
+    Row(
+        "rocks-availability",
+        "availability of a flushed ledger, RocksDB",
+        "Ours: RocksIndex.availability (bounded key scan into an array, condensed). Baseline: "
+        "the iterator of the same binding on the same database files with the same options and "
+        "an upper bound: seek, then key and next per row, the entry id of each key collected in "
+        "a list. A loop that only collects the raw keys is shown beside it. Warm caches.",
+        _availability,
+    ),
+    Row(
+        "rocks-fill",
+        "put_many and bulk load, RocksDB",
+        "Ours: put_many, and bulk_load of one batch, from int64 arrays, key building included, "
+        "into a new index. Baseline: db[key] = value per row into a new database with the same "
+        "options, the keys and values made before (in its favour). No sync on either side; "
+        "opening and closing are not timed; background flushes are not in the CPU time.",
+        _filling,
+    ),
+)
