@@ -102,8 +102,8 @@ def expected(
     `getEntriesStripedToTheBookie`, which takes a bit per entry. Raises `InvalidArgument` for
     negative or reversed ranges and an index outside the ensemble.
 
-    >>> expected(0, 999_999, 1, 3, 2).groups.tolist()
-    [[0, 999999, 2, 3]]
+    >>> expected(0, 999_997, 1, 3, 2).groups.tolist()
+    [[0, 999996, 2, 3]]
     """
     _check_quorum(ensemble_size, write_quorum)
     if not 0 <= bookie_index < ensemble_size:

@@ -10,6 +10,7 @@ Ids and entry numbers are int64; ids above 2^63-1 appear in two's complement, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ __all__ = [
     "LEDGERS",
     "LOCATIONS",
     "Column",
+    "Repeated",
     "Schema",
     "Table",
     "require_pyarrow",
@@ -81,6 +83,23 @@ def require_pyarrow(purpose: str) -> Any:
     return pyarrow
 
 
+class Repeated(Sequence[Any]):
+    """A column that is one value throughout, null included; costs nothing until it is read."""
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value = value
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, at: Any) -> Any:
+        return [self.value] * len(range(self.size)[at]) if isinstance(at, slice) else self.value
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self.value, self.size)
+
+
 class Table:
     """Columns under a declared schema.
 
@@ -121,7 +140,9 @@ class Table:
         pa = require_pyarrow("Arrow output")
         schema = self.schema.to_arrow()
         arrays = [
-            pa.array(values, type=field.type)
+            pa.repeat(pa.scalar(values.value, field.type), values.size)
+            if isinstance(values, Repeated)
+            else pa.array(values, type=field.type)
             for values, field in zip(self.columns.values(), schema)
         ]
         return pa.Table.from_arrays(arrays, schema=schema)

@@ -118,6 +118,15 @@ def test_availability(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert [[2, 2], [4, 5]] == grouped["missing"]
 
 
+def test_missing_of_a_stripe(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """--stripe asks only for what one bookie of an ensemble should hold."""
+    words = ("availability", bookie, "--ledger-id", "7", "--missing-from", "0:8")
+    (row,) = _rows(capsys, *words, "--stripe", "3:2:1")
+    held, due = {0, 1, 3}, {e for e in range(9) if 1 in (e % 3, (e + 1) % 3)}
+
+    assert sorted(due - held) == [e for a, b in row["missing"] for e in range(a, b + 1)]  # type: ignore[attr-defined]
+
+
 def test_unknown_ledger(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
     """An unknown ledger is an empty answer, and stderr says that it is unknown."""
     code = main(["availability", bookie, "--ledger-id", "99", "--format", "json"])
@@ -167,6 +176,7 @@ def test_inspect(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
         "layout": layout,
         "ledger directory 0": f"{bookie}/current",
         "ledgers": "3",
+        "fenced ledgers": "1",
         "scopes other than 0": "1",
         "128-bit ledger ids": "yes (bkstore's own layout)",
         "entry logs": "0",
@@ -203,6 +213,15 @@ BAD = {
     "says otherwise": ("ledger", "{dir}", "--ledger-id", "0" * 32, "--ledger-scope-id", "3"),
     "not a range of entry ids": ("availability", "{dir}", "--ledger-id=7", "--missing-from=5"),
     "is empty or beyond": ("availability", "{dir}", "--ledger-id=7", "--missing-from=5:3"),
+    "not a stripe": ("availability", "{dir}", "--ledger-id=7", "--missing-from=0:3", "--stripe=3"),
+    "give both": ("availability", "{dir}", "--ledger-id=7", "--stripe=3:2:1"),
+    "bookie index 3 is outside 0..2": (
+        "availability",
+        "{dir}",
+        "--ledger-id=7",
+        "--missing-from=0:3",
+        "--stripe=3:2:3",
+    ),
     "No such file or directory": ("inspect", "{dir}", "-o", "{tmp}/no/where"),
     "is there and not an empty folder": ("dump", "{dir}", "{dir}"),
     "2 directories, 1 --bookie-id": ("dump", "{dir}", "{dir}", "{tmp}/o", "--bookie-id=a"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from bkstore import schedule
 from bkstore.availability import Availability, Encoding
 from bkstore.cli.ledger import note_unknown
 from bkstore.cli.options import (
@@ -15,6 +16,7 @@ from bkstore.cli.options import (
     parse_range,
 )
 from bkstore.cli.output import write_tables
+from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
 
@@ -34,13 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--missing-from", metavar="A:B", help="also which entries of A..B (inclusive) are not here"
     )
+    parser.add_argument(
+        "--stripe",
+        metavar="E:W:INDEX",
+        help="of A..B ask only for what the bookie at INDEX of an ensemble of E with write "
+        "quorum W should hold",
+    )
     add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print one row: entries, bytes, groups, ranges, and what is missing if asked."""
     ledger = chosen_ledger(args)
-    asked = parse_range(args.missing_from) if args.missing_from is not None else None
+    asked = expected_entries(args.missing_from, args.stripe)
     with open_bookie(args) as bookie:
         here = bookie.index.availability(ledger)
         note_unknown(bookie, ledger)
@@ -50,13 +58,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
+    """Return the entries that --missing-from and --stripe ask for, None without the former."""
+    if span is None:
+        if stripe is not None:
+            raise InvalidArgument(
+                "--stripe says which entries of --missing-from are due: give both"
+            )
+        return None
+    first, last = parse_range(span)
+    if stripe is None:
+        return Availability.from_ranges([(first, last)])
+    words = stripe.split(":")
+    if len(words) != 3 or not all(word.isdecimal() for word in words):
+        raise InvalidArgument(f"not a stripe: {stripe!r} (E:W:INDEX, for example 3:2:0)")
+    ensemble, quorum, index = map(int, words)
+    return schedule.expected(first, last, index, ensemble, quorum)
+
+
 def availability_table(
-    ledger: LedgerId, here: Availability, encoding: Encoding, asked: tuple[int, int] | None
+    ledger: LedgerId, here: Availability, encoding: Encoding, asked: Availability | None
 ) -> Table:
-    """Return the one-row table of an answer; `asked` is the range to find missing entries of."""
+    """Return the one-row table of an answer; `asked` are the entries that should be here."""
     missing = None
     if asked is not None:
-        missing = here.missing(Availability.from_ranges([asked])).ranges().tolist()
+        missing = here.missing(asked).ranges().tolist()
     row = (
         *ledger.signed,
         ledger.qualified_name,

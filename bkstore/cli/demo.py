@@ -1,4 +1,4 @@
-"""bkstore demo: the whole road, from bookie directories to an answer of Spark's.
+"""bkstore demo: from bookie directories to a dump to Spark, on data it makes (or yours).
 
 Without --bookie it makes bookies of every layout in a temp directory, punches holes, and
 checks that Spark finds exactly those.

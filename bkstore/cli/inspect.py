@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 from bkstore.cli.options import add_directory, add_output, open_bookie, report_findings
 from bkstore.cli.output import write_tables
+from bkstore.errors import CorruptionError
+from bkstore.index.api import Finding
 from bkstore.index.marker import check_marker
 from bkstore.storage.directory import BookieDir
 from bkstore.tables import INSPECT, Table
@@ -24,14 +26,17 @@ def run(args: argparse.Namespace) -> int:
     """Print the properties; findings go to stderr."""
     with open_bookie(args) as bookie:
         findings = bookie.findings()
-        rows = [*properties(bookie), ("findings", str(len(findings)))]
+        rows = [*properties(bookie, findings), ("findings", str(len(findings)))]
         bookie.check_unchanged()
         write_tables(INSPECT, [Table.from_rows(INSPECT, rows)], args.format, args.output)
     return report_findings(findings)
 
 
-def properties(bookie: BookieDir) -> Iterator[tuple[str, str]]:
-    """Yield (property, value) pairs; reads names, sizes and the ledger list."""
+def properties(bookie: BookieDir, findings: list[Finding]) -> Iterator[tuple[str, str]]:
+    """Yield (property, value) pairs; reads names, sizes and every ledger's state.
+
+    States that cannot be read are added to `findings`. Entries are not looked at.
+    """
     yield "bookie", bookie.bookie_id
     yield "layout", bookie.layout
     cookie = bookie.folders.cookie
@@ -50,6 +55,7 @@ def properties(bookie: BookieDir) -> Iterator[tuple[str, str]]:
         yield "directory order from", bookie.folders.ordered
     ledgers = bookie.index.ledgers()
     yield "ledgers", str(len(ledgers))
+    yield "fenced ledgers", str(_count_fenced(bookie, findings))
     scopes = {name.scope for name in ledgers} - {0}
     if scopes:
         yield "scopes other than 0", str(len(scopes))
@@ -63,3 +69,15 @@ def properties(bookie: BookieDir) -> Iterator[tuple[str, str]]:
     yield "journal files", str(len(bookie.journals))
     if any((current / "DIRTY").exists() for current in bookie.folders.ledger):
         yield "shut down cleanly", "no (DIRTY is there)"
+
+
+def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
+    fenced = 0
+    for ledger in bookie.index.ledgers():
+        try:
+            fenced += bookie.index.state(ledger).fenced
+        except CorruptionError as error:
+            found = Finding("damage", error.reason, error.file, error.offset, ledger)
+            if not any(old.ledger == ledger and old.severity == "damage" for old in findings):
+                findings.append(found)
+    return fenced

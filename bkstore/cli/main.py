@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name in COMMANDS:
         module = import_module(f"bkstore.cli.{name}")
-        summary = (module.__doc__ or "").splitlines()[0].split(": ", 1)[1]
+        summary = (module.__doc__ or "").splitlines()[0].split(": ", 1)[1].rstrip(".")
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.run)

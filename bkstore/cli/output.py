@@ -94,8 +94,12 @@ class _Csv(_Text):
 
     def write(self, table: Table) -> None:
         for row in table.rows():
-            cells = (json.dumps(v) if isinstance(v, list) else _plain(v) for v in row)
-            self.rows.writerow("" if cell is None else cell for cell in cells)
+            self.rows.writerow(map(self._cell, row))
+
+    def _cell(self, value: Any) -> Any:
+        if value is None:
+            return ""
+        return json.dumps(value) if isinstance(value, (list, bool)) else _plain(value)
 
 
 class _Screen(_Text):
@@ -132,10 +136,13 @@ class _Screen(_Text):
         for row in rows:
             shown.add_row(*map(_cell, row))
         console = Console(file=self.stream, highlight=False, markup=False, emoji=False)
-        if not console.is_terminal:  # a pipe has no width, so nothing is folded there
-            free = console.options.update(width=_NO_WIDTH, max_width=_NO_WIDTH)
-            console.width = console.measure(shown, options=free).maximum
-        console.print(shown)
+        # As wide as it is: a row cut into folded cells is harder to read than a wrapped line.
+        free = console.options.update(width=_NO_WIDTH, max_width=_NO_WIDTH)
+        console.width = console.measure(shown, options=free).maximum
+        with console.capture() as captured:
+            console.print(shown)
+        for line in captured.get().splitlines():
+            self.stream.write(line.rstrip() + "\n")
 
 
 def _cell(value: Any) -> str:

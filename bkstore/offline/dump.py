@@ -24,7 +24,7 @@ from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.parquet import ParquetFile
 from bkstore.storage.directory import BookieDir
 from bkstore.storage.summaries import ledger_row
-from bkstore.tables import ENTRIES, GROUPS, LEDGERS, Schema, Table
+from bkstore.tables import ENTRIES, GROUPS, LEDGERS, Repeated, Schema, Table
 
 __all__ = ["TABLES", "DumpResult", "dump"]
 
@@ -133,14 +133,14 @@ def _entry_tables(bookie_id: str, rows: IndexBatch) -> Iterator[Table]:
         part = IndexBatch(*(column[at : at + _PIECE] for column in rows))
         size = part.entry_id.size
         columns: tuple[Any, ...] = (
-            [bookie_id] * size,
+            Repeated(bookie_id, size),
             part.dir_index,
             part.scope_id,
             part.ledger_id,
             part.entry_id,
             log_ids(part.location),
             positions(part.location),
-            [None] * size,
+            Repeated(None, size),
         )
         yield Table(ENTRIES, dict(zip(ENTRIES.names, columns)))
 
@@ -185,7 +185,7 @@ class _Condenser:
         sizes = [groups.first.size for _, groups in self.waiting]
         ids = np.array([ledger.signed for ledger, _ in self.waiting], np.int64)
         columns: tuple[Any, ...] = (
-            [self.bookie_id] * sum(sizes),
+            Repeated(self.bookie_id, sum(sizes)),
             np.repeat(ids[:, 0], sizes),
             np.repeat(ids[:, 1], sizes),
             *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self.waiting))),

@@ -80,7 +80,7 @@ def read_dump(spark: SparkSession, dump: str | Path) -> dict[str, DataFrame]:
     """
     found = {}
     for schema in TABLES:
-        folder = Path(dump) / schema.name
+        folder = Path(dump).resolve() / schema.name  # the JVM has a working directory of its own
         if not folder.is_dir():
             raise InvalidArgument(f"{dump}: not a dump: it has no {schema.name}/")
         found[schema.name] = spark.read.parquet(str(folder))

@@ -1,0 +1,95 @@
+"""Tables: declared schemas, plain rows, and Arrow export."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from bkstore import InvalidArgument, MissingDependency
+from bkstore.index.api import Finding
+from bkstore.storage.summaries import finding_table
+from bkstore.tables import ENTRIES, FINDINGS, GROUPS, INSPECT, LEDGERS, Repeated, Table
+
+DESIGNED = {
+    "entries": "bookie dir_index scope_id ledger_id entry_id log_id position length",
+    "groups": "bookie scope_id ledger_id first_sequence_start last_sequence_start "
+    "sequence_size sequence_period",
+    "ledgers": "bookie scope_id ledger_id qualified_name entries first_entry last_entry fenced "
+    "limbo explicit_lac master_key layout",
+}
+
+
+@pytest.mark.parametrize("schema", [ENTRIES, GROUPS, LEDGERS], ids=lambda s: s.name)
+def test_columns_are_the_designed_ones(schema: object) -> None:
+    """The names and their order are a promise to whoever reads dumps."""
+    assert DESIGNED[schema.name].split() == schema.names  # type: ignore[attr-defined]
+
+
+def _groups(size: int) -> Table:
+    columns = [Repeated("b:1", size), *(np.arange(size) + n for n in range(6))]
+    return Table(GROUPS, dict(zip(GROUPS.names, columns)))
+
+
+def test_rows_are_plain_values() -> None:
+    """Rows come without any extra package, as Python values."""
+    rows = list(_groups(2).rows())
+
+    assert [("b:1", 0, 1, 2, 3, 4, 5), ("b:1", 1, 2, 3, 4, 5, 6)] == rows
+    assert all(type(value) in (str, int) for row in rows for value in row)
+
+
+def test_arrow_stream() -> None:
+    """Any Arrow consumer takes a table through its stream, types and nullability kept."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table(_groups(3))
+
+    assert GROUPS.to_arrow() == table.schema
+    assert ["b:1"] * 3 == table["bookie"].to_pylist()
+    assert [1, 2, 3] == table["ledger_id"].to_pylist()
+    assert not table.schema.field("ledger_id").nullable
+    assert LEDGERS.to_arrow().field("fenced").nullable
+
+
+def test_empty_table() -> None:
+    """No rows is a table too, with its schema."""
+    pa = pytest.importorskip("pyarrow")
+    table = Table.from_rows(LEDGERS, [])
+
+    assert 0 == len(table) == pa.table(table).num_rows
+    assert [] == list(table.rows())
+
+
+def test_repeated_column() -> None:
+    """A repeated value behaves like the list it stands for."""
+    column = Repeated(None, 3)
+
+    assert [None, None, None] == list(column) == column[0:5]
+    assert 3 == len(column)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [{"property": ["a"]}, {"value": ["b"], "property": ["a"]}, {"property": ["a"], "value": []}],
+)
+def test_shape_is_checked(columns: dict[str, list[str]]) -> None:
+    """Missing, swapped or uneven columns are refused."""
+    with pytest.raises(InvalidArgument):
+        Table(INSPECT, columns)
+
+
+def test_findings_table() -> None:
+    """Findings are rows: severity, detail, place, ledger."""
+    found = Finding("damage", "torn", "/f", 7)
+
+    assert [("damage", "torn", "/f", 7, None, None)] == list(finding_table([found]).rows())
+    assert "/f: offset 7: torn" == str(found)
+    assert ["severity", "detail", "file", "offset", "scope_id", "ledger_id"] == FINDINGS.names
+
+
+def test_arrow_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pyarrow the error names what to install."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'bkstore\[arrow\]'"):
+        _groups(1).to_arrow()
