@@ -28,7 +28,6 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.partitioned import PartitionedIndex
-from bkstore.index.rocks import RocksIndex
 
 settings.register_profile(
     "default",
@@ -318,8 +317,14 @@ class Backend:
     reopen: Callable[[Path], EntryIndex | None]
 
 
-def _rocks_parts(path: Path, writable: bool) -> PartitionedIndex:
-    return PartitionedIndex([RocksIndex(path / f"d{n}", writable=writable) for n in range(3)])
+def _rocks(path: Path, writable: bool = False) -> EntryIndex:
+    from bkstore.index.rocks import RocksIndex
+
+    return RocksIndex(path, writable=writable)
+
+
+def _rocks_parts(path: Path, writable: bool = False) -> EntryIndex:
+    return PartitionedIndex([_rocks(path / f"d{n}", writable) for n in range(3)])
 
 
 BACKENDS = [
@@ -330,10 +335,8 @@ BACKENDS = [
         lambda path: HierarchicalIndex([path / "a", path / "b"], writable=True),
         lambda path: HierarchicalIndex([path / "a", path / "b"]),
     ),
-    Backend("rocks", lambda path: RocksIndex(path, writable=True), RocksIndex),
-    Backend(
-        "rocks3", lambda path: _rocks_parts(path, True), lambda path: _rocks_parts(path, False)
-    ),
+    Backend("rocks", lambda path: _rocks(path, True), _rocks),
+    Backend("rocks3", lambda path: _rocks_parts(path, True), _rocks_parts),
 ]
 
 

@@ -6,7 +6,8 @@ solid or periodic. On all but two kinds of stretch the answer is again one patte
 * two periods that differ, or
 * equal periods whose answer has two sequences per period (they cannot stand in one group),
 
-and only those stretches are taken apart into sequences.
+and only on those stretches one operand, the one with fewer sequences, is taken apart. (Any two
+sequences of one size are a group, so long periods are common and cheap to take apart.)
 """
 
 from __future__ import annotations
@@ -36,8 +37,15 @@ class _Pattern(NamedTuple):
 def combine(a: Groups, b: Groups, operation: Operation) -> Groups:
     """Return the canonical groups of ``a & b``, ``a | b`` or ``a - b``.
 
-    O(groups x log groups); O(sequences) on stretches where the two patterns do not fit.
+    O(groups x log groups); on stretches where the two patterns do not fit, O(sequences) of the
+    operand that has fewer.
     """
+    quick = _trivial(a, b, operation)
+    return fold(_pieces(a, b, operation)) if quick is None else quick
+
+
+def _pieces(a: Groups, b: Groups, operation: Operation) -> Groups:
+    """Return the answer as ordered, disjoint groups, each inside one stretch."""
     quick = _trivial(a, b, operation)
     if quick is not None:
         return quick
@@ -49,8 +57,7 @@ def combine(a: Groups, b: Groups, operation: Operation) -> Groups:
     pieces = [_emit(answer, lo, hi, ~split)]
     if split.any():
         pieces.append(_by_sequence(left, right, lo, hi, split, operation))
-    merged = Groups(*(np.concatenate(columns) for columns in zip(*pieces)))
-    return fold(merged.take(np.argsort(merged.first, kind="stable")))
+    return _merged(pieces)
 
 
 def _trivial(a: Groups, b: Groups, operation: Operation) -> Groups | None:
@@ -135,12 +142,21 @@ def _emit(p: _Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray) -> Grou
 def _by_sequence(
     a: _Pattern, b: _Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray, operation: Operation
 ) -> Groups:
-    """Answer the stretches in `where` sequence by sequence, as groups of one."""
-    left, right = (_singles(_emit(pattern, lo, hi, where)) for pattern in (a, b))
-    # Taken apart again: a group of the answer could reach across a stretch that is not here.
-    return _singles(combine(left, right, operation))
+    """Answer the stretches in `where`, the longer period taken apart into groups of one.
+
+    Then no stretch is left on which both operands are periodic.
+    """
+    fewer = where & (a.period >= b.period)
+    left = [_singles(_emit(a, lo, hi, fewer)), _emit(a, lo, hi, where & ~fewer)]
+    right = [_emit(b, lo, hi, fewer), _singles(_emit(b, lo, hi, where & ~fewer))]
+    return _pieces(_merged(left), _merged(right), operation)
 
 
 def _singles(groups: Groups) -> Groups:
     starts, ends = sequences(groups)
     return Groups(starts, starts, ends - starts, np.zeros_like(starts))
+
+
+def _merged(pieces: list[Groups]) -> Groups:
+    merged = Groups(*(np.concatenate(columns) for columns in zip(*pieces)))
+    return merged.take(np.argsort(merged.first, kind="stable"))

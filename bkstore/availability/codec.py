@@ -113,7 +113,7 @@ def decode(data: bytes | bytearray | memoryview) -> Groups:
     overlap = np.zeros(order.size, np.bool_)
     overlap[1:] = groups.ends[:-1] > groups.first[1:]
     _refuse(overlap, order, 0, "sequence groups overlap")
-    return groups
+    return groups._replace(period=np.where(many, groups.period, 0))
 
 
 def _refuse(bad: np.ndarray, order: np.ndarray, field: int, reason: str) -> None:

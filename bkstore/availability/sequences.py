@@ -48,6 +48,11 @@ BLOCK = 1 << 16
 _PROBE = 1024
 """Ids or slots that a stripe is guessed from."""
 
+_LONG = 256
+"""Ids a group has on average where handling groups one by one pays."""
+
+_NARROW = 32
+
 INT32_MAX = 2**31 - 1
 """Sizes and periods are i32 on disk; a longer one is never grouped."""
 
@@ -250,12 +255,31 @@ def sequences(groups: Groups) -> tuple[Int64Array, Int64Array]:
 
 
 def expand(groups: Groups) -> Int64Array:
-    """Return every entry id, ascending. O(entries)."""
+    """Return every entry id, ascending. O(entries); fast where groups are long."""
+    total = count(groups)
+    if groups.first.size * _LONG <= total:
+        return _expand_long(groups, total)
     starts, ends = sequences(groups)
     sizes = ends - starts
-    if starts.size == 1:
-        return np.arange(starts[0], ends[0], dtype=np.int64)
-    return np.repeat(starts, sizes) + _ramp(sizes)
+    ids = np.arange(total, dtype=np.int64)
+    ids += np.repeat(starts - (np.cumsum(sizes) - sizes), sizes)
+    return ids
+
+
+def _expand_long(groups: Groups, total: int) -> Int64Array:
+    """Return every entry id, group by group; a narrow stripe is written column by column."""
+    ids, at = np.empty(total, np.int64), 0
+    columns = (groups.first, groups.size, groups.period, groups.counts)
+    for first, size, period, n in zip(*(column.tolist() for column in columns)):
+        block = ids[at : at + n * size].reshape(n, size)
+        starts = np.arange(n, dtype=np.int64) * period + first
+        if size < _NARROW:
+            for nth in range(size):
+                np.add(starts, nth, out=block[:, nth])
+        else:
+            np.add(starts[:, None], np.arange(size, dtype=np.int64), out=block)
+        at += n * size
+    return ids
 
 
 def _ramp(counts: Int64Array) -> Int64Array:

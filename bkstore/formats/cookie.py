@@ -9,6 +9,7 @@ its length in decimal and each path behind a TAB, in the configured order. Sourc
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from google.protobuf import text_format
@@ -21,6 +22,8 @@ __all__ = ["FILE_NAME", "Cookie", "decode"]
 FILE_NAME = "VERSION"
 OLDEST_VERSION = 3
 NEWEST_VERSION = 5
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 _Message = declare(
     "CookieFormat",
@@ -54,7 +57,7 @@ def decode(data: bytes) -> Cookie:
         first, _, rest = data.decode("utf-8").partition("\n")
     except UnicodeDecodeError as error:
         raise CorruptionError(None, error.start, "cookie is not UTF-8 text") from error
-    if not first.strip().isdecimal():
+    if not _NUMBER.fullmatch(first.strip()):
         raise CorruptionError(None, 0, f"cookie's first line is no version: {first[:40]!r}")
     version = int(first)
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
@@ -91,6 +94,6 @@ def _journals(text: str) -> tuple[str, ...]:
 
 def _paths(text: str) -> tuple[str, ...]:
     count, *paths = text.split("\t")
-    if not count.isdecimal() or int(count) != len(paths):
+    if not _NUMBER.fullmatch(count) or int(count) != len(paths):
         raise CorruptionError(None, 0, f"cookie's directory list is broken: {text[:80]!r}")
     return tuple(paths)

@@ -29,6 +29,7 @@ from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, check_entry_id
 from bkstore.index import idx_file
+from bkstore.index.access import readable, unreadable
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -118,7 +119,8 @@ class HierarchicalIndex(EntryIndex):
 
     def _scanned(self) -> Tree:
         if self._tree is None:
-            self._tree = scan_trees(self._currents)
+            with readable(self._currents[0]):
+                self._tree = scan_trees(self._currents)
         return self._tree
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
@@ -150,6 +152,8 @@ class HierarchicalIndex(EntryIndex):
             fd, path = os.dup(held[0]), held[1]
         try:
             return act(fd, path)
+        except OSError as error:
+            raise unreadable(error, path) from error
         finally:
             os.close(fd)
 
@@ -161,7 +165,11 @@ class HierarchicalIndex(EntryIndex):
         path = self.path(name)
         if path is None:
             return None
-        fd = os.open(path, os.O_RDWR if self._writable else os.O_RDONLY)
+        mode = os.O_RDWR if self._writable else os.O_RDONLY
+        try:  # a pipe in the place of a file must not stop us
+            fd = os.open(path, mode | os.O_NONBLOCK)
+        except OSError as error:
+            raise unreadable(error, path) from error
         try:
             _read_header(fd, path, self._compat)
         except BaseException:
@@ -176,10 +184,14 @@ class HierarchicalIndex(EntryIndex):
         return fd, path
 
     def _slots(self, fd: int, path: str) -> int:
-        slots = idx_file.slot_count(os.fstat(fd).st_size, path)
         if self._compat:  # PageEntriesIterableImpl visits whole pages only
-            return slots // self._page_slots * self._page_slots
-        return slots
+            return self._rounded_slots(fd) // self._page_slots * self._page_slots
+        return idx_file.slot_count(os.fstat(fd).st_size, path)
+
+    @staticmethod
+    def _rounded_slots(fd: int) -> int:
+        """Return the whole slots of a file, as upstream counts them: a cut one is ignored."""
+        return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
 
     def _bounds(self, fd: int, path: str, first: int, last: int | None) -> tuple[int, int]:
         slots = self._slots(fd, path)
@@ -227,7 +239,7 @@ class HierarchicalIndex(EntryIndex):
         def act(fd: int, path: str) -> int | None:
             if self._compat is None:
                 return idx_file.last_present(fd, path, self._slots(fd, path))
-            slots = idx_file.slot_count(os.fstat(fd).st_size, path)
+            slots = self._rounded_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
             parts = list(idx_file.read_items(fd, path, max(slots - self._page_slots, 0), slots))
@@ -240,7 +252,8 @@ class HierarchicalIndex(EntryIndex):
         wanted = as_entry_ids(entries)
 
         def act(fd: int, path: str) -> Int64Array:
-            slots = idx_file.slot_count(os.fstat(fd).st_size, path)
+            cut = self._compat is not None
+            slots = self._rounded_slots(fd) if cut else self._slots(fd, path)
             return idx_file.gather(fd, path, wanted, slots)
 
         return self._with_file(ledger, act, np.zeros(wanted.size, np.int64))
@@ -252,7 +265,10 @@ class HierarchicalIndex(EntryIndex):
             held = self._held(LedgerId.of(ledger))
             if held is None or offset >= 1 << 63:
                 return None
-            word = os.pread(held[0], idxfile.SLOT_SIZE, offset)
+            try:
+                word = os.pread(held[0], idxfile.SLOT_SIZE, offset)
+            except OSError as error:
+                raise unreadable(error, held[1]) from error
         if 0 < len(word) < idxfile.SLOT_SIZE:
             raise CorruptionError(held[1], offset, f"file ends inside the slot of entry {entry}")
         location = int.from_bytes(word, "big", signed=True)
@@ -299,17 +315,24 @@ class HierarchicalIndex(EntryIndex):
         self, ledger: LedgerId, findings: list[Finding] | None
     ) -> Iterator[IndexBatch]:
         path = self.path(ledger)
-        if path is None:
-            return
-        fd = os.open(path, os.O_RDONLY)
         try:
-            _read_header(fd, path, self._compat)
-            for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
-                yield IndexBatch.of_ledger(ledger, entries, locations)
+            if path is not None:
+                yield from self._rows_of(ledger, path)
         except CorruptionError as error:
             if findings is None:
                 raise
             findings.append(Finding("damage", error.reason, error.file, error.offset, ledger))
+        except OSError as error:
+            if findings is None:
+                raise unreadable(error, path or "") from error
+            findings.append(Finding("damage", f"cannot be read: {error}", path, None, ledger))
+
+    def _rows_of(self, ledger: LedgerId, path: str) -> Iterator[IndexBatch]:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            _read_header(fd, path, self._compat)
+            for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
+                yield IndexBatch.of_ledger(ledger, entries, locations)
         finally:
             os.close(fd)
 
@@ -425,6 +448,8 @@ def _read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> Id
         return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
     except CorruptionError as error:
         raise error.within(path) from None
+    except OSError as error:
+        raise unreadable(error, path) from error
 
 
 def _sync(path: str) -> None:

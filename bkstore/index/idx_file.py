@@ -90,7 +90,7 @@ def _chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, In
             if at >= stop:
                 return
         words = buffer[: min(CHUNK_SLOTS, stop - at)]
-        read_at(fd, memoryview(words).cast("B"), HEADER_SIZE + SLOT_SIZE * at, path)
+        read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * at, path)
         if np.bitwise_or.reduce(words) & _SIGN_BYTE:
             slot = at + int(np.flatnonzero(words & _SIGN_BYTE)[0])
             raise CorruptionError(
@@ -106,11 +106,8 @@ def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     Cost: one read of the data that is there, ids inside a run are never made. Memory: one
     chunk, and the groups.
     """
-    parts = []
-    for at, words in _chunks(fd, path, first, stop):
-        starts, ends = sequences.from_mask(words != 0, at)
-        if starts.size:
-            parts.append(sequences.compact(starts, ends))
+    chunks = _chunks(fd, path, first, stop)
+    parts = [sequences.presence(words != 0, at) for at, words in chunks]
     return sequences.join(parts)
 
 
@@ -127,14 +124,22 @@ def read_items(
 def last_present(fd: int, path: str, stop: int) -> int | None:
     """Return the highest slot below `stop` that holds a location, None if there is none.
 
-    Reads backwards from the end, so O(1) for a file without a long empty tail.
+    Reads backwards from the end, past holes in strides that double: O(1) for a file without a
+    long tail of zeros.
     """
+    span = CHUNK_SLOTS
     while stop > 0:
-        first = max(stop - CHUNK_SLOTS, 0)
-        found = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
-        if found:
-            return found[-1]
-        stop = first
+        first = max(stop - span, 0)
+        data = _next_data(fd, HEADER_SIZE + SLOT_SIZE * first)
+        if data is None or data >= HEADER_SIZE + SLOT_SIZE * stop:
+            stop, span = first, 2 * span
+        elif span > CHUNK_SLOTS:
+            span //= 2
+        else:
+            found = [int(entries[-1]) for entries, _ in read_items(fd, path, first, stop)]
+            if found:
+                return found[-1]
+            stop = first
     return None
 
 
@@ -152,7 +157,7 @@ def gather(fd: int, path: str, entries: Int64Array, slots: int) -> Int64Array:
         first = int(ids[at])
         end = int(np.searchsorted(ids, first + CHUNK_SLOTS))
         words = np.empty(int(ids[end - 1]) - first + 1, np.int64)
-        read_at(fd, memoryview(words).cast("B"), HEADER_SIZE + SLOT_SIZE * first, path)
+        read_at(fd, words.data.cast("B"), HEADER_SIZE + SLOT_SIZE * first, path)
         found = _native(words[ids[at:end] - first])
         if found.size and int(found.min()) < 0:
             slot = int(ids[at:end][found < 0][0])

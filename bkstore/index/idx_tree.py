@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bkstore.formats.idxfile import ledger_of_path
 from bkstore.ids import LedgerId
+from bkstore.index.access import unreadable
 from bkstore.index.api import Finding
 
 __all__ = ["Tree", "find_index_file", "has_index_files", "scan_trees"]
@@ -89,8 +90,13 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
     for suffix in ("", ".rloc"):
         for current in currents:
             path = os.path.join(current, relative + suffix)
-            if os.path.exists(path):
-                return path
+            try:
+                os.lstat(path)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:  # not the same as absent
+                raise unreadable(error, path) from error
+            return path
     return None
 
 

@@ -34,6 +34,6 @@ def check_marker(current: Path) -> bool:
         raise CorruptionError(path, error.start, "marker is not ASCII text") from error
     if len(lines) != 2 or lines[0] != MARKER_NAME or not lines[1].isdecimal():
         raise CorruptionError(path, 0, f"marker does not say {MARKER_NAME} and a version")
-    if int(lines[1]) != MARKER_VERSION:
-        raise UnsupportedLayout(f"{path}: 128-bit layout version {lines[1]}, known is 1")
+    if lines[1] != str(MARKER_VERSION):
+        raise UnsupportedLayout(f"{path}: 128-bit layout version {lines[1][:40]}, known is 1")
     return True

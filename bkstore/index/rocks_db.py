@@ -1,109 +1,179 @@
 """One RocksDB database: opened raw, read in arrays, every silent end checked.
 
-Two things rocksdict leaves to its caller are done here. Its iterators stop *silently* at a
-block that fails its checksum, so each scan ends with a look past its last row. Its errors are
-plain exceptions with text, so they are turned into ours, with the file they name.
+What rocksdict and RocksDB leave to their caller is done here. Iterators stop *silently* at a
+block that fails its checksum, so each scan ends with a look past its last row. A manifest or a
+write-ahead log that lost its end is read as if it were whole, so both are checked before the
+opening (`rocks_manifest`). Keys of other widths would be cut or padded by numpy, so widths are
+checked. Errors are plain exceptions with text, so they are turned into ours.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from rocksdict import AccessType, Options, Rdict, ReadOptions, WriteBatch
+from rocksdict import (
+    AccessType,
+    DbClosedError,
+    IngestExternalFileOptions,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+)
 
-from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, UnsupportedLayout
-from bkstore.index import rocks_files
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    DirectoryInUse,
+    IllegalOperation,
+    UnsupportedLayout,
+)
+from bkstore.index import rocks_files, rocks_manifest
+from bkstore.index.access import unreadable
 from bkstore.index.rocks_options import reading_options
 
-__all__ = ["Database"]
+__all__ = ["Database", "Words"]
 
 _SIDE_FILE = "rocksdict-config.json"
-_PLACE = re.compile(r"in (\S+?\.(?:sst|log|blob)|\S*MANIFEST-\d+)(?: offset (\d+))?")
-_DAMAGE = ("Corruption", "No such file", "truncated", "Bad table magic", "not found")
-_LIVE_TRIES = 5
+_FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob)|MANIFEST-\d+)")
+_OFFSET = re.compile(r"\boffset (\d+)")
+_HINT = re.compile(r"\s*The file \S+ may be corrupted\.")
+_TOTALS = re.compile(r"(# entries|# deletions|# range deletions|raw key size|raw value size)=(\d+)")
+_LIVE_TRIES = 20
+_VALUE = 8  # a location
+_SEQUENCE = 8  # what RocksDB adds to each key
 
-Rows = npt.NDArray[Any]
+Words = npt.NDArray[Any]
+"""Big-endian int64 words, a row a line: the halves of its key, or its location."""
 
 
 class Database:
     """A raw-mode RocksDB database, read-only or read-write.
 
-    Read-only goes through a scratch directory (`rocks_files.link_copy`) and is a snapshot.
+    Read-only goes through a scratch directory (`rocks_files.link_copy`) and is a snapshot;
+    `oddities` holds what the check of its files met, as (file, offset, detail).
     Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: no.
     """
 
     def __init__(self, path: Path, options: Options | None = None, live: bool = False) -> None:
         """Open for writing with `options`, or for reading with None (`live`: while in use)."""
         self.path = path
-        self._stack = ExitStack()
-        self._db: Rdict | None = None
+        self.oddities: list[tuple[Path, int | None, str]] = []
+        self._scratch = ""
         self._writes = options is not None
+        self._db: Rdict | None = None
+        self._exact: bool | None = None
+        self._stack = ExitStack()
+        # Also where nobody closes: at collection, or when the interpreter ends.
+        self._cleanup = weakref.finalize(self, self._stack.close)
         try:
             with self._translated():
-                self._db = self._open_writing(options) if options else self._open_reading(live)
+                if options is not None:
+                    self._db = self._open_writing(options)
+                else:
+                    self._db = self._open_live() if live else self._open_reading()
         except BaseException:
-            self._stack.close()
+            self._cleanup()
             raise
+
+    # -- opening
 
     def _open_writing(self, options: Options) -> Rdict:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        rocks_files.check_not_in_use(self.path) if self.path.is_dir() else None
-        db = Rdict(str(self.path), options, column_families={"default": options})
+        if self.path.is_dir():
+            rocks_files.check_not_in_use(self.path)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
-        return db
+        return Rdict(str(self.path), options, column_families={"default": options})
 
-    def _open_reading(self, live: bool) -> Rdict:
-        rocks_files.require_database(self.path)
-        if not live:
-            rocks_files.check_not_in_use(self.path)
-        for attempt in range(_LIVE_TRIES if live else 1):
-            stack = ExitStack()
+    def _open_reading(self) -> Rdict:
+        manifest = rocks_files.manifest_path(self.path)
+        rocks_files.check_not_in_use(self.path)
+        said = rocks_manifest.read_manifest(manifest)
+        if said.torn_at is not None:
+            self.oddities.append((manifest, said.torn_at, "manifest ends inside a record"))
+        for table in rocks_manifest.check_complete(said, self.path):
+            detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
+            self.oddities.append((table, None, detail))
+        for log, offset in rocks_manifest.check_logs(said, self.path):
+            detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
+            self.oddities.append((log, offset, detail))
+        return self._open_links()
+
+    def _open_links(self, held: ExitStack | None = None) -> Rdict:
+        scratch = self._stack.enter_context(rocks_files.link_copy(self.path, held))
+        self._scratch = str(scratch)
+        if held is not None:  # a live one was not checked yet
+            said = rocks_manifest.read_manifest(rocks_files.manifest_path(scratch))
+            rocks_manifest.check_logs(said, scratch)
+        options = reading_options()
+        return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
+
+    def _open_live(self) -> Rdict:
+        """Open while a writer goes on; begin again where it took a file away meanwhile."""
+        for attempt in range(_LIVE_TRIES):
+            time.sleep(0.002 * attempt)
+            logs = list(self.path.glob("*.log"))
             try:
-                scratch = stack.enter_context(rocks_files.link_copy(self.path))
-                options = reading_options()
-                access = AccessType.read_only(False)
-                db = Rdict(str(scratch), options, {"default": options}, access)
+                with ExitStack() as held:
+                    db = self._open_links(held)
             except Exception:
-                stack.close()
-                # A live database may drop a table file between the copy and the open.
-                if attempt + 1 >= (_LIVE_TRIES if live else 1):
+                self._stack.close()
+                if attempt + 1 == _LIVE_TRIES:
                     raise
-            else:
-                self._stack = stack
+                continue
+            if rocks_files.CAN_HOLD or all(log.exists() for log in logs):
                 return db
-        raise AssertionError("unreachable")
+            db.close()  # without the rows of a log that went before it was read
+            self._stack.close()
+        raise rocks_files.in_use(self.path, "changes faster than it can be read")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Turn RocksDB's textual errors into ours; name the original file, not the scratch."""
         try:
             yield
-        except (BkstoreError, OSError):
+        except BkstoreError:
             raise
+        except OSError as error:
+            raise BkstoreError(self._readable(str(unreadable(error, self.path)))) from error
+        except DbClosedError as error:
+            raise IllegalOperation(f"{self.path}: the database is closed") from error
         except Exception as error:
-            text = str(error)
-            if "lock" in text.lower() and "IO error" in text:
-                raise DirectoryInUse(f"{self.path}: {text}") from error
-            if "omparator" in text:
-                raise UnsupportedLayout(f"{self.path}: not a bookie's database: {text}") from error
-            if not any(sign in text for sign in _DAMAGE):
+            if type(error) is not Exception:  # rocksdict raises no other
                 raise
-            place = _PLACE.search(text)
-            file = self.path / Path(place[1]).name if place else self.path
-            offset = int(place[2]) if place and place[2] else None
-            raise CorruptionError(file, offset, _without_paths(text)) from error
+            raise self._translation(str(error)) from error
+
+    def _readable(self, text: str) -> str:
+        text = _HINT.sub("", text)
+        return text.replace(self._scratch, str(self.path)) if self._scratch else text
+
+    def _translation(self, raw: str) -> BkstoreError:
+        text = self._readable(raw)
+        if "IO error" in text and "lock" in text.lower():
+            return DirectoryInUse(f"{self.path}: {text}")
+        if text.startswith(("Invalid argument", "Not implemented")):
+            return UnsupportedLayout(f"{self.path}: not a bookie's database: {text}")
+        if not text.startswith("Corruption") and "No such file" not in text:
+            return BkstoreError(f"{self.path}: {text}")
+        file, offset = _FILE.search(text), _OFFSET.search(text)
+        path = self.path / file[1] if file else self.path
+        return CorruptionError(path, int(offset[1]) if offset else None, text)
 
     @property
     def _handle(self) -> Rdict:
         if self._db is None:
-            raise UnsupportedLayout(f"{self.path}: the database is closed")
+            raise IllegalOperation(f"{self.path}: the database is closed")
         return self._db
 
     # -- reading
@@ -111,78 +181,144 @@ class Database:
     def get(self, key: bytes) -> bytes | None:
         """Return one value, None if absent."""
         with self._translated():
-            value: bytes | None = self._handle.get(key)
-            return value
+            return cast(bytes | None, self._handle.get(key))
 
     def get_list(self, keys: list[bytes]) -> list[bytes | None]:
         """Return a value or None for each key; sorted keys are twice as fast."""
         with self._translated():
-            found: list[bytes | None] = self._handle.get(keys)
-            return found
+            return cast(list[bytes | None], self._handle.get(cast(Any, keys)))
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> Rows:
-        """Return the keys of [lo, hi) as a bytes array of `width`, about 140 ns a key.
+    def keys(self, lo: bytes, hi: bytes, width: int) -> Words:
+        """Return the keys of [lo, hi) as words, `width` // 8 a row; about 140 ns a key.
 
-        Look at it through a view only: numpy strips trailing zeros from "S" scalars.
+        Raises `CorruptionError` for keys of another width. Where the database's totals leave
+        one possible, or rows of a write-ahead log are not in a table yet, each key is measured:
+        about 200 ns a key.
         """
         with self._translated():
-            bounds = _bounds(hi)
-            rows = np.fromiter(
-                self._handle.keys(from_key=lo, read_opt=bounds), np.dtype(f"S{width}")
-            )
-            last = rows[-1:].tobytes() if rows.size else None
-            self._check_end(lo, last, hi)
-        return rows
+            walk = self._handle.iter(_bounds(hi))
+            rows = self._key_iterator(lo, hi)
+            if self._measures(width):
+                rows = list(rows)
+                self._check_widths(rows, width)
+            words = _words(np.fromiter(rows, f"S{width + 8}"))
+            if words[:, -1].any():
+                self._check_widths(list(self._key_iterator(lo, hi)), width)
+            last = words[-1, :-1].tobytes() if len(words) else None
+            self._check_end(walk, lo, last)
+        return words[:, :-1]
 
-    def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[Rows]:
-        """Yield (k, v) rows of [lo, hi), v of 8 bytes, in arrays of at most `batch` rows."""
-        dtype = np.dtype([("k", f"S{width}"), ("v", "S8")])
+    def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
+        return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_bounds(hi)))
+
+    def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
+        """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows.
+
+        All rows before a damaged place come before the `CorruptionError`.
+        """
+        row = np.dtype([("k", f"S{width + 8}"), ("v", f"S{_VALUE + 8}")])
         with self._translated():
+            walk, last = self._handle.iter(_bounds(hi)), None
             rows = iter(self._handle.items(from_key=lo, read_opt=_bounds(hi)))
-        last: bytes | None = None
-        while True:
+        more = True
+        while more:
             with self._translated():
-                part = np.fromiter(_take(rows, batch), dtype)
-                if part.size < batch:
-                    last = part["k"][-1:].tobytes() if part.size else last
-                    self._check_end(lo, last, hi)
-            if part.size:
-                last = part["k"][-1:].tobytes()
-                yield part
-            if part.size < batch:
-                return
+                part, odd = self._part(rows, row, width, batch)
+            words = _words(part)
+            keys, values = words[:, : width // 8], words[:, -2]
+            more = len(part) == batch and odd is None
+            if len(part):
+                last = keys[-1].tobytes()
+                yield keys, values
+            if odd is not None:
+                raise odd
+        with self._translated():
+            self._check_end(walk, lo, last)
 
-    def _check_end(self, lo: bytes, last: bytes | None, hi: bytes) -> None:
-        """Raise if the scan of [lo, hi) that returned `last` as its last key ended early."""
-        walk = self._handle.iter(_bounds(hi))
+    def _part(
+        self, rows: Iterator[Any], row: np.dtype[Any], width: int, batch: int
+    ) -> tuple[Words, CorruptionError | None]:
+        """Return the next rows; where one is of another width, those before it and the error."""
+        taken: Iterable[Any] = islice(rows, batch)
+        if self._measures(width):
+            taken = list(taken)
+            lengths = np.array([(len(key), len(value)) for key, value in taken]).reshape(-1, 2)
+            odd = (lengths != (width, _VALUE)).any(axis=1)
+            part = np.fromiter(taken, row)
+        else:
+            part = np.fromiter(taken, row)
+            words = _words(part)
+            odd = (words[:, width // 8] | words[:, -1]) != 0
+        if not odd.any():
+            return part, None
+        at = int(np.flatnonzero(odd)[0])
+        key = part["k"][at : at + 1].tobytes().hex()
+        detail = f"not a bookie's row: key or value of another width, at key {key}"
+        return part[:at], CorruptionError(self.path, None, detail)
+
+    # -- widths and ends
+
+    def _measures(self, width: int) -> bool:
+        """Whether rows of other widths are possible, judged once, by the tables' totals.
+
+        Rows that this process writes are of the right width; rows that wait in a write-ahead
+        log are in no total, so a reader measures as long as there are any.
+        """
+        if self._exact is None:
+            text = self._handle.property_value("rocksdb.aggregated-table-properties") or ""
+            total = {name: int(value) for name, value in _TOTALS.findall(text)}
+            ranges, deletions = total.get("# range deletions", 0), total.get("# deletions", 0)
+            rows = total.get("# entries", 0)
+            key_bytes = rows * (width + _SEQUENCE)
+            value_bytes = (rows - deletions) * _VALUE + ranges * width
+            known = (total.get("raw key size", 0), total.get("raw value size", 0))
+            waiting = self._handle.property_int_value("rocksdb.num-entries-active-mem-table")
+            self._exact = known != (key_bytes, value_bytes) or bool(waiting and not self._writes)
+        return self._exact
+
+    def _check_widths(self, keys: list[bytes], width: int) -> None:
+        if set(map(len, keys)) - {width}:
+            odd = next(key for key in keys if len(key) != width)
+            detail = f"not a bookie's row: key of {len(odd)} bytes, not {width}: {odd[:40].hex()}"
+            raise CorruptionError(self.path, None, detail)
+
+    def _check_end(self, walk: RdictIter, lo: bytes, last: bytes | None) -> None:
+        """Raise if a scan from `lo` on, whose last key was `last`, ended early.
+
+        `walk` is older than the scan, so that rows put meanwhile do not look like lost ones; a
+        row that was deleted meanwhile is asked for.
+        """
         walk.seek(lo if last is None else last)
         if last is not None and walk.valid() and walk.key() == last:
             walk.next()
         walk.status()
-        if walk.valid():
-            detail = f"scan ended before key {bytes(walk.key()).hex()}"
+        if walk.valid() and self._handle.get(_key(walk)) is not None:
+            detail = f"scan ended before key {_key(walk).hex()}"
             raise CorruptionError(self.path, None, detail)
 
     def rows(self) -> list[tuple[bytes, bytes]]:
         """Return every row; for the small `ledgers` databases."""
         with self._translated():
-            found: list[tuple[bytes, bytes]] = list(self._handle.items())
-            last = found[-1][0] if found else None
             walk = self._handle.iter()
-            walk.seek(last) if last is not None else walk.seek_to_first()
-            walk.next() if last is not None and walk.valid() else None
-            walk.status()
-            if walk.valid():
-                raise CorruptionError(self.path, None, "scan of all rows ended early")
+            found = cast(list[tuple[bytes, bytes]], list(self._handle.items()))
+            self._check_end(walk, b"", found[-1][0] if found else None)
             return found
 
     def first_at(self, key: bytes) -> bytes | None:
         """Return the lowest key at or above `key`, None if there is none."""
-        return self._seek("seek", key)
+        with self._translated():
+            walk = self._handle.iter()
+            walk.seek(key)
+            walk.status()
+            return _key(walk) if walk.valid() else None
 
     def last_below(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`, None if there is none."""
-        return self._seek("seek_for_prev", key)
+        with self._translated():
+            walk = self._handle.iter()
+            walk.seek_for_prev(key)
+            walk.status()
+            return _key(walk) if walk.valid() else None
 
     def ends(self) -> list[tuple[bytes, bytes]]:
         """Return the first and the last row, or nothing."""
@@ -193,15 +329,8 @@ class Database:
                 seek()
                 walk.status()
                 if walk.valid():
-                    found.append((bytes(walk.key()), bytes(walk.value())))
+                    found.append((_key(walk), cast(bytes, walk.value())))
             return found
-
-    def _seek(self, how: str, key: bytes) -> bytes | None:
-        with self._translated():
-            walk = self._handle.iter()
-            getattr(walk, how)(key)
-            walk.status()
-            return bytes(walk.key()) if walk.valid() else None
 
     # -- writing
 
@@ -234,8 +363,6 @@ class Database:
 
     def ingest(self, file: Path) -> None:
         """Take over a sorted table file; it is moved into the database."""
-        from rocksdict import IngestExternalFileOptions
-
         options = IngestExternalFileOptions()
         options.set_move_files(True)
         with self._translated():
@@ -253,7 +380,7 @@ class Database:
             self._db = None
             if self._writes:
                 (self.path / _SIDE_FILE).unlink(missing_ok=True)
-            self._stack.close()
+            self._cleanup()
 
 
 def _bounds(hi: bytes) -> ReadOptions:
@@ -262,10 +389,9 @@ def _bounds(hi: bytes) -> ReadOptions:
     return options
 
 
-def _take(rows: Iterator[tuple[bytes, bytes]], count: int) -> Iterator[tuple[bytes, bytes]]:
-    for _, row in zip(range(count), rows):
-        yield row
+def _words(rows: npt.NDArray[Any]) -> Words:
+    return rows.view(">i8").reshape(-1, rows.itemsize // 8)
 
 
-def _without_paths(text: str) -> str:
-    return re.sub(r"/\S*/(?=[\w.-]+)", "", text)
+def _key(walk: RdictIter) -> bytes:
+    return cast(bytes, walk.key())

@@ -17,7 +17,7 @@ from rocksdict import (
     Options,
 )
 
-__all__ = ["location_options", "metadata_options", "reading_options"]
+__all__ = ["database_options", "location_options", "metadata_options", "reading_options"]
 
 _MIB = 1 << 20
 BLOCK_CACHE = 64 * _MIB
@@ -29,7 +29,7 @@ def _base() -> Options:
     return options
 
 
-def _table(block_size: int | None, bloom_bits: float | None) -> BlockBasedOptions:
+def _table(block_size: int | None, bloom_bits: int | None) -> BlockBasedOptions:
     table = BlockBasedOptions()
     table.set_format_version(5)
     table.set_checksum_type(ChecksumType.xxhash())
@@ -62,6 +62,11 @@ def metadata_options() -> Options:
     options = _base()
     options.set_block_based_table_factory(_table(None, None))
     return options
+
+
+def database_options(kind: str) -> Options:
+    """Return the options of a database by its name: `locations` or `ledgers`."""
+    return location_options() if kind == "locations" else metadata_options()
 
 
 def reading_options() -> Options:

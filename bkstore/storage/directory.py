@@ -13,21 +13,27 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 
 from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.ids import Int64Array, LedgerId, log_ids
+from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.storage.layout import (
+    DATABASES,
     BookieFolders,
     Layout,
+    check_order,
     find_folders,
     order_by_residue,
     pick_layout,
 )
+
+if TYPE_CHECKING:
+    from bkstore.index.rocks import RocksIndex
 
 __all__ = ["BookieDir", "LogFile", "open_index"]
 
@@ -79,15 +85,33 @@ class BookieDir:
     ) -> None:
         self.path = Path(path)
         self.live = live
-        self.folders: BookieFolders = find_folders(self.path)
-        self.layout: Layout = pick_layout(self.folders, layout)
         self._page_size = page_size
         self._compat = compat
         self._given_id = bookie_id
-        self._before = self._fingerprint()
-        self.index: EntryIndex = self._open_index()
+        with readable(self.path):
+            self.folders: BookieFolders = find_folders(self.path)
+            self.layout: Layout = pick_layout(self.folders, layout)
+            self._before = self._fingerprint()
+            self._check_logs()
+            self.index: EntryIndex = self._open_index()
 
     # -- opening
+
+    def _check_logs(self) -> None:
+        """Refuse directories that cannot be one bookie's, where nothing says that they are.
+
+        With index files, entry log ids are one sequence over all directories.
+        """
+        if self.layout == "rocksdb" or self.folders.ordered != "names":
+            return
+        seen: dict[int, str] = {}
+        for log in self.entry_logs:
+            if log.log_id in seen:
+                raise UnsupportedLayout(
+                    f"{log.path} and {seen[log.log_id]} have the same id, which one bookie does "
+                    "not give twice: are these several bookies? give one, or a bk_server.conf"
+                )
+            seen[log.log_id] = log.path
 
     def _open_index(self) -> EntryIndex:
         if self.layout == "idx":
@@ -111,20 +135,33 @@ class BookieDir:
         parts: list[RocksIndex] = []
         try:
             parts.extend(RocksIndex(current, live=self.live) for current in folders.index)
-            if len(parts) > 1 and folders.ordered == "names":
-                held = [[name.ledger for name in part.ledgers()] for part in parts]
-                names = [current.parent.name for current in folders.index]
-                order = order_by_residue(names, held)
-                parts = [parts[at] for at in order]
-                paired = folders.ledger == folders.index
-                folders.index = [folders.index[at] for at in order]
-                if paired:
-                    folders.ledger = list(folders.index)
+            if len(parts) > 1:
+                parts = self._in_order(parts)
         except BaseException:
             for part in parts:
                 part.close()
             raise
         return parts[0] if len(parts) == 1 else PartitionedIndex(parts)
+
+    def _in_order(self, parts: list[RocksIndex]) -> list[RocksIndex]:
+        """Return the parts in configured order, and put the folders into it."""
+        folders = self.folders
+        if folders.cookie and len(folders.cookie.ledger_dirs) != len(parts):
+            raise UnsupportedLayout(
+                f"{self.path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "
+                f"directories, {len(parts)} are here; db storage needs all of them, or one alone"
+            )
+        held = [[name.ledger for name in part.ledgers()] for part in parts]
+        names = [str(current.parent) for current in folders.index]
+        if folders.ordered != "names":
+            check_order(names, held, folders.ordered)
+            return parts
+        order = order_by_residue(names, held)
+        paired = folders.ledger == folders.index
+        folders.index = [folders.index[at] for at in order]
+        if paired:
+            folders.ledger = list(folders.index)
+        return [parts[at] for at in order]
 
     def close(self) -> None:
         """Close the index and remove scratch directories. Idempotent."""
@@ -164,11 +201,12 @@ class BookieDir:
         """The entry log files, by directory and log id. Reads names and sizes only."""
         found = []
         for number, current in enumerate(self.folders.ledger):
-            for entry in os.scandir(current):
-                match = _LOG.fullmatch(entry.name)
-                if match and entry.is_file():
-                    size = entry.stat().st_size
-                    found.append(LogFile(number, int(match[1], 16), entry.path, size))
+            with readable(current):
+                for entry in os.scandir(current):
+                    match = _LOG.fullmatch(entry.name)
+                    if match and entry.is_file():
+                        size = entry.stat().st_size
+                        found.append(LogFile(number, int(match[1], 16), entry.path, size))
         return sorted(found, key=lambda log: (log.dir_index, log.log_id))
 
     @cached_property
@@ -188,6 +226,13 @@ class BookieDir:
         if not self.index.ledgers() and self.entry_logs:
             detail = "entry logs but no ledger in the index: unflushed, lost, or stored elsewhere"
             found.append(Finding("oddity", detail, str(self.folders.index[0])))
+        cookie, here = self.folders.cookie, len(self.folders.ledger)
+        if cookie and len(cookie.ledger_dirs) != here:
+            detail = f"{here} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
+            found.append(Finding("oddity", f"{detail} are here", str(self.path)))
+        if self.folders.index == self.folders.journal:
+            detail = "journals only: no index and no entry log is here"
+            found.append(Finding("oddity", detail, str(self.folders.journal[0])))
         return found
 
     # -- rows that know their directory
@@ -241,26 +286,35 @@ class BookieDir:
         seen: dict[str, tuple[int, int]] = {}
         folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
         for folder in sorted(folders):
-            for place in (folder, folder / "locations", folder / "ledgers"):
-                if not place.is_dir():
-                    continue
-                for entry in os.scandir(place):
-                    if not entry.is_dir():
-                        info = entry.stat(follow_symlinks=False)
-                        seen[entry.path] = (info.st_size, info.st_mtime_ns)
+            for place in (folder, *(folder / name for name in DATABASES)):
+                if place.is_dir():
+                    seen.update(_sizes_and_times(place))
         return seen
 
     def check_unchanged(self) -> None:
         """Raise `DirectoryInUse` if a file moved since the opening (not with ``live=True``)."""
         if self.live:
             return
-        now = self._fingerprint()
+        with readable(self.path):
+            now = self._fingerprint()
         moved = sorted(p for p in {*now, *self._before} if now.get(p) != self._before.get(p))
         if moved:
             raise DirectoryInUse(
                 f"{moved[0]} changed while the directory was read ({len(moved)} files did): "
                 "stop the bookie, copy the directory, or read it live (live=True, --live)"
             )
+
+
+def _sizes_and_times(place: Path) -> dict[str, tuple[int, int]]:
+    seen = {}
+    for entry in os.scandir(place):
+        try:
+            if not entry.is_dir():
+                info = entry.stat()
+                seen[entry.path] = (info.st_size, info.st_mtime_ns)
+        except FileNotFoundError:  # gone since the listing, or a link to nowhere
+            seen[entry.path] = (-1, 0)
+    return seen
 
 
 def open_index(

@@ -20,7 +20,16 @@ from bkstore.index.idx_tree import has_index_files
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie
 
-__all__ = ["BookieFolders", "Layout", "find_folders", "holdings", "order_by_residue"]
+__all__ = [
+    "DATABASES",
+    "BookieFolders",
+    "Layout",
+    "check_order",
+    "find_folders",
+    "holdings",
+    "order_by_residue",
+    "pick_layout",
+]
 
 Layout = Literal["idx", "rocksdb"]
 Holding = Literal["idx", "rocksdb", "logs", "journal"]
@@ -28,7 +37,10 @@ Holding = Literal["idx", "rocksdb", "logs", "journal"]
 _LOG = re.compile(r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?")
 _JOURNAL = re.compile(r"[0-9a-f]{1,16}\.txn")
 _LEDGER_FILES = re.compile(r"lastId|lastMark(\.\d+)?|DIRTY")
-_DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
+DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
+_OTHERS = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
+"""What the ``current/`` of an empty bookie may hold: index folders stay after a delete."""
+_CONF_LIMIT = 1 << 20
 _CONF_KEYS = {
     "ledger": ("ledgerDirectories", "ledgerDirectory"),
     "index": ("indexDirectories", "indexDirectory"),
@@ -55,7 +67,7 @@ def holdings(current: Path) -> set[Holding]:
     """Return what a ``current/`` directory holds. Reads names only."""
     names = os.listdir(current)
     held: set[Holding] = set()
-    if any(name in _DATABASES and (current / name).is_dir() for name in names):
+    if any(name in DATABASES and (current / name).is_dir() for name in names):
         held.add("rocksdb")
     if any(_LOG.fullmatch(name) or _LEDGER_FILES.fullmatch(name) for name in names):
         held.add("logs")
@@ -76,11 +88,21 @@ def find_folders(path: Path) -> BookieFolders:
         currents = [path] if path.name == "current" else _children(path)
     else:
         currents = [path / "current"]
+    foreign = [current for current in currents if _is_foreign(current)]
+    if len(foreign) == len(currents):
+        raise UnsupportedLayout(f"{currents[0]}: holds nothing of a bookie's")
+    currents = [current for current in currents if current not in foreign]
     folders = _by_role(currents)
     folders.cookie = _read_cookie(currents)
     if folders.cookie is not None:
         _order_by_cookie(folders, folders.cookie)
     return folders
+
+
+def _is_foreign(current: Path) -> bool:
+    """Return whether a ``current/`` is somebody else's: not empty, and nothing of a bookie."""
+    names = os.listdir(current)
+    return bool(names) and not holdings(current) and not any(map(_OTHERS.fullmatch, names))
 
 
 def _children(root: Path) -> list[Path]:
@@ -91,7 +113,8 @@ def _children(root: Path) -> list[Path]:
     if found:
         return found
     deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
-    hint = f" (one level down there is {deeper[0]})" if deeper else ""
+    shown = ", ".join(deeper[:3]) + (", ..." if len(deeper) > 3 else "")
+    hint = f"; one level down there are, give one of: {shown}" if deeper else ""
     raise UnsupportedLayout(
         f"{root}: not a bookie directory: neither it nor a folder in it has a current/{hint}"
     )
@@ -130,22 +153,34 @@ def _settle_index(folders: BookieFolders) -> None:
 
 def _from_conf(path: Path) -> BookieFolders:
     settings = {}
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in _conf_text(path).splitlines():
         key, separator, value = line.partition("=")
         if separator and not key.lstrip().startswith("#"):
             settings[key.strip()] = value.strip()
     lists = {role: _conf_paths(path, settings, keys) for role, keys in _CONF_KEYS.items()}
     if not lists["ledger"]:
-        raise UnsupportedLayout(f"{path}: names no ledgerDirectories")
+        raise UnsupportedLayout(f"{path}: no bk_server.conf: it names no ledgerDirectories")
     currents = {role: [_current_of(path, d) for d in dirs] for role, dirs in lists.items()}
+    for role, found in currents.items():
+        if len({current.resolve() for current in found}) < len(found):
+            raise UnsupportedLayout(f"{path}: names a {role} directory twice")
     folders = BookieFolders(
         currents["ledger"],
         currents["index"] or list(currents["ledger"]),
         currents["journal"],
         "conf",
     )
-    folders.cookie = _read_cookie(folders.ledger)
+    everything = [*folders.ledger, *folders.index, *folders.journal]
+    folders.cookie = _read_cookie(list(dict.fromkeys(everything)))
     return folders
+
+
+def _conf_text(path: Path) -> str:
+    with path.open("rb") as file:
+        data = file.read(_CONF_LIMIT + 1)
+    if len(data) > _CONF_LIMIT or b"\0" in data:
+        raise UnsupportedLayout(f"{path}: neither a directory nor a bk_server.conf")
+    return data.decode("utf-8", "replace")
 
 
 def _conf_paths(conf: Path, settings: dict[str, str], keys: Iterable[str]) -> list[Path]:
@@ -163,16 +198,26 @@ def _current_of(conf: Path, directory: Path) -> Path:
 
 
 def _read_cookie(currents: list[Path]) -> Cookie | None:
+    """Return the cookie that all directories agree on; one may lack it, none may differ."""
+    found: tuple[Path, Cookie] | None = None
     for current in currents:
         path = current / "VERSION"
-        if path.is_file():
-            from bkstore.formats import cookie as cookie_format  # loads protobuf
+        if not path.is_file():
+            continue
+        from bkstore.formats import cookie as cookie_format  # loads protobuf
 
-            try:
-                return cookie_format.decode(path.read_bytes())
-            except CorruptionError as error:
-                raise error.within(path) from None
-    return None
+        try:
+            cookie = cookie_format.decode(path.read_bytes())
+        except CorruptionError as error:
+            raise error.within(path) from None
+        if found is not None and cookie != found[1]:
+            raise UnsupportedLayout(
+                f"{path}: cookie of bookie {cookie.bookie_id!r} differs from that of "
+                f"{found[1].bookie_id!r} in {found[0]}: these are directories of several "
+                "bookies, or of different times; give one bookie's"
+            )
+        found = found or (path, cookie)
+    return None if found is None else found[1]
 
 
 def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
@@ -226,16 +271,38 @@ def order_by_residue(names: Sequence[str], ledgers: Sequence[Iterable[int]]) -> 
     return [taken[at] if at in taken else free.pop(0) for at in range(size)]
 
 
+def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by: str) -> None:
+    """Raise `UnsupportedLayout` where a stated order contradicts what the directories hold.
+
+    A stray ledger is a finding; a directory whose ledgers all belong elsewhere means that the
+    order is wrong, and every look-up in it would say "not here".
+    """
+    size = len(names)
+    for number, held in enumerate(ledgers):
+        residues = {ledger % size for ledger in held}
+        if residues and number not in residues:
+            raise UnsupportedLayout(
+                f"{names[number]} is directory {number} of {size} by the {said_by}, but holds only "
+                f"ledgers of {sorted(residues)}: directories are missing or in another order"
+            )
+
+
 def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
     """Return the index layout of the directories; refuse a mix unless told which one to read."""
-    held = {kind for current in folders.index for kind in holdings(current)} & {"idx", "rocksdb"}
+    by_kind: dict[str, Path] = {}
+    for current in folders.index:
+        for kind in holdings(current) & {"idx", "rocksdb"}:
+            by_kind.setdefault(kind, current)
     if asked is not None:
         if asked not in ("idx", "rocksdb"):
             raise InvalidArgument(f"unknown layout {asked!r}: 'idx' or 'rocksdb'")
+        if by_kind and asked not in by_kind:
+            other = next(iter(by_kind))
+            raise UnsupportedLayout(f"{by_kind[other]}: the index here is {other}, not {asked}")
         return asked
-    if len(held) == 2:
+    if len(by_kind) == 2:
         raise UnsupportedLayout(
-            f"{folders.index[0]}: both index files and RocksDB databases are here (an interrupted "
-            "conversion?); say which one to read (layout=, --layout)"
+            f"both index files ({by_kind['idx']}) and RocksDB databases ({by_kind['rocksdb']}) "
+            "are here (an interrupted conversion?); say which to read (layout=, --layout)"
         )
-    return "rocksdb" if "rocksdb" in held else "idx"
+    return "rocksdb" if "rocksdb" in by_kind else "idx"

@@ -20,7 +20,10 @@ __all__ = ["EntryIndexSuite"]
 
 if "pytest" in sys.modules:  # so that a failing assert in these modules shows its values
     sys.modules["pytest"].register_assert_rewrite(
-        "bkstore.testing.index_suite", "bkstore.testing.index_machine"
+        "bkstore.testing.index_machine",
+        "bkstore.testing.suite_entries",
+        "bkstore.testing.suite_keeping",
+        "bkstore.testing.suite_ledgers",
     )
 
 

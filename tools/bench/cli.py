@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.bench.measure import Context, Row, run_row
-from tools.bench.report import FORMAT, environment, print_document
+from tools.bench.report import FORMAT, environment, markdown, print_document
 from tools.bench.rows import ROWS
 
 __all__ = ["main"]
@@ -31,6 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", type=float, default=1.0, help="scale of the data (default 1.0)")
     parser.add_argument("--seed", type=int, default=20260801, help="seed of the random data")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole result here")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
     return parser
 
@@ -88,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments.json.touch()  # a path that cannot be written is noticed now, not afterwards
     words = sys.argv[1:] if argv is None else argv
     document = _run(rows, arguments, shlex.join(["python", "-m", "tools.bench", *words]))
-    print_document(document)
+    print(markdown(document)) if arguments.markdown else print_document(document)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(document, indent=1) + "\n")
     return 0

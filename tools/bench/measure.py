@@ -13,20 +13,17 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 __all__ = [
     "Case",
     "Context",
     "Fact",
-    "Limit",
     "Row",
     "Side",
-    "at_least",
-    "at_most",
     "measure",
     "run_row",
 ]
@@ -35,6 +32,8 @@ SHORTEST = 0.02
 """Seconds a sample lasts at least; a shorter side is repeated within its sample."""
 
 MOST_REPEATS = 1000
+
+_LARGE = 31 << 20  # just below the largest threshold that glibc's malloc learns
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,30 +63,6 @@ class Side:
     done: Callable[[Any], object] | None = None
 
 
-class Limit(NamedTuple):
-    """What a ratio must reach. "speedup" is baseline / ours, "cost" is ours / baseline."""
-
-    kind: Literal["speedup", "cost"]
-    value: float
-
-    def holds(self, ratio: float) -> bool:
-        """Return whether `ratio` is within the limit."""
-        return ratio >= self.value if self.kind == "speedup" else ratio <= self.value
-
-    def __str__(self) -> str:
-        return f"{'>=' if self.kind == 'speedup' else '<='} {self.value:g}"
-
-
-def at_least(value: float) -> Limit:
-    """Return the limit "so many times faster"."""
-    return Limit("speedup", value)
-
-
-def at_most(value: float) -> Limit:
-    """Return the limit "at most so many times the baseline's time"."""
-    return Limit("cost", value)
-
-
 @dataclass(frozen=True, slots=True)
 class Fact:
     """A figure that is not a time: bytes, counts. `holds` is None if nothing is demanded."""
@@ -100,9 +75,11 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sides to compare on one data set. Without a `limit` it is informative.
+    """Sides to compare on one data set.
 
-    `items` is the number of entries one run handles, `shape` describes the data.
+    `items` is the number of entries one run handles, `shape` describes the data. `kind` says
+    what the ratio is: "speedup" is baseline / ours and must reach `limit`, "cost" is ours /
+    baseline and must not pass it. Without a `limit` the case is informative.
     """
 
     name: str
@@ -110,8 +87,26 @@ class Case:
     shape: str
     ours: Side
     baselines: tuple[Side, ...]
-    limit: Limit | None = None
+    limit: float | None = None
+    kind: Literal["speedup", "cost"] = "speedup"
     facts: Callable[[], list[Fact]] = list
+
+    def ratio(self, ours: float, baseline: float) -> float:
+        """Return the ratio of two times."""
+        above, below = (baseline, ours) if self.kind == "speedup" else (ours, baseline)
+        return above / max(below, 1e-12)
+
+    def holds(self, ratio: float) -> bool | None:
+        """Return whether the ratio is within the limit, None without one."""
+        if self.limit is None:
+            return None
+        return ratio >= self.limit if self.kind == "speedup" else ratio <= self.limit
+
+    @property
+    def target(self) -> str | None:
+        """The limit as text."""
+        sign = ">=" if self.kind == "speedup" else "<="
+        return None if self.limit is None else f"{sign} {self.limit:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,11 +147,11 @@ class _Samples:
             self.wall.append(wall / self.repeats)
         return cpu / self.repeats
 
-    def warm_up(self) -> None:
+    def warm_up(self, shortest: float) -> None:
         """Run once unrecorded and choose the repeats."""
         once = self.take(keep=False)
         if self.side.fresh is None:
-            self.repeats = max(1, min(MOST_REPEATS, round(SHORTEST / max(once, 1e-9))))
+            self.repeats = max(1, min(MOST_REPEATS, round(shortest / max(once, 1e-9))))
 
     def document(self, role: str, items: int) -> dict[str, Any]:
         """Return the side as it stands in the JSON."""
@@ -173,43 +168,56 @@ class _Samples:
         }
 
 
-def measure(case: Case, rounds: int) -> dict[str, Any]:
+def measure(case: Case, rounds: int, shortest: float = SHORTEST) -> dict[str, Any]:
     """Run a case and return its part of the JSON document: samples, ratio, verdict."""
     ours, *others = sides = [_Samples(side) for side in (case.ours, *case.baselines)]
-    for side in sides:
-        side.warm_up()
-    for nth in range(rounds):
-        turn = nth % len(sides)
-        for side in sides[turn:] + sides[:turn]:
-            side.take()
+    with _settled():
+        for side in sides:
+            side.warm_up(shortest)
+        for nth in range(rounds):
+            turn = nth % len(sides)
+            for side in sides[turn:] + sides[:turn]:
+                side.take()
     baseline = min(others, key=lambda side: statistics.median(side.cpu))
-    kind = case.limit.kind if case.limit else "speedup"
-    ratio = _ratio(kind, statistics.median(ours.cpu), statistics.median(baseline.cpu))
-    by_round = [_ratio(kind, a, b) for a, b in zip(ours.cpu, baseline.cpu)]
+    ratio = case.ratio(statistics.median(ours.cpu), statistics.median(baseline.cpu))
+    by_round = [case.ratio(a, b) for a, b in zip(ours.cpu, baseline.cpu)]
     roles = {id(ours): "ours", id(baseline): "baseline"}
     return {
         "name": case.name,
         "items": case.items,
         "shape": case.shape,
-        "sides": [s.document(roles.get(id(s), "other"), case.items) for s in sides],
+        "sides": [side.document(roles.get(id(side), "other"), case.items) for side in sides],
         "ratio": ratio,
-        "ratio_wall": _ratio(kind, statistics.median(ours.wall), statistics.median(baseline.wall)),
+        "ratio_wall": case.ratio(statistics.median(ours.wall), statistics.median(baseline.wall)),
         "ratio_lowest": min(by_round),
         "ratio_highest": max(by_round),
-        "ratio_means": "baseline / ours" if kind == "speedup" else "ours / baseline",
-        "target": str(case.limit) if case.limit else None,
-        "holds": case.limit.holds(ratio) if case.limit else None,
+        "ratio_means": "baseline / ours" if case.kind == "speedup" else "ours / baseline",
+        "target": case.target,
+        "holds": case.holds(ratio),
         "facts": [asdict(fact) for fact in case.facts()],
     }
 
 
-def _ratio(kind: str, ours: float, baseline: float) -> float:
-    above, below = (baseline, ours) if kind == "speedup" else (ours, baseline)
-    return above / max(below, 1e-12)
+@contextmanager
+def _settled() -> Iterator[None]:
+    """Bring allocator and garbage collector into the state of a process that runs for long.
+
+    Freeing one large block makes glibc keep later ones instead of returning them to the
+    system, so that no side pays page faults that depend on what ran before. The collector
+    stays on, but does not walk the objects that were there before.
+    """
+    bytearray(_LARGE)
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def run_row(row: Row, context: Context, rounds: int) -> Iterator[dict[str, Any]]:
     """Set a row's data up and yield the document of each case; the data go afterwards."""
+    shortest = SHORTEST * min(context.size, 1)
     with row.cases(context) as cases:
         for case in cases:
-            yield measure(case, rounds)
+            yield measure(case, rounds, shortest)

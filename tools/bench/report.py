@@ -1,4 +1,4 @@
-"""The two forms of a result: one JSON document, and a table of it."""
+"""The forms of a result: one JSON document, and tables of it for a terminal or a page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["FORMAT", "environment", "print_document"]
+__all__ = ["FORMAT", "environment", "markdown", "print_document"]
 
 FORMAT = 1
 """Version of the JSON document."""
@@ -67,6 +67,25 @@ def print_document(document: dict[str, Any]) -> None:
     console.print(_footer(document))
 
 
+def markdown(document: dict[str, Any]) -> str:
+    """Return the same as Markdown: how `docs/performance.md` gets its figures."""
+    lines = [
+        "| row | case | ours, ms | baseline, ms | ratio | of single rounds | target | holds |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    facts = ["| row | case | what | value | target | holds |", "|---|---|---|---|---|---|"]
+    for row in document["rows"]:
+        for case in row["cases"]:
+            name, ours, ours_ms, base, base_ms, ratio, spread, _, *verdict = _cells(case)
+            cells = (f"{ours}: {ours_ms}", f"{base}: {base_ms}", ratio, spread, *verdict)
+            lines.append(" | ".join(("| " + row["name"], name, *cells)) + " |")
+            facts.extend(
+                " | ".join(("| " + row["name"], name, *_fact_cells(fact))) + " |"
+                for fact in case["facts"]
+            )
+    return "\n".join([*lines, "", *facts, "", _footer(document)])
+
+
 def _ratios(document: dict[str, Any]) -> Table:
     table = Table(title=f"bkstore benchmark, median of {document['rounds']} rounds, CPU time")
     for heading in ("row", "case", "ours", "ms"):
@@ -112,11 +131,14 @@ def _facts(document: dict[str, Any]) -> Table:
     for row in document["rows"]:
         for case in row["cases"]:
             for fact in case["facts"]:
-                value = fact["value"]
-                shown = value if isinstance(value, str) else f"{value:,}"
-                cells = (fact["name"], shown, fact["target"] or "", _verdict(fact["holds"]))
-                table.add_row(row["name"], case["name"], *map(escape, cells))
+                table.add_row(row["name"], case["name"], *map(escape, _fact_cells(fact)))
     return table
+
+
+def _fact_cells(fact: dict[str, Any]) -> tuple[str, str, str, str]:
+    value = fact["value"]
+    shown = value if isinstance(value, str) else f"{value:,}"
+    return fact["name"], shown, fact["target"] or "", _verdict(fact["holds"])
 
 
 def _footer(document: dict[str, Any]) -> str:
@@ -127,5 +149,5 @@ def _footer(document: dict[str, Any]) -> str:
         f"{machine['processor']}, {machine['cores']} cores, load {load}; {machine['system']}; "
         f"{document['python']}; {versions}\n"
         f"seed {document['seed']}, size {document['size']:g}, {document['seconds']:.0f} s. "
-        "'>=' targets: baseline / ours; '<=' targets: ours / baseline; no target: informative."
+        "Ratio: baseline / ours; with a '<=' target, and in its row, ours / baseline."
     )

@@ -15,7 +15,7 @@ from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
 from tools.bench.data import held_ids, idx_index
-from tools.bench.measure import Case, Context, Fact, Row, Side, at_least, at_most
+from tools.bench.measure import Case, Context, Fact, Row, Side
 
 __all__ = ["ROWS"]
 
@@ -48,7 +48,8 @@ def _idx_case(
         f"{ids.size} entries, {name}",
         Side("HierarchicalIndex.availability", lambda: index.availability(ledger)),
         (Side("np.fromfile", lambda: np.fromfile(path, np.int64)),),
-        at_most(2.5) if judged else None,
+        2.5 if judged else None,
+        "cost",
     )
 
 
@@ -88,8 +89,8 @@ def _encoding(context: Context) -> Iterator[list[Case]]:
                 Side("BitMap(array('I')), conversion included", lambda: _roaring(_via_buffer(ids))),
                 Side("BitMap(int64 array)", lambda: _roaring(BitMap(ids))),
             ),
-            at_least(5),
-            sizes,
+            5,
+            facts=sizes,
         ),
         Case(
             "and back to ids",
@@ -143,7 +144,7 @@ def _missing_cases(name: str, n: int, expected: Availability, here: Availability
         ]
 
     return [
-        Case(name, all_ids.size, shape, ours, differences, at_least(100), peaks),
+        Case(name, all_ids.size, shape, ours, differences, 100, facts=peaks),
         Case(f"{name}, mask", all_ids.size, shape, ours, (mask,)),
     ]
 

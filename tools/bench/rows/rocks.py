@@ -15,7 +15,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks_keys import entry_keys, ledger_range, values
 from bkstore.index.rocks_options import location_options, reading_options
 from tools.bench.data import SCOPE_0, locations_of, new_directory, rocks_index
-from tools.bench.measure import Case, Context, Row, Side, at_least
+from tools.bench.measure import Case, Context, Row, Side
 
 __all__ = ["ROWS", "fresh_index", "remove_index"]
 
@@ -62,7 +62,7 @@ def _availability(context: Context) -> Iterator[list[Case]]:
             keys = Side("seek, key, next; keys only", lambda: _seek_loop_keys(database, lo, hi))
             shape = f"{ids.size} contiguous entries, another ledger behind them"
             yield [
-                Case("entry ids", ids.size, shape, ours, (loop,), at_least(1.6)),
+                Case("entry ids", ids.size, shape, ours, (loop,), 1.6),
                 Case("keys only", ids.size, shape, ours, (keys,)),
             ]
         database.close()
@@ -120,7 +120,7 @@ def _filling(context: Context) -> Iterator[list[Case]]:
             shape,
             Side(f"RocksIndex.{name}", run, lambda: fresh_index(context), remove_index),
             (loop,),
-            at_least(limit),
+            limit,
         )
         for name, run, limit in (("put_many", put_many, 3.5), ("bulk_load", bulk_load, 5.5))
     ]

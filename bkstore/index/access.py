@@ -1,0 +1,35 @@
+"""Turning the operating system's refusals into errors of ours, with the file they are about."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bkstore.errors import BkstoreError, CorruptionError
+
+__all__ = ["readable", "unreadable"]
+
+_DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.ESPIPE, errno.ENXIO})
+
+
+def unreadable(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
+    """Return the error for a file that cannot be read; `path` where the system names none.
+
+    `CorruptionError` where the medium fails or the file is none (a folder, a pipe).
+    """
+    file = os.fspath(path) if error.filename is None else error.filename
+    reason = f"cannot be read: {error.strerror or error}"
+    if error.errno in _DAMAGE:
+        return CorruptionError(file, None, reason)
+    return BkstoreError(f"{file}: {reason}")
+
+
+@contextmanager
+def readable(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise `BkstoreError` instead of the `OSError` of anything inside."""
+    try:
+        yield
+    except OSError as error:
+        raise unreadable(error, path) from error

@@ -1,0 +1,108 @@
+"""What the parts of `EntryIndexSuite` share: fixtures, examples, ways to read an index whole.
+
+The suite is taken apart by what is asked: `suite_entries`, `suite_ledgers`, `suite_keeping`;
+`index_suite` puts it together. Nothing here is a rule.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bkstore.ids import MAX_ENTRY_ID, LedgerId
+from bkstore.index.api import EntryIndex, IndexBatch, LedgerLike, LedgerState
+
+__all__ = [
+    "BOUNDARIES",
+    "LEDGERS",
+    "STATES",
+    "WIDE_BOUNDARIES",
+    "SuiteBase",
+    "files_of",
+    "rows_of",
+    "scanned",
+]
+
+LEDGERS: tuple[LedgerLike, ...] = (7, LedgerId(1, 7), LedgerId(2**64 - 1, 2**63 + 5))
+"""One ledger of scope 0, one of a small scope, one with the top bit set in both halves."""
+
+BOUNDARIES = (0, 1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
+"""Ledger numbers at which a path, a byte or a sign changes."""
+
+WIDE_BOUNDARIES = (*BOUNDARIES, 2**63, 2**64 - 1)
+
+EXPLICIT_LAC = struct.pack(">qq", 7, 41) + bytes.fromhex("0badcafe")
+"""An explicit LAC body: ledger, LAC, CRC32C digest."""
+
+STATES = (
+    LedgerState(),
+    LedgerState(bytes(range(20))),
+    LedgerState(b"k" * 20, fenced=True),
+    LedgerState(b"k" * 20, explicit_lac=EXPLICIT_LAC),
+    LedgerState(b"\0" * 20, fenced=True, explicit_lac=EXPLICIT_LAC + bytes(16)),
+)
+
+
+def rows_of(index: EntryIndex, ledger: LedgerLike) -> dict[int, int]:
+    """Return the ledger's rows, location by entry, in the order listed."""
+    entries, locations = index.items(ledger)
+    return dict(zip(entries.tolist(), locations.tolist(), strict=True))
+
+
+def scanned(batches: Iterator[IndexBatch]) -> list[tuple[int, int, int, int, int]]:
+    """Return (dir_index, scope, ledger, entry, location) rows, ids unsigned, in scan order."""
+    found = []
+    for batch in batches:
+        columns = [column.tolist() for column in batch]
+        for at, scope, ledger, entry, location in zip(*columns, strict=True):
+            found.append((at, scope % 2**64, ledger % 2**64, entry, location))
+    return found
+
+
+def files_of(path: Path) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of every file and directory below `path`."""
+    found = {}
+    for file in sorted(path.rglob("*")):
+        info = file.stat()
+        found[str(file)] = (info.st_size if file.is_file() else -1, info.st_mtime_ns)
+    return found
+
+
+class SuiteBase:
+    """How a backend is made, reopened and handed to the tests."""
+
+    highest_entry: int = MAX_ENTRY_ID
+
+    def make_index(self, path: Path) -> EntryIndex:
+        """Return a writable index kept in directory `path`.
+
+        Called with a path that does not exist, and again, after a close, with the same path:
+        a durable backend then finds its data.
+        """
+        raise NotImplementedError
+
+    def reopen(self, path: Path) -> EntryIndex | None:
+        """Return a read-only index of what is kept in `path`, None if nothing is kept."""
+        return None
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        """Return the directory of the test's index."""
+        return tmp_path / "index"
+
+    @pytest.fixture
+    def index(self, path: Path) -> Iterator[EntryIndex]:
+        """Yield a fresh index and close it."""
+        with self.make_index(path) as index:
+            yield index
+
+    def again(self, index: EntryIndex, path: Path) -> EntryIndex:
+        """Close `index` and return it reopened for reading; skip where nothing is kept."""
+        index.close()
+        reopened = self.reopen(path)
+        if reopened is None:
+            pytest.skip("the backend is not durable")
+        return reopened
