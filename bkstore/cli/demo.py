@@ -129,7 +129,11 @@ def _ask_spark(dumped: Path, punched: Punched | None) -> int:
 
 
 def _show_frame(frame: DataFrame) -> None:
-    _show_rows(frame.columns, [tuple(row) for row in frame.collect()])
+    rows = [tuple(row) for row in frame.collect()]
+    if rows:
+        _show_rows(frame.columns, rows)
+    else:
+        print("none")  # noqa: T201
 
 
 def _compare(rows: list[Any], punched: Punched) -> int:

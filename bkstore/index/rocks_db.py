@@ -180,8 +180,11 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         """Return one value, None if absent."""
-        with self._translated():
+        try:
             return cast(bytes | None, self._handle.get(key))
+        except Exception:  # entering `_translated` first would cost as much as the look-up
+            with self._translated():
+                raise
 
     def get_list(self, keys: list[bytes]) -> list[bytes | None]:
         """Return a value or None for each key; sorted keys are twice as fast."""

