@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability import Availability, Compat
-from bkstore.availability.sequences import Groups, clip, fold
+from bkstore.availability.grouping import fold
+from bkstore.availability.sequences import Groups, clip
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, as_entry_ids, check_entry_id
 

@@ -1,8 +1,9 @@
 """Availability: which entries of a ledger are here, in BP-34's condensed form.
 
 `Availability` is an immutable set of entry ids kept as sequence groups. Modules below:
-`sequences` (kernels), `algebra` (set operations), `codec` (bytes), `built` (the answers of
-BookKeeper's own class, defects included, behind ``compat="bookkeeper"``).
+`sequences` (the representation), `grouping` (its canonical form), `scanning` (from ids and
+masks), `algebra` (set operations), `codec` (bytes), `built` (the answers of BookKeeper's own
+class, defects included, behind ``compat="bookkeeper"``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability import codec, sequences
+from bkstore.availability import codec, grouping, scanning, sequences
 from bkstore.availability.algebra import combine
 from bkstore.availability.codec import Encoding
 from bkstore.availability.sequences import Groups
@@ -71,7 +72,7 @@ class Availability:
 
             _check_compat(compat)
             return BuiltAvailability.from_insertions(entries)
-        return cls._of(sequences.from_ids(as_entry_ids(entries)))
+        return cls._of(scanning.from_ids(as_entry_ids(entries)))
 
     @classmethod
     def from_ranges(cls, ranges: npt.ArrayLike | Iterable[tuple[int, int]]) -> Availability:
@@ -94,16 +95,16 @@ class Availability:
         ends = np.maximum.accumulate(pairs[:, 1] + 1)
         opens = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
         closes = np.concatenate((opens[1:], [len(pairs)])) - 1
-        return cls._of(sequences.from_runs(pairs[opens, 0], ends[closes]))
+        return cls._of(grouping.from_runs(pairs[opens, 0], ends[closes]))
 
     @classmethod
     def from_runs(cls, starts: Int64Array, ends: Int64Array) -> Availability:
         """Return the set of ordered, disjoint half-open runs; the scanners' way in. O(runs)."""
-        return cls._of(sequences.from_runs(starts, ends))
+        return cls._of(grouping.from_runs(starts, ends))
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:
-        """Return the set of groups that `sequences.fold` or `join` made; not checked. O(1)."""
+        """Return the set of groups that `grouping.fold` or `join` made; not checked. O(1)."""
         return cls._of(groups)
 
     @classmethod
@@ -139,7 +140,7 @@ class Availability:
 
             _check_compat(compat)
             return BuiltAvailability.from_stored(codec.read_raw(data, any_header=True))
-        return cls._of(sequences.fold(codec.decode(data)))
+        return cls._of(grouping.fold(codec.decode(data)))
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.

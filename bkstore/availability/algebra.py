@@ -16,7 +16,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from bkstore.availability.sequences import BoolArray, Groups, clip, fold, sequences
+from bkstore.availability.grouping import fold
+from bkstore.availability.sequences import BoolArray, Groups, clip, sequences
 from bkstore.ids import Int64Array
 
 __all__ = ["Operation", "combine"]

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability import Availability, Encoding, codec, sequences
+from bkstore.availability import Availability, Encoding, codec, scanning
 from bkstore.availability.sequences import Groups
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
@@ -82,7 +82,7 @@ class BuiltAvailability(Availability):
             last, size, period = self._rows[first]
             for start in range(first, last + 1, max(period, 1)):
                 found.update(e for e in range(start, start + size) if e in self)
-        return sequences.from_ids(np.array(sorted(found), np.int64))
+        return scanning.from_ids(np.array(sorted(found), np.int64))
 
     @property
     def groups(self) -> Int64Array:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bkstore.availability import sequences
+from bkstore.availability import grouping, scanning
 from bkstore.availability.sequences import Groups
 from bkstore.errors import CorruptionError
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
@@ -107,8 +107,8 @@ def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     chunk, and the groups.
     """
     chunks = _chunks(fd, path, first, stop)
-    parts = [sequences.presence(words != 0, at) for at, words in chunks]
-    return sequences.join(parts)
+    parts = [scanning.presence(words != 0, at) for at, words in chunks]
+    return grouping.join(parts)
 
 
 def read_items(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.availability import sequences
+from bkstore.availability import grouping, scanning, sequences
 from bkstore.availability.sequences import Groups
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId, log_ids, positions
@@ -163,7 +163,7 @@ class _Condenser:
             if ledger != self.ledger:
                 self._close_ledger()
                 self.ledger = ledger
-            self.parts.append(sequences.from_ids(entries))
+            self.parts.append(scanning.from_ids(entries))
         if len(self.waiting) > _PIECE // 16:
             self._write()
 
@@ -173,7 +173,7 @@ class _Condenser:
 
     def _close_ledger(self) -> None:
         if self.ledger is not None:
-            groups = sequences.join(self.parts)
+            groups = grouping.join(self.parts)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
             self.summaries[self.ledger] = (sequences.count(groups), first, last)
             self.waiting.append((self.ledger, groups))
