@@ -112,6 +112,11 @@ class LedgerId(_Parts):
         return super().__new__(cls, scope, number)
 
     @classmethod
+    def _make(cls, iterable: Iterable[int]) -> LedgerId:  # type: ignore[override]
+        # `_replace` goes through it, and must check like the constructor.
+        return cls(*iterable)
+
+    @classmethod
     def of(cls, value: int | LedgerId) -> LedgerId:
         """Return `value` as a LedgerId; a plain int is a ledger of scope 0. O(1)."""
         if type(value) is int and 0 <= value < _SIGN:  # the common case, four times faster
@@ -259,8 +264,14 @@ def split_location(location: int) -> tuple[int, int]:
 
 
 def make_locations(log_id: int | Int64Array, position: int | Int64Array) -> Int64Array:
-    """Return locations for arrays (or one value and one array) of log ids and positions."""
-    return np.atleast_1d(np.asarray(log_id, np.int64) << np.int64(32) | np.asarray(position))
+    """Return locations for arrays (or one value and one array) of log ids and positions.
+
+    Raises `InvalidArgument` outside 31-bit log ids and 32-bit positions.
+    """
+    logs, places = np.asarray(log_id, np.int64), np.asarray(position, np.int64)
+    if ((logs < 0) | (logs > MAX_LOG_ID)).any() or ((places < 0) | (places >= 1 << 32)).any():
+        raise InvalidArgument("no locations: log ids are 31 bits, positions 32")
+    return np.atleast_1d(logs << np.int64(32) | places)
 
 
 def log_ids(locations: Int64Array) -> Int64Array:

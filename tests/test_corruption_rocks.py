@@ -34,9 +34,10 @@ from bkstore import (
 from bkstore.formats import ledgerdata
 from bkstore.index.api import Finding, LedgerState
 from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks_db import Database
 from bkstore.index.rocks_keys import entry_key, ledger_key
 from bkstore.index.rocks_log import LogReader
-from bkstore.index.rocks_options import database_options
+from bkstore.index.rocks_options import database_options, location_options
 
 ENTRIES = 4000
 LEDGERS = range(1, 6)
@@ -737,3 +738,17 @@ def test_row_deleted_during_a_scan_is_no_damage(tmp_path: Path) -> None:
 
         assert [] == index.entries(1).tolist()
         database._check_end(older, b"", None)
+
+
+def test_last_entry_passes_by_an_id_that_is_none(tmp_path: Path) -> None:
+    """A row with entry id 2^63-1, which no bookie can find, does not hide the last real one."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        index.put_many(7, [3, 4], [1028, 2000])
+        index.put_many(8, [1], [1028])
+    database = Database(tmp_path / "current" / "locations", location_options())
+    database.put((7).to_bytes(8, "big") + (2**63 - 1).to_bytes(8, "big"), (1028).to_bytes(8, "big"))
+    database.close()
+    with RocksIndex(tmp_path) as index:
+        assert 4 == index.last_entry(7)
+        assert [3, 4] == index.entries(7).tolist()
+        assert 1 == index.last_entry(8)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bkstore import ids
 from bkstore.errors import InvalidArgument
-from bkstore.ids import LedgerId
+from bkstore.ids import LedgerId, make_locations
 
 UNSIGNED = st.one_of(
     st.integers(0, 2**64 - 1),
@@ -269,3 +269,17 @@ class TestLocations:
 
         assert expected == ids.signed64(value)
         assert value == ids.unsigned64(expected)
+
+
+def test_replace_checks_too() -> None:
+    """No way round the rule of scope 0: `_replace` checks like the constructor."""
+    assert LedgerId(3, 7) == LedgerId(3, 9)._replace(ledger=7)
+    with pytest.raises(InvalidArgument):
+        LedgerId(3, 2**63)._replace(scope=0)
+
+
+@pytest.mark.parametrize(("log_id", "position"), [(2**31, 0), (-1, 0), (0, 2**32), (0, -1)])
+def test_locations_out_of_range(log_id: int, position: int) -> None:
+    """A log id beyond 31 bits or a position beyond 32 makes no location, alone or in arrays."""
+    with pytest.raises(InvalidArgument):
+        make_locations(log_id, np.array([position]))

@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 
 from bkstore import BkstoreError, BookieDir, CorruptionError, open_index
-from bkstore.index.api import LedgerState
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.storage.summaries import ledger_tables
 
 NOBODY = 65534
 
@@ -390,3 +392,19 @@ def test_reader_does_not_write(bookie: Path) -> None:
         index.flush()
 
     assert before == _snapshot(bookie)
+
+
+def test_unreadable_file_is_a_finding_in_listings(tmp_path: Path) -> None:
+    """A folder in the place of an index file: the other ledgers are listed, this one is named."""
+    with HierarchicalIndex(tmp_path, writable=True) as index:
+        for ledger in (1, 2):
+            index.put_many(ledger, [0], [1028])
+        path = Path(index.path(1) or "")
+    path.unlink()
+    path.mkdir()
+    findings: list[Finding] = []
+    with BookieDir(tmp_path) as bookie:
+        rows = [row for table in ledger_tables(bookie, findings) for row in table.rows()]
+
+    assert {1: None, 2: 1} == {row[2]: row[4] for row in rows}
+    assert [LedgerId.of(1)] == [found.ledger for found in findings]

@@ -100,7 +100,7 @@ class Availability:
     @classmethod
     def from_runs(cls, starts: Int64Array, ends: Int64Array) -> Availability:
         """Return the set of ordered, disjoint half-open runs; the scanners' way in. O(runs)."""
-        return cls._of(grouping.from_runs(starts, ends))
+        return cls._of(grouping.from_runs(starts.copy(), ends))
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:

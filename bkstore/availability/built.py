@@ -32,7 +32,8 @@ class BuiltAvailability(Availability):
     real class does; the set operations work on the ids for which ``in`` says yes.
     """
 
-    __slots__ = ("_rows", "_starts")
+    __slots__ = ("_found", "_rows", "_starts")
+    _found: Groups | None
     _rows: dict[int, tuple[int, int, int]]
     _starts: list[int]
 
@@ -72,11 +73,17 @@ class BuiltAvailability(Availability):
         made = cls.__new__(cls)
         made._rows = rows
         made._starts = sorted(rows)
-        made._groups = made._as_set()
+        made._found = None
         return made
 
+    @property
+    def _groups(self) -> Groups:  # type: ignore[override]
+        """The canonical groups of the ids that a look-up finds; made when first asked for."""
+        if self._found is None:
+            self._found = self._as_set()
+        return self._found
+
     def _as_set(self) -> Groups:
-        """Return the canonical groups of the ids that a look-up finds."""
         found: set[int] = set()
         for first in self._starts:
             last, size, period = self._rows[first]

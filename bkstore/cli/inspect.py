@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bkstore.cli.options import add_directory, add_output, open_bookie, report_findings
 from bkstore.cli.output import write_tables
-from bkstore.errors import CorruptionError
+from bkstore.errors import BkstoreError
 from bkstore.index.api import Finding
 from bkstore.index.marker import check_marker
 from bkstore.storage.directory import BookieDir
@@ -76,8 +76,8 @@ def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
     for ledger in bookie.index.ledgers():
         try:
             fenced += bookie.index.state(ledger).fenced
-        except CorruptionError as error:
-            found = Finding("damage", error.reason, error.file, error.offset, ledger)
+        except BkstoreError as error:
+            found = Finding.of(error, ledger)
             if not any(old.ledger == ledger and old.severity == "damage" for old in findings):
                 findings.append(found)
     return fenced

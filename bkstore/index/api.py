@@ -23,17 +23,20 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability import Availability
-from bkstore.errors import InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
 
 __all__ = [
     "DEFAULT_BATCH",
+    "Closing",
     "EntryIndex",
     "EntrySource",
     "Finding",
     "IndexBatch",
     "LedgerLike",
     "LedgerState",
+    "check_put",
+    "locations_of",
     "sorted_last_wins",
 ]
 
@@ -107,11 +110,37 @@ class Finding:
     offset: int | None = None
     ledger: LedgerId | None = None
 
+    @classmethod
+    def of(cls, error: BkstoreError, ledger: LedgerId | None = None) -> Finding:
+        """Return the damage that an error tells of."""
+        if isinstance(error, CorruptionError):
+            return cls("damage", error.reason, error.file, error.offset, ledger)
+        return cls("damage", str(error), None, None, ledger)
+
     def __str__(self) -> str:
         parts = [] if self.file is None else [self.file]
         if self.offset is not None:
             parts.append(f"offset {self.offset}")
         return ": ".join([*parts, self.detail])
+
+
+class Closing(ABC):
+    """Something to close, by `close` or by leaving its ``with`` block."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
 
 class EntrySource(ABC):
@@ -135,7 +164,7 @@ class EntrySource(ABC):
         return Availability.from_entries(self.entries(ledger))
 
 
-class EntryIndex(EntrySource):
+class EntryIndex(EntrySource, Closing):
     """An entry source with locations and ledger states: a bookie's index.
 
     Usable as a context manager; leaving it closes. What a backend can do is said by the
@@ -205,8 +234,10 @@ class EntryIndex(EntrySource):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every row, ordered by ledger and entry, in batches of about `batch` rows.
+        """Yield every row on disk in batches of about `batch` rows, by ledger and entry.
 
+        Rows of ledgers that are not listed (`findings` names them) are among them. Over
+        several databases the order is by directory first.
         Memory is bounded by the batch. With a `findings` list, damage is appended to it and
         the scan goes on with the next ledger; without, it raises.
         """
@@ -220,17 +251,6 @@ class EntryIndex(EntrySource):
         """Return oddities that opening and listing met: stray files, orphan rows, leftovers."""
         return []
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
 
 def check_put(
     entries: npt.ArrayLike | Iterable[int], locations: npt.ArrayLike | Iterable[int]
@@ -240,6 +260,14 @@ def check_put(
     if ids.size != places.size:
         raise InvalidArgument(f"{ids.size} entries, {places.size} locations")
     return ids, places
+
+
+def locations_of(wanted: Int64Array, entries: Int64Array, locations: Int64Array) -> Int64Array:
+    """Return the location of each wanted entry, 0 where sorted `entries` lack it."""
+    if not entries.size:
+        return np.zeros(wanted.size, np.int64)
+    at = np.minimum(np.searchsorted(entries, wanted), entries.size - 1)
+    return np.where(entries[at] == wanted, locations[at], np.int64(0))
 
 
 def sorted_last_wins(entries: Int64Array, values: Int64Array) -> tuple[Int64Array, Int64Array]:

@@ -20,6 +20,7 @@ from bkstore.availability import Availability
 from bkstore.availability.sequences import expand
 from bkstore.errors import (
     CorruptionError,
+    IllegalOperation,
     InvalidArgument,
     NoSuchLedger,
     ReadOnlyError,
@@ -103,6 +104,7 @@ class HierarchicalIndex(EntryIndex):
         self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
         self._dirty: set[str] = set()
         self._lock = RLock()
+        self._closed = False
         for current in self._currents:
             if writable:
                 current.mkdir(parents=True, exist_ok=True)
@@ -117,7 +119,12 @@ class HierarchicalIndex(EntryIndex):
         """Whether it was opened for writing."""
         return self._writable
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalOperation(f"{self._currents[0]}: this index is closed")
+
     def _scanned(self) -> Tree:
+        self._check_open()
         if self._tree is None:
             with readable(self._currents[0]):
                 self._tree = scan_trees(self._currents)
@@ -137,6 +144,7 @@ class HierarchicalIndex(EntryIndex):
     def path(self, ledger: LedgerLike) -> str | None:
         """Return the path of the ledger's index file, None if it has none."""
         name = LedgerId.of(ledger)
+        self._check_open()
         with self._lock:
             if self._tree is not None:
                 return self._tree.files.get(name)
@@ -321,7 +329,7 @@ class HierarchicalIndex(EntryIndex):
         except CorruptionError as error:
             if findings is None:
                 raise
-            findings.append(Finding("damage", error.reason, error.file, error.offset, ledger))
+            findings.append(Finding.of(error, ledger))
         except OSError as error:
             if findings is None:
                 raise unreadable(error, path or "") from error
@@ -341,6 +349,7 @@ class HierarchicalIndex(EntryIndex):
     def _check_writable(self) -> None:
         if not self._writable:
             raise ReadOnlyError("this index was opened for reading")
+        self._check_open()
 
     def _file_to_write(self, name: LedgerId) -> tuple[int, str]:
         held = self._held(name)
@@ -435,6 +444,7 @@ class HierarchicalIndex(EntryIndex):
         """Flush, then close every file."""
         with self._lock:
             self.flush()
+            self._closed = True
             while self._open:
                 os.close(self._open.popitem()[1][0])
 

@@ -25,7 +25,7 @@ from bkstore.ids import (
     check_entry_id,
     check_location,
 )
-from bkstore.index.api import EntryIndex, LedgerLike, LedgerState, check_put
+from bkstore.index.api import EntryIndex, LedgerLike, LedgerState, check_put, locations_of
 
 __all__ = ["MemtableIndex"]
 
@@ -141,10 +141,7 @@ class MemtableIndex(EntryIndex):
         """Return locations, 0 where absent; one binary search an entry."""
         wanted = as_entry_ids(entries)
         ids, places = self.items(ledger)
-        if not ids.size:
-            return np.zeros(wanted.size, np.int64)
-        at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
-        return np.where(ids[at] == wanted, places[at], 0)
+        return locations_of(wanted, ids, places)
 
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None

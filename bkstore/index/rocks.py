@@ -19,7 +19,7 @@ from bkstore.availability import Availability
 from bkstore.errors import CorruptionError, IllegalOperation, NoSuchLedger, ReadOnlyError
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
-from bkstore.ids import Int64Array, LedgerId, as_entry_ids, check_entry_id
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, check_entry_id
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -28,6 +28,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
     check_put,
+    locations_of,
 )
 from bkstore.index.marker import MARKER_NAME, check_marker, write_marker
 from bkstore.index.rocks_db import Database
@@ -177,9 +178,8 @@ class RocksIndex(EntryIndex):
         database = self._locations(name)
         if database is None:
             return None
-        lo, hi = ledger_range(name)
-        key = database.last_below(hi)
-        if key is None or not lo <= key < hi:
+        key = database.last_below(entry_key(name, MAX_ENTRY_ID))
+        if key is None or key < entry_key(name, 0):
             return None
         if len(key) != key_width(name):
             detail = f"not a bookie's row: key of {len(key)} bytes: {key[:40].hex()}"
@@ -207,11 +207,7 @@ class RocksIndex(EntryIndex):
             return result
         first, last = int(wanted.min()), int(wanted.max())
         if last - first < _SCAN_FACTOR * wanted.size:
-            ids, places = self.items(name, first, last)
-            if ids.size:
-                at = np.minimum(np.searchsorted(ids, wanted), ids.size - 1)
-                return np.where(ids[at] == wanted, places[at], np.int64(0))
-            return result
+            return locations_of(wanted, *self.items(name, first, last))
         order = np.argsort(wanted, kind="stable")
         keys = entry_keys(name, wanted[order])
         for at, key, value in zip(order, keys, database.get_list(keys)):
@@ -253,7 +249,8 @@ class RocksIndex(EntryIndex):
         data = find_row(database, name) if database else None
         if data is None:
             raise NoSuchLedger(f"ledger {name} has no row in {self._current}")
-        return LedgerState(data.master_key, data.fenced, bool(data.limbo), data.explicit_lac)
+        lac = data.explicit_lac or None
+        return LedgerState(data.master_key, data.fenced, bool(data.limbo), lac)
 
     @property
     def storage_flags(self) -> int | None:
@@ -357,7 +354,7 @@ class RocksIndex(EntryIndex):
         """Write the ledger's 8-byte row (16 for scopes); a rebuilt 16-byte one is replaced."""
         name, _, database = self._writing(ledger)
         limbo = True if state.limbo else None
-        data = LedgerData(state.master_key, state.fenced, state.explicit_lac, limbo)
+        data = LedgerData(state.master_key, state.fenced, state.explicit_lac or None, limbo)
         database.put(ledger_key(name), ledgerdata.encode(data))
         for key in row_keys(name)[1:]:
             if database.get(key) is not None:

@@ -40,8 +40,9 @@ def entry_key(ledger: LedgerId, entry: int) -> bytes:
 
 def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> tuple[bytes, bytes]:
     """Return (from, to) keys of first..last; `to` is exclusive."""
-    stop = MAX_ENTRY_ID + 1 if last is None else min(last, MAX_ENTRY_ID) + 1
-    return entry_key(ledger, first), entry_key(ledger, max(stop, 0))
+    stop = MAX_ENTRY_ID if last is None else min(last, MAX_ENTRY_ID)
+    first = min(max(first, 0), MAX_ENTRY_ID + 1)
+    return entry_key(ledger, first), entry_key(ledger, max(stop + 1, 0))
 
 
 def entry_keys(ledger: LedgerId, entries: Int64Array) -> list[bytes]:

@@ -108,7 +108,7 @@ def odd_rows(database: Database, wide: bool) -> Iterator[Finding]:
         try:
             _decoded(database.path, key, value)
         except CorruptionError as error:
-            yield Finding("damage", error.reason, error.file, None, name)
+            yield Finding.of(error, name)
 
 
 def _ledger_of(path: Path, key: bytes, wide: bool) -> LedgerId:
@@ -207,7 +207,7 @@ def _next_readable(
     try:
         names = [row[0] for row in ledger_rows(rows, wide) if ledger_key(row[0]) > last[:-8]]
     except CorruptionError as error:
-        findings.append(Finding("damage", error.reason, error.file, error.offset))
+        findings.append(Finding.of(error))
         return None
     for name in names:
         start = ledger_key(name) + bytes(8)

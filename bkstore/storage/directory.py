@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
-from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch, LedgerLike
+from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.storage.layout import (
     DATABASES,
     BookieFolders,
@@ -52,7 +51,7 @@ class LogFile:
     bytes: int
 
 
-class BookieDir:
+class BookieDir(Closing):
     """A bookie's directories, opened for reading.
 
     `path` is a ledger directory, its ``current/``, a root with several folders that have a
@@ -166,17 +165,6 @@ class BookieDir:
     def close(self) -> None:
         """Close the index and remove scratch directories. Idempotent."""
         self.index.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     # -- what is here
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.errors import CorruptionError
+from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
 from bkstore.storage.directory import BookieDir
@@ -30,8 +30,8 @@ def ledger_tables(
         here: Availability | None = None
         try:
             here = bookie.index.availability(ledger)
-        except CorruptionError as error:
-            findings.append(_damage(error, ledger))
+        except BkstoreError as error:
+            findings.append(Finding.of(error, ledger))
         summary = None if here is None else (len(here), here.first_entry, here.last_entry)
         rows.append(ledger_row(bookie, ledger, summary, findings))
         if len(rows) == ROWS_PER_TABLE:
@@ -52,8 +52,8 @@ def ledger_row(
     state: LedgerState | None = None
     try:
         state = bookie.index.state(ledger)
-    except CorruptionError as error:
-        found = _damage(error, ledger)
+    except BkstoreError as error:
+        found = Finding.of(error, ledger)
         if found not in findings:  # a bad header stops entries and state alike
             findings.append(found)
     shown = (None,) * 4
@@ -62,10 +62,6 @@ def ledger_row(
         shown = (state.fenced, limbo, state.explicit_lac, state.master_key)  # type: ignore[assignment]
     ids = (*ledger.signed, ledger.qualified_name)
     return (bookie.bookie_id, *ids, entries, first, last, *shown, bookie.layout)
-
-
-def _damage(error: CorruptionError, ledger: LedgerId) -> Finding:
-    return Finding("damage", error.reason, error.file, error.offset, ledger)
 
 
 def finding_table(findings: list[Finding]) -> Table:

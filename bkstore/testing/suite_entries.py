@@ -38,6 +38,11 @@ BOUNDS: tuple[tuple[int, int | None, list[int]], ...] = (
     (3000, 10**6, [3000]),
     (0, MAX_ENTRY_ID, [0, 5, 6, 1023, 1024, 3000]),
     (MAX_ENTRY_ID, MAX_ENTRY_ID, []),
+    (-5, 5, [0, 5]),
+    (-5, -1, []),
+    (2**63, None, []),
+    (2**70, 2**71, []),
+    (1024, 2**70, [1024, 3000]),
 )
 """First and last of a range, and which of 0, 5, 6, 1023, 1024, 3000 lie in it."""
 

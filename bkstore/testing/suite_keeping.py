@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.errors import ReadOnlyError
+from bkstore.errors import IllegalOperation, ReadOnlyError
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 from bkstore.testing import generators
@@ -143,6 +143,24 @@ class KeepingRules(SuiteBase):
             index.close()
         index.close()
         index.close()
+
+    def test_closed_index_does_not_answer(self, index: EntryIndex) -> None:
+        """A closed durable index raises `IllegalOperation`: an empty answer would be a lie."""
+        if not index.durable:
+            pytest.skip("the backend is not durable")
+        index.put(7, 0, 5)
+        index.close()
+        for ask in (
+            index.ledgers,
+            lambda: index.entries(7),
+            lambda: index.availability(7),
+            lambda: index.get(7, 0),
+            lambda: index.state(7),
+            lambda: list(index.scan()),
+            lambda: index.put(7, 1, 6),
+        ):
+            with pytest.raises(IllegalOperation):
+                ask()
 
     def test_context_manager(self, path: Path) -> None:
         """Entering gives the index itself; an exception passes, and the index is closed."""
