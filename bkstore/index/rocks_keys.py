@@ -11,11 +11,17 @@ renumber. Source: `bookie/storage/ldb/EntryLocationIndex`, `LongPairWrapper`.
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 
 __all__ = ["entry_key", "entry_keys", "key_width", "ledger_key", "ledger_range", "values"]
+
+
+_NARROW = struct.Struct(">QQ")
+_WIDE = struct.Struct(">QQQ")
 
 
 def key_width(ledger: LedgerId) -> int:
@@ -35,7 +41,8 @@ def entry_key(ledger: LedgerId, entry: int) -> bytes:
     >>> entry_key(LedgerId(ledger=5), 7).hex()
     '00000000000000050000000000000007'
     """
-    return ledger_key(ledger) + entry.to_bytes(8, "big")
+    scope, number = ledger
+    return _WIDE.pack(scope, number, entry) if scope else _NARROW.pack(number, entry)
 
 
 def ledger_range(ledger: LedgerId, first: int = 0, last: int | None = None) -> tuple[bytes, bytes]:
