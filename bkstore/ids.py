@@ -10,6 +10,7 @@ are. numpy and Arrow carry them as int64 in two's complement, so sorting such co
 
 from __future__ import annotations
 
+import operator
 import re
 import uuid
 from collections.abc import Iterable
@@ -75,6 +76,14 @@ def unsigned64(value: int, what: str = "value") -> int:
     return value % _TWO_64
 
 
+def _integer(value: int, what: str) -> int:
+    """Return an int for anything that is one by nature; no float is cut, no text is read."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{what} {value!r} is not an integer") from None
+
+
 class _Parts(NamedTuple):
     scope: int
     ledger: int
@@ -103,8 +112,8 @@ class LedgerId(_Parts):
             raise InvalidArgument(
                 "LedgerId takes scope and ledger; for scope 0 say LedgerId(ledger=N)"
             )
-        scope = unsigned64(int(scope), "ledger scope id")
-        number = unsigned64(int(ledger), "ledger id")
+        scope = unsigned64(_integer(scope, "ledger scope id"), "ledger scope id")
+        number = unsigned64(_integer(ledger, "ledger id"), "ledger id")
         if scope == 0 and number >= _SIGN:
             raise InvalidArgument(
                 f"ledger id {ledger} is outside 0..{_SIGN - 1}, which is all that scope 0 holds"
@@ -137,6 +146,8 @@ class LedgerId(_Parts):
         >>> LedgerId.parse("00000000-0000-0001-0000-00000000000a")
         LedgerId(scope=1, ledger=10)
         """
+        if not isinstance(text, str):
+            raise InvalidArgument(f"not the text of a ledger id: {text!r}; LedgerId.of takes ints")
         text = text.strip()
         if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):
             return cls.from_uuid(uuid.UUID(hex=text.replace("-", "")[-32:]))
@@ -194,9 +205,10 @@ def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray
 
 def check_entry_id(entry: int) -> int:
     """Return `entry` if it is 0 .. 2^63-2, else raise `InvalidArgument`."""
-    if not 0 <= entry <= MAX_ENTRY_ID:
+    number = _integer(entry, "entry id")
+    if not 0 <= number <= MAX_ENTRY_ID:
         raise InvalidArgument(f"entry id {entry} is outside 0..{MAX_ENTRY_ID}")
-    return int(entry)
+    return number
 
 
 def _as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
@@ -227,9 +239,10 @@ def as_entry_ids(entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
 
 def check_location(location: int) -> int:
     """Return `location` if it is a positive int64, else raise `InvalidArgument`."""
-    if not 0 < location < _SIGN:
+    number = _integer(location, "location")
+    if not 0 < number < _SIGN:
         raise InvalidArgument(f"location {location} is not positive (0 means absent)")
-    return int(location)
+    return number
 
 
 def as_locations(locations: npt.ArrayLike | Iterable[int]) -> Int64Array:

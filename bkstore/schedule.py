@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bkstore.availability import Availability, Compat
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import Groups, clip
+from bkstore.availability.sequences import INT32_MAX, Groups, clip
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, as_entry_ids, check_entry_id
 
@@ -31,6 +31,8 @@ __all__ = [
 
 
 def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
+    if not 1 <= ensemble_size <= INT32_MAX:
+        raise InvalidArgument(f"ensemble size {ensemble_size} is outside 1..{INT32_MAX}")
     if not 1 <= write_quorum <= ensemble_size:
         raise InvalidArgument(
             f"write quorum {write_quorum} is outside 1..{ensemble_size}, the ensemble size"

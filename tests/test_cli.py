@@ -213,6 +213,22 @@ BAD = {
     "says otherwise": ("ledger", "{dir}", "--ledger-id", "0" * 32, "--ledger-scope-id", "3"),
     "not a range of entry ids": ("availability", "{dir}", "--ledger-id=7", "--missing-from=5"),
     "is empty or beyond": ("availability", "{dir}", "--ledger-id=7", "--missing-from=5:3"),
+    "not a range of entry ids: '0:99": (
+        "availability",
+        "{dir}",
+        "--ledger-id=7",
+        "--missing-from=0:" + "9" * 5000,
+    ),
+    "ensemble size 9999999999 is outside": (
+        "availability",
+        "{dir}",
+        "--ledger-id=7",
+        "--missing-from=0:3",
+        "--stripe=9999999999:1:0",
+    ),
+    "not a ledger scope id: '0b1'": ("ledgers", "{dir}", "--ledger-scope-id", "0b1"),
+    "where nothing is written": ("ledgers", "{dir}", "-o", "{dir}/current/out.csv"),
+    "lies in {dir}": ("dump", "{dir}", "{dir}/current/new/out"),
     "not a stripe": ("availability", "{dir}", "--ledger-id=7", "--missing-from=0:3", "--stripe=3"),
     "give both": ("availability", "{dir}", "--ledger-id=7", "--stripe=3:2:1"),
     "bookie index 3 is outside 0..2": (
@@ -241,7 +257,7 @@ def test_one_line_errors(
     assert (2, "") == (code, out)
     assert 1 == err.count("\n")
     assert err.startswith("bkstore: ")
-    assert message in err
+    assert message.format(dir=bookie) in err
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,9 @@ from bkstore import (
     open_index,
 )
 from bkstore.formats import ledgerdata
+from bkstore.formats.ledgerdata import FLAGS_KEY
 from bkstore.index.api import Finding, LedgerState
+from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks_db import Database
 from bkstore.index.rocks_keys import entry_key, ledger_key
@@ -752,3 +754,36 @@ def test_last_entry_passes_by_an_id_that_is_none(tmp_path: Path) -> None:
         assert 4 == index.last_entry(7)
         assert [3, 4] == index.entries(7).tolist()
         assert 1 == index.last_entry(8)
+
+
+@pytest.mark.parametrize("levels", [7, 12])
+def test_more_levels(tmp_path: Path, levels: int) -> None:
+    """A database with more levels than RocksDB's default (a bookie's setting) is read."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        index.set_state(1, LedgerState())
+    shutil.rmtree(tmp_path / "current" / "locations")
+    options = location_options()
+    options.set_num_levels(levels)
+    database = Database(tmp_path / "current" / "locations", options)
+    for entry in range(500):
+        database.put(entry_key(LedgerId.of(1), entry), (1028 + entry).to_bytes(8, "big"))
+    database._handle.flush()
+    database._handle.compact_range(None, None)
+    database.close()
+    with RocksIndex(tmp_path) as index:
+        assert [[0, 499]] == index.availability(1).ranges().tolist()
+
+
+def test_storage_flags_of_several_directories(tmp_path: Path) -> None:
+    """The flags row lies in the directory of ledger 0, and is seen through all of them."""
+    parts = [RocksIndex(tmp_path / f"ledgers{n}", writable=True) for n in range(2)]
+    with PartitionedIndex(parts) as index:
+        index.put_many(0, [0], [1028])
+        index.put_many(1, [0], [1028])
+    path = tmp_path / "ledgers0" / "current" / "ledgers"
+    database = Database(path, database_options("ledgers"))
+    database.put(FLAGS_KEY, (1).to_bytes(8, "big"))
+    database.close()
+    with open_index(tmp_path) as index:
+        assert 1 == index.storage_flags
+        assert [LedgerId.of(0), LedgerId.of(1)] == index.ledgers()

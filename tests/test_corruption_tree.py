@@ -468,3 +468,34 @@ def test_misplaced_file(odd: Path, place: str) -> None:
     with BookieDir(odd) as bookie:
         assert [7, 8, 9] == [name.ledger for name in bookie.index.ledgers()]
         assert [str(target)] == [finding.file for finding in bookie.findings()]
+
+
+def test_pairs_are_reordered_together(tmp_path: Path) -> None:
+    """Where ledgers tell the order, separate ledger and index directories move as pairs."""
+    for name, ledgers in (("a", [1, 3]), ("b", [2, 4])):
+        with RocksIndex(tmp_path / f"index-{name}", writable=True) as index:
+            for ledger in ledgers:
+                index.put_many(ledger, [0], [1028])
+        logs = tmp_path / f"ledgers-{name}" / "current"
+        logs.mkdir(parents=True)
+        (logs / "0.log").write_bytes(bytes(1024))
+    with BookieDir(tmp_path) as bookie:
+        order = [current.parent.name for current in bookie.folders.ledger]
+
+        assert ["ledgers-b", "ledgers-a"] == order
+        assert [0] == bookie.locate(2)[1].tolist()
+
+
+@pytest.mark.parametrize("kind", [HierarchicalIndex, RocksIndex])
+def test_empty_journal_that_only_the_cookie_names(tmp_path: Path, kind: type) -> None:
+    """An empty directory is what the cookie says it is, whatever its name sounds like."""
+    with kind(tmp_path / "bk-data", writable=True) as index:
+        index.put_many(7, [0], [1028])
+    text = '5\nbookieHost: "b"\njournalDir: "/x/bk-txn"\nledgerDirs: "1\\t/x/bk-data"\n'
+    for name in ("bk-data", "bk-txn"):
+        (tmp_path / name / "current").mkdir(parents=True, exist_ok=True)
+        (tmp_path / name / "current" / "VERSION").write_text(text)
+    with BookieDir(tmp_path) as bookie:
+        assert ["bk-txn"] == [current.parent.name for current in bookie.folders.journal]
+        assert ["bk-data"] == [current.parent.name for current in bookie.folders.ledger]
+        assert [] == bookie.findings()

@@ -15,6 +15,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks_db import Database
+from bkstore.index.rocks_options import location_options
 from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES, GROUPS, LEDGERS
 
@@ -234,3 +236,75 @@ def test_memtable_content_can_be_dumped_after_copying(tmp_path: Path) -> None:
         result = dump([opened], tmp_path / "out")
 
     assert sum(ids.size for ids in CONTENT.values()) == result.rows["entries"]
+
+
+def test_damage_stays_with_its_bookie(tmp_path: Path) -> None:
+    """Damage in one bookie blanks no row of another that has the same ledger."""
+    for name in ("a", "b"):
+        with _idx(tmp_path / name) as index:
+            index.put_many(7, [0, 1], [1028, 2000])
+            index.put_many(8, [], [])
+            path = Path(index.path(7) or "")
+        if name == "a":
+            path.write_bytes(bytes(1024))
+    with BookieDir(tmp_path / "a") as one, BookieDir(tmp_path / "b") as two:
+        result = dump([one, two], tmp_path / "out")
+    rows = _rows(tmp_path / "out" / "ledgers")
+
+    assert {("a", 7): None, ("a", 8): 0, ("b", 7): 2, ("b", 8): 0} == {
+        (row["bookie"], row["ledger_id"]): row["entries"] for row in rows
+    }
+    assert {LedgerId.of(7)} == {found.ledger for found in result.findings}
+
+
+@pytest.mark.parametrize("ids", [("h:1", "h_1"), ("Host", "host")])
+def test_names_that_would_share_a_file(tmp_path: Path, ids: tuple[str, str]) -> None:
+    """Two ids that come to one file name are refused; nothing is overwritten."""
+    with _idx(tmp_path / "a") as index:
+        index.put_many(7, [0], [1028])
+    first, second = (BookieDir(tmp_path / "a", bookie_id=name) for name in ids)
+    with first, second, pytest.raises(InvalidArgument, match="not distinct as file names"):
+        dump([first, second], tmp_path / "out")
+
+
+def test_output_inside_a_bookie(bookie: Path) -> None:
+    """A dump into a directory that is being read is refused: nothing is ever written there."""
+    (current, *_) = sorted(bookie.glob("*/current"))
+    with BookieDir(bookie) as opened, pytest.raises(InvalidArgument, match="nothing is written"):
+        dump([opened], current / "out" / "deep")
+
+    assert not (current / "out").exists()
+
+
+def test_batch_of_impossible_rows(tmp_path: Path) -> None:
+    """Rows whose location is 0 become a finding, also where they are all there is."""
+    with _rocks(tmp_path / "b") as index:
+        index.set_state(7, LedgerState(KEY))
+    database = Database(tmp_path / "b/ledgers/current/locations", location_options())
+    database.put((7).to_bytes(8, "big") + bytes(8), bytes(8))
+    database.close()
+    with BookieDir(tmp_path / "b") as opened:
+        result = dump([opened], tmp_path / "out")
+
+    assert 0 == result.rows["entries"]
+    assert ["damage"] == [found.severity for found in result.findings]
+
+
+def test_strays_are_left_out(tmp_path: Path) -> None:
+    """Rows of a ledger in a directory where no bookie looks count in no answer, dump included."""
+    with _three(tmp_path / "b") as index:
+        for ledger in range(6):
+            index.put_many(ledger, [0, 1, 2], [1028, 2000, 3000])
+        index.parts[1].put_many(3, [7, 8], [1028, 2000])
+    names = "".join(f"\t/data/ledgers{n}" for n in range(3))
+    text = f'5\nbookieHost: "b"\njournalDir: "/j"\nledgerDirs: "3{names}"\n'
+    (tmp_path / "b/ledgers0/current/VERSION").write_text(text.replace("\t", "\\t"))
+    with BookieDir(tmp_path / "b") as opened:
+        listed = opened.index.entries(3).tolist()
+        result = dump([opened], tmp_path / "out")
+    entries = {row["ledger_id"]: row["entries"] for row in _rows(tmp_path / "out" / "ledgers")}
+
+    assert [0, 1, 2] == listed
+    assert dict.fromkeys(range(6), 3) == entries
+    assert 18 == result.rows["entries"]
+    assert ["lies in directory 1" in str(found) for found in result.findings] == [True]

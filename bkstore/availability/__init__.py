@@ -197,12 +197,18 @@ class Availability:
         return sequences.contains(self._groups, as_entry_ids(entries))
 
     def __and__(self, other: Availability) -> Availability:
+        if not isinstance(other, Availability):
+            return NotImplemented
         return self._of(combine(self._groups, other._groups, "and"))
 
     def __or__(self, other: Availability) -> Availability:
+        if not isinstance(other, Availability):
+            return NotImplemented
         return self._of(combine(self._groups, other._groups, "or"))
 
     def __sub__(self, other: Availability) -> Availability:
+        if not isinstance(other, Availability):
+            return NotImplemented
         return self._of(combine(self._groups, other._groups, "sub"))
 
     def missing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
@@ -69,10 +70,10 @@ def expected_entries(span: str | None, stripe: str | None) -> Availability | Non
     first, last = parse_range(span)
     if stripe is None:
         return Availability.from_ranges([(first, last)])
-    words = stripe.split(":")
-    if len(words) != 3 or not all(word.isdecimal() for word in words):
-        raise InvalidArgument(f"not a stripe: {stripe!r} (E:W:INDEX, for example 3:2:0)")
-    ensemble, quorum, index = map(int, words)
+    words = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", stripe)
+    if words is None:
+        raise InvalidArgument(f"not a stripe: {stripe[:60]!r} (E:W:INDEX, for example 3:2:0)")
+    ensemble, quorum, index = map(int, words.groups())
     return schedule.expected(first, last, index, ensemble, quorum)
 
 

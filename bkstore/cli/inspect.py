@@ -61,7 +61,7 @@ def properties(bookie: BookieDir, findings: list[Finding]) -> Iterator[tuple[str
         yield "scopes other than 0", str(len(scopes))
     if any(check_marker(current) for current in bookie.folders.index):
         yield "128-bit ledger ids", "yes (bkstore's own layout)"
-    flags = getattr(bookie.index, "storage_flags", None)
+    flags = bookie.index.storage_flags
     if flags is not None:
         yield "storage flags", f"{flags:#x}"
     yield "entry logs", str(len(bookie.entry_logs))

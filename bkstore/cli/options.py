@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -74,11 +75,9 @@ def chosen_scope(args: argparse.Namespace) -> int:
     text = args.ledger_scope_id
     if text is None:
         return 0
-    try:
-        value = int(text, 0)
-    except ValueError:
-        raise InvalidArgument(f"not a ledger scope id: {text!r} (decimal or 0x hex)") from None
-    return LedgerId(value, 0).scope
+    if not re.fullmatch(r"-?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}", text):
+        raise InvalidArgument(f"not a ledger scope id: {text[:60]!r} (decimal or 0x hex)")
+    return LedgerId(int(text, 16 if text[1:2] in "xX" and len(text) > 2 else 10), 0).scope
 
 
 def chosen_ledger(args: argparse.Namespace) -> LedgerId:
@@ -99,17 +98,25 @@ def chosen_ledger(args: argparse.Namespace) -> LedgerId:
 
 def parse_range(text: str) -> tuple[int, int]:
     """Return (first, last) of an inclusive range of entry ids, written A:B."""
-    first, separator, last = text.partition(":")
-    if not separator or not first.isdecimal() or not last.isdecimal():
-        raise InvalidArgument(f"not a range of entry ids: {text!r} (A:B, both inclusive)")
+    words = re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", text)
+    if words is None:
+        raise InvalidArgument(f"not a range of entry ids: {text[:60]!r} (A:B, both inclusive)")
+    first, last = words.groups()
     if not int(first) <= int(last) <= MAX_ENTRY_ID:
         raise InvalidArgument(f"range {text} is empty or beyond entry id {MAX_ENTRY_ID}")
     return int(first), int(last)
 
 
 def open_bookie(args: argparse.Namespace, directory: Path | None = None) -> BookieDir:
-    """Open the directory read-only, as the options say."""
-    return BookieDir(directory or args.directory, live=args.live, layout=args.layout)
+    """Open the directory read-only, as the options say; output into it is refused."""
+    bookie = BookieDir(directory or args.directory, live=args.live, layout=args.layout)
+    if getattr(args, "output", None) is not None:
+        try:
+            bookie.refuse_output(args.output)
+        except InvalidArgument:
+            bookie.close()
+            raise
+    return bookie
 
 
 def report_findings(findings: Iterable[Finding]) -> int:

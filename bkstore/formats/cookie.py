@@ -57,9 +57,9 @@ def decode(data: bytes) -> Cookie:
         first, _, rest = data.decode("utf-8").partition("\n")
     except UnicodeDecodeError as error:
         raise CorruptionError(None, error.start, "cookie is not UTF-8 text") from error
-    if not _NUMBER.fullmatch(first.strip()):
+    if not _NUMBER.fullmatch(first.strip(" \r\t")):
         raise CorruptionError(None, 0, f"cookie's first line is no version: {first[:40]!r}")
-    version = int(first)
+    version = int(first.strip(" \r\t"))
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
     return _from_lines(rest) if version == OLDEST_VERSION else _from_text(version, rest)

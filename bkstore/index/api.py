@@ -177,6 +177,11 @@ class EntryIndex(EntrySource, Closing):
     durable: bool = True
 
     @property
+    def storage_flags(self) -> int | None:
+        """A RocksDB index's storage flags (bit 0 = needs integrity check), else None."""
+        return None
+
+    @property
     @abstractmethod
     def writable(self) -> bool:
         """Whether `put`, `set_state` and `delete` work; else they raise `ReadOnlyError`."""

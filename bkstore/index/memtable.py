@@ -78,8 +78,8 @@ class MemtableIndex(EntryIndex):
 
     `put` is one dict operation; `put_many` appends an array. The next read of a ledger merges
     and sorts what came since (O(n log n) in the new entries, O(n) when they came in order).
-    Memory: 16 bytes an entry once merged. Threads: single `put`s are safe beside each other;
-    everything else takes one lock. Fork: the child has its own copy.
+    Memory: 16 bytes an entry once merged. Threads: every call takes one lock, so puts
+    and reads are safe beside each other. Fork: the child has its own copy.
 
     >>> with MemtableIndex() as index:
     ...     index.put(7, 0, 1028)
@@ -114,14 +114,15 @@ class MemtableIndex(EntryIndex):
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store one location unless the entry has one; about 0.3 us."""
-        if not 0 <= entry <= MAX_ENTRY_ID:
-            check_entry_id(entry)
-        if not 0 < location < 1 << 63:
-            check_location(location)
-        table = self._by_name.get(ledger)
-        if table is None:
-            table = self._make(ledger)
-        table.tail.setdefault(entry, location)
+        if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
+            entry = check_entry_id(entry)
+        if type(location) is not int or not 0 < location < 1 << 63:
+            location = check_location(location)
+        with self._lock:
+            table = self._by_name.get(ledger)
+            if table is None:
+                table = self._make(ledger)
+            table.tail.setdefault(entry, location)
 
     def put_many(
         self,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability import Availability
@@ -47,6 +48,11 @@ class PartitionedIndex(EntryIndex):
     def writable(self) -> bool:
         """Whether every part is."""
         return all(part.writable for part in self.parts)
+
+    @property
+    def storage_flags(self) -> int | None:
+        """The storage flags, which lie in the directory of ledger 0; None if there are none."""
+        return self.parts[0].storage_flags
 
     def dir_index(self, ledger: LedgerLike) -> int:
         """Return the number of the part that the ledger belongs to."""
@@ -123,10 +129,17 @@ class PartitionedIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield the rows of one part after the other, `dir_index` telling which."""
+        """Yield the rows of one part after the other, `dir_index` telling which.
+
+        Ledgers in a part where they do not belong are left out, as in every other answer.
+        """
         for at, part in enumerate(self.parts):
             for rows in part.scan(batch, findings):
-                yield rows._replace(dir_index=rows.dir_index + at)
+                homes = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts))
+                if not (homes == at).all():
+                    rows = IndexBatch(*(column[homes == at] for column in rows))
+                if rows.entry_id.size:
+                    yield rows._replace(dir_index=rows.dir_index + at)
 
     def findings(self) -> list[Finding]:
         """Return the parts' findings, and ledgers that lie in the wrong part."""

@@ -180,13 +180,26 @@ def check_complete(manifest: Manifest, directory: Path) -> list[Path]:
         reason = f"missing: {manifest.path.name} names this table file"
         raise CorruptionError(directory / f"{lost[0]:06d}.sst", None, reason)
     unnamed = {number: tables[number] for number in tables if number not in manifest.ever}
-    for number, path in unnamed.items():
-        cut = manifest.torn_at is not None
-        if cut or (_finished(path) and not _unflushed(manifest, path, number)):
-            at = manifest.torn_at if cut else manifest.path.stat().st_size
-            reason = f"the end is missing: {path.name} is here, but no record names it"
-            raise CorruptionError(directory / manifest.path.name, at, reason)
+    if _log_was_dropped(manifest, directory):
+        for number, path in unnamed.items():
+            # The output of a flush is numbered above the log that its rows were in.
+            if number >= manifest.log_number and _finished(path):
+                at = manifest.torn_at
+                at = manifest.path.stat().st_size if at is None else at
+                reason = f"the end is missing: {path.name} is here, but no record names it"
+                raise CorruptionError(directory / manifest.path.name, at, reason)
     return list(unnamed.values())
+
+
+def _log_was_dropped(manifest: Manifest, directory: Path) -> bool:
+    """Whether the logs that this manifest started with are gone: a flush made them needless.
+
+    While one of them is here, its rows are read from it, and tables that no record names are
+    what a killed flush or compaction left.
+    """
+    own = int(manifest.path.name.removeprefix("MANIFEST-"))
+    logs = needed_logs(manifest, directory)
+    return not any(number == manifest.log_number or number < own for number in logs)
 
 
 def _finished(table: Path) -> bool:
@@ -195,9 +208,3 @@ def _finished(table: Path) -> bool:
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))
         return int.from_bytes(file.read(8), "little") in _TABLE_MAGICS
-
-
-def _unflushed(manifest: Manifest, table: Path, number: int) -> bool:
-    """Whether a log older than the table still has the rows that it was being made of."""
-    logs = needed_logs(manifest, table.parent)
-    return any(log < number and path.stat().st_size for log, path in logs.items())

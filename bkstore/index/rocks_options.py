@@ -22,6 +22,9 @@ __all__ = ["database_options", "location_options", "metadata_options", "reading_
 _MIB = 1 << 20
 BLOCK_CACHE = 64 * _MIB
 
+_MOST_LEVELS = 64
+"""For reading: RocksDB refuses a database of more levels (`dbStorage_rocksDB_numLevels`)."""
+
 
 def _base() -> Options:
     options = Options(raw_mode=True)
@@ -77,5 +80,6 @@ def reading_options() -> Options:
     """
     options = location_options()
     options.create_if_missing(False)
+    options.set_num_levels(_MOST_LEVELS)
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     return options

@@ -188,7 +188,9 @@ def scan_rows(
         last = lo
         try:
             for keys, values in database.items(lo, b"\xff" * (width + 1), width, batch):
-                yield _batch(database, keys, values, wide, findings)
+                rows_here = _batch(database, keys, values, wide, findings)
+                if rows_here.entry_id.size:
+                    yield rows_here
                 last = keys[-1].tobytes()
             lo = None
         except CorruptionError as error:

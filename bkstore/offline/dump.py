@@ -53,19 +53,26 @@ def dump(bookies: Sequence[BookieDir], out: Path, progress: Progress | None = No
     in the result's findings. Memory: one row group of each table, and 56 bytes a ledger.
     """
     ids = [bookie.bookie_id for bookie in bookies]
-    if len(set(ids)) != len(ids):
-        raise InvalidArgument(f"bookie ids are not distinct: {', '.join(ids)}; give --bookie-id")
+    if len({_file_name(name).casefold() for name in ids}) != len(ids):
+        raise InvalidArgument(
+            f"bookie ids are not distinct as file names: {', '.join(ids)}; give --bookie-id"
+        )
+    for bookie in bookies:
+        bookie.refuse_output(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InvalidArgument(f"{out}: is there and not an empty folder")
     result = DumpResult(rows={schema.name: 0 for schema in TABLES})
     for bookie in bookies:
-        _dump_one(bookie, out, result, progress)
-        result.findings.extend(bookie.findings())
+        one = _dump_one(bookie, out, progress)
+        for table, rows in one.rows.items():
+            result.add(table, rows)
+        result.findings += one.findings + bookie.findings()
         bookie.check_unchanged()
     return result
 
 
-def _dump_one(bookie: BookieDir, out: Path, result: DumpResult, progress: Progress | None) -> None:
+def _dump_one(bookie: BookieDir, out: Path, progress: Progress | None) -> DumpResult:
+    result = DumpResult()
     summaries: dict[LedgerId, tuple[int, int, int]] = {}
     name = _file_name(bookie.bookie_id)
     parts = _by_directory(bookie.scan(findings=result.findings))
@@ -88,6 +95,7 @@ def _dump_one(bookie: BookieDir, out: Path, result: DumpResult, progress: Progre
         result.add("entries", entries.rows)
         result.add("groups", groups.rows)
     _dump_ledgers(bookie, out / "ledgers" / f"{name}-00000.parquet", summaries, result)
+    return result
 
 
 def _at_least_one(parts: Iterator[Iterator[IndexBatch]]) -> Iterator[Iterator[IndexBatch]]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bkstore.errors import DirectoryInUse, UnsupportedLayout
+from bkstore.errors import DirectoryInUse, InvalidArgument, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
@@ -156,15 +156,22 @@ class BookieDir(Closing):
             check_order(names, held, folders.ordered)
             return parts
         order = order_by_residue(names, held)
-        paired = folders.ledger == folders.index
+        # Separate ledger and index directories are pairs by position, here in name order.
         folders.index = [folders.index[at] for at in order]
-        if paired:
-            folders.ledger = list(folders.index)
+        folders.ledger = [folders.ledger[at] for at in order]
         return [parts[at] for at in order]
 
     def close(self) -> None:
         """Close the index and remove scratch directories. Idempotent."""
         self.index.close()
+
+    def refuse_output(self, target: Path) -> None:
+        """Raise `InvalidArgument` if `target` lies in one of these directories."""
+        place = target.resolve()
+        folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
+        for folder in sorted(folders):
+            if place.is_relative_to(folder.resolve()):
+                raise InvalidArgument(f"{target} lies in {folder}, where nothing is written")
 
     # -- what is here
 

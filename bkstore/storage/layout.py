@@ -92,10 +92,10 @@ def find_folders(path: Path) -> BookieFolders:
     if len(foreign) == len(currents):
         raise UnsupportedLayout(f"{currents[0]}: holds nothing of a bookie's")
     currents = [current for current in currents if current not in foreign]
-    folders = _by_role(currents)
-    folders.cookie = _read_cookie(currents)
-    if folders.cookie is not None:
-        _order_by_cookie(folders, folders.cookie)
+    cookie = _read_cookie(currents)
+    folders = _by_role(currents, cookie)
+    if cookie is not None:
+        _order_by_cookie(folders, cookie)
     return folders
 
 
@@ -125,20 +125,34 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
-def _by_role(currents: list[Path]) -> BookieFolders:
-    folders = BookieFolders()
+def _by_role(currents: list[Path], cookie: Cookie | None) -> BookieFolders:
+    folders = BookieFolders(cookie=cookie)
     for current in currents:
-        held = holdings(current)
-        name = current.parent.name.lower()
-        if "journal" in held or (not held and name.startswith("journal")):
+        held = holdings(current) or {_role_by_name(current.parent.name, cookie)}
+        if "journal" in held:
             folders.journal.append(current)
-        if held & {"idx", "rocksdb"} or (not held and name.startswith("index")):
+        if held & {"idx", "rocksdb"}:
             folders.index.append(current)
-        empty_ledger = not held and not name.startswith(("journal", "index"))
-        if "logs" in held or empty_ledger:
+        if "logs" in held:
             folders.ledger.append(current)
     _settle_index(folders)
     return folders
+
+
+def _role_by_name(name: str, cookie: Cookie | None) -> Holding:
+    """Return what an empty directory is for: what the cookie says, else what its name says."""
+    if cookie is not None:
+        roles: tuple[tuple[Holding, tuple[str, ...]], ...] = (
+            ("logs", cookie.ledger_dirs),
+            ("journal", cookie.journal_dirs),
+            ("idx", cookie.index_dirs or ()),
+        )
+        for role, paths in roles:
+            if any(Path(path).name == name for path in paths):
+                return role
+    if name.lower().startswith("journal"):
+        return "journal"
+    return "idx" if name.lower().startswith("index") else "logs"
 
 
 def _settle_index(folders: BookieFolders) -> None:
