@@ -746,3 +746,16 @@ class TestArguments:
         assert "<Availability: 3 entries in 1..4, 2 sequence groups>" == repr(
             Availability.from_entries([1, 2, 4])
         )
+
+
+def test_compat_answer_of_a_long_stripe_stays_condensed() -> None:
+    """A valid answer read under compat costs no memory by entry; a contradictory one is bounded."""
+    stripe = Availability.from_groups([[0, 3_000_000_000, 2, 3]])
+    read = Availability.from_bytes(stripe.to_bytes(), compat="bookkeeper")
+    odd = Availability.from_groups([[0, 0, 1, 0]]).to_bytes()
+    odd = odd[:64] + (0).to_bytes(8, "big") + (10**12).to_bytes(8, "big") + b"\0\0\0\3\0\0\0\2"
+    contradictory = Availability.from_bytes(odd, compat="bookkeeper")
+
+    assert stripe - Availability.from_entries([3]) == read - Availability.from_entries([3])
+    with pytest.raises(InvalidArgument, match="looked up one by one"):
+        contradictory & stripe

@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability import Availability, Encoding, codec, scanning
+from bkstore.availability.grouping import fold
 from bkstore.availability.sequences import Groups
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array
 
 __all__ = ["BuiltAvailability"]
 
+_MOST_LOOKED_UP = 10_000_000
 _NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
 
 
@@ -84,6 +86,17 @@ class BuiltAvailability(Availability):
         return self._found
 
     def _as_set(self) -> Groups:
+        try:
+            return fold(codec.decode(self.to_bytes()))
+        except CorruptionError:  # groups that contradict themselves: each id must be looked up
+            return self._by_look_up()
+
+    def _by_look_up(self) -> Groups:
+        if len(self) > _MOST_LOOKED_UP:
+            raise InvalidArgument(
+                f"{len(self)} entries in groups that overlap or contradict themselves: up to "
+                f"{_MOST_LOOKED_UP} are looked up one by one"
+            )
         found: set[int] = set()
         for first in self._starts:
             last, size, period = self._rows[first]
