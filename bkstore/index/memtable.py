@@ -31,12 +31,16 @@ __all__ = ["MemtableIndex"]
 
 _NONE = np.empty(0, np.int64)
 
+_LONGEST_TAIL = 1 << 20
+"""Numbers in a tail before they are packed into arrays: what single puts may cost in memory."""
+
 
 class _Table:
     """The entries of one ledger: sorted arrays, plus what came since they were sorted.
 
-    `tail` takes single puts (a dict keeps the first of equals at the cost of one look-up),
-    `pending` takes whole arrays. Both are merged at the next read.
+    `tail` takes single puts, entry and location by turns; `pending` takes whole arrays. Both
+    are merged at the next read. The tail is one list for good, filled by one `extend` a put
+    and emptied by one ``del``: each is a single step, so no put needs a lock or gets lost.
     """
 
     __slots__ = ("entries", "locations", "pending", "state", "tail")
@@ -45,16 +49,16 @@ class _Table:
         self.entries = _NONE
         self.locations = _NONE
         self.pending: list[tuple[Int64Array, Int64Array]] = []
-        self.tail: dict[int, int] = {}
+        self.tail: list[int] = []
         self.state = LedgerState()
 
     def seal_tail(self) -> None:
-        """Move single puts behind the arrays that came before them."""
-        if self.tail:
-            n = len(self.tail)
-            keys = np.fromiter(self.tail.keys(), np.int64, n)
-            self.pending.append((keys, np.fromiter(self.tail.values(), np.int64, n)))
-            self.tail = {}
+        """Move single puts behind the arrays that came before them. Under the index's lock."""
+        size = len(self.tail)
+        if size:
+            pairs = np.fromiter(self.tail[:size], np.int64, size).reshape(-1, 2)
+            del self.tail[:size]
+            self.pending.append((pairs[:, 0].copy(), pairs[:, 1].copy()))
 
     def merged(self) -> tuple[Int64Array, Int64Array]:
         """Return sorted, distinct entries and their locations; O(1) if nothing came since."""
@@ -76,10 +80,10 @@ class _Table:
 class MemtableIndex(EntryIndex):
     """An index held in memory; the first put of an entry wins, as in `EntryMemTable`.
 
-    `put` is one dict operation; `put_many` appends an array. The next read of a ledger merges
+    `put` appends to a list; `put_many` appends an array. The next read of a ledger merges
     and sorts what came since (O(n log n) in the new entries, O(n) when they came in order).
-    Memory: 16 bytes an entry once merged. Threads: every call takes one lock, so puts
-    and reads are safe beside each other. Fork: the child has its own copy.
+    Memory: 16 bytes an entry once merged. Threads: all calls are safe beside each other; single
+    puts take no lock. Fork: the child has its own copy.
 
     >>> with MemtableIndex() as index:
     ...     index.put(7, 0, 1028)
@@ -95,6 +99,7 @@ class MemtableIndex(EntryIndex):
     def __init__(self) -> None:
         self._tables: SortedDict[LedgerId, _Table] = SortedDict()
         self._by_name: dict[LedgerLike, _Table] = {}  # as callers say it: int or LedgerId
+        self._tails: dict[LedgerLike, list[int]] = {}  # likewise; what a single put needs
         self._lock = RLock()
 
     @property
@@ -110,19 +115,22 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             found = self._tables.setdefault(LedgerId.of(ledger), _Table())
             self._by_name[ledger] = found
+            self._tails[ledger] = found.tail
             return found
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store one location unless the entry has one; about 0.3 us."""
-        if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
-            entry = check_entry_id(entry)
-        if type(location) is not int or not 0 < location < 1 << 63:
-            location = check_location(location)
-        with self._lock:
-            table = self._by_name.get(ledger)
-            if table is None:
-                table = self._make(ledger)
-            table.tail.setdefault(entry, location)
+        plain = type(entry) is type(location) is int
+        if not (plain and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
+            entry, location = check_entry_id(entry), check_location(location)
+        try:
+            tail = self._tails[ledger]
+        except KeyError:
+            tail = self._make(ledger).tail
+        tail.extend((entry, location))
+        if len(tail) >= _LONGEST_TAIL:
+            with self._lock:
+                self._make(ledger).seal_tail()
 
     def put_many(
         self,
@@ -190,8 +198,9 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             name = LedgerId.of(ledger)
             if self._tables.pop(name, None) is not None:
-                self._by_name.pop(name, None)
-                self._by_name.pop(name.ledger, None) if name.scope == 0 else None
+                for said in (name, name.ledger) if name.scope == 0 else (name,):
+                    self._by_name.pop(said, None)
+                    self._tails.pop(said, None)
 
     def flush(self) -> None:
         """Nothing to do: a memtable is not durable."""
@@ -201,3 +210,4 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             self._tables.clear()
             self._by_name.clear()
+            self._tails.clear()
