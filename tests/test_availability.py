@@ -1,4 +1,8 @@
-"""Availability against BP-34's text: a sequential, pure-Python reference is the other side."""
+"""Availability against BP-34's text: a sequential, pure-Python reference is the other side.
+
+Over 500 lines because it is one family: encoding, decoding and set algebra share one reference
+and one set of strategies.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ Rule of the family: every path gives the answer of the undamaged database or one
 that names the original directory, never the scratch one; never fewer rows, never "not found".
 Where RocksDB itself is silent (iterators, a manifest or log that lost its end) or hangs (a
 flipped record type), bkstore must speak.
+
+Over 500 lines because it is one family: all damage is done to the same few databases, and
+checked by the same helper.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
-        epilog="DIR is a ledger directory, a folder with several, or a bk_server.conf. "
+        epilog="DIR is a ledger directory, a folder of ledger directories, or a bk_server.conf. "
         "Nothing is ever written there.",
     )
     parser.add_argument("--version", action="version", version=f"bkstore {bkstore.__version__}")

@@ -99,7 +99,6 @@ class MemtableIndex(EntryIndex):
     def __init__(self) -> None:
         self._tables: SortedDict[LedgerId, _Table] = SortedDict()
         self._by_name: dict[LedgerLike, _Table] = {}  # as callers say it: int or LedgerId
-        self._tails: dict[LedgerLike, list[int]] = {}  # likewise; what a single put needs
         self._lock = RLock()
 
     @property
@@ -115,7 +114,6 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             found = self._tables.setdefault(LedgerId.of(ledger), _Table())
             self._by_name[ledger] = found
-            self._tails[ledger] = found.tail
             return found
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
@@ -123,14 +121,11 @@ class MemtableIndex(EntryIndex):
         plain = type(entry) is type(location) is int
         if not (plain and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
             entry, location = check_entry_id(entry), check_location(location)
-        try:
-            tail = self._tails[ledger]
-        except KeyError:
-            tail = self._make(ledger).tail
-        tail.extend((entry, location))
-        if len(tail) >= _LONGEST_TAIL:
+        table = self._by_name.get(ledger) or self._make(ledger)
+        table.tail.extend((entry, location))
+        if len(table.tail) >= _LONGEST_TAIL:
             with self._lock:
-                self._make(ledger).seal_tail()
+                table.seal_tail()
 
     def put_many(
         self,
@@ -200,7 +195,6 @@ class MemtableIndex(EntryIndex):
             if self._tables.pop(name, None) is not None:
                 for said in (name, name.ledger) if name.scope == 0 else (name,):
                     self._by_name.pop(said, None)
-                    self._tails.pop(said, None)
 
     def flush(self) -> None:
         """Nothing to do: a memtable is not durable."""
@@ -210,4 +204,3 @@ class MemtableIndex(EntryIndex):
         with self._lock:
             self._tables.clear()
             self._by_name.clear()
-            self._tails.clear()
