@@ -1,0 +1,114 @@
+"""Digests of entries and explicit LACs: CRC32, HMAC, CRC32C and DUMMY.
+
+Each covers the fixed header and the payload, never itself. Numbers are those of ledger metadata
+(`LedgerMetadataFormat.DigestType`); sizes as stored. Source: `proto/checksum/DigestManager` and
+its subclasses. `docs/formats/entry.md` has worked examples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import zlib
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from bkstore.errors import InvalidArgument
+
+__all__ = [
+    "DIGEST_NUMBERS",
+    "DIGEST_SIZES",
+    "MASTER_KEY_SIZE",
+    "Digest",
+    "DigestType",
+    "digest_name",
+    "master_key",
+    "new_digest",
+]
+
+DigestType = Literal["CRC32", "HMAC", "MAC", "CRC32C", "DUMMY"]
+"""Names as ledger metadata say them; the client's API says MAC for HMAC."""
+
+DIGEST_NUMBERS = {"CRC32": 1, "HMAC": 2, "CRC32C": 3, "DUMMY": 4}
+DIGEST_SIZES = {"CRC32": 8, "HMAC": 20, "CRC32C": 4, "DUMMY": 0}
+MASTER_KEY_SIZE = 20
+
+_NAMES = {number: name for name, number in DIGEST_NUMBERS.items()}
+
+
+class Digest(NamedTuple):
+    """One digest type, ready to use: its name, number, size, and the function itself.
+
+    `of(header, payload)` returns the stored bytes.
+    """
+
+    name: str
+    number: int
+    size: int
+    of: Callable[[bytes, bytes], bytes]
+
+
+def _as_bytes(password: bytes | str) -> bytes:
+    return password.encode("utf-8") if isinstance(password, str) else bytes(password)
+
+
+def master_key(password: bytes | str) -> bytes:
+    """Return the 20-byte master key of a password, the same for every digest type.
+
+    >>> master_key("").hex()
+    '850bf1071c5e3d8c24235676f8816ae0cbe2f14f'
+    """
+    return hashlib.sha1(b"ledger" + _as_bytes(password), usedforsecurity=False).digest()
+
+
+def digest_name(digest: str | int) -> str:
+    """Return the metadata name of a digest type, given by name ("MAC" too) or by number."""
+    name = _NAMES.get(digest) if isinstance(digest, int) else str(digest).upper()
+    name = "HMAC" if name == "MAC" else name
+    if name not in DIGEST_NUMBERS:
+        known = ", ".join(DIGEST_NUMBERS)
+        raise InvalidArgument(f"digest type {digest!r} is none of {known}")
+    return name
+
+
+def new_digest(digest: str | int, password: bytes | str | None = None) -> Digest:
+    """Return a digest by name or number; HMAC needs the password (`InvalidArgument`).
+
+    >>> new_digest("CRC32C").of(b"1234", b"56789").hex()
+    'e3069283'
+    """
+    name = digest_name(digest)
+    if name == "HMAC":
+        if password is None:
+            raise InvalidArgument("an HMAC digest needs the ledger's password")
+        of = _hmac(_as_bytes(password))
+    else:
+        of = {"CRC32": _crc32, "CRC32C": _crc32c(), "DUMMY": _dummy}[name]
+    return Digest(name, DIGEST_NUMBERS[name], DIGEST_SIZES[name], of)
+
+
+def _crc32(header: bytes, payload: bytes) -> bytes:
+    return zlib.crc32(payload, zlib.crc32(header)).to_bytes(8, "big")
+
+
+def _crc32c() -> Callable[[bytes, bytes], bytes]:
+    from google_crc32c import extend  # `import bkstore` loads nothing but numpy
+
+    def of(header: bytes, payload: bytes) -> bytes:
+        crc: int = extend(extend(0, header), payload)
+        return crc.to_bytes(4, "big")
+
+    return of
+
+
+def _hmac(password: bytes) -> Callable[[bytes, bytes], bytes]:
+    key = hashlib.sha1(b"mac" + password, usedforsecurity=False).digest()
+
+    def of(header: bytes, payload: bytes) -> bytes:
+        return hmac.digest(key, header + payload, "sha1")
+
+    return of
+
+
+def _dummy(_header: bytes, _payload: bytes) -> bytes:
+    return b""

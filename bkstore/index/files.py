@@ -1,0 +1,118 @@
+"""Files: the few calls by which writers change the disk, as one object.
+
+Everything that bkstore writes below a bookie's directories goes through a `Files`, except the
+inside of RocksDB databases. That is what makes two things possible without touching a writer:
+crash tests over a layer that drops whatever was not synced, and faults on demand (a full disk,
+a failing n-th write); both live in `bkstore.testing`. Reading needs no layer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+__all__ = ["OS_FILES", "Files", "StrPath"]
+
+StrPath = str | os.PathLike[str]
+
+
+class Files:
+    """The operating system's files. Stateless, so safe between threads and across a fork.
+
+    Raises `OSError` as the system does. A path that is made durable needs two calls: `fsync` of
+    the file for its bytes, `sync_dir` of its directory for its name.
+    """
+
+    def open(self, path: StrPath, flags: int) -> int:
+        """Return a descriptor; a file that is created has mode 0644."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor of `open`; syncs nothing."""
+        os.close(fd)
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+        """Write all of `data` at `offset`."""
+        view, done = memoryview(data).cast("B"), 0
+        while done < len(view):
+            done += os.pwrite(fd, view[done:], offset + done)
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Set a file's length; a longer one ends in zeros."""
+        os.ftruncate(fd, size)
+
+    def fsync(self, fd: int) -> None:
+        """Make the file's bytes and length durable."""
+        os.fsync(fd)
+
+    def sync_dir(self, path: StrPath) -> None:
+        """Make the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def makedirs(self, path: StrPath) -> None:
+        """Make a directory and those above it, durably; nothing happens if it is there."""
+        missing: list[Path] = []
+        place = Path(path)
+        while not place.is_dir():
+            missing.append(place)
+            place = place.parent
+        for folder in reversed(missing):
+            self.mkdir(folder)
+            self.sync_dir(folder.parent)
+
+    def mkdir(self, path: StrPath) -> None:
+        """Make one directory, unless it is there."""
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
+
+    def replace(self, source: StrPath, target: StrPath) -> None:
+        """Rename a file, over `target` if that is there; atomic."""
+        os.replace(source, target)
+
+    def link(self, source: StrPath, target: StrPath) -> None:
+        """Give a file a second name."""
+        os.link(source, target)
+
+    def unlink(self, path: StrPath) -> None:
+        """Remove a name; `FileNotFoundError` if it is not there."""
+        os.unlink(path)
+
+    def write_file(self, path: StrPath, data: bytes) -> None:
+        """Write a small file durably and at once: readers see the old content or the new."""
+        target = Path(path)
+        scratch = target.with_name(target.name + ".tmp")
+        fd = self.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            self.pwrite(fd, data, 0)
+            self.fsync(fd)
+        finally:
+            self.close(fd)
+        self.replace(scratch, target)
+        self.sync_dir(target.parent)
+
+    def fsync_paths(self, paths: Sequence[StrPath]) -> None:
+        """Make files and directories durable that are not open here; gone ones are left out."""
+        for path in paths:
+            if os.path.isdir(path):
+                self.sync_dir(path)
+            elif os.path.exists(path):
+                fd = self.open(path, os.O_RDWR)
+                try:
+                    self.fsync(fd)
+                finally:
+                    self.close(fd)
+
+    def database_synced(self, path: StrPath) -> None:
+        """Be told that RocksDB has made all it was given durable; for layers that simulate."""
+
+
+OS_FILES = Files()
+"""The operating system's files, the default everywhere."""
