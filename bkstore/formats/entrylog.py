@@ -1,0 +1,239 @@
+"""Entry logs (`<hex id>.log`): header, framing, ledgers map, metadata: `docs/formats/entrylog.md`.
+
+    header                                  ledgers map batch, at most 10000 ledgers
+    0    u8[4]  "BKLO"                      0    i32  20 + 16 n (24 n in version 2)
+    4    i32    version: 0, 1; 2 = bkstore  4    i64  -1
+    8    i64    offset of the ledgers map   12   i64  -2 (-3 in version 2)
+    16   i32    ledgers in the map          20   i32  n
+    20   u8     zero up to 1024             24   n x ([i64 scope,] i64 ledger, i64 bytes)
+
+    entry, from 1024 on: i32 size of the record, then the record (`bkstore.formats.entry`)
+
+Offset and count are 0 until the log is closed. Logs of the direct-IO logger have a header of
+4096 bytes (an entry of ledger -1 fills it up) and 0xF0 behind each flush, up to a multiple of
+4096. Version 2 is written where a ledger of another scope than 0 is in the log. Big-endian
+throughout. Persisted format: do not renumber. Sources: `DefaultEntryLogger`, `EntryLogMetadata`,
+`directentrylogger/Header`, `directentrylogger/LogMetadata`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.ids import LedgerId
+
+__all__ = [
+    "DIRECT_HEADER_SIZE",
+    "HEADER_SIZE",
+    "MAP_FIELDS_OFFSET",
+    "PREFIX",
+    "VERSION_1",
+    "VERSION_2",
+    "LogHeader",
+    "LogMetadata",
+    "decode_header",
+    "decode_map_batch",
+    "encode_header",
+    "encode_ledgers_map",
+    "encode_map_fields",
+    "log_id_of",
+    "log_name",
+]
+
+HEADER_SIZE = 1024
+DIRECT_HEADER_SIZE = 4096
+PREFIX = 4
+"""Bytes of the size that stands before each record; a location points behind it."""
+
+VERSION_0 = 0
+VERSION_1 = 1
+VERSION_2 = 2
+MAP_FIELDS_OFFSET = 8
+LEDGERS_PER_BATCH = 10_000
+
+_SIGNATURE = b"BKLO"
+_HEADER = struct.Struct(">4siqi")
+_MAP_FIELDS = struct.Struct(">qi")
+_BATCH = struct.Struct(">iqqi")
+_BATCH_REST = _BATCH.size - PREFIX
+_MAP_LEDGER = -1
+_MAP_ENTRY = {False: -2, True: -3}
+_METADATA = struct.Struct(">hqqqq")
+_NAME = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log")
+_DIRECT_FILLER = struct.pack(">iq", DIRECT_HEADER_SIZE - HEADER_SIZE - PREFIX, -1)
+
+
+def log_name(log_id: int) -> str:
+    """Return the file name of a log: lower-case hex without padding.
+
+    >>> log_name(10)
+    'a.log'
+    """
+    return f"{log_id:x}.log"
+
+
+def log_id_of(name: str) -> int | None:
+    """Return the id that a file name says, None if it is no entry log's."""
+    match = _NAME.fullmatch(name)
+    return int(match[1], 16) if match and int(match[1], 16) < 1 << 31 else None
+
+
+@dataclass(frozen=True, slots=True)
+class LogHeader:
+    """The first fields of a log. `map_offset` and `ledgers` are 0 where no map was written."""
+
+    version: int = VERSION_1
+    map_offset: int = 0
+    ledgers: int = 0
+
+
+def encode_header(header: LogHeader, direct: bool = False) -> bytes:
+    """Return the header block: 1024 bytes, 4096 for a log of the direct-IO logger.
+
+    >>> encode_header(LogHeader())[:8].hex(), len(encode_header(LogHeader(), direct=True))
+    ('424b4c4f00000001', 4096)
+    """
+    fields = _HEADER.pack(_SIGNATURE, header.version, header.map_offset, header.ledgers)
+    block = fields.ljust(HEADER_SIZE, b"\0")
+    return (block + _DIRECT_FILLER).ljust(DIRECT_HEADER_SIZE, b"\0") if direct else block
+
+
+def encode_map_fields(map_offset: int, ledgers: int) -> bytes:
+    """Return the 12 bytes that are patched in at offset 8 when a log is closed."""
+    return _MAP_FIELDS.pack(map_offset, ledgers)
+
+
+def decode_header(data: bytes | memoryview) -> LogHeader:
+    """Return the header that the first bytes of a log say.
+
+    Raises `CorruptionError` where fewer than 20 bytes are there or the signature is wrong, and
+    `UnsupportedLayout` for a version above 2 (upstream logs it and reads on).
+    """
+    if len(data) < _HEADER.size:
+        raise CorruptionError(None, len(data), f"entry log header needs {HEADER_SIZE} bytes")
+    signature, version, map_offset, ledgers = _HEADER.unpack_from(data)
+    if signature != _SIGNATURE:
+        raise CorruptionError(None, 0, f"signature is {signature.hex()}, not 'BKLO'")
+    if not VERSION_0 <= version <= VERSION_2:
+        raise UnsupportedLayout(f"entry log version {version}, known are 0 to 2")
+    return LogHeader(version, map_offset, ledgers)
+
+
+def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
+    """Return the ledgers map: bytes per ledger (4 + size of each of its records), in batches.
+
+    Version 2 batches where any ledger is of another scope than 0. Empty for no ledgers.
+    """
+    wide = any(name.scope for name in sizes)
+    rest = iter(sizes.items())
+    parts = []
+    while batch := list(islice(rest, LEDGERS_PER_BATCH)):
+        words = [(*(name.signed if wide else name.signed[1:]), size) for name, size in batch]
+        items = np.array(words, ">i8").tobytes()
+        parts.append(_BATCH.pack(_BATCH_REST + len(items), -1, _MAP_ENTRY[wide], len(batch)))
+        parts.append(items)
+    return b"".join(parts)
+
+
+def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
+    """Return (ledger, bytes) pairs of one batch, given without its 4-byte size.
+
+    Raises `CorruptionError` where ids, count and length do not fit together.
+    """
+    if len(record) < _BATCH_REST:
+        raise CorruptionError(None, 0, f"ledgers map batch of {len(record)} bytes")
+    ledger, entry, count = struct.unpack_from(">qqi", record)
+    if ledger != _MAP_LEDGER or entry not in _MAP_ENTRY.values():
+        raise CorruptionError(None, 0, f"ids ({ledger}, {entry}) are no ledgers map's")
+    width = 3 if entry == _MAP_ENTRY[True] else 2
+    if count < 0 or len(record) != _BATCH_REST + 8 * width * count:
+        detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
+        raise CorruptionError(None, 16, detail)
+    rows = np.frombuffer(record, ">i8", width * count, _BATCH_REST).reshape(count, width).tolist()
+    bad = next(
+        (row for row in rows if row[-1] < 0 or (row[0] < 0 if width == 2 else not row[0])), 0
+    )
+    if bad:
+        raise CorruptionError(None, 20, f"ledgers map names ledger or size {bad}")
+    if width == 2:
+        return [(LedgerId.of(number), size) for number, size in rows]
+    return [(LedgerId.from_signed(scope, number), size) for scope, number, size in rows]
+
+
+@dataclass
+class LogMetadata:
+    """How many bytes of which ledgers are in a log: what garbage collection decides by.
+
+    Sizes count 4 + record. `total_size` is what was added, `remaining_size` what is left of it
+    after `remove_ledger` (`EntryLogMetadata`).
+
+    >>> metadata = LogMetadata(5)
+    >>> metadata.add(LedgerId(ledger=1), 300); metadata.add(LedgerId(ledger=2), 100)
+    >>> metadata.remove_ledger(LedgerId(ledger=2)); metadata.usage
+    0.75
+    """
+
+    log_id: int
+    total_size: int = 0
+    remaining_size: int = 0
+    ledgers: dict[LedgerId, int] = field(default_factory=dict)
+
+    def add(self, ledger: LedgerId, size: int) -> None:
+        """Count `size` bytes of a ledger."""
+        self.total_size += size
+        self.remaining_size += size
+        self.ledgers[ledger] = self.ledgers.get(ledger, 0) + size
+
+    def add_all(self, sizes: Iterable[tuple[LedgerId, int]]) -> None:
+        """Count many."""
+        for ledger, size in sizes:
+            self.add(ledger, size)
+
+    def remove_ledger(self, ledger: LedgerId) -> None:
+        """Take a deleted ledger's bytes off; nothing happens if it has none here."""
+        self.remaining_size -= self.ledgers.pop(ledger, 0)
+
+    @property
+    def usage(self) -> float:
+        """The share of bytes that is still wanted; 0.0 for a log without entries."""
+        return self.remaining_size / self.total_size if self.total_size else 0.0
+
+    def to_bytes(self) -> bytes:
+        """Return the form kept in the `metadata-cache` database.
+
+        Raises `UnsupportedLayout` for other scopes than 0, which it has no field for.
+        """
+        if any(name.scope for name in self.ledgers):
+            raise UnsupportedLayout("entry log metadata rows have no field for a scope")
+        sizes = (self.total_size, self.remaining_size, len(self.ledgers))
+        words = [(name.ledger, size) for name, size in self.ledgers.items()]
+        return _METADATA.pack(0, self.log_id, *sizes) + np.array(words, ">i8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> LogMetadata:
+        """Return the metadata that a row says; `CorruptionError` if it is none."""
+        if len(data) < _METADATA.size:
+            raise CorruptionError(None, 0, f"entry log metadata of {len(data)} bytes")
+        version, log_id, total, remaining, count = _METADATA.unpack_from(data)
+        if version != 0:
+            raise CorruptionError(None, 0, f"entry log metadata version {version}, known is 0")
+        if count < 0 or len(data) != _METADATA.size + 16 * count:
+            raise CorruptionError(None, 26, f"{count} ledgers in {len(data)} bytes of metadata")
+        if min(log_id, total, remaining) < 0:
+            raise CorruptionError(None, 2, f"log {log_id} of {total} and {remaining} bytes")
+        return cls(log_id, total, remaining, dict(_metadata_rows(data, count)))
+
+
+def _metadata_rows(data: bytes, count: int) -> Iterator[tuple[LedgerId, int]]:
+    rows = np.frombuffer(data, ">i8", 2 * count, _METADATA.size).reshape(count, 2).tolist()
+    for number, size in rows:
+        if number < 0 or size < 0:
+            raise CorruptionError(None, _METADATA.size, f"ledger {number} has {size} bytes")
+        yield LedgerId.of(number), size
