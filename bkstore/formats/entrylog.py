@@ -157,11 +157,9 @@ def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
         detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
         raise CorruptionError(None, 16, detail)
     rows = np.frombuffer(record, ">i8", width * count, _BATCH_REST).reshape(count, width).tolist()
-    bad = next(
-        (row for row in rows if row[-1] < 0 or (row[0] < 0 if width == 2 else not row[0])), 0
-    )
-    if bad:
-        raise CorruptionError(None, 20, f"ledgers map names ledger or size {bad}")
+    odd = [row for row in rows if row[-1] < 0 or (row[0] < 0 if width == 2 else row[0] == 0)]
+    if odd:
+        raise CorruptionError(None, 20, f"ledgers map names ledger or size {odd[0]}")
     if width == 2:
         return [(LedgerId.of(number), size) for number, size in rows]
     return [(LedgerId.from_signed(scope, number), size) for scope, number, size in rows]
