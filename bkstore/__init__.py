@@ -14,6 +14,7 @@ from bkstore.availability import Availability
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
+    DataUnknown,
     DirectoryInUse,
     IllegalOperation,
     InvalidArgument,
@@ -22,8 +23,11 @@ from bkstore.errors import (
     NoSuchEntry,
     NoSuchLedger,
     ReadOnlyError,
+    SyncFailed,
+    TooManyRequests,
     UnauthorizedAccess,
     UnsupportedLayout,
+    WriteFailed,
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
@@ -36,6 +40,7 @@ __all__ = [
     "BkstoreError",
     "BookieDir",
     "CorruptionError",
+    "DataUnknown",
     "DirectoryInUse",
     "EntryIndex",
     "IllegalOperation",
@@ -46,8 +51,11 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "ReadOnlyError",
+    "SyncFailed",
+    "TooManyRequests",
     "UnauthorizedAccess",
     "UnsupportedLayout",
+    "WriteFailed",
     "open_index",
 ]
 

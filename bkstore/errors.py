@@ -12,6 +12,7 @@ import os
 __all__ = [
     "BkstoreError",
     "CorruptionError",
+    "DataUnknown",
     "DirectoryInUse",
     "IllegalOperation",
     "InvalidArgument",
@@ -20,8 +21,11 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "ReadOnlyError",
+    "SyncFailed",
+    "TooManyRequests",
     "UnauthorizedAccess",
     "UnsupportedLayout",
+    "WriteFailed",
 ]
 
 
@@ -64,6 +68,10 @@ class CorruptionError(BkstoreError, ValueError):
         return CorruptionError(file, offset, self.reason)
 
 
+class DataUnknown(BkstoreError):
+    """The ledger is in limbo: what is not here may have been lost, so "no" is no answer."""
+
+
 class LedgerFenced(BkstoreError):
     """The ledger is fenced: it takes no more adds except recovery adds."""
 
@@ -74,6 +82,10 @@ class UnauthorizedAccess(BkstoreError):
 
 class ReadOnlyError(BkstoreError):
     """A write was asked of something that was opened for reading."""
+
+
+class TooManyRequests(BkstoreError):
+    """A cache is full and may not be flushed now; nothing was stored, try again later."""
 
 
 class UnsupportedLayout(BkstoreError):
@@ -90,6 +102,26 @@ class IllegalOperation(BkstoreError):
 
 class DirectoryInUse(BkstoreError):
     """Another process holds the directory, or its files changed while they were read."""
+
+
+class WriteFailed(BkstoreError):
+    """The system refused a write (a full disk, say); what was stored before is safe.
+
+    `errno` is the system's number, None if it gave none.
+    """
+
+    def __init__(self, file: str | os.PathLike[str], error: OSError) -> None:
+        self.file = os.fspath(file)
+        self.errno = error.errno
+        super().__init__(f"{self.file}: cannot be written: {error.strerror or error}")
+
+
+class SyncFailed(WriteFailed):
+    """The system could not make written data durable, and may have dropped it.
+
+    Asking again proves nothing (the second fsync succeeds over lost pages), so whoever wrote
+    takes no more writes: open it again, and let the journal replay.
+    """
 
 
 class MissingDependency(BkstoreError, ImportError):

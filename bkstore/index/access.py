@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, WriteFailed
 
-__all__ = ["readable", "unreadable"]
+__all__ = ["readable", "syncing", "unreadable", "writing"]
 
 _DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.ESPIPE, errno.ENXIO})
 
@@ -33,3 +33,21 @@ def readable(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise unreadable(error, path) from error
+
+
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise `WriteFailed` instead of the `OSError` of a write inside."""
+    try:
+        yield
+    except OSError as error:
+        raise WriteFailed(error.filename or path, error) from error
+
+
+@contextmanager
+def syncing(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Raise `SyncFailed` instead of the `OSError` of a sync inside."""
+    try:
+        yield
+    except OSError as error:
+        raise SyncFailed(error.filename or path, error) from error

@@ -1,0 +1,332 @@
+"""EntryLogger: appends records to entry logs, rolls them, and hands out locations.
+
+Formats: `docs/formats/entrylog.md`. Upstream's counterparts are `DefaultEntryLogger`,
+`EntryLogManagerForSingleEntryLog` and `EntryLoggerAllocator`. Reading is `log_reader`'s; this
+module only makes sure that what is asked for has left the write buffer.
+
+A log is never opened again for appending: each start begins a new one.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import RLock
+
+import numpy as np
+
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.formats import entrylog
+from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogHeader, LogMetadata
+from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
+from bkstore.index.access import syncing, writing
+from bkstore.index.api import Closing
+from bkstore.index.files import OS_FILES, Files
+from bkstore.storage.log_reader import LogReader
+
+__all__ = ["DEFAULT_SIZE_LIMIT", "LAST_ID", "EntryLogger", "last_log_id"]
+
+DEFAULT_SIZE_LIMIT = 1 << 30  # logSizeLimit, default and maximum
+HARD_LIMIT = 2**31 - 1
+LAST_ID = "lastId"
+_BUFFER = 64 << 10  # writeBufferSizeBytes
+
+
+class _OpenLog:
+    """A log that takes records: its file, what is written, what is still buffered."""
+
+    def __init__(self, log_id: int, path: Path, fd: int) -> None:
+        self.log_id = log_id
+        self.path = path
+        self.fd = fd
+        self.version = entrylog.VERSION_1
+        self.written = HEADER_SIZE
+        self.buffer = bytearray()
+        self.metadata = LogMetadata(log_id)
+
+    @property
+    def end(self) -> int:
+        """The position behind the last record, buffered ones included."""
+        return self.written + len(self.buffer)
+
+
+class EntryLogger(Closing):
+    """Appends to entry logs in the ``current/`` of one or more ledger directories.
+
+    `size_limit` rolls a log before the record that would pass it. `per_ledger` keeps one open
+    log for each ledger (`entryLogPerLedgerEnabled`). A new log goes to a directory that
+    `choose` picks among the numbers 0..n-1; a bookie picks at random.
+
+    Threads: one lock guards writing; reading needs none. Fork: no. Processes: one writer.
+    A write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
+    written at the same place by the next try; after `SyncFailed` the logger takes no more.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top, EntryLogger([Path(top)]) as logger:
+    ...     record = bytes(7) + b"\\x07" + bytes(56)
+    ...     location = logger.add(LedgerId(ledger=7), record)
+    ...     location, logger.read(location, LedgerId(ledger=7), 0) == record
+    (1028, True)
+    """
+
+    def __init__(
+        self,
+        currents: Sequence[Path],
+        *,
+        size_limit: int = DEFAULT_SIZE_LIMIT,
+        per_ledger: bool = False,
+        choose: Callable[[int], int] | None = None,
+        files: Files = OS_FILES,
+    ) -> None:
+        if not HEADER_SIZE < size_limit <= DEFAULT_SIZE_LIMIT:
+            raise InvalidArgument(f"entry log size limit {size_limit} is outside 1025..2^30")
+        self._currents = list(currents)
+        self._size_limit = size_limit
+        self._per_ledger = per_ledger
+        self._choose = choose or random.randrange
+        self._files = files
+        self._lock = RLock()
+        self._active: dict[LedgerId | None, _OpenLog] = {}
+        self._writing: dict[int, _OpenLog] = {}
+        self._rotated: list[_OpenLog] = []
+        self._paths: dict[int, Path] = {}
+        for current in self._currents:
+            files.makedirs(current)
+            self._paths.update(_logs_in(current))
+        self._last_id = last_log_id(self._currents)
+        self.reader = LogReader(self._paths.get)
+
+    # -- what is here
+
+    @property
+    def log_ids(self) -> list[int]:
+        """The ids of all logs, ascending."""
+        with self._lock:
+            return sorted(self._paths)
+
+    @property
+    def active_ids(self) -> list[int]:
+        """The ids of the logs that take records now."""
+        with self._lock:
+            return sorted(log.log_id for log in self._active.values())
+
+    def path(self, log_id: int) -> Path:
+        """Return the path of a log; `CorruptionError` if there is none of that id."""
+        found = self._paths.get(log_id)
+        if found is None:
+            raise CorruptionError(f"{log_id:x}.log", None, "no such entry log")
+        return found
+
+    def metadata_of(self, log_id: int) -> LogMetadata | None:
+        """Return the metadata of a log that is being written, None for any other."""
+        with self._lock:
+            log = self._writing.get(log_id)
+            return None if log is None else log.metadata
+
+    # -- reading
+
+    def read(self, location: int, ledger: LedgerId, entry_id: int) -> bytes:
+        """Return one record; as `LogReader.read`, records in the write buffer included."""
+        log = self._writing.get(location >> 32)
+        if log is not None and (location & 0xFFFFFFFF) >= log.written:
+            self.push(log.log_id)
+        return self.reader.read(location, ledger, entry_id)
+
+    def push(self, log_id: int | None = None) -> None:
+        """Hand buffered records of one log, or of all, to the operating system. No sync."""
+        with self._lock:
+            for log in list(self._writing.values()):
+                if log_id in (None, log.log_id):
+                    self._push(log)
+
+    # -- appending
+
+    def add(self, ledger: LedgerId, record: bytes, *, roll: bool = True) -> int:
+        """Append one record and return its location. Without `roll` only 2^31-1 is a limit."""
+        with self._lock:
+            log = self._log_for(ledger, len(record), roll)
+            position = log.end + PREFIX
+            log.buffer += len(record).to_bytes(PREFIX, "big")
+            log.buffer += record
+            log.metadata.add(ledger, PREFIX + len(record))
+            if len(log.buffer) >= _BUFFER:
+                self._push(log)
+            return log.log_id << 32 | position
+
+    def add_many(
+        self, ledger: LedgerId, records: Sequence[bytes], *, roll: bool = True
+    ) -> Int64Array:
+        """Append records of one ledger and return their locations, int64[n]."""
+        parts: list[Int64Array] = []
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        ends = np.cumsum(sizes + PREFIX)
+        at = 0
+        with self._lock:
+            while at < len(records):
+                log = self._log_for(ledger, int(sizes[at]), roll)
+                limit = self._size_limit if roll else HARD_LIMIT
+                before = int(ends[at - 1]) if at else 0
+                stop = int(np.searchsorted(ends, limit - log.end + before, "right"))
+                stop = min(max(stop, at + 1), len(records))
+                positions = log.end + PREFIX + ends[at:stop] - sizes[at:stop] - PREFIX - before
+                parts.append(make_locations(log.log_id, positions))
+                self._append(log, ledger, records[at:stop], sizes[at:stop])
+                at = stop
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+
+    def _append(
+        self, log: _OpenLog, ledger: LedgerId, records: Sequence[bytes], sizes: Int64Array
+    ) -> None:
+        prefixes = sizes.astype(">i4").view("V4").tolist()
+        log.buffer += b"".join(part for pair in zip(prefixes, records) for part in pair)
+        log.metadata.add(ledger, int(sizes.sum()) + PREFIX * len(records))
+        if len(log.buffer) >= _BUFFER:
+            self._push(log)
+
+    def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> _OpenLog:
+        """Return the log that takes a record of `size` bytes, rolling first where it must."""
+        key = ledger if self._per_ledger else None
+        log = self._active.get(key)
+        limit = self._size_limit if roll else HARD_LIMIT
+        if log is not None and log.end + PREFIX + size > limit and log.end > HEADER_SIZE:
+            self._rotate(key)
+            log = None
+        if log is None:
+            log = self._active[key] = self._create()
+        if ledger.scope and log.version != entrylog.VERSION_2:
+            log.version = entrylog.VERSION_2
+            self._files.pwrite(log.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
+        return log
+
+    def _create(self, suffix: str = "") -> _OpenLog:
+        log_id = self._next_id(suffix)
+        at = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
+        path = self._currents[at] / (entrylog.log_name(log_id) + suffix)
+        fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        log = _OpenLog(log_id, path, fd)
+        try:
+            self._files.pwrite(fd, entrylog.encode_header(LogHeader()), 0)
+        except BaseException:
+            self._files.close(fd)
+            raise
+        self._paths[log_id] = path
+        self._writing[log_id] = log
+        return log
+
+    def _next_id(self, suffix: str) -> int:
+        """Allocate an id: the one behind the last, 0 behind the highest, skipping taken names."""
+        log_id = self._last_id
+        while True:
+            log_id = log_id + 1 if log_id + 1 < MAX_LOG_ID else 0
+            name = entrylog.log_name(log_id) + suffix
+            if not any(os.path.lexists(current / name) for current in self._currents):
+                break
+        for current in self._currents:
+            self._files.write_file(current / LAST_ID, f"{log_id:x}\n".encode())
+        self._last_id = log_id
+        return log_id
+
+    def _push(self, log: _OpenLog) -> None:
+        if log.buffer:
+            with writing(log.path):
+                self._files.pwrite(log.fd, log.buffer, log.written)
+            log.written += len(log.buffer)
+            log.buffer = bytearray()
+
+    # -- rolling and syncing
+
+    def roll(self) -> None:
+        """Close the logs that take records; the next record begins another."""
+        with self._lock:
+            for key in list(self._active):
+                self._rotate(key)
+
+    def roll_if_over_limit(self) -> None:
+        """Roll logs that grew past the size limit (after a flush that might not roll)."""
+        with self._lock:
+            for key, log in list(self._active.items()):
+                if log.end > self._size_limit:
+                    self._rotate(key)
+
+    def _rotate(self, key: LedgerId | None) -> None:
+        log = self._active.pop(key)
+        self._finish(log)
+        self._rotated.append(log)
+
+    def _finish(self, log: _OpenLog) -> None:
+        """Append the ledgers map, then point the header at it; a cut-off map is not named."""
+        self._push(log)
+        sizes = log.metadata.ledgers
+        ledgers_map = entrylog.encode_ledgers_map(sizes)
+        if ledgers_map and log.written + len(ledgers_map) <= HARD_LIMIT:
+            self._files.pwrite(log.fd, ledgers_map, log.written)
+            fields = entrylog.encode_map_fields(log.written, len(sizes))
+            self._files.pwrite(log.fd, fields, MAP_FIELDS_OFFSET)
+
+    def flush(self) -> None:
+        """Make every record that was added durable."""
+        with self._lock:
+            logs = [*self._rotated, *self._active.values()]
+            for log in logs:
+                self._push(log)
+                with syncing(log.path):
+                    self._files.fsync(log.fd)
+            for folder in sorted({log.path.parent for log in logs}):
+                with syncing(folder):
+                    self._files.sync_dir(folder)
+            while self._rotated:
+                self._release(self._rotated.pop())
+
+    def _release(self, log: _OpenLog) -> None:
+        self._writing.pop(log.log_id, None)
+        self._files.close(log.fd)
+
+    # -- removing
+
+    def remove(self, log_id: int) -> None:
+        """Remove a log that takes no records any more."""
+        with self._lock:
+            if log_id in self._writing:
+                raise BkstoreError(f"entry log {log_id:x}.log is still being written")
+            path = self._paths.pop(log_id)
+            self.reader.forget(log_id)
+            self._files.unlink(path)
+
+    def close(self) -> None:
+        """Push what is buffered and close the files; syncs nothing. Idempotent."""
+        with self._lock:
+            try:
+                self.push()
+            finally:
+                self._active.clear()
+                self._rotated.clear()
+                while self._writing:
+                    self._files.close(self._writing.popitem()[1].fd)
+                self.reader.close()
+
+
+def _logs_in(current: Path) -> dict[int, Path]:
+    found = {}
+    for name in os.listdir(current):
+        log_id = entrylog.log_id_of(name)
+        if log_id is not None:
+            found[log_id] = current / name
+    return found
+
+
+def last_log_id(currents: Sequence[Path]) -> int:
+    """Return the last log id given out: of `lastId` and of the logs that are there; -1 if none.
+
+    A `lastId` that says nothing sensible is passed over, as upstream does: the names say enough.
+    """
+    last = -1
+    for current in currents:
+        last = max([last, *_logs_in(current)])
+        try:
+            text = (current / LAST_ID).read_text("utf-8", "replace").strip()
+            last = max(last, int(text, 16))
+        except (FileNotFoundError, ValueError):
+            continue
+    return last

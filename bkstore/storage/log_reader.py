@@ -1,0 +1,338 @@
+"""Reading records of entry logs at known locations: one by one, and many in few reads.
+
+A location points at the record, 4 bytes behind its size. What is read is checked as upstream
+checks it (`DefaultEntryLogger.validateEntry`): size, ledger and entry id must fit, anything
+else is damage and never "not found". Digests are not checked here: a bookie has no password.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+
+import numpy as np
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
+from bkstore.formats.entrylog import PREFIX
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.access import unreadable
+from bkstore.index.api import Closing
+
+__all__ = ["LogReader", "RecordBatch"]
+
+_GUESS = 2048  # one read brings size and record of most entries
+_IDS_V1 = Struct(">qq")
+_IDS_V2 = Struct(">qqq")
+_OPEN_LOGS = 64
+WINDOW = 1 << 20
+"""Bytes read at a time by a batch."""
+
+_WIDEST_GAP = 16384
+"""From one wanted record to the next: up to that, one read for both is cheaper than two."""
+
+_FEW = 4  # fewer neighbours are read one by one: an array read costs some 40 us of its own
+_MANY_LONELY = 64
+
+_NONE = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class RecordBatch(Sequence[memoryview]):
+    """Records of one ledger as one buffer: record i is ``buffer[offsets[i]:][:sizes[i]]``.
+
+    `entries`, `offsets` and `sizes` are int64[n]. Between the records other bytes may stand.
+    `stopped` is the damage that ended the batch early, None where it ended for another reason.
+    As a sequence it gives a memoryview of each record, without a copy.
+
+    >>> batch = RecordBatch.of([b"first", b"second"], [0, 1])
+    >>> len(batch), bytes(batch[1])
+    (2, b'second')
+    """
+
+    entries: Int64Array
+    buffer: bytes | memoryview
+    offsets: Int64Array
+    sizes: Int64Array
+    stopped: CorruptionError | None = None
+
+    @classmethod
+    def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
+        """Return a batch of separate records; copies them once."""
+        sizes = np.fromiter(map(len, records), np.int64, len(records))
+        offsets = np.cumsum(sizes) - sizes
+        return cls(np.asarray(entries, np.int64), b"".join(records), offsets, sizes)
+
+    def __len__(self) -> int:
+        return int(self.entries.size)
+
+    def __getitem__(self, at: int) -> memoryview:  # type: ignore[override]
+        start = int(self.offsets[at])
+        return memoryview(self.buffer)[start : start + int(self.sizes[at])]
+
+    def records(self) -> list[bytes]:
+        """Return a copy of each record."""
+        buffer = self.buffer
+        places = zip(self.offsets.tolist(), self.sizes.tolist())
+        return [bytes(buffer[start : start + size]) for start, size in places]
+
+    def first(self, count: int) -> RecordBatch:
+        """Return the first `count` records; shares the buffer."""
+        if count >= len(self):
+            return self
+        return RecordBatch(
+            self.entries[:count], self.buffer, self.offsets[:count], self.sizes[:count]
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordBatch]) -> RecordBatch:
+        """Return batches one behind the other; a single one as it is."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls(_NONE, b"", _NONE, _NONE)
+        lengths = np.array([len(part.buffer) for part in parts])
+        starts = np.cumsum(lengths) - lengths
+        return cls(
+            np.concatenate([part.entries for part in parts]),
+            b"".join(part.buffer for part in parts),
+            np.concatenate([part.offsets + at for part, at in zip(parts, starts)]),
+            np.concatenate([part.sizes for part in parts]),
+            parts[-1].stopped,
+        )
+
+
+class _Handle:
+    """An open log. Closed when the last reader lets go, so eviction never pulls it away."""
+
+    __slots__ = ("fd", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        fd = getattr(self, "fd", None)
+        if fd is not None:
+            os.close(fd)
+
+
+class LogReader(Closing):
+    """Reads records by location from the logs that `find` gives the paths of.
+
+    `find(log_id)` returns a path, None if there is no such log. Keeps up to 64 logs open.
+    Threads: safe, without a lock. Fork: safe (reads by position).
+    """
+
+    def __init__(self, find: Callable[[int], str | os.PathLike[str] | None]) -> None:
+        self._find = find
+        self._handles: dict[int, _Handle] = {}
+
+    def close(self) -> None:
+        """Close the logs; a later read opens them again."""
+        self._handles.clear()
+
+    def forget(self, log_id: int) -> None:
+        """Close one log, which is being removed."""
+        self._handles.pop(log_id, None)
+
+    def _handle(self, log_id: int) -> _Handle:
+        handle = self._handles.get(log_id)
+        if handle is not None:
+            return handle
+        path = self._find(log_id)
+        if path is None:
+            raise CorruptionError(f"{log_id:x}.log", None, "no such entry log")
+        try:
+            handle = _Handle(os.fspath(path))
+        except FileNotFoundError:
+            raise CorruptionError(path, None, "no such entry log") from None
+        except OSError as error:
+            raise unreadable(error, path) from error
+        self._handles[log_id] = handle
+        while len(self._handles) > _OPEN_LOGS:
+            self._handles.pop(next(iter(self._handles)), None)
+        return handle
+
+    # -- one record
+
+    def read(self, location: int, ledger: LedgerId, entry_id: int) -> bytes:
+        """Return the record at a location: one read, two for a long one.
+
+        Raises `CorruptionError` if there is none, or it is another ledger's or entry's.
+        """
+        handle, position = self._handle(location >> 32), location & 0xFFFFFFFF
+        try:
+            data = os.pread(handle.fd, _GUESS, max(position - PREFIX, 0))
+        except OSError as error:
+            raise unreadable(error, handle.path) from error
+        size = int.from_bytes(data[:PREFIX], "big", signed=True)
+        if not V1_HEADER <= size <= len(data) - PREFIX:
+            record = self._long(handle, position, size, len(data))
+        else:
+            record = data[PREFIX : PREFIX + size]
+        if ledger.scope == 0:
+            same = record[:16] == _IDS_V1.pack(ledger.ledger, entry_id)
+        else:
+            same = record[0] >= 0x80 and record[1:25] == _IDS_V2.pack(*ledger.signed, entry_id)
+        if not same:
+            raise _foreign(handle, position, ledger, entry_id)
+        return record
+
+    def _long(self, handle: _Handle, position: int, size: int, got: int) -> bytes:
+        """Read a record that did not fit the first read, if its size is possible at all."""
+        left = os.fstat(handle.fd).st_size - position
+        if position < PREFIX or got < PREFIX or left <= 0:
+            reason = f"location points behind the end of the log ({left + position} bytes)"
+            raise CorruptionError(handle.path, position, reason)
+        if not V1_HEADER <= size <= left:
+            reason = f"record of {size} bytes, {left} are left in the log"
+            raise CorruptionError(handle.path, position - PREFIX, reason)
+        record = os.pread(handle.fd, size, position)
+        if len(record) < size:
+            raise CorruptionError(handle.path, position, "log ended while it was read")
+        return record
+
+    # -- many records
+
+    def read_many(
+        self,
+        ledger: LedgerId,
+        entries: Int64Array,
+        locations: Int64Array,
+        max_bytes: int | None = None,
+    ) -> RecordBatch:
+        """Return the records of `entries` in their order, coalescing reads of neighbours.
+
+        Ends early once the records passed by make more than `max_bytes` (4 + size each; the
+        first one always comes), or at damage, which `stopped` then holds. Damage at the first
+        entry raises. Cost: one read a MiB where records lie together.
+        """
+        parts: list[RecordBatch] = []
+        left = max_bytes
+        for part in self._windows(ledger, entries, locations, max_bytes):
+            parts.append(part)
+            if part.stopped is not None:
+                break
+            if left is not None:
+                left -= int(part.sizes.sum()) + PREFIX * len(part)
+                if left < 0:
+                    break
+        batch = RecordBatch.joined(parts)
+        if not len(batch) and batch.stopped is not None:
+            raise batch.stopped
+        return batch
+
+    def _windows(
+        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, limit: int | None
+    ) -> Iterator[RecordBatch]:
+        """Yield batches that one read each brings; lonely records are gathered into one batch."""
+        window = WINDOW if limit is None else min(max(limit, _GUESS) + _WIDEST_GAP, WINDOW)
+        lonely: list[int] = []
+        try:
+            for start, stop in _runs(locations):
+                if stop - start < _FEW:
+                    lonely.extend(range(start, stop))
+                    if len(lonely) < _MANY_LONELY and stop < entries.size:
+                        continue
+                if lonely:
+                    yield from self._singles(ledger, entries, locations, lonely)
+                    lonely.clear()
+                at = start if stop - start >= _FEW else stop
+                while at < stop:
+                    end = int(np.searchsorted(locations[at:stop], locations[at] + window)) + at
+                    part = self._window(ledger, entries[at:end], locations[at:end], window)
+                    yield part
+                    at += len(part)
+        except CorruptionError as error:
+            yield RecordBatch(_NONE, b"", _NONE, _NONE, error)
+
+    def _singles(
+        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, numbers: list[int]
+    ) -> Iterator[RecordBatch]:
+        records: list[bytes] = []
+        damage: CorruptionError | None = None
+        for at in numbers:
+            try:
+                records.append(self.read(int(locations[at]), ledger, int(entries[at])))
+            except CorruptionError as error:
+                damage = error
+                break
+        if records:
+            yield RecordBatch.of(records, entries[numbers[0] : numbers[0] + len(records)])
+        if damage is not None:
+            raise damage
+
+    def _window(
+        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window: int
+    ) -> RecordBatch:
+        """Return the records that one read brings; at least one, or the damage is raised."""
+        location = int(locations[0])
+        handle, base = self._handle(location >> 32), (location & 0xFFFFFFFF) - PREFIX
+        last = int(locations[-1] - locations[0])
+        span = min(last + _GUESS, window) if len(locations) > 1 else _GUESS
+        try:
+            data = os.pread(handle.fd, span, max(base, 0))
+        except OSError as error:
+            raise unreadable(error, handle.path) from error
+        offsets = locations - (location - PREFIX)
+        fit = offsets <= len(data)
+        if base < 0 or not fit[0]:
+            raise self._ended(handle, base)
+        offsets = offsets if fit.all() else offsets[: int(np.argmin(fit))]
+        raw = np.frombuffer(data, np.uint8)
+        sizes = _sizes(raw, offsets)
+        whole = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
+        count = int(whole.size if whole.all() else np.argmin(whole))
+        if count == 0:
+            record = self.read(location, ledger, int(entries[0]))
+            return RecordBatch.of([record], entries[:1])
+        offsets, sizes, entries = offsets[:count], sizes[:count], entries[:count]
+        wrong = _other_ids(raw, offsets, ledger, entries)
+        if wrong == 0:
+            raise _foreign(handle, base + PREFIX, ledger, int(entries[0]))
+        if wrong is not None:
+            offsets, sizes, entries = offsets[:wrong], sizes[:wrong], entries[:wrong]
+        return RecordBatch(entries, data, offsets, sizes)
+
+    def _ended(self, handle: _Handle, base: int) -> CorruptionError:
+        size = os.fstat(handle.fd).st_size
+        reason = f"location points behind the end of the log ({size} bytes)"
+        return CorruptionError(handle.path, base + PREFIX, reason)
+
+
+def _runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
+    """Yield (start, stop) of stretches of locations that ascend, near each other, in one log."""
+    steps = np.diff(locations)  # from log to log: far away, or descending
+    breaks = (np.flatnonzero((steps <= 0) | (steps > _WIDEST_GAP)) + 1).tolist()
+    return zip([0, *breaks], [*breaks, int(locations.size)])
+
+
+def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
+    """Return the sizes that stand before the records at `offsets`."""
+    places = offsets[:, None] + np.arange(-PREFIX, 0)
+    sizes: Int64Array = raw[places].view(">i4").astype(np.int64)[:, 0]
+    return sizes
+
+
+def _other_ids(
+    raw: np.ndarray[tuple[int], np.dtype[np.uint8]],
+    offsets: Int64Array,
+    ledger: LedgerId,
+    entries: Int64Array,
+) -> int | None:
+    """Return the number of the first record that is not the one wanted, None if all are."""
+    if offsets[-1] + V2_HEADER > raw.size:  # room for the gather of version 2 ids
+        raw = np.concatenate((raw, np.zeros(V2_HEADER, np.uint8)))
+    scopes, ledgers, found = record_ids(raw, offsets)
+    scope, number = ledger.signed
+    wrong = (scopes != scope) | (ledgers != number) | (found != entries)
+    return int(np.argmax(wrong)) if wrong.any() else None
+
+
+def _foreign(handle: _Handle, position: int, ledger: LedgerId, entry_id: int) -> CorruptionError:
+    reason = f"the record here is not entry {entry_id} of ledger {ledger}"
+    return CorruptionError(Path(handle.path), position, reason)
