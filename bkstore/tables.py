@@ -27,6 +27,8 @@ __all__ = [
     "FINDINGS",
     "GROUPS",
     "INSPECT",
+    "JOURNAL_RECORDS",
+    "LAST_MARKS",
     "LEDGERS",
     "LOCATIONS",
     "Column",
@@ -219,6 +221,41 @@ AVAILABILITY = _schema(
     ("missing", "rows", True),
 )
 """One row: which entries of a ledger are here (`bkstore availability`)."""
+
+JOURNAL_RECORDS = _schema(
+    "journal_records",
+    ("file", "string"),
+    ("journal_dir", "int32"),
+    ("journal_id", "int64"),
+    ("version", "int32"),
+    ("offset", "int64"),
+    ("kind", "string"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("bytes", "int64"),
+    ("lac", "int64", True),
+    ("length", "int64", True),
+    ("master_key", "binary", True),
+    ("explicit_lac", "binary", True),
+    ("payload", "binary", True),
+)
+"""One row a journal record (`bkstore readjournal`).
+
+`file` is a name in journal directory number `journal_dir`, `version` the file's. `offset` is that
+of the length field, `bytes` the record without it.
+`payload` is null unless asked for, else what follows the header: digest, then payload.
+"""
+
+LAST_MARKS = _schema(
+    "last_marks",
+    ("journal_dir", "int32"),
+    ("file", "string", True),
+    ("journal_id", "int64"),
+    ("journal", "string"),
+    ("position", "int64"),
+)
+"""One row a journal (`bkstore lastmark`); `file` is null where none says a mark."""
 
 FINDINGS = _schema(
     "findings",

@@ -97,15 +97,16 @@ def golden_documents() -> dict[str, Any]:
 
 @cache
 def golden_names(kind: str) -> tuple[str, ...]:
-    """Return the names of the "tree" documents (with snapshots) or the "cluster" ones."""
-    key = {"tree": "snapshots", "cluster": "restarted_bookies"}[kind]
+    """Return the names of the "tree" documents (with snapshots), "cluster" or "journal" ones."""
+    keys = {"tree": "snapshots", "cluster": "restarted_bookies", "journal": "journal_files"}
+    key = keys[kind]
     documents = golden_documents().items()
     return tuple(n for n, document in documents if isinstance(document, dict) and key in document)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run tests that ask for `tree` or `cluster` once for each that is found."""
-    for kind in ("tree", "cluster"):
+    """Run tests that ask for `tree`, `cluster` or `journal` once for each that is found."""
+    for kind in ("tree", "cluster", "journal"):
         if kind in metafunc.fixturenames:
             names: list[Any] = list(golden_names(kind))
             if not names:
@@ -303,6 +304,26 @@ def cluster(
     """Return (folder with a directory a bookie, document) of one golden cluster."""
     root, document = unpack(request.param)
     return root / document["storage"], document
+
+
+@pytest.fixture(scope="module")
+def journal(
+    request: pytest.FixtureRequest, unpack: Callable[[str], tuple[Path, Any]]
+) -> tuple[Path, dict[str, Any]]:
+    """Return (the bookie's folder, document) of one golden journal tree."""
+    root, document = unpack(request.param)
+    return root / document["tree"], document
+
+
+@pytest.fixture(scope="session")
+def shell_output(golden: Path) -> dict[tuple[str, str], bytes]:
+    """Return what the real shell printed, by tree name and command line."""
+    (path,) = golden.rglob("shell_output.tar.gz")
+    with tarfile.open(path) as tar:
+        files = {Path(m.name).name: tar.extractfile(m) for m in tar.getmembers() if m.isfile()}
+        texts = {name: file.read() for name, file in files.items() if file is not None}
+    rows = [line.split("\t") for line in texts["index.tsv"].decode().splitlines()]
+    return {(name.partition(".")[0], command): texts[name] for name, command, _ in rows}
 
 
 # -- backends

@@ -22,11 +22,12 @@ import pytest
 
 from bkstore import Availability, BookieDir, CorruptionError, LedgerId, UnsupportedLayout, tables
 from bkstore.cli.main import COMMANDS, _parser, main
-from bkstore.formats import cookie, idxfile, ledgerdata
+from bkstore.formats import cookie, idxfile, journal, ledgerdata
 from bkstore.index import marker, rocks_keys
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.storage.journaling import JournalWriter, scan_journal, write_last_mark
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -370,6 +371,44 @@ def test_marker_page(tmp_path: Path) -> None:
         HierarchicalIndex(tmp_path)
 
 
+def test_journal_page_is_what_is_written(tmp_path: Path) -> None:
+    """The page's file is, byte for byte, what the writer makes of those calls."""
+    entry = EXAMPLE_LEDGER.to_bytes(8, "big") + bytes(8) + b"\xff" * 8 + (5).to_bytes(8, "big")
+    entry += bytes.fromhex("20a691de") + b"hello"
+    with JournalWriter(tmp_path, first_id=0x1A1FCE70409, preallocate=0) as writer:
+        writer.append_special("master_key", EXAMPLE_LEDGER, EXAMPLE_KEY)
+        writer.append(entry)
+        mark = writer.sync()
+        writer.append_special("fence", EXAMPLE_LEDGER)
+        writer.append_special("explicit_lac", EXAMPLE_LEDGER, EXAMPLE_LAC)
+    write_last_mark([tmp_path], mark)
+
+    assert _bytes("journal.md", "file") == (tmp_path / "1a1fce70409.txn").read_bytes()
+    assert _bytes("journal.md", "last-mark") == (tmp_path / "lastMark").read_bytes()
+    assert _bytes("journal.md", "small-gap") == journal.padding(1020)
+
+
+def test_journal_page_is_what_is_read(tmp_path: Path) -> None:
+    """The page's file reads back as the records it shows."""
+    path = tmp_path / "1a1fce70409.txn"
+    path.write_bytes(_bytes("journal.md", "file"))
+    records = [record for _, record in scan_journal(path).records()]
+
+    assert ["master_key", "add", "fence", "explicit_lac"] == [record.kind for record in records]
+    assert [EXAMPLE_KEY, b"", EXAMPLE_LAC] == [records[n].body for n in (0, 2, 3)]
+    assert (0, -1, 5) == (records[1].entry_id, records[1].lac, records[1].length)
+
+
+@pytest.mark.parametrize("kind", journal.SPECIAL_IDS)
+def test_journal_page_scoped_records(kind: str) -> None:
+    """The page's special records of another scope encode and decode as shown."""
+    shown = _bytes("journal.md", f"scoped-{kind.replace('_', '-')}")
+    body = {"master_key": EXAMPLE_KEY, "fence": b"", "explicit_lac": shown[29:]}[kind]
+
+    assert shown == journal.encode_special(kind, SCOPED, body)
+    assert (kind, SCOPED, body) == tuple(journal.decode_record(shown)[n] for n in (0, 1, 3))
+
+
 def test_cookie_page() -> None:
     """The page's two cookies decode to the same bookie."""
     now = cookie.decode(_text("cookie.md", "version-5").encode())
@@ -383,6 +422,8 @@ def test_cookie_page() -> None:
     )
     assert "0f0e0d0c" == now.instance_id
     assert old.instance_id is None
+    assert _text("cookie.md", "version-5").encode() == cookie.encode(now)
+    assert _text("cookie.md", "version-3").replace("<TAB>", "\t").encode() == cookie.encode(old)
 
 
 @pytest.mark.parametrize("name", ["entries", "groups", "ledgers"])

@@ -17,7 +17,16 @@ from bkstore.errors import BkstoreError
 
 __all__ = ["main"]
 
-COMMANDS = ("inspect", "ledgers", "ledger", "availability", "dump", "demo")
+COMMANDS = (
+    "inspect",
+    "ledgers",
+    "ledger",
+    "availability",
+    "readjournal",
+    "lastmark",
+    "dump",
+    "demo",
+)
 
 
 def _parser() -> argparse.ArgumentParser:

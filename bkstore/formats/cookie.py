@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 from google.protobuf import text_format
 
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.proto import OPTIONAL, REQUIRED, STRING, declare
 
-__all__ = ["FILE_NAME", "Cookie", "decode"]
+__all__ = ["FILE_NAME", "NEWEST_VERSION", "Cookie", "decode", "encode"]
 
 FILE_NAME = "VERSION"
 OLDEST_VERSION = 3
@@ -69,7 +69,7 @@ def _from_lines(text: str) -> Cookie:
     lines = text.splitlines()
     if len(lines) != 3:
         raise CorruptionError(None, 0, f"cookie of version 3 has {len(lines)} more lines")
-    return Cookie(3, lines[0], (lines[1],), _paths(lines[2]))
+    return Cookie(3, lines[0], _journals(lines[1]), _paths(lines[2]))
 
 
 def _from_text(version: int, text: str) -> Cookie:
@@ -97,3 +97,48 @@ def _paths(text: str) -> tuple[str, ...]:
     if not _NUMBER.fullmatch(count) or int(count) != len(paths):
         raise CorruptionError(None, 0, f"cookie's directory list is broken: {text[:80]!r}")
     return tuple(paths)
+
+
+def encode(cookie: Cookie) -> bytes:
+    r"""Return the file's bytes, as `Cookie.toString` writes them; `decode` gives the cookie back.
+
+    Raises `InvalidArgument` for a version outside 3..5, for an instance id or index directories
+    in version 3, which has no place for them, and for names that the file cannot hold: empty
+    ones, with a TAB or line break, not to be said in UTF-8, journal directories with a comma.
+
+    >>> encode(Cookie(5, "b1:3181", ("/j",), ("/a", "/b"), instance_id="x")).decode().split("\n")[3]
+    'ledgerDirs: "2\\t/a\\t/b"'
+    """
+    if not OLDEST_VERSION <= cookie.version <= NEWEST_VERSION:
+        raise InvalidArgument(f"cookie version {cookie.version} is outside 3..5")
+    journals = ",".join(_checked(cookie.journal_dirs, ","))
+    (bookie_id,) = _checked((cookie.bookie_id,))
+    if cookie.version == OLDEST_VERSION:
+        if cookie.index_dirs is not None or cookie.instance_id is not None:
+            raise InvalidArgument("a cookie of version 3 has no index directories, no instance id")
+        lines = ("3", bookie_id, journals, _listed(cookie.ledger_dirs))
+        return "".join(f"{line}\n" for line in lines).encode()
+    message = _Message(
+        bookieHost=bookie_id, journalDir=journals, ledgerDirs=_listed(cookie.ledger_dirs)
+    )
+    if cookie.instance_id is not None:
+        message.instanceId = cookie.instance_id
+    if cookie.index_dirs is not None:
+        message.indexDirs = _listed(cookie.index_dirs)
+    # Java's text format writes other than ASCII as octal escapes; so does this by default.
+    return f"{cookie.version}\n{text_format.MessageToString(message, as_utf8=False)}".encode()
+
+
+def _listed(paths: tuple[str, ...]) -> str:
+    return "\t".join((str(len(paths)), *_checked(paths)))
+
+
+def _checked(names: tuple[str, ...], forbidden: str = "") -> tuple[str, ...]:
+    """Return the names if each can be told from its neighbours when it is read back."""
+    for name in names:
+        whole = name.splitlines() == [name] and name == name.encode(errors="replace").decode()
+        if not whole or any(character in name for character in "\t" + forbidden):
+            raise InvalidArgument(f"a cookie cannot hold the name {name!r}")
+    if not names:
+        raise InvalidArgument("a cookie names at least one directory of each kind")
+    return names

@@ -25,12 +25,13 @@ from bkstore.errors import (
     NoSuchLedger,
     ReadOnlyError,
     UnsupportedLayout,
+    WriteFailed,
 )
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, check_entry_id
 from bkstore.index import idx_file
-from bkstore.index.access import readable, unreadable
+from bkstore.index.access import readable, unreadable, writing
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -41,8 +42,10 @@ from bkstore.index.api import (
     check_put,
     sorted_last_wins,
 )
+from bkstore.index.files import OS_FILES, Files
+from bkstore.index.idx_changes import Changes
 from bkstore.index.idx_tree import Tree, find_index_file, scan_trees
-from bkstore.index.marker import check_marker, write_marker
+from bkstore.index.marker import check_marker
 
 __all__ = ["DEFAULT_MAX_PAGES", "HierarchicalIndex"]
 
@@ -60,7 +63,9 @@ class HierarchicalIndex(EntryIndex):
     Reading: every directory is searched in the given order, the first hit wins; the header is
     checked at each open. Writing (`writable=True`): entries go straight into whole pages of
     the file, the operating system's page cache being the page pool; `flush` makes them
-    durable. A new file goes to directory ``ledger mod n`` (a bookie picks one at random).
+    durable. A new file goes to directory ``ledger mod n`` (a bookie picks one at random);
+    the first flush gives it its name, until then only its writer knows it. The writer changes
+    the disk through `files`; after `SyncFailed` it takes no more writes.
 
     `page_size` matters for writing, and for ``compat="bookkeeper"``, which lists as the real
     class does: whole pages only, and last entry 0 for "none". `header_version` is what new
@@ -89,6 +94,7 @@ class HierarchicalIndex(EntryIndex):
         header_version: int = idxfile.VERSION_1,
         max_pages: int = DEFAULT_MAX_PAGES,
         compat: Literal["bookkeeper"] | None = None,
+        files: Files = OS_FILES,
     ) -> None:
         if page_size < 8 or page_size % 8:
             raise InvalidArgument(f"page size {page_size} is not a positive multiple of 8")
@@ -102,12 +108,14 @@ class HierarchicalIndex(EntryIndex):
         self._compat = compat
         self._tree: Tree | None = None
         self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
-        self._dirty: set[str] = set()
+        self._files = files
+        self._changes = Changes(files)
         self._lock = RLock()
         self._closed = False
         for current in self._currents:
             if writable:
-                current.mkdir(parents=True, exist_ok=True)
+                with writing(current):
+                    files.makedirs(current)
             elif not current.is_dir():
                 raise UnsupportedLayout(f"{current}: no such directory")
             check_marker(current)
@@ -128,6 +136,7 @@ class HierarchicalIndex(EntryIndex):
         if self._tree is None:
             with readable(self._currents[0]):
                 self._tree = scan_trees(self._currents)
+            self._tree.files.update(self._changes.names())
         return self._tree
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
@@ -142,12 +151,17 @@ class HierarchicalIndex(EntryIndex):
             return list(self._scanned().findings)
 
     def path(self, ledger: LedgerLike) -> str | None:
-        """Return the path of the ledger's index file, None if it has none."""
+        """Return the path of the ledger's index file, None if it has none.
+
+        A file that is new has that name from the next flush on.
+        """
         name = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
             if self._tree is not None:
                 return self._tree.files.get(name)
+            if name in self._changes.new:
+                return self._changes.name_of(name)
         return find_index_file(self._currents, index_path(name))
 
     def _with_file(self, ledger: LedgerLike, act: Callable[[int, str], _T], default: _T) -> _T:
@@ -170,25 +184,25 @@ class HierarchicalIndex(EntryIndex):
         if held is not None:
             self._open.move_to_end(name)
             return held
-        path = self.path(name)
+        path = self._changes.new.get(name) or self.path(name)
         if path is None:
             return None
         mode = os.O_RDWR if self._writable else os.O_RDONLY
         try:  # a pipe in the place of a file must not stop us
-            fd = os.open(path, mode | os.O_NONBLOCK)
+            fd = self._files.open(path, mode | os.O_NONBLOCK)
         except OSError as error:
             raise unreadable(error, path) from error
         try:
             _read_header(fd, path, self._compat)
         except BaseException:
-            os.close(fd)
+            self._files.close(fd)
             raise
         return self._hold(name, fd, path)
 
     def _hold(self, name: LedgerId, fd: int, path: str) -> tuple[int, str]:
         self._open[name] = (fd, path)
         if len(self._open) > _OPEN_FILES:
-            os.close(self._open.popitem(last=False)[1][0])
+            self._files.close(self._open.popitem(last=False)[1][0])
         return fd, path
 
     def _slots(self, fd: int, path: str) -> int:
@@ -322,10 +336,13 @@ class HierarchicalIndex(EntryIndex):
     def _ledger_rows(
         self, ledger: LedgerId, findings: list[Finding] | None
     ) -> Iterator[IndexBatch]:
-        path = self.path(ledger)
+        path = None
         try:
-            if path is not None:
-                yield from self._rows_of(ledger, path)
+            with self._lock:  # a flush may be giving the file its name
+                path = self._changes.new.get(ledger) or self.path(ledger)
+                fd = None if path is None else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            if path is not None and fd is not None:
+                yield from self._rows_of(ledger, fd, path)
         except CorruptionError as error:
             if findings is None:
                 raise
@@ -335,8 +352,7 @@ class HierarchicalIndex(EntryIndex):
                 raise unreadable(error, path or "") from error
             findings.append(Finding("damage", f"cannot be read: {error}", path, None, ledger))
 
-    def _rows_of(self, ledger: LedgerId, path: str) -> Iterator[IndexBatch]:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    def _rows_of(self, ledger: LedgerId, fd: int, path: str) -> Iterator[IndexBatch]:
         try:
             _read_header(fd, path, self._compat)
             for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
@@ -350,22 +366,18 @@ class HierarchicalIndex(EntryIndex):
         if not self._writable:
             raise ReadOnlyError("this index was opened for reading")
         self._check_open()
+        self._changes.check()
 
     def _file_to_write(self, name: LedgerId) -> tuple[int, str]:
         held = self._held(name)
         if held is not None:
             return held
         current = self._currents[name.ledger % len(self._currents)]
-        if name.scope:
-            write_marker(current)
-        path = current / index_path(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
-        os.pwrite(fd, idxfile.encode_header(IdxHeader(version=self._header_version)), 0)
-        self._dirty.update((str(path), str(path.parent)))
+        header = idxfile.encode_header(IdxHeader(version=self._header_version))
+        fd, path = self._changes.create(current, name, header)
         if self._tree is not None:
-            self._tree.files[name] = str(path)
-        return self._hold(name, fd, str(path))
+            self._tree.files[name] = self._changes.name_of(name)
+        return self._hold(name, fd, path)
 
     def put_many(
         self,
@@ -387,8 +399,11 @@ class HierarchicalIndex(EntryIndex):
         with self._lock:
             fd, path = self._file_to_write(LedgerId.of(ledger))
             if ids.size:
-                idx_file.write_slots(fd, ids, places, self._page_slots)
-                self._dirty.add(path)
+                self._changes.wrote(path)
+                try:
+                    idx_file.write_slots(fd, ids, places, self._page_slots, self._files)
+                except OSError as error:
+                    raise WriteFailed(path, error) from error
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Rewrite the header block; the ledger's entries stay."""
@@ -403,8 +418,9 @@ class HierarchicalIndex(EntryIndex):
                 old = _read_header(*held, self._compat)
             data = idxfile.encode_header(self._changed(old, state))
             fd, path = self._file_to_write(name)
-            os.pwrite(fd, data, 0)
-            self._dirty.add(path)
+            self._changes.wrote(path)
+            with writing(path):
+                self._files.pwrite(fd, data, 0)
 
     def _changed(self, old: IdxHeader, state: LedgerState) -> IdxHeader:
         """Return the header for a new state; other state bits stay as they were read."""
@@ -424,29 +440,37 @@ class HierarchicalIndex(EntryIndex):
         with self._lock:
             held = self._open.pop(name, None)
             if held is not None:
-                os.close(held[0])
+                self._files.close(held[0])
+            self._changes.drop_new(name)
             relative = index_path(name)
             while (path := find_index_file(self._currents, relative)) is not None:
-                os.unlink(path)
-                self._dirty.discard(path)
-                self._dirty.add(os.path.dirname(path))
+                self._changes.remove(path)
             if self._tree is not None:
                 self._tree.files.pop(name, None)
 
     def flush(self) -> None:
-        """Sync every file and directory that changed since the last flush."""
+        """Make every change since the last flush durable: bytes, names, removals.
+
+        One sync for each file and folder that changed. `SyncFailed` where the system could
+        not; open the index again then.
+        """
         with self._lock:
-            for path in sorted(self._dirty):
-                _sync(path)
-            self._dirty.clear()
+            self._changes.flush(self._named)
+
+    def _named(self, name: LedgerId, path: str) -> None:
+        if name in self._open:
+            self._open[name] = (self._open[name][0], path)
 
     def close(self) -> None:
-        """Flush, then close every file."""
+        """Flush, then close every file, also where the flush fails."""
         with self._lock:
-            self.flush()
-            self._closed = True
-            while self._open:
-                os.close(self._open.popitem()[1][0])
+            try:
+                if not self._closed:
+                    self.flush()
+            finally:
+                self._closed = True
+                while self._open:
+                    self._files.close(self._open.popitem()[1][0])
 
 
 def _current(directory: Path) -> Path:
@@ -460,14 +484,6 @@ def _read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> Id
         raise error.within(path) from None
     except OSError as error:
         raise unreadable(error, path) from error
-
-
-def _sync(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _joined(parts: list[IndexBatch]) -> IndexBatch:

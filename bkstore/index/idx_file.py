@@ -18,6 +18,7 @@ from bkstore.availability.sequences import Groups
 from bkstore.errors import CorruptionError
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import Int64Array
+from bkstore.index.files import OS_FILES, Files
 
 __all__ = [
     "CHUNK_SLOTS",
@@ -176,7 +177,13 @@ def _native(words: Int64Array) -> Int64Array:
     return words.view(">i8").astype(np.int64)
 
 
-def write_slots(fd: int, entries: Int64Array, locations: Int64Array, page_slots: int) -> None:
+def write_slots(
+    fd: int,
+    entries: Int64Array,
+    locations: Int64Array,
+    page_slots: int,
+    files: Files = OS_FILES,
+) -> None:
     """Store locations of sorted, distinct entries; whole pages are read, changed and written.
 
     Untouched pages in between are left alone (a hole stays a hole). A page past the end of the
@@ -189,11 +196,15 @@ def write_slots(fd: int, entries: Int64Array, locations: Int64Array, page_slots:
         at = int(lo)
         while at < hi:
             end = min(int(np.searchsorted(pages, pages[at] + span)), int(hi))
-            _write_pages(fd, entries[at:end], locations[at:end], page_slots)
+            offset, data = _pages(fd, entries[at:end], locations[at:end], page_slots)
+            files.pwrite(fd, data, offset)
             at = end
 
 
-def _write_pages(fd: int, entries: Int64Array, locations: Int64Array, page_slots: int) -> None:
+def _pages(
+    fd: int, entries: Int64Array, locations: Int64Array, page_slots: int
+) -> tuple[int, bytes]:
+    """Return the whole pages around some entries as they are to be, and where they lie."""
     first = int(entries[0]) // page_slots * page_slots
     stop = (int(entries[-1]) // page_slots + 1) * page_slots
     offset = HEADER_SIZE + SLOT_SIZE * first
@@ -202,6 +213,4 @@ def _write_pages(fd: int, entries: Int64Array, locations: Int64Array, page_slots
         old = os.pread(fd, words.nbytes, offset)
         words.view(np.uint8)[: len(old)] = np.frombuffer(old, np.uint8)
     words[entries - first] = locations
-    view, done = memoryview(words.tobytes()), 0
-    while done < len(view):
-        done += os.pwrite(fd, view[done:], offset + done)
+    return offset, words.tobytes()

@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
+from bkstore.index.access import writing
+from bkstore.index.files import OS_FILES, Files
 
 __all__ = ["MARKER_NAME", "MARKER_VERSION", "check_marker", "write_marker"]
 
@@ -16,11 +18,12 @@ MARKER_NAME = "BKSTORE-128"
 MARKER_VERSION = 1
 
 
-def write_marker(current: Path) -> None:
-    """Write the marker below a ``current/`` directory unless it is there."""
+def write_marker(current: Path, files: Files = OS_FILES) -> None:
+    """Write the marker below a ``current/`` directory unless it is there; durable at return."""
     path = current / MARKER_NAME
     if not path.exists():
-        path.write_text(f"{MARKER_NAME}\n{MARKER_VERSION}\n", encoding="ascii")
+        with writing(path):
+            files.write_file(path, f"{MARKER_NAME}\n{MARKER_VERSION}\n".encode("ascii"))
 
 
 def check_marker(current: Path) -> bool:

@@ -30,6 +30,7 @@ from bkstore.index.api import (
     check_put,
     locations_of,
 )
+from bkstore.index.files import OS_FILES, Files
 from bkstore.index.marker import MARKER_NAME, check_marker, write_marker
 from bkstore.index.rocks_db import Database
 from bkstore.index.rocks_keys import (
@@ -71,7 +72,8 @@ class RocksIndex(EntryIndex):
     Reading (the default) touches nothing: the databases are opened through a scratch directory
     of links, write-ahead logs included, as a snapshot. A directory whose lock is held is
     refused unless ``live=True``. Writing creates databases with a bookie's options; ledgers of
-    other scopes go to `locations-128` and `ledgers-128`.
+    other scopes go to `locations-128` and `ledgers-128`. Through `files` go the directories and
+    the marker that it makes; it is told of each sync of a database.
 
     A ledger is known if it has a row in `ledgers`; entries without one (a delete that was cut
     short leaves them) still answer look-ups, and `findings` names their ledgers.
@@ -88,12 +90,18 @@ class RocksIndex(EntryIndex):
     layout = "rocksdb"
 
     def __init__(
-        self, directory: str | os.PathLike[str], *, writable: bool = False, live: bool = False
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        writable: bool = False,
+        live: bool = False,
+        files: Files = OS_FILES,
     ) -> None:
         top = Path(directory)
         self._current = top if top.name == "current" else top / "current"
         self._writable = writable
         self._live = live
+        self._files = files
         self._open: dict[tuple[str, bool], Database] = {}
         self._closed = False
         self._known: set[LedgerId] = set()
@@ -118,7 +126,7 @@ class RocksIndex(EntryIndex):
         if database is None:
             path = self._current / (f"{kind}-128" if wide else kind)
             if self._writable:
-                database = Database(path, database_options(kind))
+                database = Database(path, database_options(kind), files=self._files)
             else:
                 database = Database(path, live=self._live)
             self._open[kind, wide] = database
@@ -291,7 +299,7 @@ class RocksIndex(EntryIndex):
             raise IllegalOperation(f"{self._current}: this index is closed")
         name = LedgerId.of(ledger)
         if name.scope:
-            write_marker(self._current)
+            write_marker(self._current, self._files)
         wide = bool(name.scope)
         return name, self._database("locations", wide), self._database("ledgers", wide)
 

@@ -39,7 +39,8 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.index import rocks_files, rocks_manifest
-from bkstore.index.access import unreadable
+from bkstore.index.access import unreadable, writing
+from bkstore.index.files import OS_FILES, Files
 from bkstore.index.rocks_options import reading_options
 
 __all__ = ["Database", "Words"]
@@ -65,9 +66,20 @@ class Database:
     Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: no.
     """
 
-    def __init__(self, path: Path, options: Options | None = None, live: bool = False) -> None:
-        """Open for writing with `options`, or for reading with None (`live`: while in use)."""
+    def __init__(
+        self,
+        path: Path,
+        options: Options | None = None,
+        live: bool = False,
+        files: Files = OS_FILES,
+    ) -> None:
+        """Open for writing with `options`, or for reading with None (`live`: while in use).
+
+        The directory of a new database is made durable through `files`, which is told of each
+        sync; what happens inside is RocksDB's own.
+        """
         self.path = path
+        self._files = files
         self.oddities: list[tuple[Path, int | None, str]] = []
         self._scratch = ""
         self._writes = options is not None
@@ -89,9 +101,9 @@ class Database:
     # -- opening
 
     def _open_writing(self, options: Options) -> Rdict:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self.path.is_dir():
-            rocks_files.check_not_in_use(self.path)
+        with writing(self.path):
+            self._files.makedirs(self.path)
+        rocks_files.check_not_in_use(self.path)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
         return Rdict(str(self.path), options, column_families={"default": options})
@@ -375,6 +387,7 @@ class Database:
         """Make everything written durable."""
         with self._translated():
             self._handle.flush_wal(True)
+        self._files.database_synced(self.path)
 
     def close(self) -> None:
         """Close; idempotent. Removes the scratch directory, or rocksdict's side file."""

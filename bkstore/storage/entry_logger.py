@@ -26,7 +26,7 @@ from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.log_reader import LogReader
 
-__all__ = ["DEFAULT_SIZE_LIMIT", "LAST_ID", "EntryLogger", "last_log_id"]
+__all__ = ["DEFAULT_SIZE_LIMIT", "LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]
 
 DEFAULT_SIZE_LIMIT = 1 << 30  # logSizeLimit, default and maximum
 HARD_LIMIT = 2**31 - 1
@@ -86,7 +86,7 @@ class EntryLogger(Closing):
         self._size_limit = size_limit
         self._per_ledger = per_ledger
         self._choose = choose or random.randrange
-        self._files = files
+        self.files = files
         self._lock = RLock()
         self._active: dict[LedgerId | None, _OpenLog] = {}
         self._writing: dict[int, _OpenLog] = {}
@@ -99,6 +99,11 @@ class EntryLogger(Closing):
         self.reader = LogReader(self._paths.get)
 
     # -- what is here
+
+    @property
+    def currents(self) -> list[Path]:
+        """The ``current/`` directories it writes to."""
+        return list(self._currents)
 
     @property
     def log_ids(self) -> list[int]:
@@ -172,13 +177,14 @@ class EntryLogger(Closing):
                 stop = min(max(stop, at + 1), len(records))
                 positions = log.end + PREFIX + ends[at:stop] - sizes[at:stop] - PREFIX - before
                 parts.append(make_locations(log.log_id, positions))
-                self._append(log, ledger, records[at:stop], sizes[at:stop])
+                self.append(log, ledger, records[at:stop], sizes[at:stop])
                 at = stop
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
-    def _append(
+    def append(
         self, log: _OpenLog, ledger: LedgerId, records: Sequence[bytes], sizes: Int64Array
     ) -> None:
+        """Append records to one log, buffered."""
         prefixes = sizes.astype(">i4").view("V4").tolist()
         log.buffer += b"".join(part for pair in zip(prefixes, records) for part in pair)
         log.metadata.add(ledger, int(sizes.sum()) + PREFIX * len(records))
@@ -195,22 +201,28 @@ class EntryLogger(Closing):
             log = None
         if log is None:
             log = self._active[key] = self._create()
-        if ledger.scope and log.version != entrylog.VERSION_2:
-            log.version = entrylog.VERSION_2
-            self._files.pwrite(log.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
+        self.mark_wide(log, ledger)
         return log
+
+    def mark_wide(self, log: _OpenLog, ledger: LedgerId) -> None:
+        """Make the log one of version 2 before a record of another scope than 0."""
+        if ledger.scope and log.version != entrylog.VERSION_2:
+            with writing(log.path):
+                self.files.pwrite(log.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
+            log.version = entrylog.VERSION_2
 
     def _create(self, suffix: str = "") -> _OpenLog:
         log_id = self._next_id(suffix)
         at = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
         path = self._currents[at] / (entrylog.log_name(log_id) + suffix)
-        fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        log = _OpenLog(log_id, path, fd)
-        try:
-            self._files.pwrite(fd, entrylog.encode_header(LogHeader()), 0)
-        except BaseException:
-            self._files.close(fd)
-            raise
+        with writing(path):
+            fd = self.files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            log = _OpenLog(log_id, path, fd)
+            try:
+                self.files.pwrite(fd, entrylog.encode_header(LogHeader()), 0)
+            except BaseException:
+                self.files.close(fd)
+                raise
         self._paths[log_id] = path
         self._writing[log_id] = log
         return log
@@ -224,14 +236,15 @@ class EntryLogger(Closing):
             if not any(os.path.lexists(current / name) for current in self._currents):
                 break
         for current in self._currents:
-            self._files.write_file(current / LAST_ID, f"{log_id:x}\n".encode())
+            with writing(current):
+                self.files.write_file(current / LAST_ID, f"{log_id:x}\n".encode())
         self._last_id = log_id
         return log_id
 
     def _push(self, log: _OpenLog) -> None:
         if log.buffer:
             with writing(log.path):
-                self._files.pwrite(log.fd, log.buffer, log.written)
+                self.files.pwrite(log.fd, log.buffer, log.written)
             log.written += len(log.buffer)
             log.buffer = bytearray()
 
@@ -251,19 +264,21 @@ class EntryLogger(Closing):
                     self._rotate(key)
 
     def _rotate(self, key: LedgerId | None) -> None:
-        log = self._active.pop(key)
-        self._finish(log)
+        log = self._active[key]
+        self.finish(log)  # may fail, and is tried again then
+        del self._active[key]
         self._rotated.append(log)
 
-    def _finish(self, log: _OpenLog) -> None:
+    def finish(self, log: _OpenLog) -> None:
         """Append the ledgers map, then point the header at it; a cut-off map is not named."""
         self._push(log)
         sizes = log.metadata.ledgers
         ledgers_map = entrylog.encode_ledgers_map(sizes)
         if ledgers_map and log.written + len(ledgers_map) <= HARD_LIMIT:
-            self._files.pwrite(log.fd, ledgers_map, log.written)
             fields = entrylog.encode_map_fields(log.written, len(sizes))
-            self._files.pwrite(log.fd, fields, MAP_FIELDS_OFFSET)
+            with writing(log.path):
+                self.files.pwrite(log.fd, ledgers_map, log.written)
+                self.files.pwrite(log.fd, fields, MAP_FIELDS_OFFSET)
 
     def flush(self) -> None:
         """Make every record that was added durable."""
@@ -272,27 +287,43 @@ class EntryLogger(Closing):
             for log in logs:
                 self._push(log)
                 with syncing(log.path):
-                    self._files.fsync(log.fd)
+                    self.files.fsync(log.fd)
             for folder in sorted({log.path.parent for log in logs}):
                 with syncing(folder):
-                    self._files.sync_dir(folder)
+                    self.files.sync_dir(folder)
             while self._rotated:
                 self._release(self._rotated.pop())
 
     def _release(self, log: _OpenLog) -> None:
         self._writing.pop(log.log_id, None)
-        self._files.close(log.fd)
+        self.files.close(log.fd)
+
+    # -- logs written by compaction, under another name until they are whole
+
+    def create_aside(self, suffix: str) -> AsideLog:
+        """Begin a log of a new id under its name and `suffix`, out of every reader's sight."""
+        with self._lock:
+            log = self._create(suffix)
+            del self._paths[log.log_id], self._writing[log.log_id]
+            return AsideLog(self, log)
 
     # -- removing
+
+    def adopt(self, log_id: int, path: Path) -> None:
+        """Make a finished log known to readers."""
+        with self._lock:
+            self._paths[log_id] = path
 
     def remove(self, log_id: int) -> None:
         """Remove a log that takes no records any more."""
         with self._lock:
             if log_id in self._writing:
                 raise BkstoreError(f"entry log {log_id:x}.log is still being written")
-            path = self._paths.pop(log_id)
+            path = self.path(log_id)
+            with writing(path):
+                self.files.unlink(path)
+            del self._paths[log_id]
             self.reader.forget(log_id)
-            self._files.unlink(path)
 
     def close(self) -> None:
         """Push what is buffered and close the files; syncs nothing. Idempotent."""
@@ -303,8 +334,39 @@ class EntryLogger(Closing):
                 self._active.clear()
                 self._rotated.clear()
                 while self._writing:
-                    self._files.close(self._writing.popitem()[1].fd)
+                    self.files.close(self._writing.popitem()[1].fd)
                 self.reader.close()
+
+
+class AsideLog:
+    """A log that is written under another name until it is whole; one thread's."""
+
+    def __init__(self, logger: EntryLogger, log: _OpenLog) -> None:
+        self._logger = logger
+        self._log = log
+        self.log_id = log.log_id
+        self.path = log.path
+
+    def add_many(self, ledger: LedgerId, records: Sequence[bytes]) -> Int64Array:
+        """Append records and return the locations they will have."""
+        log, sizes = self._log, np.fromiter(map(len, records), np.int64, len(records))
+        positions = log.end + np.cumsum(sizes + PREFIX) - sizes
+        self._logger.mark_wide(log, ledger)
+        self._logger.append(log, ledger, records, sizes)
+        return make_locations(self.log_id, positions)
+
+    def finish(self) -> None:
+        """Append the ledgers map, sync, close."""
+        self._logger.finish(self._log)
+        with syncing(self.path):
+            self._logger.files.fsync(self._log.fd)
+        self.close()
+
+    def close(self) -> None:
+        """Close as it is. Idempotent."""
+        if self._log.fd >= 0:
+            self._logger.files.close(self._log.fd)
+            self._log.fd = -1
 
 
 def _logs_in(current: Path) -> dict[int, Path]:

@@ -12,7 +12,7 @@ a tenth of the time of a sorted map, and ids that came in order need no sorting 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Generic, Literal, TypeVar
 
 import numpy as np
@@ -33,10 +33,11 @@ _NONE = np.empty(0, np.int64)
 class _Table(Generic[T]):
     """The values of one ledger, and whether their ids came in ascending order."""
 
-    __slots__ = ("highest", "in_order", "values")
+    __slots__ = ("highest", "in_order", "lowest", "values")
 
-    def __init__(self) -> None:
+    def __init__(self, first: int) -> None:
         self.values: dict[int, T] = {}
+        self.lowest = first
         self.highest = -1
         self.in_order = True
 
@@ -70,7 +71,7 @@ class Pending(EntrySource, Generic[T]):
         """Store one value; return whether the entry is new here."""
         table = self._tables.get(name)
         if table is None:
-            table = self._tables.setdefault(name, _Table())
+            table = self._tables.setdefault(name, _Table(entry))
         values = table.values
         if entry > table.highest:
             table.highest = entry
@@ -80,6 +81,7 @@ class Pending(EntrySource, Generic[T]):
             return False
         else:
             table.in_order = False
+            table.lowest = min(table.lowest, entry)
         values[entry] = value
         self.count += 1
         return True
@@ -103,13 +105,27 @@ class Pending(EntrySource, Generic[T]):
             found.append(value)
         return found
 
+    def first_in(self, name: LedgerId, first: int, last: int) -> int | None:
+        """Return the lowest id here of first..last, None if there is none."""
+        table = self._tables.get(name)
+        if table is None or table.highest < first or table.lowest > last:
+            return None
+        values = table.values
+        return next((entry for entry in range(first, last + 1) if entry in values), None)
+
+    def items(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, list[T]]:
+        """Return (entries, values) of first..last, sorted."""
+        entries = self.entries(name, first, last)
+        values = self._tables[name].values if entries.size else {}
+        return entries, [values[entry] for entry in entries.tolist()]
+
     def drop(self, name: LedgerId) -> None:
         """Forget a ledger's values."""
         table = self._tables.pop(name, None)
         if table is not None:
             self.count -= len(table.values)
 
-    def tables(self) -> Iterator[tuple[LedgerId, list[int], Sequence[T]]]:
+    def tables(self) -> Iterator[tuple[LedgerId, list[int], list[T]]]:
         """Yield (ledger, sorted entry ids, their values), ledgers in unsigned order."""
         for name in sorted(self._tables):
             table = self._tables[name]

@@ -1,0 +1,288 @@
+"""Journal files (.txn) and lastMark: `docs/formats/journal.md`.
+
+    header                                 record
+    0    u8[4]  "BKLG"                     0    i32     length n
+    4    i32    version 1..6               4    u8[n]   an entry, or a special record
+    8    u8     zero, to 512 (from 5 on)
+
+    special record (scope 0)               special record (other scopes, bkstore's)
+    0    i64    ledger                     0    u8      0xA0
+    8    i64    -0x1000, -0x2000, -0x8000  1    i64     scope
+    16   i32    length n of the body       9    i64     ledger
+    20   u8[n]  master key or explicit LAC 17   i64     -0x1000, -0x2000, -0x8000
+                (a fence ends at 16)       25   i32, u8[n] as beside it
+
+    padding (from 5 on)                    lastMark
+    0    i32    -0x100                     0    i64     journal id
+    4    i32    length p                   8    i64     position in that file
+    8    u8[p]  zero
+
+Big-endian throughout. A length of 0 ends the file's data. Persisted format: do not renumber.
+Sources: `bookie/Journal`, `bookie/JournalChannel`, `bookie/LogMark`, `bookie/BookieImpl`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Literal, NamedTuple
+
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.entry import is_v2, record_header
+from bkstore.ids import LedgerId
+
+__all__ = [
+    "ALIGNMENT",
+    "LAST_MARK_SIZE",
+    "NEWEST_VERSION",
+    "OLDEST_WRITABLE",
+    "PADDED_VERSION",
+    "PADDING_MASK",
+    "SPECIAL_IDS",
+    "SPECIAL_VERSIONS",
+    "JournalHeader",
+    "JournalRecord",
+    "LogMark",
+    "RecordKind",
+    "check_size",
+    "decode_header",
+    "decode_mark",
+    "decode_record",
+    "encode_header",
+    "encode_mark",
+    "encode_record",
+    "encode_special",
+    "padding",
+]
+
+RecordKind = Literal["add", "master_key", "fence", "explicit_lac", "unknown"]
+
+NEWEST_VERSION = 6
+OLDEST_WRITABLE = 4
+PADDED_VERSION = 5
+"""The first version with padding records and a header of 512 bytes."""
+
+PADDING_MASK = -0x100
+ALIGNMENT = 512
+LAST_MARK_SIZE = 16
+SPECIAL_IDS: dict[str, int] = {"master_key": -0x1000, "fence": -0x2000, "explicit_lac": -0x8000}
+SPECIAL_VERSIONS: dict[str, int] = {"master_key": 3, "fence": 4, "explicit_lac": 6}
+"""The first file version in which each special record is allowed."""
+
+_MAGIC = b"BKLG"
+_SHORT_HEADER = 8
+_LONG_HEADER = 512
+_MIN_RECORD = 16
+_MIN_EXPLICIT_LAC = 16
+_MAX_RECORD = (1 << 31) - 1
+_FLAGS_V2 = 0xA0  # as an entry of version 2, but with digest number 0
+_KINDS: dict[int, RecordKind] = {-0x1000: "master_key", -0x2000: "fence", -0x8000: "explicit_lac"}
+_IDS_V1 = struct.Struct(">qq")
+_IDS_V2 = struct.Struct(">Bqqq")
+_MARK = struct.Struct(">qq")
+
+
+class LogMark(NamedTuple):
+    """A place in a journal: file id and position. Ordered as the journal is written.
+
+    >>> LogMark(7, 512) < LogMark(7, 1024) < LogMark(8, 512)
+    True
+    """
+
+    journal_id: int
+    position: int
+
+
+class JournalHeader(NamedTuple):
+    """A file's version, and where its records begin."""
+
+    version: int
+    size: int
+
+
+class JournalRecord(NamedTuple):
+    """One record. What `body` is depends on `kind`.
+
+    add: the whole record, which is the entry. master_key: the key. explicit_lac: the LAC body
+    (ledger, LAC, digest). fence: empty. unknown (another negative entry id): what follows the
+    ids. `lac` and `length` are those of an entry, None in special records.
+    """
+
+    kind: RecordKind
+    ledger: LedgerId
+    entry_id: int
+    body: bytes
+    lac: int | None = None
+    length: int | None = None
+
+
+def encode_header(version: int) -> bytes:
+    """Return the header of a new file: 8 bytes in version 4, 512 in 5 and 6.
+
+    >>> encode_header(4).hex()
+    '424b4c4700000004'
+    """
+    if not OLDEST_WRITABLE <= version <= NEWEST_VERSION:
+        raise InvalidArgument(f"journal version {version} is not written: 4, 5 or 6")
+    return (_MAGIC + struct.pack(">i", version)).ljust(_header_size(version), b"\0")
+
+
+def _header_size(version: int) -> int:
+    if version == 1:
+        return 0
+    return _LONG_HEADER if version >= PADDED_VERSION else _SHORT_HEADER
+
+
+def decode_header(data: bytes | memoryview) -> JournalHeader:
+    """Return what the first bytes of a file say; 8 are enough.
+
+    Without the signature, or with fewer than 8 bytes, a file is of version 1, which has no
+    header. Raises `CorruptionError` for a version outside 2..6 behind the signature.
+
+    >>> decode_header(encode_header(6)), decode_header(b"")
+    (JournalHeader(version=6, size=512), JournalHeader(version=1, size=0))
+    """
+    if len(data) < _SHORT_HEADER or bytes(data[:4]) != _MAGIC:
+        return JournalHeader(1, 0)
+    version = int.from_bytes(data[4:8], "big", signed=True)
+    if not 2 <= version <= NEWEST_VERSION:
+        raise CorruptionError(None, 4, f"journal version {version} is outside 2..{NEWEST_VERSION}")
+    return JournalHeader(version, _header_size(version))
+
+
+def encode_record(data: bytes) -> bytes:
+    """Return a record with its length before it. `InvalidArgument` below 16 bytes or above i32.
+
+    >>> encode_record(bytes(16)).hex()[:10]
+    '0000001000'
+    """
+    check_size(len(data))
+    return len(data).to_bytes(4, "big") + data
+
+
+def check_size(size: int) -> None:
+    """Raise `InvalidArgument` for a record that a journal cannot hold.
+
+    An empty one would read as the end of the file; fewer than 16 bytes hold no ids.
+    """
+    if not _MIN_RECORD <= size <= _MAX_RECORD:
+        raise InvalidArgument(f"journal record of {size} bytes: {_MIN_RECORD}..{_MAX_RECORD}")
+
+
+def padding(position: int, alignment: int = ALIGNMENT) -> bytes:
+    """Return the padding record that brings `position` to a multiple of `alignment`.
+
+    Nothing where it is one already. A gap too small for the eight bytes in front of the zeros
+    takes one alignment unit more.
+
+    >>> len(padding(1000)), len(padding(1020)), len(padding(1024))
+    (24, 516, 0)
+    """
+    over = position % alignment
+    if not over:
+        return b""
+    gap = alignment - over
+    zeros = alignment - (8 - gap) if gap < 8 else gap - 8
+    return struct.pack(">ii", PADDING_MASK, zeros) + bytes(zeros)
+
+
+def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> bytes:
+    """Return a special record: "master_key" (body: the key), "fence" or "explicit_lac".
+
+    Version 2 for scopes other than 0. Raises `InvalidArgument` for another kind, a fence with a
+    body, or an explicit LAC body of less than 16 bytes.
+
+    >>> encode_special("fence", 7).hex()
+    '0000000000000007ffffffffffffe000'
+    """
+    if kind not in SPECIAL_IDS:
+        raise InvalidArgument(f"special record {kind!r} is none of {', '.join(SPECIAL_IDS)}")
+    if kind == "fence" and body:
+        raise InvalidArgument("a fence record has no body")
+    if kind == "explicit_lac" and len(body) < _MIN_EXPLICIT_LAC:
+        raise InvalidArgument(f"explicit LAC body of {len(body)} bytes: at least 16 are needed")
+    name = LedgerId.of(ledger)
+    if name.scope == 0:
+        ids = _IDS_V1.pack(name.ledger, SPECIAL_IDS[kind])
+    else:
+        ids = _IDS_V2.pack(_FLAGS_V2, *name.signed, SPECIAL_IDS[kind])
+    return ids if kind == "fence" else ids + struct.pack(">i", len(body)) + body
+
+
+def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
+    """Return the record of a file of `version`, its length not included. No digest is verified.
+
+    Raises `CorruptionError` for one that is too short, names an impossible ledger, is of a kind
+    that the version does not have, or whose body is not as long as it says.
+
+    >>> decode_record(encode_special("master_key", 7, b"secret"))[:4]
+    ('master_key', LedgerId(scope=0, ledger=7), -4096, b'secret')
+    """
+    if len(data) < _MIN_RECORD:
+        raise CorruptionError(None, 0, f"journal record of {len(data)} bytes has no room for ids")
+    if not is_v2(data):
+        number, entry = _IDS_V1.unpack_from(data)
+        if entry < 0:
+            return _special(LedgerId.of(number), entry, data, _IDS_V1.size, version)
+    elif data[0] == _FLAGS_V2:
+        return _special_v2(data, version)
+    header = record_header(data)
+    if header.entry_id < 0:
+        raise CorruptionError(None, 17, f"entry of negative id {header.entry_id}")
+    return JournalRecord("add", *header[:2], data, header.lac, header.length)
+
+
+def _special_v2(data: bytes, version: int) -> JournalRecord:
+    if len(data) < _IDS_V2.size:
+        reason = f"special record of {len(data)} bytes: its ids take {_IDS_V2.size}"
+        raise CorruptionError(None, 0, reason)
+    _, scope, number, entry = _IDS_V2.unpack_from(data)
+    if scope == 0:
+        raise CorruptionError(None, 1, "version 2 record of scope 0, which version 1 is for")
+    if entry >= 0:
+        raise CorruptionError(None, 17, f"special record of entry id {entry}")
+    return _special(LedgerId.from_signed(scope, number), entry, data, _IDS_V2.size, version)
+
+
+def _special(ledger: LedgerId, entry: int, data: bytes, at: int, version: int) -> JournalRecord:
+    """Return the special record whose ids end at `at`."""
+    kind = _KINDS.get(entry, "unknown")
+    if kind == "unknown":
+        return JournalRecord(kind, ledger, entry, data[at:])
+    if version < SPECIAL_VERSIONS[kind]:
+        oldest = SPECIAL_VERSIONS[kind]
+        reason = f"{kind} record in a file of version {version}, allowed from {oldest} on"
+        raise CorruptionError(None, at - 8, reason)
+    if kind == "fence":
+        if len(data) > at:
+            raise CorruptionError(None, at, f"fence record with {len(data) - at} bytes too many")
+        return JournalRecord(kind, ledger, entry, b"")
+    body = data[at + 4 :]
+    size = int.from_bytes(data[at : at + 4], "big", signed=True)
+    if len(data) < at + 4 or size != len(body):
+        reason = f"{kind} record says {size} bytes of body, {len(body)} are there"
+        raise CorruptionError(None, at, reason)
+    if kind == "explicit_lac" and size < _MIN_EXPLICIT_LAC:
+        raise CorruptionError(None, at, f"explicit LAC body of {size} bytes: 16 are needed")
+    return JournalRecord(kind, ledger, entry, body)
+
+
+def encode_mark(mark: LogMark) -> bytes:
+    """Return the 16 bytes of a lastMark file.
+
+    >>> encode_mark(LogMark(1, 512)).hex()
+    '00000000000000010000000000000200'
+    """
+    if not (0 <= mark[0] < 1 << 63 and 0 <= mark[1] < 1 << 63):
+        raise InvalidArgument(f"no place in a journal: id {mark[0]}, position {mark[1]}")
+    return _MARK.pack(*mark)
+
+
+def decode_mark(data: bytes) -> LogMark:
+    """Return the mark in the first 16 bytes; `CorruptionError` if cut short or negative."""
+    if len(data) < LAST_MARK_SIZE:
+        raise CorruptionError(None, 0, f"lastMark of {len(data)} bytes: {LAST_MARK_SIZE} needed")
+    mark = LogMark(*_MARK.unpack_from(data))
+    if min(mark) < 0:
+        at = 0 if mark.journal_id < 0 else 8
+        raise CorruptionError(None, at, f"lastMark is negative: {tuple(mark)}")
+    return mark

@@ -1,0 +1,207 @@
+"""The write paths of sorted and db storage: records in a write cache, flushed in order of ids.
+
+Sorted storage (`SortedLedgerStorage`, `EntryMemTable`): a skip list in front of the interleaved
+path; index before log. Db storage (`SingleDirectoryDbLedgerStorage`): two write caches that take
+turns; the log is synced before the index is told. Both take adds while a flush is going on.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from threading import RLock
+from typing import Literal
+
+from bkstore.errors import InvalidArgument, TooManyRequests
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import EntryIndex, EntrySource
+from bkstore.index.layered import LayeredSource
+from bkstore.storage.entry_logger import EntryLogger
+from bkstore.storage.options import StorageOptions
+from bkstore.storage.write_cache import ENTRY_OVERHEAD, WriteCache
+from bkstore.storage.write_path import InterleavedPath, WritePath
+
+__all__ = ["CachedPath", "DbPath", "SortedPath"]
+
+_FEW = 16  # records of a ledger below which single appends are cheaper than an array of them
+
+
+class CachedPath(WritePath):
+    """A write path with an active write cache, and the one that is being flushed.
+
+    `lock` guards the two; a second lock lets one flush run at a time. An add that finds the
+    active cache full waits for the flush that is going on, or runs one.
+    """
+
+    rule: Literal["first", "last"]
+
+    def __init__(
+        self, index: EntryIndex, logger: EntryLogger, options: StorageOptions, cache: int
+    ) -> None:
+        super().__init__(index, logger, options)
+        self._limit = cache
+        self.active = WriteCache(self.rule, cache)
+        self.snapshot = WriteCache(self.rule, cache)
+        self._flushing = RLock()
+
+    @property
+    def unflushed(self) -> EntrySource:
+        """The entries of both caches."""
+        return LayeredSource(self.active, self.snapshot)
+
+    def reserve(self, size: int) -> None:
+        """Make room in the active cache: wait for the flush that is going on, or run one.
+
+        Beside other threads the cache may grow past its limit by one record of each.
+        """
+        if self.active.fits(size):
+            return
+        if size + ENTRY_OVERHEAD > self._limit:
+            raise InvalidArgument(f"record of {size} bytes, the write cache takes {self._limit}")
+        if not self.options.auto_flush:
+            raise TooManyRequests(f"the write cache of {self._limit} bytes is full: flush first")
+        self.drain()
+
+    def add(self, name: LedgerId, entry: int, record: bytes) -> None:
+        """Put a record into the active cache; `reserve` made room for it."""
+        self.active.put(name, entry, record)
+
+    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return a record of the active cache, else of the one being flushed."""
+        record = self.active.get(name, entry)
+        return self.snapshot.get(name, entry) if record is None else record
+
+    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
+        """Return consecutive records of one of the caches."""
+        found = self.active.get_run(name, start, count)
+        return found or self.snapshot.get_run(name, start, count)
+
+    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+        """Return the lowest entry of first..last that either cache has."""
+        found = [cache.first_in(name, first, last) for cache in (self.active, self.snapshot)]
+        return min((entry for entry in found if entry is not None), default=None)
+
+    def forget(self, name: LedgerId) -> None:
+        """Drop the ledger's records from both caches."""
+        self.active.drop(name)
+        self.snapshot.drop(name)
+
+    def take_snapshot(self) -> bool:
+        """Make the active cache the one to flush; return whether there is anything to flush.
+
+        One that an earlier flush could not write out stays, and goes first.
+        """
+        with self.lock:
+            if not self.snapshot.count and self.active.count:
+                self.snapshot, self.active = self.active, WriteCache(self.rule, self._limit)
+            return bool(self.snapshot.count)
+
+    def drain(self) -> bool:
+        """Write out every record in the caches; return whether there was any."""
+        some = False
+        with self._flushing:
+            while self.take_snapshot():
+                self.write_snapshot()
+                with self.lock:
+                    self.snapshot = WriteCache(self.rule, self._limit)
+                some = True
+        return some
+
+    def append(self, name: LedgerId, records: list[bytes], *, roll: bool) -> list[int]:
+        """Append records of one ledger to the log and return their locations."""
+        if len(records) < _FEW:
+            return [self.logger.add(name, record, roll=roll) for record in records]
+        found: list[int] = self.logger.add_many(name, records, roll=roll).tolist()
+        return found
+
+    @abstractmethod
+    def write_snapshot(self) -> None:
+        """Write the snapshot's records to the log and their locations to the index."""
+
+
+class SortedPath(CachedPath):
+    """A skip list in front of the interleaved path; the first of equal entries stays."""
+
+    rule = "first"
+
+    def __init__(self, index: EntryIndex, logger: EntryLogger, options: StorageOptions) -> None:
+        super().__init__(index, logger, options, options.write_cache)
+        self.below = InterleavedPath(index, logger, options)
+        self.below.lock, self.below.states = self.lock, self.states
+
+    @property
+    def unflushed(self) -> EntrySource:
+        """The entries of the skip lists and those whose locations are in memory."""
+        return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.unflushed)
+
+    def location(self, name: LedgerId, entry: int) -> int | None:
+        """Return where a record lies in an entry log."""
+        return self.below.location(name, entry)
+
+    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) as far as they are in entry logs."""
+        return self.below.locations(name, first, last)
+
+    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+        """Return where the records of these entries lie, 0 where in no entry log."""
+        return self.below.locations_of(name, entries)
+
+    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+        """Keep locations in memory until the next flush."""
+        self.below.put_locations(name, entries, locations)
+
+    def forget(self, name: LedgerId) -> None:
+        """Drop the ledger's records and locations."""
+        super().forget(name)
+        self.below.forget(name)
+
+    def write_snapshot(self) -> None:
+        """Append the records in key order; only the hard limit rolls a log meanwhile."""
+        with self.lock:
+            for name, entries, records in self.snapshot.tables():
+                locations = self.append(name, records, roll=False)
+                self.below.note(name, entries, locations)
+            self.logger.roll_if_over_limit()
+            if self.below.unflushed.count >= self.options.pending_locations:
+                self.below.write_index()
+
+    def write_out(self) -> None:
+        """Empty the skip lists, then sync index and logs, in this order."""
+        self.drain()
+        self.below.write_out()
+
+    def checkpoint(self) -> None:
+        """Flush, and begin another entry log if the skip lists held anything."""
+        self.check_writable()
+        if self.drain():
+            self.logger.roll()
+        self.flush()
+
+
+class DbPath(CachedPath):
+    """Two write caches that take turns; the last of equal entries stays; log before index."""
+
+    rule = "last"
+
+    def write_snapshot(self) -> None:
+        """Append the records in key order, sync the log, then put the locations."""
+        placed = []
+        with self.lock:
+            for name, entries, records in self.snapshot.tables():
+                placed.append((name, entries, self.append(name, records, roll=True)))
+        self.logger.flush()
+        with self.lock:
+            self.states.flush()
+            for name, entries, locations in placed:
+                if self.snapshot.last_entry(name) is not None:  # not deleted meanwhile
+                    self.index.put_many(name, entries, locations)
+
+    def write_out(self) -> None:
+        """Empty the caches, then sync locations and ledger rows."""
+        self.drain()
+        with self.lock:
+            self.states.flush()
+            self.index.flush()
+
+    def checkpoint(self) -> None:
+        """Flush."""
+        self.flush()

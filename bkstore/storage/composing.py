@@ -1,0 +1,120 @@
+"""Putting a ledger storage together from directories: its locks, indexes, logs, write paths.
+
+Interleaved and sorted storage are one write path over all directories (log ids are one
+sequence, index files are looked for everywhere); db storage is one for each ledger directory,
+paired with an index directory by position.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.index.files import Files, StrPath
+from bkstore.storage.entry_logger import EntryLogger
+from bkstore.storage.garbage import recover_compaction
+from bkstore.storage.layout import holdings
+from bkstore.storage.lock import WriterLock
+from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.write_path import InterleavedPath, WritePath
+
+__all__ = ["StrPath", "compose"]
+
+
+def compose(
+    ledger_dirs: Sequence[StrPath],
+    index_dirs: Sequence[StrPath] | None,
+    storage: Storage,
+    options: StorageOptions,
+    files: Files,
+) -> tuple[list[WritePath], WriterLock]:
+    """Return the write paths over these directories, and the lock on them."""
+    if storage not in ("sorted", "interleaved", "db"):
+        raise InvalidArgument(f"storage {storage!r} is none of sorted, interleaved, db")
+    ledger = [_current(folder) for folder in ledger_dirs]
+    index = [_current(folder) for folder in index_dirs] if index_dirs else ledger
+    if storage == "db" and len(index) != len(ledger):
+        raise InvalidArgument(
+            f"{len(index)} index directories, {len(ledger)} ledger directories: db storage "
+            "pairs them by position"
+        )
+    for current in dict.fromkeys([*ledger, *index]):
+        files.makedirs(current)
+        _check_layout(current, storage)
+    with ExitStack() as undo:
+        lock = undo.enter_context(WriterLock([*ledger, *index]))
+        if storage == "db":
+            paths = _db_paths(ledger, index, options, files, undo)
+        else:
+            paths = [_idx_path(ledger, index, storage, options, files, undo)]
+        for path in paths:
+            recover_compaction(path)
+        undo.pop_all()
+        return paths, lock
+
+
+def _current(folder: StrPath) -> Path:
+    place = Path(os.path.abspath(folder))
+    return place if place.name == "current" else place / "current"
+
+
+def _check_layout(current: Path, storage: Storage) -> None:
+    held = holdings(current)
+    foreign = "idx" if storage == "db" else "rocksdb"
+    if foreign in held:
+        raise UnsupportedLayout(f"{current}: the index here is {foreign}, not of {storage} storage")
+
+
+def _logger(
+    currents: Sequence[Path], options: StorageOptions, files: Files, undo: ExitStack
+) -> EntryLogger:
+    logger = EntryLogger(
+        currents,
+        size_limit=options.entry_log_size,
+        per_ledger=options.entry_log_per_ledger,
+        choose=options.choose,
+        files=files,
+    )
+    return undo.enter_context(logger)
+
+
+def _idx_path(
+    ledger: list[Path],
+    index: list[Path],
+    storage: Storage,
+    options: StorageOptions,
+    files: Files,
+    undo: ExitStack,
+) -> WritePath:
+    from bkstore.index.hierarchical import HierarchicalIndex
+    from bkstore.storage.cached_path import SortedPath
+
+    tree = HierarchicalIndex(
+        index,
+        writable=True,
+        page_size=options.page_size,
+        header_version=options.index_header_version,
+        compat=options.compat,
+        files=files,
+    )
+    undo.enter_context(tree)
+    logger = _logger(ledger, options, files, undo)
+    kind = SortedPath if storage == "sorted" else InterleavedPath
+    return kind(tree, logger, options)
+
+
+def _db_paths(
+    ledger: list[Path], index: list[Path], options: StorageOptions, files: Files, undo: ExitStack
+) -> list[WritePath]:
+    from bkstore.index.rocks import RocksIndex
+    from bkstore.storage.cached_path import DbPath
+
+    cache = max(options.write_cache // len(ledger) // 2, 1)  # two take turns in each directory
+    paths: list[WritePath] = []
+    for logs, rows in zip(ledger, index):
+        database = undo.enter_context(RocksIndex(rows, writable=True, files=files))
+        paths.append(DbPath(database, _logger([logs], options, files, undo), options, cache))
+    return paths

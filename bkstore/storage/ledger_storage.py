@@ -1,0 +1,477 @@
+"""LedgerStorage: a bookie's ledger storage, written and read like the real one.
+
+One class, three compositions of write cache, entry log and index: `sorted`, `interleaved` and
+`db` (see `write_path` and `cached_path`). Upstream's counterparts are `SortedLedgerStorage`,
+`InterleavedLedgerStorage` and `DbLedgerStorage`, whose storage classes open what this writes.
+There is no journal here: what is not flushed is lost in a crash, unless a `Bookie` replays it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
+from typing import Self
+
+import numpy as np
+
+from bkstore.availability import Availability
+from bkstore.errors import (
+    CorruptionError,
+    DataUnknown,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    UnauthorizedAccess,
+    UnsupportedLayout,
+)
+from bkstore.formats.entry import NO_ENTRY, V1_HEADER, decode_explicit_lac, record_header
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
+from bkstore.index.api import Closing, EntrySource, LedgerLike, LedgerState
+from bkstore.index.files import OS_FILES, Files
+from bkstore.index.layered import LayeredSource
+from bkstore.storage.batch import how_many, most_records
+from bkstore.storage.composing import StrPath, compose
+from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageCollector, GarbageReport
+from bkstore.storage.lock import WriterLock
+from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.write_path import WritePath
+
+__all__ = ["LAST_ENTRY", "LedgerStorage"]
+
+LAST_ENTRY = -1
+"""As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
+
+_V1 = Struct(">qqq")
+
+
+class LedgerStorage(EntrySource, Closing):
+    """The ledgers of one bookie: entries in, entries out, and which are here.
+
+    `open` makes or opens it. A ledger is made by `set_master_key`; `add_entry` takes encoded
+    records (`bkstore.formats.entry`). Listings, availability, last entry and reads include what
+    is not flushed, on all three storages. `flush` makes everything durable.
+
+    Threads: all calls are safe beside each other; adds of one directory take turns, reads wait
+    for nobody. Fork: reopen in the child. Processes: a lock file keeps a second writer out.
+
+    >>> import tempfile
+    >>> from bkstore.formats.entry import Entry, encode
+    >>> with tempfile.TemporaryDirectory() as top, LedgerStorage.open(top, "db") as storage:
+    ...     storage.set_master_key(7, b"k" * 20)
+    ...     entry = storage.add_entry(encode(Entry(7, 0, -1, 5, b"hello"), "CRC32C"))
+    ...     storage.read_entry(7, 0)[-5:], storage.entries(7).tolist()
+    (b'hello', [0])
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        paths: Sequence[WritePath],
+        lock: WriterLock,
+        options: StorageOptions,
+    ) -> None:
+        """Take what `open` made."""
+        self.storage = storage
+        self.options = options
+        self.paths = list(paths)
+        self._lock_files = lock
+        self._lacs: dict[LedgerId, int] = {}
+        self._closed = False
+        self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
+
+    @classmethod
+    def open(
+        cls,
+        path: StrPath | Sequence[StrPath],
+        storage: Storage = "sorted",
+        *,
+        index_dirs: Sequence[StrPath] | None = None,
+        options: StorageOptions | None = None,
+        files: Files = OS_FILES,
+    ) -> Self:
+        """Open the ledger directory `path` (or several, in configured order) for writing.
+
+        Missing directories are made. `index_dirs` default to the ledger directories. Raises
+        `DirectoryInUse` where another writer has one, `UnsupportedLayout` where the index that
+        is there is another storage's.
+        """
+        settings = options or StorageOptions()
+        folders = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        if not folders:
+            raise InvalidArgument("no ledger directory given")
+        paths, lock = compose(folders, index_dirs, storage, settings, files)
+        return cls(storage, paths, lock, settings)
+
+    def close(self, flush: bool = True) -> None:
+        """Flush, then close everything. Idempotent.
+
+        Without `flush`, and with ``compat="bookkeeper"``, what is not flushed is dropped: a
+        bookie's shutdown leaves that to the replay of its journal.
+        """
+        if self._closed:
+            return
+        try:
+            if flush and self.options.compat is None:
+                self.flush()
+        finally:
+            self._closed = True
+            try:
+                for path in self.paths:
+                    path.close()
+            finally:
+                self._lock_files.close()
+
+    # -- finding things
+
+    def _path(self, name: LedgerId) -> WritePath:
+        """Return the write path of a ledger: the directory `L mod n` of db storage."""
+        if self._closed:
+            raise IllegalOperation("this ledger storage is closed")
+        return self.paths[name.ledger % len(self.paths)]
+
+    def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        with path.lock:
+            return name, path, path.states.get(name)
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the known ledgers in unsigned order, unflushed ones too."""
+        found: list[LedgerId] = []
+        for path in self.paths:
+            with path.lock:
+                found += path.states.ledgers(scope)
+        return sorted(found)
+
+    def ledger_exists(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger is known."""
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        with path.lock:
+            return path.states.find(name) is not None
+
+    def source(self, ledger: LedgerLike) -> EntrySource:
+        """Return what knows the ledger's entries: unflushed ones over the index."""
+        path = self._path(LedgerId.of(ledger))
+        return LayeredSource(path.unflushed, path.index)
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entry ids here, int64[n], unflushed ones too. Opens no entry log.
+
+        Empty for an unknown ledger. (`getListOfEntriesOfLedger`, which db storage never had.)
+        """
+        return self.source(ledger).entries(ledger, first, last)
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries are here, condensed, unflushed ones too. Opens no entry log."""
+        return self.source(ledger).availability(ledger)
+
+    def last_entry(self, ledger: LedgerLike) -> int | None:
+        """Return the highest entry id here, None if there is none; `DataUnknown` in limbo."""
+        name, path, state = self._known(ledger)
+        if state.limbo:
+            raise _unknown(name, "its last entry")
+        return LayeredSource(path.unflushed, path.index).last_entry(name)
+
+    # -- state
+
+    def set_master_key(self, ledger: LedgerLike, key: bytes) -> None:
+        """Make a ledger known, or check its key; `UnauthorizedAccess` if that is another.
+
+        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`.
+        """
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        with path.lock:
+            path.check_writable()
+            if path.states.set_master_key(name, bytes(key)):
+                self._lacs[name] = NO_ENTRY
+
+    def master_key(self, ledger: LedgerLike) -> bytes:
+        """Return the ledger's master key; `NoSuchLedger` if it is unknown."""
+        return self._known(ledger)[2].master_key
+
+    def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
+        """Raise `UnauthorizedAccess` unless `key` is the ledger's."""
+        name, _, state = self._known(ledger)
+        if state.master_key != key:
+            raise UnauthorizedAccess(f"ledger {name} has another master key")
+
+    def state(self, ledger: LedgerLike) -> LedgerState:
+        """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
+        return self._known(ledger)[2]
+
+    def fence(self, ledger: LedgerLike) -> bool:
+        """Fence the ledger: only recovery adds from now on. Return whether that is new."""
+        return self._change(ledger, lambda state: state._replace(fenced=True))
+
+    def is_fenced(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger is fenced; `DataUnknown` in limbo, unless it is."""
+        name, _, state = self._known(ledger)
+        if state.limbo and not state.fenced:
+            raise _unknown(name, "whether it is fenced")
+        return state.fenced
+
+    def set_limbo(self, ledger: LedgerLike) -> bool:
+        """Put the ledger into limbo: what is not here is unknown. Return whether that is new.
+
+        Db storage only; `UnsupportedLayout` else.
+        """
+        if self.storage != "db":
+            raise UnsupportedLayout(f"{self.storage} storage has no limbo state")
+        return self._change(ledger, lambda state: state._replace(limbo=True))
+
+    def clear_limbo(self, ledger: LedgerLike) -> bool:
+        """End the limbo; return whether there was one."""
+        return self._change(ledger, lambda state: state._replace(limbo=False))
+
+    def _change(self, ledger: LedgerLike, change: Callable[[LedgerState], LedgerState]) -> bool:
+        name, path, _ = self._known(ledger)
+        with path.lock:
+            path.check_writable()
+            old = path.states.get(name)
+            new = change(old)
+            if new != old:
+                path.states.set(name, new)
+            return new != old
+
+    def set_explicit_lac(self, ledger: LedgerLike, body: bytes) -> None:
+        """Keep the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
+
+        A lower one replaces a higher one; the last add confirmed never goes back.
+        """
+        name, path, _ = self._known(ledger)
+        said, lac = decode_explicit_lac(body)
+        if said != name:
+            raise InvalidArgument(f"explicit LAC of ledger {said}, not {name}")
+        with path.lock:
+            path.check_writable()
+            before = self.last_add_confirmed(name, limbo_too=True)
+            path.states.set(name, path.states.get(name)._replace(explicit_lac=bytes(body)))
+            self._lacs[name] = max(before, lac)
+
+    def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
+        """Return the body of the explicit LAC, None if there is none; `DataUnknown` in limbo."""
+        name, _, state = self._known(ledger)
+        if state.limbo:
+            raise _unknown(name, "its explicit LAC")
+        return state.explicit_lac
+
+    def last_add_confirmed(self, ledger: LedgerLike, *, limbo_too: bool = False) -> int:
+        """Return the highest entry known to be confirmed, -1 if none is.
+
+        The highest LAC that an entry added here carried, or that was set explicitly; after a
+        reopen that of the last entry and of the explicit LAC. `DataUnknown` in limbo.
+        """
+        name, path, state = self._known(ledger)
+        if state.limbo and not limbo_too:
+            raise _unknown(name, "its last add confirmed")
+        lac = self._lacs.get(name)
+        if lac is None:
+            lac = self._lacs[name] = self._stored_lac(name, path, state)
+        return lac
+
+    def _stored_lac(self, name: LedgerId, path: WritePath, state: LedgerState) -> int:
+        lac = NO_ENTRY
+        last = LayeredSource(path.unflushed, path.index).last_entry(name)
+        record = None if last is None else path.read(name, last)
+        if record is not None:
+            lac = record_header(record).lac
+        if state.explicit_lac is not None:
+            lac = max(lac, decode_explicit_lac(state.explicit_lac)[1])
+        return lac
+
+    # -- adding
+
+    def add_entry(
+        self, record: bytes, *, master_key: bytes | None = None, recovery: bool = False
+    ) -> int:
+        """Take one record and return its entry id; about 2 us.
+
+        With `master_key`, an unknown ledger is made and a known one's key is checked. Raises
+        `NoSuchLedger`, `LedgerFenced` (unless `recovery`), `UnauthorizedAccess`,
+        `InvalidArgument` for a record that is none or too large, `TooManyRequests`,
+        `WriteFailed`. What is there stays there whatever is raised.
+        """
+        name, entry, lac = self._parsed(record)
+        path = self._path(name)
+        path.reserve(len(record))
+        with path.lock:
+            path.check_writable()
+            if master_key is not None:
+                self.set_master_key(name, master_key)
+            if path.states.get(name).fenced and not recovery:
+                raise LedgerFenced(f"ledger {name} is fenced")
+            known = self._lacs.get(name)
+            if known is None:
+                known = self.last_add_confirmed(name, limbo_too=True)
+            path.add(name, entry, record)
+            if lac > known:
+                self._lacs[name] = lac
+        return entry
+
+    def add_entries(
+        self,
+        records: Iterable[bytes],
+        *,
+        master_key: bytes | None = None,
+        recovery: bool = False,
+    ) -> Int64Array:
+        """Take records in order and return their entry ids, int64[n].
+
+        Stops at the first that is refused; those before it are taken.
+        """
+        return np.fromiter(
+            (
+                self.add_entry(record, master_key=master_key, recovery=recovery)
+                for record in records
+            ),
+            np.int64,
+        )
+
+    def _parsed(self, record: bytes) -> tuple[LedgerId, int, int]:
+        """Return (ledger, entry id, LAC) of a record that may be stored."""
+        if len(record) > self.options.max_entry_size:
+            limit = self.options.max_entry_size
+            raise InvalidArgument(f"record of {len(record)} bytes, at most {limit} are taken")
+        if len(record) >= V1_HEADER and record[0] < 0x80:
+            ledger, entry, lac = _V1.unpack_from(record)
+            name = LedgerId.of(ledger)
+        else:
+            try:
+                name, entry, lac = record_header(record)[:3]
+            except CorruptionError as error:
+                raise InvalidArgument(f"no entry: {error.reason}") from error
+        if not 0 <= entry <= MAX_ENTRY_ID:
+            raise InvalidArgument(f"entry id {entry} is outside 0..{MAX_ENTRY_ID}")
+        return name, entry, lac
+
+    # -- reading
+
+    def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
+        """Return one stored record; entry -1 means the last one.
+
+        Raises `NoSuchLedger`, `NoSuchEntry`, `CorruptionError`, and `DataUnknown` where a
+        ledger in limbo lacks the entry.
+        """
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        if entry == LAST_ENTRY:
+            last = self.last_entry(name)
+            if last is None:
+                raise NoSuchEntry(f"ledger {name} has no entry")
+            entry = last
+        record = path.read(name, check_entry_id(entry))
+        if record is None or path.states.find(name) is None:
+            raise self._missing(name, path, entry)
+        return record
+
+    def _missing(self, name: LedgerId, path: WritePath, entry: int) -> Exception:
+        state = path.states.find(name)
+        if state is None:
+            return NoSuchLedger(f"ledger {name} is not known here")
+        if state.limbo:
+            return _unknown(name, f"entry {entry}")
+        return NoSuchEntry(f"entry {entry} of ledger {name} is not here")
+
+    def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
+        """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it."""
+        name, path, state = self._known(ledger)
+        number = check_entry_id(entry)
+        here = path.cached(name, number) is not None or path.location(name, number) is not None
+        if not here and state.limbo:
+            raise _unknown(name, f"entry {entry}")
+        return here
+
+    def read_entries(
+        self,
+        ledger: LedgerLike,
+        start: int,
+        max_count: int = 0,
+        max_size: int = 0,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """Return records of consecutive entries from `start` on (BP-62).
+
+        `max_count` 0 means no limit; `max_size` bytes of frame (36, and 4 + size a record) at
+        most, 0 meaning the option `max_batch_size`. The first record always comes; a gap or
+        damage ends the batch, and raises where `start` itself is concerned. With `fence` the
+        ledger is fenced first, which needs its `master_key`.
+        """
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        if max_count < 0 or max_size < 0:
+            raise InvalidArgument(f"max_count {max_count} and max_size {max_size}: 0 or more")
+        if fence:
+            self.check_master_key(name, master_key)
+            self.fence(name)
+        if start == LAST_ENTRY:
+            return RecordBatch.of([self.read_entry(name)], [self.last_entry(name) or 0])
+        limit = self.options.max_batch_size
+        size = min(max_size, limit) if max_size else limit
+        batch = path.read_run(name, check_entry_id(start), most_records(max_count, size), size)
+        if not len(batch) or path.states.find(name) is None:
+            raise self._missing(name, path, start)
+        return batch.first(how_many(batch.sizes, max_count, size, self.options.compat))
+
+    # -- deleting, flushing
+
+    def delete_ledger(self, ledger: LedgerLike) -> None:
+        """Forget a ledger and its entries; nothing happens if it is unknown.
+
+        Its bytes stay in the entry logs until garbage collection.
+        """
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        with path.lock:
+            path.check_writable()
+            path.states.delete(name)
+            path.forget(name)
+            path.index.delete(name)
+            path.states.deleted_from_index(name)
+            self._lacs.pop(name, None)
+
+    def flush(self) -> None:
+        """Make everything that was added or changed durable."""
+        for path in self.paths:
+            path.flush()
+
+    def checkpoint(self) -> None:
+        """Flush as before the journal is cut; sorted storage begins another entry log."""
+        for path in self.paths:
+            path.checkpoint()
+
+    def collect_garbage(
+        self,
+        live: Iterable[LedgerLike] | None = None,
+        *,
+        threshold: float | None = MAJOR_THRESHOLD,
+        transactional: bool = False,
+    ) -> GarbageReport:
+        """Delete ledgers that are not `live`, remove and compact entry logs; return what was done.
+
+        `live` are the ledgers that the metadata store still has; None deletes none. Logs of
+        which less than `threshold` is wanted are compacted (0.8 is a bookie's major, 0.2 its
+        minor compaction; None = none): wanted records are copied, the index is pointed at the
+        copies, the log goes. With `transactional` the copies appear in a log of their own.
+        Safe against a crash at any point. A log with damage stays, and a finding says why.
+        """
+        report = GarbageReport()
+        if live is not None:
+            wanted = set(map(LedgerId.of, live))
+            report.deleted_ledgers = [name for name in self.ledgers() if name not in wanted]
+            for name in report.deleted_ledgers:
+                self.delete_ledger(name)
+        for collector in self._collectors:
+            collector.run(report, threshold, transactional)
+        return report
+
+
+def _unknown(name: LedgerId, what: str) -> DataUnknown:
+    return DataUnknown(f"ledger {name} is in limbo: {what} is not known here")

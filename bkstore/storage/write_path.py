@@ -1,0 +1,281 @@
+"""WritePath: how entries get from memory into entry logs and index, and back.
+
+One storage has one write path, db storage one for each ledger directory. Here is the contract
+and the simplest of the three, that of interleaved storage (`InterleavedLedgerStorage`): records
+go to the entry log at once, their locations wait in memory, as its index pages do. `cached_path`
+has the other two.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from threading import RLock
+
+import numpy as np
+
+from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import Closing, EntryIndex, EntrySource
+from bkstore.storage.entry_logger import EntryLogger
+from bkstore.storage.ledger_states import LedgerStates
+from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.options import StorageOptions
+from bkstore.storage.write_cache import Pending
+
+__all__ = ["FIRST_LOOK", "InterleavedPath", "WritePath"]
+
+FIRST_LOOK = 256
+"""Index rows that a batch read asks for first; four times as many each time after."""
+
+_MOST_ROWS = 1 << 16
+
+
+class WritePath(Closing):
+    """Index, entry logs and what is unflushed of some ledgers; `lock` guards writing.
+
+    Reading takes no lock: it looks at memory first, then at the index, which is told of an
+    entry before memory forgets it.
+    """
+
+    def __init__(self, index: EntryIndex, logger: EntryLogger, options: StorageOptions) -> None:
+        self.index = index
+        self.logger = logger
+        self.options = options
+        self.states = LedgerStates(index)
+        self.lock = RLock()
+        self._failed: SyncFailed | None = None
+
+    # -- what each storage does its own way
+
+    @property
+    @abstractmethod
+    def unflushed(self) -> EntrySource:
+        """Which entries are in memory only."""
+
+    def reserve(self, size: int) -> None:
+        """Make room for a record of `size` bytes, flushing if need be; without `lock` held."""
+
+    @abstractmethod
+    def add(self, name: LedgerId, entry: int, record: bytes) -> None:
+        """Take one record; the caller holds `lock` and has checked everything."""
+
+    @abstractmethod
+    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return a record that is in memory, None if it is not."""
+
+    @abstractmethod
+    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
+        """Return the records of start, start + 1, ... that are in memory, at most `count`."""
+
+    @abstractmethod
+    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+        """Return the lowest entry of first..last whose record is in memory."""
+
+    @abstractmethod
+    def forget(self, name: LedgerId) -> None:
+        """Drop a deleted ledger's unflushed entries."""
+
+    @abstractmethod
+    def write_out(self) -> None:
+        """Make what is unflushed durable, in this storage's order of index and log."""
+
+    @abstractmethod
+    def checkpoint(self) -> None:
+        """Flush as the real storage does when the journal is about to be cut."""
+
+    # -- common to all
+
+    def flush(self) -> None:
+        """Make everything added durable; after `SyncFailed` the path takes no more writes."""
+        self.check_writable()
+        try:
+            self.write_out()
+        except SyncFailed as error:
+            self._failed = error
+            raise
+
+    def check_writable(self) -> None:
+        """Raise `ReadOnlyError` after a sync that failed: what was lost by it is not known."""
+        if self._failed is not None:
+            raise ReadOnlyError(f"no more writes after a failed sync ({self._failed}); reopen")
+
+    def location(self, name: LedgerId, entry: int) -> int | None:
+        """Return where a record lies in an entry log, None if it is in none."""
+        return self.index.get(name, entry)
+
+    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) of first..last as far as they are in entry logs."""
+        return self.index.items(name, first, last)
+
+    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+        """Return where the records of these entries lie, 0 where in no entry log."""
+        return self.index.get_many(name, entries)
+
+    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+        """Note where records lie now; durable at the next flush."""
+        self.index.put_many(name, entries, locations)
+
+    def relocate(
+        self, name: LedgerId, entries: Int64Array, old: Int64Array, new: Int64Array
+    ) -> int:
+        """Move index rows that still say `old` to `new`; return how many did.
+
+        What was deleted, or added again, since its record was copied stays as it is.
+        """
+        with self.lock:
+            if self.states.find(name) is None:
+                return 0
+            same = self.locations_of(name, entries) == old
+            if same.any():
+                self.put_locations(name, entries[same], new[same])
+            return int(same.sum())
+
+    def read(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return one record, None if the entry is not here."""
+        record = self.cached(name, entry)
+        return self.read_logged(name, entry) if record is None else record
+
+    def read_logged(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return a record from an entry log; once more where compaction moved it meanwhile."""
+        location = self.location(name, entry)
+        if location is None:
+            return None
+        try:
+            return self.logger.read(location, name, entry)
+        except CorruptionError:
+            again = self.location(name, entry)
+            if again is None or again == location:
+                raise
+            return self.logger.read(again, name, entry)
+
+    def read_run(self, name: LedgerId, start: int, count: int, max_bytes: int) -> RecordBatch:
+        """Return the records of start, start + 1, ... up to a gap, `count` or about `max_bytes`.
+
+        One index scan (in growing pieces) and coalesced reads. Empty if `start` is not here.
+        """
+        parts: list[RecordBatch] = []
+        at, look, left = start, FIRST_LOOK, max_bytes
+        while count > 0 and left >= 0:
+            records = self.cached_run(name, at, min(count, look))
+            if records:
+                part = RecordBatch.of(records, range(at, at + len(records)))
+            else:
+                part = self._logged_run(name, at, min(count, look), left)
+            if part.stopped is not None and not (parts or len(part)):
+                raise part.stopped
+            parts.append(part)
+            at += len(part)
+            count -= len(part)
+            left -= int(part.sizes.sum()) + 4 * len(part)
+            if not len(part) or part.stopped is not None:
+                break
+            look = min(4 * look, _MOST_ROWS)
+        return RecordBatch.joined(parts)
+
+    def _logged_run(self, name: LedgerId, start: int, count: int, left: int) -> RecordBatch:
+        entries, locations = self.locations(name, start, start + count - 1)
+        gaps = entries != start + np.arange(entries.size)
+        stop = int(np.argmax(gaps)) if gaps.any() else int(entries.size)
+        newer = self.first_cached(name, start, start + stop - 1) if stop else None
+        stop = stop if newer is None else newer - start
+        self.logger.push()
+        return self.logger.reader.read_many(name, entries[:stop], locations[:stop], left)
+
+    def close(self) -> None:
+        """Close index and logs; what is unflushed and was not written out is dropped."""
+        try:
+            self.logger.close()
+        finally:
+            self.index.close()
+
+
+class InterleavedPath(WritePath):
+    """Records straight to the entry log, locations in memory until a flush.
+
+    Flush order of upstream: index first, then logs. A crash between the two leaves index rows
+    that point behind a log's end; the replay of the journal puts them right.
+    """
+
+    def __init__(self, index: EntryIndex, logger: EntryLogger, options: StorageOptions) -> None:
+        super().__init__(index, logger, options)
+        self._pending: Pending[int] = Pending("last")
+
+    @property
+    def unflushed(self) -> Pending[int]:
+        """The entries whose locations are in memory."""
+        return self._pending
+
+    def add(self, name: LedgerId, entry: int, record: bytes, *, roll: bool = True) -> None:
+        """Append to the entry log; note the location."""
+        location = self.logger.add(name, record, roll=roll)
+        self._pending.put(name, entry, location)
+        if self._pending.count >= self.options.pending_locations:
+            self.write_index()
+
+    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+        """Keep locations in memory until the next flush."""
+        self.note(name, entries.tolist(), locations.tolist())
+
+    def note(self, name: LedgerId, entries: list[int], locations: list[int]) -> None:
+        """Keep locations in memory, given as plain integers."""
+        for entry, location in zip(entries, locations):
+            self._pending.put(name, entry, location)
+
+    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+        """Return locations in memory, else those of the index."""
+        found = self.index.get_many(name, entries)
+        for at, entry in enumerate(entries.tolist()):
+            found[at] = self._pending.get(name, entry) or found[at]
+        return found
+
+    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return None: no record is kept in memory."""
+        return None
+
+    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
+        """Return nothing: no record is kept in memory."""
+        return []
+
+    def location(self, name: LedgerId, entry: int) -> int | None:
+        """Return the location in memory, else that of the index."""
+        return self._pending.get(name, entry) or self.index.get(name, entry)
+
+    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+        """Return both kinds merged; one in memory wins."""
+        below = self.index.items(name, first, last)
+        above = self._pending.items(name, first, last)
+        if not above[0].size:
+            return below
+        entries = np.concatenate((above[0], below[0]))
+        locations = np.concatenate((above[1], below[1]))
+        order = np.argsort(entries, kind="stable")
+        entries, locations = entries[order], locations[order]
+        keep = np.concatenate(([True], entries[1:] != entries[:-1]))
+        return entries[keep], locations[keep]
+
+    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+        """Return None: no record is kept in memory."""
+        return None
+
+    def forget(self, name: LedgerId) -> None:
+        """Drop the ledger's locations."""
+        self._pending.drop(name)
+
+    def write_index(self) -> None:
+        """Write locations and states into the index files, without a sync (pages evicted)."""
+        with self.lock:
+            for name, entries, locations in self._pending.tables():
+                self.index.put_many(name, entries, locations)
+            self.states.flush()
+            self._pending = Pending("last")
+
+    def write_out(self) -> None:
+        """Sync the index, then the logs."""
+        with self.lock:
+            self.write_index()
+            self.index.flush()
+            self.logger.flush()
+
+    def checkpoint(self) -> None:
+        """Flush everything: what a checkpoint promises, whatever log it lies in."""
+        self.flush()

@@ -1,0 +1,211 @@
+"""Replays the operations of a golden tree through `LedgerStorage`, and asks what it then says.
+
+The operations are those that were done to the real storage; the README of the golden data says
+what each is, and how the bytes of an entry are made.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, Literal
+
+from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger
+from bkstore.formats.entry import Coder, Entry, record_header
+from bkstore.storage.cached_path import CachedPath
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.options import StorageOptions
+
+Compat = Literal["bookkeeper"] | None
+Answers = dict[str, Any]
+
+EXCEPTIONS = {
+    NoSuchLedger: "!NoLedgerException",
+    NoSuchEntry: "!NoEntryException",
+    DataUnknown: "!DataUnknownException",
+}
+_BYTES = bytes(i & 0xFF for i in range(512))
+
+
+def ids_of(runs: Iterable[list[int]]) -> Iterator[int]:
+    """Yield the entry ids of [first, last, step] runs."""
+    for first, last, step in runs:
+        yield from range(first, last + (1 if step > 0 else -1), step)
+
+
+def asked(question: Callable[[], Any]) -> Any:
+    """Return an answer, or the name of the exception that the real storage would throw."""
+    try:
+        return question()
+    except tuple(EXCEPTIONS) as error:
+        return EXCEPTIONS[type(error)]
+
+
+class Writer:
+    """Makes the records of a golden tree: payload rule, LAC and length as its README says."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._coder = Coder("CRC32C", "golden")
+        self._highest: dict[int, int] = {}
+        self._length: dict[int, int] = {}
+
+    def record(self, ledger: int, entry: int) -> bytes:
+        """Return the next record, which is that of `entry`."""
+        size = 20 + (7 * entry + ledger) % 61
+        base = 31 * ledger + 17 * entry + self._seed
+        payload = bytes((base + 7 * i) & 0xFF for i in range(size))
+        lac = self._highest.get(ledger, -1)
+        self._highest[ledger] = max(lac, entry)
+        length = self._length[ledger] = self._length.get(ledger, 0) + size
+        return self._coder.encode(Entry(ledger, entry, lac, length, payload))
+
+
+class Replay:
+    """One golden tree done again in `folder`; `run` yields at each snapshot and each probe."""
+
+    def __init__(self, document: dict[str, Any], folder: Path, compat: Compat) -> None:
+        self.document = document
+        self.options: dict[str, Any] = document["options"]
+        self.folder = folder
+        self.compat = compat
+        self.writer = Writer(document["payload_seed"])
+        self.dropped: set[int] = set()
+        self.header_version = 0 if "v0_header" in document["tree"] else 1
+        self.storage = self._open()
+
+    def _open(self) -> LedgerStorage:
+        count = self.options.get("ledger_dirs", 1)
+        names = [f"ledgers{n}" for n in range(count)] if count > 1 else ["ledgers"]
+        options = StorageOptions(
+            entry_log_size=self.options.get("entry_log_size_limit", 1 << 30),
+            entry_log_per_ledger=self.options.get("entry_log_per_ledger", False),
+            index_header_version=self.header_version,
+            choose=lambda directories: 0,
+            compat=self.compat,
+        )
+        return LedgerStorage.open(
+            [self.folder / name for name in names], self.document["storage"], options=options
+        )
+
+    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Do the operations; yield ("snapshot" | "probe" | "gc", the operation) on the way."""
+        for operation in self.document["operations"]:
+            kind = operation["op"]
+            if kind in ("snapshot", "probe"):
+                yield kind, operation
+            elif kind != "gc_metadata_map":
+                getattr(self, f"_do_{kind}")(operation)
+            if kind == "gc":
+                yield kind, operation
+        self.storage.close()
+
+    # -- operations
+
+    def _add(self, ledger: int, entry: int) -> None:
+        self.storage.add_entry(self.writer.record(ledger, entry))
+
+    def _do_set_master_key(self, operation: dict[str, Any]) -> None:
+        self.storage.set_master_key(operation["ledger"], bytes.fromhex(operation["key_hex"]))
+
+    def _do_add(self, operation: dict[str, Any]) -> None:
+        for entry in ids_of(operation["runs"]):
+            self._add(operation["ledger"], entry)
+
+    def _do_interleave(self, operation: dict[str, Any]) -> None:
+        parts = operation["parts"]
+        for entries in zip_longest(*(ids_of(part["runs"]) for part in parts)):
+            for part, entry in zip(parts, entries):
+                if entry is not None:
+                    self._add(part["ledger"], entry)
+
+    def _do_set_fenced(self, operation: dict[str, Any]) -> None:
+        assert operation["returned"] == self.storage.fence(operation["ledger"])
+
+    def _do_set_explicit_lac(self, operation: dict[str, Any]) -> None:
+        self.storage.set_explicit_lac(operation["ledger"], bytes.fromhex(operation["hex"]))
+
+    def _do_set_limbo_state(self, operation: dict[str, Any]) -> None:
+        self.storage.set_limbo(operation["ledger"])
+
+    def _do_clear_limbo_state(self, operation: dict[str, Any]) -> None:
+        self.storage.clear_limbo(operation["ledger"])
+
+    def _do_flush(self, operation: dict[str, Any]) -> None:
+        self.storage.flush()
+
+    def _do_checkpoint(self, operation: dict[str, Any]) -> None:
+        self.storage.checkpoint()
+
+    def _do_memtable_snapshot(self, operation: dict[str, Any]) -> None:
+        (path,) = self.storage.paths
+        assert isinstance(path, CachedPath)
+        path.take_snapshot()
+
+    def _do_delete_ledger(self, operation: dict[str, Any]) -> None:
+        self.storage.delete_ledger(operation["ledger"])
+
+    def _do_drop_from_metadata(self, operation: dict[str, Any]) -> None:
+        self.dropped.add(operation["ledger"])
+
+    def _do_gc(self, operation: dict[str, Any]) -> None:
+        live = [name for name in self.storage.ledgers() if name.ledger not in self.dropped]
+        self.storage.collect_garbage(live, threshold=0.95 if operation["compaction"] else None)
+        self.storage.flush()
+
+    def _do_shutdown(self, operation: dict[str, Any]) -> None:
+        self.storage.close(flush=False)
+
+    def _do_reopen(self, operation: dict[str, Any]) -> None:
+        self.storage = self._open()
+
+    def _do_config(self, operation: dict[str, Any]) -> None:
+        if "file_info_version" in operation:
+            self.storage.close()
+            self.header_version = operation["file_info_version"]
+            self.storage = self._open()
+
+    # -- questions
+
+    def answers(self, told: Answers) -> Answers:
+        """Return our answers to what a snapshot told of one ledger, under the same names."""
+        storage, ledger = self.storage, told["ledger"]
+        entries = storage.entries(ledger)
+        found: Answers = {
+            "exists": storage.ledger_exists(ledger),
+            "master_key_hex": asked(lambda: storage.master_key(ledger).hex()),
+            "fenced": asked(lambda: storage.is_fenced(ledger)),
+            "explicit_lac_hex": asked(lambda: _hex(storage.explicit_lac(ledger))),
+            "last_add_confirmed": asked(lambda: storage.last_add_confirmed(ledger)),
+            "last_entry_id": asked(lambda: record_header(storage.read_entry(ledger)).entry_id),
+            "entries": _runs(entries.tolist()),
+            "num_entries": int(entries.size),
+        }
+        if self.document["storage"] == "db":
+            found["limbo"] = asked(lambda: storage.state(ledger).limbo)
+        if "locations" in told:
+            found["locations"] = [self._located(ledger, row[0]) for row in told["locations"]]
+        return found
+
+    def _located(self, ledger: int, entry: int) -> list[int]:
+        name = self.storage.ledgers()[0]._replace(ledger=ledger)
+        location = self.storage.paths[0].location(name, entry)
+        record = self.storage.read_entry(ledger, entry)
+        return [entry, location or 0, len(record), zlib.crc32(record)]
+
+
+def _hex(body: bytes | None) -> str | None:
+    return None if body is None else body.hex()
+
+
+def _runs(ids: list[int]) -> list[list[int]]:
+    """Return ascending ids as [first, last] runs."""
+    runs: list[list[int]] = []
+    for entry in ids:
+        if runs and entry == runs[-1][1] + 1:
+            runs[-1][1] = entry
+        else:
+            runs.append([entry, entry])
+    return runs
