@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AVAILABILITY",
+    "BOOKIE_FILES",
     "ENTRIES",
+    "ENTRY_RECORDS",
     "FINDINGS",
     "GROUPS",
     "INSPECT",
@@ -31,6 +33,8 @@ __all__ = [
     "LAST_MARKS",
     "LEDGERS",
     "LOCATIONS",
+    "LOG_METADATA",
+    "LOG_RECORDS",
     "Column",
     "Repeated",
     "Schema",
@@ -38,7 +42,7 @@ __all__ = [
     "require_pyarrow",
 ]
 
-Kind = Literal["int64", "int32", "string", "bool", "binary", "rows"]
+Kind = Literal["int64", "int32", "float64", "string", "bool", "binary", "rows"]
 Values = npt.NDArray[Any] | Sequence[Any]
 
 
@@ -67,6 +71,7 @@ class Schema(NamedTuple):
         kinds = {
             "int64": pa.int64(),
             "int32": pa.int32(),
+            "float64": pa.float64(),
             "string": pa.string(),
             "bool": pa.bool_(),
             "binary": pa.binary(),
@@ -256,6 +261,76 @@ LAST_MARKS = _schema(
     ("position", "int64"),
 )
 """One row a journal (`bkstore lastmark`); `file` is null where none says a mark."""
+
+ENTRY_RECORDS = _schema(
+    "entry_records",
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("position", "int64"),
+    ("bytes", "int64"),
+    ("lac", "int64"),
+    ("length", "int64"),
+    ("digest_ok", "bool", True),
+    ("payload", "binary"),
+)
+"""One row an entry as it is stored (`bkstore readledger`).
+
+`bytes` is the record's size, `length` the ledger's payload bytes up to this entry. `digest_ok`
+is null where no digest type was given; `payload` begins with the digest then.
+"""
+
+LOG_RECORDS = _schema(
+    "log_records",
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("offset", "int64"),
+    ("position", "int64"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("lac", "int64"),
+    ("length", "int64"),
+    ("bytes", "int64"),
+    ("payload", "binary", True),
+)
+"""One row a record of an entry log (`bkstore readlog`).
+
+`file` is a name in ledger directory number `dir_index`. `offset` is that of the size field,
+`position` that of the record, which locations have.
+`payload` is null unless asked for, else what follows the header: digest, then payload.
+"""
+
+LOG_METADATA = _schema(
+    "log_metadata",
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("source", "string"),
+    ("total_bytes", "int64"),
+    ("remaining_bytes", "int64"),
+    ("usage", "float64"),
+    ("scope_id", "int64", True),
+    ("ledger_id", "int64", True),
+    ("bytes", "int64", True),
+)
+"""One row a ledger of an entry log (`bkstore readlogmetadata`); one without ledger if it has none.
+
+`source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage
+collection keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's.
+"""
+
+BOOKIE_FILES = _schema(
+    "bookie_files",
+    ("kind", "string"),
+    ("dir_index", "int32"),
+    ("file", "string"),
+    ("bytes", "int64"),
+)
+"""One row a file (`bkstore listfiles`); `kind` is "journal", "entrylog" or "index"."""
 
 FINDINGS = _schema(
     "findings",

@@ -6,14 +6,18 @@ what each is, and how the bytes of an entry are made.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
+from zlib import crc32
 
-from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger
+import pytest
+
+from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger, UnsupportedLayout
 from bkstore.formats.entry import Coder, Entry, record_header
+from bkstore.ids import LedgerId
 from bkstore.storage.cached_path import CachedPath
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageOptions
@@ -26,7 +30,6 @@ EXCEPTIONS = {
     NoSuchEntry: "!NoEntryException",
     DataUnknown: "!DataUnknownException",
 }
-_BYTES = bytes(i & 0xFF for i in range(512))
 
 
 def ids_of(runs: Iterable[list[int]]) -> Iterator[int]:
@@ -90,10 +93,16 @@ class Replay:
             [self.folder / name for name in names], self.document["storage"], options=options
         )
 
-    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Do the operations; yield ("snapshot" | "probe" | "gc", the operation) on the way."""
+    def run(
+        self, before: Callable[[dict[str, Any]], None] = lambda operation: None
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Do the operations; yield ("snapshot" | "probe" | "gc", the operation) on the way.
+
+        `before` is told of each operation before it is done.
+        """
         for operation in self.document["operations"]:
             kind = operation["op"]
+            before(operation)
             if kind in ("snapshot", "probe"):
                 yield kind, operation
             elif kind != "gc_metadata_map":
@@ -105,7 +114,7 @@ class Replay:
     # -- operations
 
     def _add(self, ledger: int, entry: int) -> None:
-        self.storage.add_entry(self.writer.record(ledger, entry))
+        self.storage.add_entry(self.writer.record(ledger, entry), recovery=True)  # no fence there
 
     def _do_set_master_key(self, operation: dict[str, Any]) -> None:
         self.storage.set_master_key(operation["ledger"], bytes.fromhex(operation["key_hex"]))
@@ -125,6 +134,10 @@ class Replay:
         assert operation["returned"] == self.storage.fence(operation["ledger"])
 
     def _do_set_explicit_lac(self, operation: dict[str, Any]) -> None:
+        if self.header_version == 0 and self.compat is None:
+            with pytest.raises(UnsupportedLayout, match="version 0"):
+                self.storage.set_explicit_lac(operation["ledger"], bytes.fromhex(operation["hex"]))
+            return
         self.storage.set_explicit_lac(operation["ledger"], bytes.fromhex(operation["hex"]))
 
     def _do_set_limbo_state(self, operation: dict[str, Any]) -> None:
@@ -156,7 +169,7 @@ class Replay:
         self.storage.flush()
 
     def _do_shutdown(self, operation: dict[str, Any]) -> None:
-        self.storage.close(flush=False)
+        self.storage.close()
 
     def _do_reopen(self, operation: dict[str, Any]) -> None:
         self.storage = self._open()
@@ -169,9 +182,9 @@ class Replay:
 
     # -- questions
 
-    def answers(self, told: Answers) -> Answers:
-        """Return our answers to what a snapshot told of one ledger, under the same names."""
-        storage, ledger = self.storage, told["ledger"]
+    def answers(self, ledger: int) -> Answers:
+        """Return our answers about one ledger, under the names that a snapshot has."""
+        storage = self.storage
         entries = storage.entries(ledger)
         found: Answers = {
             "exists": storage.ledger_exists(ledger),
@@ -180,27 +193,42 @@ class Replay:
             "explicit_lac_hex": asked(lambda: _hex(storage.explicit_lac(ledger))),
             "last_add_confirmed": asked(lambda: storage.last_add_confirmed(ledger)),
             "last_entry_id": asked(lambda: record_header(storage.read_entry(ledger)).entry_id),
-            "entries": _runs(entries.tolist()),
+            "entries": runs_of(entries.tolist()),
             "num_entries": int(entries.size),
         }
         if self.document["storage"] == "db":
             found["limbo"] = asked(lambda: storage.state(ledger).limbo)
-        if "locations" in told:
-            found["locations"] = [self._located(ledger, row[0]) for row in told["locations"]]
         return found
 
-    def _located(self, ledger: int, entry: int) -> list[int]:
-        name = self.storage.ledgers()[0]._replace(ledger=ledger)
-        location = self.storage.paths[0].location(name, entry)
+    def flushed(self, ledger: int) -> list[list[int]]:
+        """Return what the index alone lists, as runs."""
+        paths = self.storage.paths
+        return runs_of(paths[ledger % len(paths)].index.entries(ledger).tolist())
+
+    def located(self, ledger: int, entry: int) -> list[int]:
+        """Return [entry, location, length, crc32] as a snapshot has it."""
+        paths = self.storage.paths
+        location = paths[ledger % len(paths)].location(LedgerId(ledger=ledger), entry)
         record = self.storage.read_entry(ledger, entry)
-        return [entry, location or 0, len(record), zlib.crc32(record)]
+        return [entry, location or 0, len(record), crc32(record)]
+
+    def probe(self, ledger: int, entry: int) -> Answers:
+        """Return what a probe asks: one read, and the answers around it."""
+        storage = self.storage
+        return {
+            "result": asked(lambda: len(storage.read_entry(ledger, entry))),
+            "limbo": asked(lambda: storage.state(ledger).limbo),
+            "entry_exists": asked(lambda: storage.entry_exists(ledger, entry)),
+            "fenced": asked(lambda: storage.is_fenced(ledger)),
+            "last_add_confirmed": asked(lambda: storage.last_add_confirmed(ledger)),
+        }
 
 
 def _hex(body: bytes | None) -> str | None:
     return None if body is None else body.hex()
 
 
-def _runs(ids: list[int]) -> list[list[int]]:
+def runs_of(ids: list[int]) -> list[list[int]]:
     """Return ascending ids as [first, last] runs."""
     runs: list[list[int]] = []
     for entry in ids:
@@ -209,3 +237,106 @@ def _runs(ids: list[int]) -> list[list[int]]:
         else:
             runs.append([entry, entry])
     return runs
+
+
+# -- what is right, by the rules alone
+
+
+@dataclass
+class Ledger:
+    """What a storage that loses nothing has of one ledger."""
+
+    key: str
+    fenced: bool = False
+    limbo: bool = False
+    explicit: str | None = None
+    lacs: dict[int, int] = field(default_factory=dict)
+    unflushed: set[int] = field(default_factory=set)
+    confirmed: int = -1
+
+
+class Model:
+    """The same operations, done to dictionaries; nothing is ever lost."""
+
+    def __init__(self, storage: str) -> None:
+        self.storage = storage
+        self.ledgers: dict[int, Ledger] = {}
+        self._highest: dict[int, int] = {}
+        self._dropped: set[int] = set()
+
+    def do(self, operation: dict[str, Any], header_version: int) -> None:
+        """Do one operation."""
+        kind, ledger = operation["op"], operation.get("ledger", -1)
+        if kind == "set_master_key":
+            key = operation["key_hex"]
+            known = self.ledgers.setdefault(ledger, Ledger(key))
+            known.key = known.key if known.key.strip("0") else key
+        elif kind == "add":
+            for entry in ids_of(operation["runs"]):
+                self._add(ledger, entry)
+        elif kind == "interleave":
+            parts = operation["parts"]
+            for entries in zip_longest(*(ids_of(part["runs"]) for part in parts)):
+                for part, entry in zip(parts, entries):
+                    if entry is not None:
+                        self._add(part["ledger"], entry)
+        elif kind == "set_fenced":
+            self.ledgers[ledger].fenced = True
+        elif kind == "set_explicit_lac" and header_version:
+            self.ledgers[ledger].explicit = operation["hex"]
+            known = self.ledgers[ledger]
+            known.confirmed = max(known.confirmed, operation["lac"])
+        elif kind in ("set_limbo_state", "clear_limbo_state"):
+            self.ledgers[ledger].limbo = kind == "set_limbo_state"
+        elif kind == "delete_ledger":
+            self.ledgers.pop(ledger, None)
+        elif kind == "drop_from_metadata":
+            self._dropped.add(ledger)
+        elif kind == "gc":
+            for gone in self._dropped:
+                self.ledgers.pop(gone, None)
+        elif kind == "reopen":
+            for known in self.ledgers.values():
+                known.confirmed = self._stored(known)
+        if kind in ("flush", "checkpoint", "memtable_snapshot", "gc", "reopen"):
+            for known in self.ledgers.values():
+                known.unflushed.clear()
+
+    def _add(self, ledger: int, entry: int) -> None:
+        lac = self._highest.get(ledger, -1)
+        self._highest[ledger] = max(lac, entry)
+        known = self.ledgers[ledger]
+        known.confirmed = max(known.confirmed, lac)
+        if self.storage != "sorted" or entry not in known.unflushed:  # there the first one stays
+            known.lacs[entry] = lac
+        known.unflushed.add(entry)
+
+    @staticmethod
+    def _stored(known: Ledger) -> int:
+        """The last entry's LAC field, and the explicit LAC."""
+        found = [known.lacs[max(known.lacs)]] if known.lacs else []
+        if known.explicit is not None:
+            found.append(int(known.explicit[16:32], 16))
+        return max(found, default=-1)
+
+    def answers(self, ledger: int) -> Answers:
+        """Return the right answers about one ledger."""
+        known = self.ledgers.get(ledger)
+        no, unknown = EXCEPTIONS[NoSuchLedger], EXCEPTIONS[DataUnknown]
+        if known is None:
+            keys = ("master_key_hex", "fenced", "explicit_lac_hex", "last_add_confirmed")
+            found: Answers = dict.fromkeys((*keys, "last_entry_id"), no)
+            found.update(exists=False, entries=[], num_entries=0)
+            return found if self.storage != "db" else {**found, "limbo": no}
+        last = max(known.lacs, default=EXCEPTIONS[NoSuchEntry])
+        found = {
+            "exists": True,
+            "master_key_hex": known.key,
+            "fenced": known.fenced or (unknown if known.limbo else False),
+            "explicit_lac_hex": unknown if known.limbo else known.explicit,
+            "last_add_confirmed": unknown if known.limbo else known.confirmed,
+            "last_entry_id": unknown if known.limbo else last,
+            "entries": runs_of(sorted(known.lacs)),
+            "num_entries": len(known.lacs),
+        }
+        return found if self.storage != "db" else {**found, "limbo": known.limbo}

@@ -22,8 +22,12 @@ COMMANDS = (
     "ledgers",
     "ledger",
     "availability",
+    "readledger",
+    "readlog",
+    "readlogmetadata",
     "readjournal",
     "lastmark",
+    "listfiles",
     "dump",
     "demo",
 )

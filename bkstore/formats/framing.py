@@ -62,7 +62,7 @@ def find_frames(data: Bytes, start: int = 0, smallest: int = 1) -> Frames:
 
     >>> data = np.frombuffer(bytes.fromhex("00000002 aaaa 00000001 bb 00000009 cc"), np.uint8)
     >>> find_frames(data)
-    Frames(offsets=array([4, 10]), sizes=array([2, 1]), end=11)
+    Frames(offsets=array([ 4, 10]), sizes=array([2, 1]), end=11)
     """
     sizes, at, run = words_at(data, ">i4"), start, True
     parts: list[Int64Array] = []

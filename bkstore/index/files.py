@@ -55,12 +55,19 @@ class Files:
             os.close(fd)
 
     def makedirs(self, path: StrPath) -> None:
-        """Make a directory and those above it, durably; nothing happens if it is there."""
+        """Make a directory and those above it, durably, unless it is there.
+
+        The lowest one that is there may have been made by a call that ended before its sync;
+        those above it were not, so its name is synced too.
+        """
         missing: list[Path] = []
         place = Path(path)
         while not place.is_dir():
             missing.append(place)
             place = place.parent
+        # What lies in a directory that may not be read was not made by us.
+        if os.access(place.parent, os.R_OK | os.X_OK):
+            self.sync_dir(place.parent)
         for folder in reversed(missing):
             self.mkdir(folder)
             self.sync_dir(folder.parent)
@@ -109,6 +116,9 @@ class Files:
                     self.fsync(fd)
                 finally:
                     self.close(fd)
+
+    def database_opened(self, path: StrPath) -> None:
+        """Be told that RocksDB is about to write in `path`; for layers that simulate."""
 
     def database_synced(self, path: StrPath) -> None:
         """Be told that RocksDB has made all it was given durable; for layers that simulate."""

@@ -25,7 +25,6 @@ from bkstore.errors import (
     NoSuchLedger,
     ReadOnlyError,
     UnsupportedLayout,
-    WriteFailed,
 )
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
@@ -387,7 +386,8 @@ class HierarchicalIndex(EntryIndex):
     ) -> None:
         """Store locations; the last of equal entries wins. Rewrites the pages they lie in.
 
-        `InvalidArgument` where the file would need more than `max_pages` pages.
+        `InvalidArgument` where the file would need more than `max_pages` pages; `WriteFailed`
+        where the system refuses: the pages it refused are as they were.
         """
         self._check_writable()
         ids, places = sorted_last_wins(*check_put(entries, locations))
@@ -400,10 +400,8 @@ class HierarchicalIndex(EntryIndex):
             fd, path = self._file_to_write(LedgerId.of(ledger))
             if ids.size:
                 self._changes.wrote(path)
-                try:
+                with writing(path):
                     idx_file.write_slots(fd, ids, places, self._page_slots, self._files)
-                except OSError as error:
-                    raise WriteFailed(path, error) from error
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Rewrite the header block; the ledger's entries stay."""
@@ -420,7 +418,7 @@ class HierarchicalIndex(EntryIndex):
             fd, path = self._file_to_write(name)
             self._changes.wrote(path)
             with writing(path):
-                self._files.pwrite(fd, data, 0)
+                idx_file.overwrite(fd, data, 0, self._files)
 
     def _changed(self, old: IdxHeader, state: LedgerState) -> IdxHeader:
         """Return the header for a new state; other state bits stay as they were read."""

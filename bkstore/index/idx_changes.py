@@ -37,6 +37,7 @@ class Changes:
         """Where files lie that no flush has given their names yet."""
         self._dirty: set[str] = set()
         self._folders: set[str] = set()
+        self._reached: set[str] = set()
         self._failed: SyncFailed | None = None
 
     def check(self) -> None:
@@ -67,7 +68,7 @@ class Changes:
             except BaseException:
                 self._files.close(fd)
                 raise
-        self._dirty.add(path)
+        self.wrote(path)
         self.new[name] = path
         return fd, path
 
@@ -82,8 +83,18 @@ class Changes:
             self._folders.add(str(place.parent))
 
     def wrote(self, path: str) -> None:
-        """Note that a file's bytes changed."""
+        """Note that a file's bytes are to change.
+
+        A name that was there before, of the file or of a folder above it, may be one that an
+        earlier writer gave and never synced: the first flush makes it durable too.
+        """
         self._dirty.add(path)
+        folder = os.path.dirname(path)
+        while folder not in self._reached:
+            self._reached.add(folder)
+            self._folders.add(folder)
+            if os.path.basename(folder) != "current":
+                folder = os.path.dirname(folder)
 
     def drop_new(self, name: LedgerId) -> None:
         """Remove the ledger's file if no flush has given it its name."""

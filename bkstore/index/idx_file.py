@@ -24,6 +24,7 @@ __all__ = [
     "CHUNK_SLOTS",
     "gather",
     "last_present",
+    "overwrite",
     "present_groups",
     "read_at",
     "read_items",
@@ -187,7 +188,7 @@ def write_slots(
     """Store locations of sorted, distinct entries; whole pages are read, changed and written.
 
     Untouched pages in between are left alone (a hole stays a hole). A page past the end of the
-    file begins as zeros.
+    file begins as zeros. A write that fails (`OSError`) leaves its pages as they were.
     """
     pages = entries // page_slots
     span = max(WRITE_SLOTS // page_slots, 1)
@@ -197,8 +198,22 @@ def write_slots(
         while at < hi:
             end = min(int(np.searchsorted(pages, pages[at] + span)), int(hi))
             offset, data = _pages(fd, entries[at:end], locations[at:end], page_slots)
-            files.pwrite(fd, data, offset)
+            overwrite(fd, data, offset, files)
             at = end
+
+
+def overwrite(fd: int, data: bytes, offset: int, files: Files = OS_FILES) -> None:
+    """Write `data` at `offset`; if that fails (`OSError`), put back what was there.
+
+    Else half a slot may stay of a location that was good.
+    """
+    size, old = os.fstat(fd).st_size, os.pread(fd, len(data), offset)
+    try:
+        files.pwrite(fd, data, offset)
+    except OSError:
+        files.pwrite(fd, old, offset)
+        files.truncate(fd, size)
+        raise
 
 
 def _pages(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -73,7 +74,8 @@ class RocksIndex(EntryIndex):
     of links, write-ahead logs included, as a snapshot. A directory whose lock is held is
     refused unless ``live=True``. Writing creates databases with a bookie's options; ledgers of
     other scopes go to `locations-128` and `ledgers-128`. Through `files` go the directories and
-    the marker that it makes; it is told of each sync of a database.
+    the marker that it makes; it is told of each sync of a database. After `WriteFailed` RocksDB
+    takes no writes until it is opened again, after `SyncFailed` this index takes none.
 
     A ledger is known if it has a row in `ledgers`; entries without one (a delete that was cut
     short leaves them) still answer look-ups, and `findings` names their ledgers.
@@ -104,6 +106,7 @@ class RocksIndex(EntryIndex):
         self._files = files
         self._open: dict[tuple[str, bool], Database] = {}
         self._closed = False
+        self._begun = False
         self._known: set[LedgerId] = set()
         try:
             for wide in (False, True) if self._has_wide() else (False,):
@@ -140,7 +143,15 @@ class RocksIndex(EntryIndex):
         if there and not marked:
             reason = "missing, but 128-bit databases are here"
             raise CorruptionError(self._current / MARKER_NAME, None, reason)
-        return there
+        self._begun = there and not self._writable and self._is_begun()
+        return there and not self._begun
+
+    def _is_begun(self) -> bool:
+        """Whether a writer ended while it made the 128-bit databases: no row is in them."""
+        if (self._current / "ledgers-128" / "CURRENT").exists():  # made after `locations-128`
+            return False
+        paths = [path for kind in _KINDS for path in (self._current / f"{kind}-128").glob("*")]
+        return not any(path.suffix in (".sst", ".log") and path.stat().st_size for path in paths)
 
     def _held(self, kind: str, wide: bool) -> Database | None:
         """Return a database if it is there; after `close` that is an error, not an absence."""
@@ -276,6 +287,9 @@ class RocksIndex(EntryIndex):
                     found.append(Finding("oddity", detail, str(file), offset))
                 if database and kind == "ledgers":
                     found.extend(odd_rows(database, wide))
+        if self._begun:
+            detail = "128-bit databases that a writer began to make: they hold nothing"
+            found.append(Finding("oddity", detail, str(self._current / "locations-128")))
         known = set(self.ledgers())
         for name in self.ledgers_with_entries():
             if name not in known:
@@ -297,6 +311,8 @@ class RocksIndex(EntryIndex):
             raise ReadOnlyError("this index was opened for reading")
         if self._closed:
             raise IllegalOperation(f"{self._current}: this index is closed")
+        for database in self._open.values():  # the failure of one ends them all
+            database.check_writable()
         name = LedgerId.of(ledger)
         if name.scope:
             write_marker(self._current, self._files)
@@ -381,17 +397,19 @@ class RocksIndex(EntryIndex):
         self._known.discard(name)
 
     def flush(self) -> None:
-        """Sync the write-ahead logs: everything put is durable then."""
+        """Sync the write-ahead logs: everything put is durable then.
+
+        `SyncFailed` where the system could not; open the index again then.
+        """
         if self._writable:
             for database in self._open.values():
                 database.sync()
 
     def close(self) -> None:
-        """Flush, close the databases, remove the scratch directories."""
+        """Flush, close the databases, remove the scratch directories; each whatever else fails."""
         self._closed = True
-        try:
-            self.flush()
-        finally:
+        with ExitStack() as closing:  # each is closed, whatever happens to the others
+            closing.callback(self._open.clear)
             for database in self._open.values():
-                database.close()
-            self._open.clear()
+                closing.callback(database.close)
+            self.flush()

@@ -9,6 +9,8 @@ checked. Errors are plain exceptions with text, so they are turned into ours.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import time
 import weakref
@@ -36,10 +38,12 @@ from bkstore.errors import (
     CorruptionError,
     DirectoryInUse,
     IllegalOperation,
+    SyncFailed,
     UnsupportedLayout,
+    WriteFailed,
 )
 from bkstore.index import rocks_files, rocks_manifest
-from bkstore.index.access import unreadable, writing
+from bkstore.index.access import syncing, unreadable, writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.rocks_options import reading_options
 
@@ -80,6 +84,7 @@ class Database:
         """
         self.path = path
         self._files = files
+        self._failed: SyncFailed | None = None
         self.oddities: list[tuple[Path, int | None, str]] = []
         self._scratch = ""
         self._writes = options is not None
@@ -104,6 +109,7 @@ class Database:
         with writing(self.path):
             self._files.makedirs(self.path)
         rocks_files.check_not_in_use(self.path)
+        self._files.database_opened(self.path)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
         return Rdict(str(self.path), options, column_families={"default": options})
@@ -349,54 +355,100 @@ class Database:
 
     # -- writing
 
+    @contextmanager
+    def _changing(self) -> Iterator[Rdict]:
+        """Yield the database to write to; RocksDB's refusals come out as `WriteFailed`."""
+        self.check_writable()
+        try:
+            yield self._handle
+        except BkstoreError:
+            raise
+        except Exception as error:
+            if type(error) is Exception and str(error).startswith("IO error"):
+                raise WriteFailed(self.path, _os_error(str(error))) from error
+            with self._translated():
+                raise
+
+    def check_writable(self) -> None:
+        """Raise the `SyncFailed` of an earlier `sync`, if there was one."""
+        if self._failed is not None:
+            raise self._failed
+
     def put(self, key: bytes, value: bytes) -> None:
-        """Store one row, without sync."""
-        with self._translated():
-            self._handle[key] = value
+        """Store one row, without sync. Like all that write: `WriteFailed`, `SyncFailed`."""
+        with self._changing() as database:
+            database[key] = value
 
     def delete(self, key: bytes) -> None:
         """Remove one row."""
-        with self._translated():
-            self._handle.delete(key)
+        with self._changing() as database:
+            database.delete(key)
 
     def delete_range(self, lo: bytes, hi: bytes) -> None:
         """Remove the rows of [lo, hi)."""
-        with self._translated():
+        with self._changing() as database:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(lo, hi)
-            self._handle.write(batch)
+            database.write(batch)
 
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
         """Store many rows, in write batches of `per_batch`, without sync."""
-        with self._translated():
+        with self._changing() as database:
             for at in range(0, len(keys), per_batch):
                 batch = WriteBatch(raw_mode=True)
                 put = batch.put
                 for key, value in zip(keys[at : at + per_batch], values[at : at + per_batch]):
                     put(key, value)
-                self._handle.write(batch)
+                database.write(batch)
 
     def ingest(self, file: Path) -> None:
         """Take over a sorted table file; it is moved into the database."""
         options = IngestExternalFileOptions()
         options.set_move_files(True)
-        with self._translated():
-            self._handle.ingest_external_file([str(file)], options)
+        with self._changing() as database:
+            database.ingest_external_file([str(file)], options)
 
     def sync(self) -> None:
-        """Make everything written durable."""
-        with self._translated():
-            self._handle.flush_wal(True)
-        self._files.database_synced(self.path)
+        """Make everything written durable; after `SyncFailed` the database takes no writes."""
+        try:
+            with self._changing() as database, syncing(self.path):
+                try:
+                    database.flush_wal(True)
+                except Exception as error:
+                    raise _os_error(str(error)) from error
+                self._files.database_synced(self.path)
+        except SyncFailed as error:
+            self._failed = error
+            raise
 
     def close(self) -> None:
-        """Close; idempotent. Removes the scratch directory, or rocksdict's side file."""
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        """Close; idempotent. Removes the scratch directory, or rocksdict's side file.
+
+        A database that was written puts its rows into table files. `WriteFailed` where it
+        cannot, closed all the same: what was synced is in its write-ahead logs.
+        """
+        database, self._db = self._db, None
+        if database is None:
+            return
+        try:
+            database.close()
+        except Exception as error:
+            if type(error) is not Exception or not self._writes:
+                raise
+            raise WriteFailed(self.path, _os_error(self._readable(str(error)))) from error
+        finally:
+            del database  # an Rdict that failed to close holds the lock until it goes
             if self._writes:
                 (self.path / _SIDE_FILE).unlink(missing_ok=True)
             self._cleanup()
+
+
+def _os_error(text: str) -> OSError:
+    """Return the system's error that RocksDB tells in words; `OSError` of the words, else."""
+    for number in errno.errorcode:
+        if os.strerror(number) in text:
+            return OSError(number, text)
+    return OSError(text)
 
 
 def _bounds(hi: bytes) -> ReadOptions:

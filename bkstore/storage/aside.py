@@ -7,8 +7,9 @@ Steps of `TransactionalEntryLogCompactor`, each durable before the next:
 3. the index is pointed at the new log;
 4. ``.compacted`` goes, then the old log.
 
-`drop_unfinished` and `finish_compacted` clean up what a crash left. (As built upstream, recovery names the final log
-by its id in decimal, so that from id 10 on no location finds it; here it is hex as everywhere.)
+`drop_unfinished` and `finish_compacted` clean up what a crash left. (As built upstream, recovery
+names the final log by its id in decimal, so that from id 10 on no location finds it; here it is
+hex as everywhere.)
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from threading import RLock
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bkstore.errors import InvalidArgument, TooManyRequests
 from bkstore.ids import Int64Array, LedgerId
@@ -20,9 +20,10 @@ from bkstore.storage.options import StorageOptions
 from bkstore.storage.write_cache import ENTRY_OVERHEAD, WriteCache
 from bkstore.storage.write_path import InterleavedPath, WritePath
 
-__all__ = ["CachedPath", "DbPath", "SortedPath"]
+if TYPE_CHECKING:
+    from bkstore.index.hierarchical import HierarchicalIndex
 
-_FEW = 16  # records of a ledger below which single appends are cheaper than an array of them
+__all__ = ["CachedPath", "DbPath", "SortedPath"]
 
 
 class CachedPath(WritePath):
@@ -60,6 +61,10 @@ class CachedPath(WritePath):
         if not self.options.auto_flush:
             raise TooManyRequests(f"the write cache of {self._limit} bytes is full: flush first")
         self.drain()
+        self.after_full_cache()
+
+    def after_full_cache(self) -> None:
+        """Do what follows a flush that a full cache made necessary."""
 
     def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Put a record into the active cache; `reserve` made room for it."""
@@ -106,12 +111,18 @@ class CachedPath(WritePath):
                 some = True
         return some
 
-    def append(self, name: LedgerId, records: list[bytes], *, roll: bool) -> list[int]:
-        """Append records of one ledger to the log and return their locations."""
-        if len(records) < _FEW:
-            return [self.logger.add(name, record, roll=roll) for record in records]
-        found: list[int] = self.logger.add_many(name, records, roll=roll).tolist()
-        return found
+    def last_entry(self, name: LedgerId) -> int | None:
+        """Return the highest entry here; in compat mode the first answer of cache or index.
+
+        The real storages ask the active cache, then the one being flushed, then the index.
+        """
+        if self.options.compat is None:
+            return super().last_entry(name)
+        for cache in (self.active, self.snapshot):
+            last = cache.last_entry(name)
+            if last is not None:
+                return last
+        return self.index.last_entry(name)
 
     @abstractmethod
     def write_snapshot(self) -> None:
@@ -123,7 +134,9 @@ class SortedPath(CachedPath):
 
     rule = "first"
 
-    def __init__(self, index: EntryIndex, logger: EntryLogger, options: StorageOptions) -> None:
+    def __init__(
+        self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
+    ) -> None:
         super().__init__(index, logger, options, options.write_cache)
         self.below = InterleavedPath(index, logger, options)
         self.below.lock, self.below.states = self.lock, self.states
@@ -149,20 +162,48 @@ class SortedPath(CachedPath):
         """Keep locations in memory until the next flush."""
         self.below.put_locations(name, entries, locations)
 
+    @property
+    def source(self) -> EntrySource:
+        """Which entries are here; in compat mode without the one that a real listing misses."""
+        return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.source)
+
+    def read(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return one record; in compat mode one in a log goes before one in a skip list."""
+        if self.options.compat is None:
+            return super().read(name, entry)
+        record = self.read_logged(name, entry)
+        return self.cached(name, entry) if record is None else record
+
+    def knows(self, name: LedgerId) -> bool:
+        """Return whether the ledger is known; in compat mode its left-over records do, too."""
+        return super().knows(name) or (
+            self.active.last_entry(name) is not None or self.snapshot.last_entry(name) is not None
+        )
+
     def forget(self, name: LedgerId) -> None:
-        """Drop the ledger's records and locations."""
-        super().forget(name)
+        """Drop the ledger's records and locations; in compat mode the skip lists keep theirs."""
+        if self.options.compat is None:
+            super().forget(name)
         self.below.forget(name)
 
     def write_snapshot(self) -> None:
-        """Append the records in key order; only the hard limit rolls a log meanwhile."""
+        """Append the records in key order; only the hard limit rolls a log meanwhile.
+
+        Of a deleted ledger (compat mode only) the first goes to the log in vain, as upstream.
+        """
         with self.lock:
             for name, entries, records in self.snapshot.tables():
-                locations = self.append(name, records, roll=False)
-                self.below.note(name, entries, locations)
-            self.logger.roll_if_over_limit()
+                if self.states.find(name) is None:
+                    self.logger.add(name, records[0], roll=False)
+                    continue
+                locations = self.logger.add_many(name, records, roll=False)
+                self.below.note(name, entries, locations.tolist())
             if self.below.unflushed.count >= self.options.pending_locations:
                 self.below.write_index()
+
+    def after_full_cache(self) -> None:
+        """Roll logs that grew past the limit meanwhile; a plain flush does not."""
+        self.logger.roll_if_over_limit()
 
     def write_out(self) -> None:
         """Empty the skip lists, then sync index and logs, in this order."""
@@ -170,9 +211,12 @@ class SortedPath(CachedPath):
         self.below.write_out()
 
     def checkpoint(self) -> None:
-        """Flush, and begin another entry log if the skip lists held anything."""
+        """Flush, and begin another entry log if the skip lists held anything.
+
+        Not with one log a ledger (`EntryLogManagerForEntryLogPerLedger`), which roll by size.
+        """
         self.check_writable()
-        if self.drain():
+        if self.drain() and not self.options.entry_log_per_ledger:
             self.logger.roll()
         self.flush()
 
@@ -182,12 +226,35 @@ class DbPath(CachedPath):
 
     rule = "last"
 
+    def __init__(
+        self, index: EntryIndex, logger: EntryLogger, options: StorageOptions, cache: int
+    ) -> None:
+        super().__init__(index, logger, options, cache)
+        self._to_delete: set[LedgerId] = set()
+
+    def delete(self, name: LedgerId) -> None:
+        """Forget a ledger; in compat mode its locations stay until a flush found entries."""
+        if self.options.compat is None:
+            return super().delete(name)
+        self.states.delete(name)
+        self.forget(name)
+        self._to_delete.add(name)
+        return None
+
+    def clean_up(self) -> None:
+        """Delete what compat mode put off, entries added since included, as upstream does."""
+        with self.lock:
+            while self._to_delete:
+                name = self._to_delete.pop()
+                self.index.delete(name)
+                self.states.deleted_from_index(name)
+
     def write_snapshot(self) -> None:
         """Append the records in key order, sync the log, then put the locations."""
         placed = []
         with self.lock:
             for name, entries, records in self.snapshot.tables():
-                placed.append((name, entries, self.append(name, records, roll=True)))
+                placed.append((name, entries, self.logger.add_many(name, records)))
         self.logger.flush()
         with self.lock:
             self.states.flush()
@@ -197,7 +264,8 @@ class DbPath(CachedPath):
 
     def write_out(self) -> None:
         """Empty the caches, then sync locations and ledger rows."""
-        self.drain()
+        if self.drain():
+            self.clean_up()
         with self.lock:
             self.states.flush()
             self.index.flush()

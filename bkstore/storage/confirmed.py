@@ -18,7 +18,7 @@ __all__ = ["Confirmed", "ForgetfulConfirmed", "StoredLac"]
 
 
 class StoredLac(NamedTuple):
-    """What is stored: the LAC field of the last entry, the explicit LAC; None where there is none."""
+    """What is stored: the LAC field of the last entry, the explicit LAC; None where none is."""
 
     of_last_entry: int | None
     explicit: int | None

@@ -18,6 +18,7 @@ import numpy as np
 
 from bkstore.errors import DirectoryInUse, InvalidArgument, UnsupportedLayout
 from bkstore.formats import idxfile
+from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
@@ -30,6 +31,11 @@ from bkstore.storage.layout import (
     order_by_residue,
     pick_layout,
 )
+from bkstore.storage.lock import check_not_locked
+from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
+from bkstore.storage.metadata_cache import read_metadata_cache
+from bkstore.storage.record_reading import LAST_ENTRY, RecordReading
 
 if TYPE_CHECKING:
     from bkstore.index.rocks import RocksIndex
@@ -60,7 +66,8 @@ class BookieDir(Closing):
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
 
-    Threads: as `index`. Close it, or use it as a context manager.
+    Threads: reading is safe as far as `index` is. Fork: reopen in the child. Close it, or use
+    it as a context manager.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -92,7 +99,10 @@ class BookieDir(Closing):
             self.layout: Layout = pick_layout(self.folders, layout)
             self._before = self._fingerprint()
             self._check_logs()
+            self._check_locks()
             self.index: EntryIndex = self._open_index()
+        by_ledger = self.layout == "rocksdb"
+        self._records = RecordReading(self.index, self.folders.ledger, by_ledger, compat)
 
     # -- opening
 
@@ -111,6 +121,12 @@ class BookieDir(Closing):
                     "not give twice: are these several bookies? give one, or a bk_server.conf"
                 )
             seen[log.log_id] = log.path
+
+    def _check_locks(self) -> None:
+        """Refuse directories that a writer of ours has open."""
+        if not self.live:
+            for folder in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
+                check_not_locked(folder)
 
     def _open_index(self) -> EntryIndex:
         if self.layout == "idx":
@@ -162,7 +178,8 @@ class BookieDir(Closing):
         return [parts[at] for at in order]
 
     def close(self) -> None:
-        """Close the index and remove scratch directories. Idempotent."""
+        """Close logs and index, remove scratch directories. Idempotent."""
+        self._records.close()
         self.index.close()
 
     def refuse_output(self, target: Path) -> None:
@@ -274,6 +291,79 @@ class BookieDir(Closing):
                 yield rows
             else:
                 yield rows._replace(dir_index=self._where_logs_are(log_ids(rows.location)))
+
+    # -- records
+
+    def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
+        """Return one record as it is stored (header, digest, payload); -1 means the last entry.
+
+        The digest is not verified (`bkstore.formats.entry.decode` does). Raises `NoSuchLedger`,
+        `NoSuchEntry`, `CorruptionError` where the index points at something else or nothing,
+        `DataUnknown` where a ledger in limbo lacks the entry. One or two reads of the log.
+        """
+        return self._records.read_entry(LedgerId.of(ledger), entry)
+
+    def read_entries(
+        self, ledger: LedgerLike, start: int, max_count: int = 0, max_size: int = 0
+    ) -> RecordBatch:
+        """Return records of consecutive entries from `start` on, as one batch read (BP-62).
+
+        `max_count` 0 means no limit; `max_size` bytes of frame (36, and 4 + size a record), 0
+        meaning 5 MiB. The first record always comes; a gap or damage ends the batch. Raises as
+        `read_entry` where `start` is concerned.
+        """
+        return self._records.read_entries(LedgerId.of(ledger), start, max_count, max_size)
+
+    def scan_ledger(
+        self,
+        ledger: LedgerLike,
+        first: int = 0,
+        last: int | None = None,
+        findings: list[Finding] | None = None,
+    ) -> Iterator[RecordBatch]:
+        """Yield all records of first..last that are here, in batches of about 4 MiB.
+
+        With a `findings` list, an entry that cannot be read is appended to it and passed over;
+        without, `CorruptionError` is raised, after the records before it. Empty for an unknown
+        ledger. Memory: 16 bytes an entry, and a batch.
+        """
+        return self._records.scan_ledger(LedgerId.of(ledger), first, last, findings)
+
+    def log_file(self, log_id: int, dir_index: int | None = None) -> LogFile:
+        """Return one entry log file; `InvalidArgument` if there is none, or several and no
+        `dir_index` (db storage gives the same ids in each of its directories)."""
+        found = [
+            log
+            for log in self.entry_logs
+            if log.log_id == log_id and dir_index in (None, log.dir_index)
+        ]
+        if not found:
+            raise InvalidArgument(f"no entry log {log_id} ({log_id:x}.log) is here")
+        if len(found) > 1:
+            where = ", ".join(str(log.dir_index) for log in found)
+            raise InvalidArgument(f"entry log {log_id} is in directories {where}: say which")
+        return found[0]
+
+    def scan_log(
+        self, log_id: int, dir_index: int | None = None, findings: list[Finding] | None = None
+    ) -> Iterator[LogBatch]:
+        """Yield the records of one entry log in batches; see `log_scan.scan_log`."""
+        return scan_log(self.log_file(log_id, dir_index).path, findings)
+
+    def log_metadata(
+        self, log_id: int, dir_index: int | None = None, findings: list[Finding] | None = None
+    ) -> tuple[LogMetadata, Literal["map", "scan"]]:
+        """Return which ledgers an entry log has; see `log_scan.read_log_metadata`."""
+        return read_log_metadata(self.log_file(log_id, dir_index).path, log_id, findings)
+
+    def metadata_cache(self, dir_index: int = 0) -> dict[int, LogMetadata]:
+        """Return what garbage collection keeps of a directory's closed logs, by log id.
+
+        Empty where it keeps nothing on disk; `CorruptionError` for a row that is none.
+        """
+        if not 0 <= dir_index < len(self.folders.ledger):
+            raise InvalidArgument(f"no ledger directory {dir_index}")
+        return read_metadata_cache(self.folders.ledger[dir_index], self.live)
 
     # -- moving files
 

@@ -32,6 +32,7 @@ DEFAULT_SIZE_LIMIT = 1 << 30  # logSizeLimit, default and maximum
 HARD_LIMIT = 2**31 - 1
 LAST_ID = "lastId"
 _BUFFER = 64 << 10  # writeBufferSizeBytes
+_FEW = 16  # records below which single appends are cheaper than arrays of them
 
 
 class _OpenLog:
@@ -164,6 +165,8 @@ class EntryLogger(Closing):
         self, ledger: LedgerId, records: Sequence[bytes], *, roll: bool = True
     ) -> Int64Array:
         """Append records of one ledger and return their locations, int64[n]."""
+        if len(records) < _FEW:
+            return np.array([self.add(ledger, record, roll=roll) for record in records], np.int64)
         parts: list[Int64Array] = []
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes + PREFIX)

@@ -11,7 +11,7 @@ goes. A crash in between leaves copies that nothing points at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -65,8 +65,9 @@ class GarbageCollector:
 
     def run(self, report: GarbageReport, threshold: float | None, transactional: bool) -> None:
         """Remove logs of unknown ledgers only, then compact those used less than `threshold`."""
-        self._path.flush()
+        self._path.flush()  # closes logs that were rolled
         logs = [log for log in self._path.logger.log_ids if self._is_closed(log)]
+        self._path.flush()  # so that the index knows all of them, whoever else flushes meanwhile
         wanted = set(self._path.states.ledgers())
         for log_id in logs:
             metadata = self._metadata(log_id, report)
@@ -103,9 +104,12 @@ class GarbageCollector:
     # -- compaction
 
     def _compact_below(self, threshold: float, report: GarbageReport, transactional: bool) -> None:
-        """Compact the logs with the smallest share of wanted bytes first."""
+        """Compact logs with a small share of wanted bytes first, by tenths, then by log id.
+
+        The order of `GarbageCollectorThread.doCompactEntryLogs`, so that copies lie alike.
+        """
         low = [log for log in self._known.values() if log.usage < threshold]
-        for metadata in sorted(low, key=lambda log: (log.usage, log.log_id)):
+        for metadata in sorted(low, key=lambda log: (int(log.usage * 10), log.log_id)):
             if transactional:
                 done = self._compact_aside(metadata, report)
             else:
@@ -118,11 +122,11 @@ class GarbageCollector:
         """Append wanted records to the log that takes adds; return False if damage was met."""
         path, damage = self._path, list[Finding]()
         moves: list[Move] = []
-        for name, entries, old, records in self._wanted(metadata, damage):
+        for batch, old in self._wanted(metadata, damage):
             with path.lock:
-                new = path.logger.add_many(name, records)
-            moves.append((name, entries, old, new))
-            report.moved_bytes += sum(map(len, records))
+                new = _copied(batch, path.logger.add_many)
+            moves += _moves(batch, old, new)
+            report.moved_bytes += int(batch.size.sum())
         path.logger.flush()
         return self._switch(moves, damage, report)
 
@@ -132,9 +136,9 @@ class GarbageCollector:
         moves: list[Move] = []
         aside = Aside(self._path.logger, metadata.log_id)
         try:
-            for name, entries, old, records in self._wanted(metadata, damage):
-                moves.append((name, entries, old, aside.add_many(name, records)))
-                report.moved_bytes += sum(map(len, records))
+            for batch, old in self._wanted(metadata, damage):
+                moves += _moves(batch, old, _copied(batch, aside.add_many))
+                report.moved_bytes += int(batch.size.sum())
             if moves and not damage:
                 aside.publish()
         finally:
@@ -157,30 +161,30 @@ class GarbageCollector:
 
     def _wanted(
         self, metadata: LogMetadata, damage: list[Finding]
-    ) -> Iterator[tuple[LedgerId, Int64Array, Int64Array, list[bytes]]]:
-        """Yield (ledger, entries, locations, records) of a log that the index points at."""
+    ) -> Iterator[tuple[LogBatch, Int64Array]]:
+        """Yield (records, locations) of a log that the index points at, in log order."""
         path = self._path.logger.path(metadata.log_id)
-        for batch in scan_log(path, findings=damage):
-            for name, rows in _by_ledger(batch):
-                if name not in metadata.ledgers:
-                    continue
-                entries = batch.entry_id[rows]
-                old = make_locations(metadata.log_id, batch.position[rows])
-                here = self._path.locations_of(name, entries) == old
-                if here.any():
-                    records = [batch.record(at) for at in rows[here].tolist()]
-                    yield name, entries[here], old[here], records
+        for batch in scan_log(path, damage, metadata.ledgers.__contains__):
+            old = make_locations(metadata.log_id, batch.position)
+            here = np.zeros(len(batch), np.bool_)
+            for name, rows in batch.ledgers():
+                here[rows] = self._path.locations_of(name, batch.entry_id[rows]) == old[rows]
+            if here.any():
+                yield batch.where(np.flatnonzero(here)), old[here]
 
 
-def _by_ledger(batch: LogBatch) -> Iterator[tuple[LedgerId, Int64Array]]:
-    """Yield (ledger, row numbers) of a batch, rows in log order."""
-    order = np.lexsort((batch.ledger_id, batch.scope_id))
-    scopes, ledgers = batch.scope_id[order], batch.ledger_id[order]
-    breaks = np.flatnonzero((scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])) + 1
-    for rows in np.split(order, breaks):
-        if rows.size:
-            at = rows[0]
-            yield LedgerId.from_signed(int(batch.scope_id[at]), int(batch.ledger_id[at])), rows
+def _copied(batch: LogBatch, add_many: Callable[[LedgerId, list[bytes]], Int64Array]) -> Int64Array:
+    """Append records in their order, stretches of one ledger at once; return their locations."""
+    change = np.flatnonzero(np.diff(batch.ledger_id) | np.diff(batch.scope_id)) + 1
+    parts = []
+    for start, stop in zip([0, *change.tolist()], [*change.tolist(), len(batch)]):
+        name = LedgerId.from_signed(int(batch.scope_id[start]), int(batch.ledger_id[start]))
+        parts.append(add_many(name, [batch.record(at) for at in range(start, stop)]))
+    return np.concatenate(parts)
+
+
+def _moves(batch: LogBatch, old: Int64Array, new: Int64Array) -> list[Move]:
+    return [(name, batch.entry_id[rows], old[rows], new[rows]) for name, rows in batch.ledgers()]
 
 
 def recover_compaction(path: WritePath) -> list[tuple[int, int]]:
@@ -192,7 +196,7 @@ def recover_compaction(path: WritePath) -> list[tuple[int, int]]:
 
     def switch(new_id: int, old_id: int) -> None:
         for batch in scan_log(logger.path(new_id)):
-            for name, rows in _by_ledger(batch):
+            for name, rows in batch.ledgers():
                 entries = batch.entry_id[rows]
                 here = path.locations_of(name, entries)
                 moved = here >> np.int64(32) == old_id

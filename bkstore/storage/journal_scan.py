@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple
 
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.formats.journal import (
+    ALIGNMENT,
     PADDED_VERSION,
     PADDING_MASK,
     JournalRecord,
@@ -152,7 +153,7 @@ class JournalScan:
                 at = behind
             else:
                 return self._invalid(at, at + 4, f"record length {length} is negative")
-        return self._end_of_file(size, at)
+        return self._end_of_file(window, at)
 
     def _behind_padding(self, window: _Window, at: int) -> int | None:
         """Return the position behind a padding record; None where it ends the scan."""
@@ -170,14 +171,24 @@ class JournalScan:
             return None
         return at + 8 + zeros
 
-    def _end_of_file(self, size: int, at: int) -> None:
-        if at < size:
+    def _end_of_file(self, window: _Window, at: int) -> None:
+        size = window.size
+        self.stop = max(at, size)  # beyond the size where the scan began beyond it
+        if at < size and not self._is_preallocated(window, at):
             return self._end(size, "damage", f"record length is cut off: {size - at} bytes", at)
-        self.stop = at  # beyond the size where the scan began beyond it
         if at > size:
             detail = f"file ends at {size}, the scan was to begin at {at}"
             self.findings.append(Finding("damage", detail, str(self.path), size))
         return None
+
+    def _is_preallocated(self, window: _Window, at: int) -> bool:
+        """Return whether the last bytes of a file are space behind its records.
+
+        Only without padding can records leave fewer than four bytes of a preallocated unit.
+        """
+        if self.version >= PADDED_VERSION or window.size % ALIGNMENT:
+            return False
+        return not any(window.read(at, window.size - at))
 
     def _end_of_data(self, window: _Window, at: int) -> None:
         """Stop behind a zero length; say so if the space behind it is not empty."""

@@ -41,7 +41,8 @@ class JournalWriter(Closing):
     one above the newest there, else `first_id`, else the clock's milliseconds + 1. It is there,
     durably, when the constructor returns. A flush that leaves the position above `max_size` rolls:
     the next id's file is made before the flush returns. Each file is preallocated in steps of
-    `preallocate` bytes (0 = not at all). `alignment` and `preallocate` are multiples of 512.
+    `preallocate` bytes (0 = not at all). `alignment` is a multiple of 512,
+    `preallocate` one of `alignment`.
 
     Records are buffered, up to `write_buffer` bytes; nothing is durable before `sync` or
     `flush` says so. Versions 5 and 6 pad to `alignment` before each flush, 4 does not.
@@ -109,6 +110,11 @@ class JournalWriter(Closing):
     def mark(self) -> LogMark:
         """The place before which everything is durable. Its file exists."""
         return self._durable
+
+    @property
+    def failed(self) -> bool:
+        """Whether a write or fsync failed, after which it takes no more."""
+        return self._failure is not None
 
     @property
     def position(self) -> LogMark:
@@ -179,7 +185,8 @@ class JournalWriter(Closing):
         """Return when everything before `upto` is durable (None: all that was appended).
 
         Returns `mark`. Costs no fsync if another thread's covered it. Raises `InvalidArgument`
-        for a place that nothing was appended up to.
+        for a place that nothing was appended up to, `WriteFailed` or `SyncFailed` where the
+        system refuses, `IllegalOperation` where it has before and `upto` is not durable.
         """
         place = self.position if upto is None else upto
         if self._durable < place:

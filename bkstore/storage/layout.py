@@ -27,8 +27,10 @@ __all__ = [
     "check_order",
     "find_folders",
     "holdings",
+    "matched",
     "order_by_residue",
     "pick_layout",
+    "read_cookie",
 ]
 
 Layout = Literal["idx", "rocksdb"]
@@ -92,7 +94,7 @@ def find_folders(path: Path) -> BookieFolders:
     if len(foreign) == len(currents):
         raise UnsupportedLayout(f"{currents[0]}: holds nothing of a bookie's")
     currents = [current for current in currents if current not in foreign]
-    cookie = _read_cookie(currents)
+    cookie = read_cookie(currents)
     folders = _by_role(currents, cookie)
     if cookie is not None:
         _order_by_cookie(folders, cookie)
@@ -185,7 +187,7 @@ def _from_conf(path: Path) -> BookieFolders:
         "conf",
     )
     everything = [*folders.ledger, *folders.index, *folders.journal]
-    folders.cookie = _read_cookie(list(dict.fromkeys(everything)))
+    folders.cookie = read_cookie(list(dict.fromkeys(everything)))
     return folders
 
 
@@ -211,7 +213,7 @@ def _current_of(conf: Path, directory: Path) -> Path:
     return current
 
 
-def _read_cookie(currents: list[Path]) -> Cookie | None:
+def read_cookie(currents: list[Path]) -> Cookie | None:
     """Return the cookie that all directories agree on; one may lack it, none may differ."""
     found: tuple[Path, Cookie] | None = None
     for current in currents:
@@ -236,13 +238,13 @@ def _read_cookie(currents: list[Path]) -> Cookie | None:
 
 def _order_by_cookie(folders: BookieFolders, cookie: Cookie) -> None:
     """Put the directories in the configured order, if their names fit the configured paths."""
-    ledger = _matched(folders.ledger, cookie.ledger_dirs)
-    index = _matched(folders.index, cookie.index_dirs or cookie.ledger_dirs)
+    ledger = matched(folders.ledger, cookie.ledger_dirs)
+    index = matched(folders.index, cookie.index_dirs or cookie.ledger_dirs)
     if ledger and index:
         folders.ledger, folders.index, folders.ordered = ledger, index, "cookie"
 
 
-def _matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
+def matched(currents: list[Path], configured: Sequence[str]) -> list[Path] | None:
     """Return `currents` in configured order; None unless every name fits just one path."""
     if len(currents) != len(configured):
         return None

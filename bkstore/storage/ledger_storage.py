@@ -27,13 +27,14 @@ from bkstore.errors import (
     UnauthorizedAccess,
     UnsupportedLayout,
 )
-from bkstore.formats.entry import NO_ENTRY, V1_HEADER, decode_explicit_lac, record_header
+from bkstore.formats.entry import V1_HEADER, decode_explicit_lac, record_header
+from bkstore.formats.idxfile import VERSION_0
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
 from bkstore.index.api import Closing, EntrySource, LedgerLike, LedgerState
 from bkstore.index.files import OS_FILES, Files
-from bkstore.index.layered import LayeredSource
 from bkstore.storage.batch import how_many, most_records
 from bkstore.storage.composing import StrPath, compose
+from bkstore.storage.confirmed import Confirmed, ForgetfulConfirmed, StoredLac
 from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageCollector, GarbageReport
 from bkstore.storage.lock import WriterLock
 from bkstore.storage.log_reader import RecordBatch
@@ -79,7 +80,9 @@ class LedgerStorage(EntrySource, Closing):
         self.options = options
         self.paths = list(paths)
         self._lock_files = lock
-        self._lacs: dict[LedgerId, int] = {}
+        self._confirmed = Confirmed(self._stored_lac)
+        if options.compat is not None:
+            self._confirmed = ForgetfulConfirmed(self._stored_lac, storage == "db")
         self._closed = False
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
 
@@ -109,13 +112,13 @@ class LedgerStorage(EntrySource, Closing):
     def close(self, flush: bool = True) -> None:
         """Flush, then close everything. Idempotent.
 
-        Without `flush`, and with ``compat="bookkeeper"``, what is not flushed is dropped: a
-        bookie's shutdown leaves that to the replay of its journal.
+        Without `flush`, and with ``compat="bookkeeper"`` on sorted and interleaved storage,
+        what is not flushed is dropped: a bookie's shutdown leaves that to its journal's replay.
         """
         if self._closed:
             return
         try:
-            if flush and self.options.compat is None:
+            if flush and (self.options.compat is None or self.storage == "db"):
                 self.flush()
         finally:
             self._closed = True
@@ -150,14 +153,11 @@ class LedgerStorage(EntrySource, Closing):
     def ledger_exists(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is known."""
         name = LedgerId.of(ledger)
-        path = self._path(name)
-        with path.lock:
-            return path.states.find(name) is not None
+        return self._path(name).knows(name)
 
     def source(self, ledger: LedgerLike) -> EntrySource:
         """Return what knows the ledger's entries: unflushed ones over the index."""
-        path = self._path(LedgerId.of(ledger))
-        return LayeredSource(path.unflushed, path.index)
+        return self._path(LedgerId.of(ledger)).source
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids here, int64[n], unflushed ones too. Opens no entry log.
@@ -172,10 +172,14 @@ class LedgerStorage(EntrySource, Closing):
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id here, None if there is none; `DataUnknown` in limbo."""
-        name, path, state = self._known(ledger)
-        if state.limbo:
+        name = LedgerId.of(ledger)
+        path = self._path(name)
+        if not path.knows(name):
+            raise _no_ledger(name)
+        state = path.states.find(name)
+        if state is not None and state.limbo:
             raise _unknown(name, "its last entry")
-        return LayeredSource(path.unflushed, path.index).last_entry(name)
+        return path.last_entry(name)
 
     # -- state
 
@@ -189,7 +193,15 @@ class LedgerStorage(EntrySource, Closing):
         with path.lock:
             path.check_writable()
             if path.states.set_master_key(name, bytes(key)):
-                self._lacs[name] = NO_ENTRY
+                self._confirmed.created(name)
+
+    def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
+        """Make a ledger known under a key, or check that it is its key.
+
+        Stricter than `set_master_key`: a key of zeros opens no ledger that has another.
+        """
+        self.set_master_key(ledger, key)
+        self.check_master_key(ledger, key)
 
     def master_key(self, ledger: LedgerLike) -> bytes:
         """Return the ledger's master key; `NoSuchLedger` if it is unknown."""
@@ -242,48 +254,56 @@ class LedgerStorage(EntrySource, Closing):
     def set_explicit_lac(self, ledger: LedgerLike, body: bytes) -> None:
         """Keep the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
 
-        A lower one replaces a higher one; the last add confirmed never goes back.
+        A lower one replaces a higher one; the last add confirmed never goes back. Raises
+        `UnsupportedLayout` where index files have the old header version 0 by option: it has
+        no field for one.
         """
+        self._check_header_version()
         name, path, _ = self._known(ledger)
         said, lac = decode_explicit_lac(body)
         if said != name:
             raise InvalidArgument(f"explicit LAC of ledger {said}, not {name}")
         with path.lock:
             path.check_writable()
-            before = self.last_add_confirmed(name, limbo_too=True)
+            self._confirmed.set_explicitly(name, lac)
             path.states.set(name, path.states.get(name)._replace(explicit_lac=bytes(body)))
-            self._lacs[name] = max(before, lac)
+
+    def _check_header_version(self) -> None:
+        old = self.options.index_header_version == VERSION_0
+        if old and self.storage != "db" and self.options.compat is None:
+            raise UnsupportedLayout("index header version 0 has no field for an explicit LAC")
 
     def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
         """Return the body of the explicit LAC, None if there is none; `DataUnknown` in limbo."""
-        name, _, state = self._known(ledger)
+        name, path, state = self._known(ledger)
         if state.limbo:
             raise _unknown(name, "its explicit LAC")
+        if state.explicit_lac is not None:
+            with path.lock:
+                self._confirmed.read_explicitly(name, decode_explicit_lac(state.explicit_lac)[1])
         return state.explicit_lac
 
-    def last_add_confirmed(self, ledger: LedgerLike, *, limbo_too: bool = False) -> int:
+    def last_add_confirmed(self, ledger: LedgerLike) -> int:
         """Return the highest entry known to be confirmed, -1 if none is.
 
         The highest LAC that an entry added here carried, or that was set explicitly; after a
         reopen that of the last entry and of the explicit LAC. `DataUnknown` in limbo.
         """
         name, path, state = self._known(ledger)
-        if state.limbo and not limbo_too:
+        if state.limbo:
             raise _unknown(name, "its last add confirmed")
-        lac = self._lacs.get(name)
-        if lac is None:
-            lac = self._lacs[name] = self._stored_lac(name, path, state)
-        return lac
+        with path.lock:
+            return self._confirmed.get(name)
 
-    def _stored_lac(self, name: LedgerId, path: WritePath, state: LedgerState) -> int:
-        lac = NO_ENTRY
-        last = LayeredSource(path.unflushed, path.index).last_entry(name)
+    def _stored_lac(self, name: LedgerId) -> StoredLac:
+        path = self._path(name)
+        body = path.states.get(name).explicit_lac
+        last = path.last_entry(name)
         record = None if last is None else path.read(name, last)
-        if record is not None:
-            lac = record_header(record).lac
-        if state.explicit_lac is not None:
-            lac = max(lac, decode_explicit_lac(state.explicit_lac)[1])
-        return lac
+        return StoredLac(
+            None if record is None else record_header(record).lac,
+            None if body is None else decode_explicit_lac(body)[1],
+        )
 
     # -- adding
 
@@ -303,15 +323,12 @@ class LedgerStorage(EntrySource, Closing):
         with path.lock:
             path.check_writable()
             if master_key is not None:
-                self.set_master_key(name, master_key)
+                self.open_ledger(name, master_key)
             if path.states.get(name).fenced and not recovery:
                 raise LedgerFenced(f"ledger {name} is fenced")
-            known = self._lacs.get(name)
-            if known is None:
-                known = self.last_add_confirmed(name, limbo_too=True)
+            self._confirmed.before_add(name)
             path.add(name, entry, record)
-            if lac > known:
-                self._lacs[name] = lac
+            self._confirmed.added(name, lac)
         return entry
 
     def add_entries(
@@ -366,26 +383,34 @@ class LedgerStorage(EntrySource, Closing):
                 raise NoSuchEntry(f"ledger {name} has no entry")
             entry = last
         record = path.read(name, check_entry_id(entry))
-        if record is None or path.states.find(name) is None:
+        if record is None or not path.knows(name):
             raise self._missing(name, path, entry)
         return record
 
     def _missing(self, name: LedgerId, path: WritePath, entry: int) -> Exception:
         state = path.states.find(name)
         if state is None:
-            return NoSuchLedger(f"ledger {name} is not known here")
+            return _no_ledger(name)
         if state.limbo:
             return _unknown(name, f"entry {entry}")
         return NoSuchEntry(f"entry {entry} of ledger {name} is not here")
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
-        """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it."""
-        name, path, state = self._known(ledger)
-        number = check_entry_id(entry)
-        here = path.cached(name, number) is not None or path.location(name, number) is not None
-        if not here and state.limbo:
-            raise _unknown(name, f"entry {entry}")
-        return here
+        """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it.
+
+        -1, which is "the last one" in reads, is no entry's id: False, as in `DbLedgerStorage`.
+        """
+        name = LedgerId.of(ledger)
+        if entry == LAST_ENTRY:
+            self._known(name)
+            return False
+        path, number = self._path(name), check_entry_id(entry)
+        if path.cached(name, number) is not None or path.location(name, number) is not None:
+            return True
+        missing = self._missing(name, path, entry)
+        if isinstance(missing, NoSuchEntry):
+            return False
+        raise missing
 
     def read_entries(
         self,
@@ -402,21 +427,23 @@ class LedgerStorage(EntrySource, Closing):
         `max_count` 0 means no limit; `max_size` bytes of frame (36, and 4 + size a record) at
         most, 0 meaning the option `max_batch_size`. The first record always comes; a gap or
         damage ends the batch, and raises where `start` itself is concerned. With `fence` the
-        ledger is fenced first, which needs its `master_key`.
+        ledger is fenced first, and made if it is unknown, which needs its `master_key`.
         """
         name = LedgerId.of(ledger)
         path = self._path(name)
         if max_count < 0 or max_size < 0:
             raise InvalidArgument(f"max_count {max_count} and max_size {max_size}: 0 or more")
         if fence:
-            self.check_master_key(name, master_key)
+            if master_key is None:
+                raise InvalidArgument("a fencing read needs the master key")
+            self.open_ledger(name, master_key)
             self.fence(name)
         if start == LAST_ENTRY:
             return RecordBatch.of([self.read_entry(name)], [self.last_entry(name) or 0])
         limit = self.options.max_batch_size
         size = min(max_size, limit) if max_size else limit
         batch = path.read_run(name, check_entry_id(start), most_records(max_count, size), size)
-        if not len(batch) or path.states.find(name) is None:
+        if not len(batch) or not path.knows(name):
             raise self._missing(name, path, start)
         return batch.first(how_many(batch.sizes, max_count, size, self.options.compat))
 
@@ -431,11 +458,8 @@ class LedgerStorage(EntrySource, Closing):
         path = self._path(name)
         with path.lock:
             path.check_writable()
-            path.states.delete(name)
-            path.forget(name)
-            path.index.delete(name)
-            path.states.deleted_from_index(name)
-            self._lacs.pop(name, None)
+            path.delete(name)
+            self._confirmed.forget(name)
 
     def flush(self) -> None:
         """Make everything that was added or changed durable."""
@@ -470,7 +494,13 @@ class LedgerStorage(EntrySource, Closing):
                 self.delete_ledger(name)
         for collector in self._collectors:
             collector.run(report, threshold, transactional)
+        for path in self.paths:
+            path.clean_up()
         return report
+
+
+def _no_ledger(name: LedgerId) -> NoSuchLedger:
+    return NoSuchLedger(f"ledger {name} is not known here")
 
 
 def _unknown(name: LedgerId, what: str) -> DataUnknown:

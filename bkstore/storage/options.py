@@ -1,15 +1,17 @@
-"""StorageOptions: the settings of a ledger storage, with a bookie's names and defaults."""
+"""StorageOptions and JournalOptions: settings with a bookie's names and defaults."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from bkstore.errors import InvalidArgument
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, VERSION_1
+from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION
 
-__all__ = ["Storage", "StorageOptions"]
+__all__ = ["JournalOptions", "Storage", "StorageOptions"]
 
 Storage = Literal["sorted", "interleaved", "db"]
 
@@ -46,3 +48,23 @@ class StorageOptions:
         for name in ("write_cache", "pending_locations", "max_entry_size", "max_batch_size"):
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} must be positive, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalOptions:
+    """Settings of a bookie's journals, with a bookie's defaults. Sizes in bytes.
+
+    `version` 6 is written, or 5 and 4, which have no explicit LAC records. `max_backups` is how
+    many files before the mark stay. With `skip_invalid_records` a replay passes over the rest
+    of a file behind a length that cannot be, as `skipReplayJournalInvalidRecord`. `clock`
+    gives the first file its id.
+    """
+
+    version: int = NEWEST_VERSION
+    max_size: int = 2048 * _MIB
+    preallocate: int = 16 * _MIB
+    alignment: int = ALIGNMENT
+    write_buffer: int = 64 << 10
+    max_backups: int = 5
+    skip_invalid_records: bool = False
+    clock: Callable[[], float] = time.time

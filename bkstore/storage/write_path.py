@@ -10,17 +10,22 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from threading import RLock
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntryIndex, EntrySource
+from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_logger import EntryLogger
 from bkstore.storage.ledger_states import LedgerStates
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.options import StorageOptions
 from bkstore.storage.write_cache import Pending
+
+if TYPE_CHECKING:
+    from bkstore.index.hierarchical import HierarchicalIndex
 
 __all__ = ["FIRST_LOOK", "InterleavedPath", "WritePath"]
 
@@ -70,6 +75,30 @@ class WritePath(Closing):
     @abstractmethod
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
         """Return the lowest entry of first..last whose record is in memory."""
+
+    @property
+    def source(self) -> EntrySource:
+        """Which entries are here: unflushed ones over the index."""
+        return LayeredSource(self.unflushed, self.index)
+
+    def last_entry(self, name: LedgerId) -> int | None:
+        """Return the highest entry here, None if there is none."""
+        return LayeredSource(self.unflushed, self.index).last_entry(name)
+
+    def knows(self, name: LedgerId) -> bool:
+        """Return whether the ledger is known."""
+        with self.lock:
+            return self.states.find(name) is not None
+
+    def delete(self, name: LedgerId) -> None:
+        """Forget a ledger; the caller holds `lock`."""
+        self.states.delete(name)
+        self.forget(name)
+        self.index.delete(name)
+        self.states.deleted_from_index(name)
+
+    def clean_up(self) -> None:
+        """Take deleted ledgers out of the index, where `delete` put that off."""
 
     @abstractmethod
     def forget(self, name: LedgerId) -> None:
@@ -196,14 +225,31 @@ class InterleavedPath(WritePath):
     that point behind a log's end; the replay of the journal puts them right.
     """
 
-    def __init__(self, index: EntryIndex, logger: EntryLogger, options: StorageOptions) -> None:
+    def __init__(
+        self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
+    ) -> None:
         super().__init__(index, logger, options)
+        self._tree = index
         self._pending: Pending[int] = Pending("last")
 
     @property
     def unflushed(self) -> Pending[int]:
         """The entries whose locations are in memory."""
         return self._pending
+
+    @property
+    def source(self) -> EntrySource:
+        """Which entries are here; in compat mode without the one that a real listing misses."""
+        if self.options.compat is None:
+            return super().source
+        return LayeredSource(self.listed, self.index)
+
+    @property
+    def listed(self) -> EntrySource:
+        """The entries in memory as the real storage lists them."""
+        from bkstore.storage.faithful import PagewisePending
+
+        return PagewisePending(self._pending, self._tree, self.options.page_size)
 
     def add(self, name: LedgerId, entry: int, record: bytes, *, roll: bool = True) -> None:
         """Append to the entry log; note the location."""

@@ -1,0 +1,440 @@
+"""Bookie: journals in front of a ledger storage; nothing acknowledged is lost.
+
+An entry goes into the ledger storage's memory, then into the journal; when the journal is synced
+it is acknowledged. A checkpoint makes the storage durable and moves lastMark forward; opening
+replays what the journals have behind it. Upstream's counterpart is `BookieImpl`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from struct import Struct
+from threading import Lock
+from typing import Self
+
+import numpy as np
+
+from bkstore.availability import Availability
+from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore.formats.entry import record_header
+from bkstore.formats.journal import LogMark
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.access import writing
+from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
+from bkstore.index.files import OS_FILES, Files, StrPath
+from bkstore.storage.bookie_place import BookiePlace
+from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageReport
+from bkstore.storage.journal_writer import JournalWriter
+from bkstore.storage.last_mark import delete_journals_before, journal_of, write_last_mark
+from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage
+from bkstore.storage.lock import WriterLock
+from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.replay import Replay
+
+__all__ = ["DIRTY", "Bookie"]
+
+DIRTY = "DIRTY"
+"""Stands in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
+
+_LEDGER = Struct(">q").unpack_from
+
+
+class Bookie(EntrySource, Closing):
+    """One bookie's journals and ledger storage, without the network.
+
+    `open` replays what a crash left; what was acknowledged with ``sync=True`` is there again.
+    `storage` is the `LedgerStorage` behind; `findings` tells what the replay met (torn ends,
+    say), `unclean` whether the last writer did not close it.
+
+    Threads: all calls are safe beside each other; adds of several threads share fsyncs. Fork:
+    reopen in the child. Processes: lock files keep a second writer out.
+
+    >>> import tempfile
+    >>> from bkstore.formats.entry import Entry, encode
+    >>> with tempfile.TemporaryDirectory() as top, Bookie.open(top) as bookie:
+    ...     key = b"k" * 20
+    ...     bookie.add_entry(encode(Entry(7, 0, -1, 5, b"hello"), "CRC32C"), key)
+    ...     bookie.read_entry(7, 0)[-5:], bookie.entries(7).tolist()
+    0
+    (b'hello', [0])
+    """
+
+    def __init__(
+        self,
+        storage: LedgerStorage,
+        journals: Sequence[JournalWriter],
+        place: BookiePlace,
+        options: JournalOptions,
+        files: Files,
+        resources: ExitStack,
+    ) -> None:
+        """Take what `open` made."""
+        self.storage = storage
+        self.journals = list(journals)
+        self.place = place
+        self.options = options
+        self.bookie_id = "" if place.cookie is None else place.cookie.bookie_id
+        self.findings: list[Finding] = []
+        self.unclean = False
+        self._files = files
+        self._resources = resources
+        self._keys_logged: set[LedgerId] = set()
+        self._checkpointing = Lock()
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        path: StrPath | None = None,
+        storage: Storage | None = None,
+        *,
+        ledger_dirs: Sequence[StrPath] | None = None,
+        journal_dirs: Sequence[StrPath] | None = None,
+        index_dirs: Sequence[StrPath] | None = None,
+        bookie_id: str | None = None,
+        options: StorageOptions | None = None,
+        journal: JournalOptions | None = None,
+        files: Files = OS_FILES,
+    ) -> Self:
+        """Open a bookie for writing: replay its journals, flush, begin new journal files.
+
+        `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing
+        root becomes a new bookie with `ledgers` and `journal`. Or give the directories, in
+        configured order. `storage` is told from the index where it is not given.
+
+        Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, a cookie that
+        does not fit), `CorruptionError` where a real bookie would not start either: the file
+        that lastMark names is missing, a record or length in a journal that cannot be. Nothing
+        that is stored is changed then, beyond what the replay had flushed.
+        """
+        settings = journal or JournalOptions()
+        place = _place(path, ledger_dirs, journal_dirs, index_dirs)
+        place.check_cookie(bookie_id)
+        with ExitStack() as undo:
+            below = LedgerStorage.open(
+                place.ledger,
+                place.storage(storage),
+                index_dirs=place.index,
+                options=options,
+                files=files,
+            )
+            undo.callback(below.close, flush=False)
+            for current in place.journal:
+                with writing(current):
+                    files.makedirs(current)
+            others = [c for c in place.journal if c not in {*place.ledger, *place.index}]
+            undo.enter_context(WriterLock(others))
+            replay = Replay(below, skip_invalid=settings.skip_invalid_records)
+            marks = [
+                replay.run(current, place.ledger, number)
+                for number, current in _numbered(place.journal)
+            ]
+            below.flush()
+            cookie = place.write_cookie(bookie_id, files)
+            writers = [undo.enter_context(_writer(c, settings, files)) for c in place.journal]
+            bookie = cls(below, writers, place, settings, files, ExitStack())
+            bookie._write_marks(marks)
+            bookie.bookie_id = cookie.bookie_id
+            bookie.findings = replay.findings
+            bookie.unclean = bookie._mark_dirty()
+            bookie._resources = undo.pop_all()
+            return bookie
+
+    # -- closing
+
+    def close(self, checkpoint: bool = True) -> None:
+        """Checkpoint, then close everything. Idempotent.
+
+        Without `checkpoint`, and with ``compat="bookkeeper"``, the journals are left to be
+        replayed. After a journal failed only the storage is flushed.
+        """
+        if self._closed:
+            return
+        clean = checkpoint and self.storage.options.compat is None and not self._journal_failed
+        try:
+            if clean:
+                self.checkpoint()
+        finally:
+            self._closed = True
+            self._resources.close()
+        if clean:
+            for current in self.place.ledger:
+                with writing(current / DIRTY):
+                    self._files.unlink(current / DIRTY)
+
+    @property
+    def _journal_failed(self) -> bool:
+        return any(journal.failed for journal in self.journals)
+
+    def _mark_dirty(self) -> bool:
+        """Put the marker of a running bookie into each ledger directory; was one there?"""
+        there = [(current / DIRTY).exists() for current in self.place.ledger]
+        for current in self.place.ledger:
+            with writing(current / DIRTY):
+                self._files.write_file(current / DIRTY, b"")
+        return any(there)
+
+    # -- adding
+
+    def add_entry(
+        self,
+        record: bytes,
+        master_key: bytes,
+        *,
+        recovery: bool = False,
+        sync: bool = True,
+    ) -> int:
+        """Store one record and return its entry id; durable when this returns, if `sync`.
+
+        Without `sync` it is durable after the next `force`, `checkpoint` or synced call.
+        Raises as `LedgerStorage.add_entry`; a refused record leaves no trace in the journal.
+        `WriteFailed` where the journal fails: the record is readable until the bookie is
+        closed, but it is not acknowledged.
+        """
+        entry = self.storage.add_entry(record, master_key=master_key, recovery=recovery)
+        self._log([record], master_key, sync)
+        return entry
+
+    def add_entries(
+        self,
+        records: Iterable[bytes],
+        master_key: bytes,
+        *,
+        recovery: bool = False,
+        sync: bool = True,
+    ) -> Int64Array:
+        """Store records in order and return their entry ids, int64[n]; one fsync for all.
+
+        Stops at the first that is refused and raises its error; those before it are stored,
+        and durable if `sync`.
+        """
+        taken: list[bytes] = []
+        entries: list[int] = []
+        try:
+            for record in records:
+                added = self.storage.add_entry(record, master_key=master_key, recovery=recovery)
+                entries.append(added)
+                taken.append(record)
+        finally:
+            self._log(taken, master_key, sync)
+        return np.array(entries, np.int64)
+
+    def _log(self, records: list[bytes], master_key: bytes, sync: bool) -> None:
+        """Append records to their ledgers' journals, each with its key before the first one."""
+        by_journal: dict[int, list[bytes]] = {}
+        for record in records:
+            name = _ledger_of(record)
+            number = journal_of(name, len(self.journals))
+            if name not in self._keys_logged:
+                self._log_key(name, master_key)
+            by_journal.setdefault(number, []).append(record)
+        places = [
+            (self.journals[n], self.journals[n].append_many(found))
+            for n, found in by_journal.items()
+        ]
+        if sync:
+            for journal, place in places:
+                journal.sync(place)
+
+    def _log_key(self, name: LedgerId, master_key: bytes) -> None:
+        """Append the ledger's key, without which a replay would pass over what follows.
+
+        Noted when it is in the journal, not before: another thread may be about to append an
+        entry. Two key records do no harm.
+        """
+        if name not in self._keys_logged:
+            self._journal(name).append_special("master_key", name, master_key)
+            self._keys_logged.add(name)
+
+    def _journal(self, name: LedgerId) -> JournalWriter:
+        return self.journals[journal_of(name, len(self.journals))]
+
+    def force(self, ledger: LedgerLike) -> LogMark:
+        """Make durable what was added to the ledger without `sync`; return the place reached."""
+        self._check_open()
+        return self._journal(LedgerId.of(ledger)).sync()
+
+    # -- state
+
+    def fence(self, ledger: LedgerLike, master_key: bytes) -> bool:
+        """Fence the ledger, durably; return whether that is new. An unknown one is made.
+
+        Raises `UnauthorizedAccess` for another key.
+        """
+        name = LedgerId.of(ledger)
+        self.storage.open_ledger(name, master_key)
+        new = self.storage.fence(name)
+        if new:
+            self._log_key(name, master_key)
+            self._journal(name).append_special("fence", name)
+        self._journal(name).sync()  # also for another thread's fence of a moment ago
+        return new
+
+    def set_explicit_lac(
+        self, ledger: LedgerLike, body: bytes, master_key: bytes, *, sync: bool = True
+    ) -> None:
+        """Keep an explicit LAC body, durably if `sync`. An unknown ledger is made.
+
+        Journals of version 4 and 5 have no record for it: durable from the next checkpoint on.
+        """
+        name = LedgerId.of(ledger)
+        self.storage.open_ledger(name, master_key)
+        self.storage.set_explicit_lac(name, body)
+        self._log_key(name, master_key)
+        self._journal(name).append_special("explicit_lac", name, body)
+        if sync:
+            self._journal(name).sync()
+
+    def delete_ledger(self, ledger: LedgerLike) -> None:
+        """Forget a ledger. No journal says so: until the next checkpoint a crash brings it back,
+        to be deleted by the next garbage collection, as upstream."""
+        self.storage.delete_ledger(ledger)
+        self._keys_logged.discard(LedgerId.of(ledger))
+
+    def is_fenced(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger is fenced."""
+        return self.storage.is_fenced(ledger)
+
+    def state(self, ledger: LedgerLike) -> LedgerState:
+        """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
+        return self.storage.state(ledger)
+
+    def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
+        """Return the body of the explicit LAC, None if there is none."""
+        return self.storage.explicit_lac(ledger)
+
+    def last_add_confirmed(self, ledger: LedgerLike) -> int:
+        """Return the highest entry known to be confirmed, -1 if none is."""
+        return self.storage.last_add_confirmed(ledger)
+
+    # -- reading
+
+    def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
+        """Return one stored record; entry -1 means the last one. See `LedgerStorage`."""
+        return self.storage.read_entry(ledger, entry)
+
+    def read_entries(
+        self,
+        ledger: LedgerLike,
+        start: int,
+        max_count: int = 0,
+        max_size: int = 0,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """Return records of consecutive entries from `start` on; see `LedgerStorage`.
+
+        With `fence` the ledger is fenced first, durably, which needs its `master_key`.
+        """
+        if fence:
+            if master_key is None:
+                raise InvalidArgument("a fencing read needs the master key")
+            self.fence(ledger, master_key)
+        return self.storage.read_entries(ledger, start, max_count, max_size)
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the known ledgers in unsigned order, unflushed ones too."""
+        return self.storage.ledgers(scope)
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entry ids here, int64[n], unflushed ones too."""
+        return self.storage.entries(ledger, first, last)
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries are here, condensed, unflushed ones too."""
+        return self.storage.availability(ledger)
+
+    def last_entry(self, ledger: LedgerLike) -> int | None:
+        """Return the highest entry id here, None if there is none."""
+        return self.storage.last_entry(ledger)
+
+    # -- making durable, cleaning up
+
+    def checkpoint(self) -> list[LogMark]:
+        """Make the storage durable, then move lastMark forward and delete old journal files.
+
+        Returns the marks, by journal. The journal is synced first: lastMark must not point
+        beyond what a crash leaves of it.
+        """
+        self._check_open()
+        with self._checkpointing:
+            marks = [journal.sync() for journal in self.journals]
+            self.storage.checkpoint()
+            self._write_marks(marks)
+            for current, mark in zip(self.place.journal, marks):
+                with writing(current):
+                    delete_journals_before(
+                        current, mark, self.options.max_backups, files=self._files
+                    )
+            return marks
+
+    def _write_marks(self, marks: Sequence[LogMark]) -> None:
+        for (number, _), mark in zip(_numbered(self.place.journal), marks):
+            with writing(self.place.ledger[0]):
+                write_last_mark(self.place.ledger, mark, number, files=self._files)
+
+    def collect_garbage(
+        self,
+        live: Iterable[LedgerLike] | None = None,
+        *,
+        threshold: float | None = MAJOR_THRESHOLD,
+        transactional: bool = False,
+    ) -> GarbageReport:
+        """Delete ledgers that are not `live`, remove and compact entry logs.
+
+        See `LedgerStorage.collect_garbage`.
+        """
+        report = self.storage.collect_garbage(
+            live, threshold=threshold, transactional=transactional
+        )
+        self._keys_logged.difference_update(report.deleted_ledgers)
+        return report
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalOperation("this bookie is closed")
+
+
+def _place(
+    path: StrPath | None,
+    ledger_dirs: Sequence[StrPath] | None,
+    journal_dirs: Sequence[StrPath] | None,
+    index_dirs: Sequence[StrPath] | None,
+) -> BookiePlace:
+    if path is not None:
+        if ledger_dirs or journal_dirs or index_dirs:
+            raise InvalidArgument("give a path, or ledger_dirs and journal_dirs")
+        return BookiePlace.of_path(os.fspath(path))
+    return BookiePlace.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
+
+
+def _numbered(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:
+    """Return (number for the name of lastMark, directory): a single one has no number."""
+    if len(journals) == 1:
+        return [(None, journals[0])]
+    return list(enumerate(journals))
+
+
+def _writer(current: Path, options: JournalOptions, files: Files) -> JournalWriter:
+    return JournalWriter(
+        current,
+        files=files,
+        version=options.version,
+        max_size=options.max_size,
+        preallocate=options.preallocate,
+        alignment=options.alignment,
+        write_buffer=options.write_buffer,
+        clock=options.clock,
+    )
+
+
+def _ledger_of(record: bytes) -> LedgerId:
+    """Return the ledger of a record that a storage took."""
+    if record[0] < 0x80:
+        return LedgerId(0, _LEDGER(record)[0])
+    return record_header(record)[0]

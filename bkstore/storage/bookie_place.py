@@ -1,0 +1,151 @@
+"""BookiePlace: the directories that a bookie writes to, and the cookie that says they are its own.
+
+The cookie (`VERSION`, see `docs/formats/cookie.md`) stands in every directory. It guards against
+a disk that was not mounted, directories of another bookie, and another order of them, which in
+db storage and with several journals decides where a ledger lies.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.formats import cookie as cookie_format
+from bkstore.formats.cookie import Cookie
+from bkstore.index.access import writing
+from bkstore.index.files import Files, StrPath
+from bkstore.storage.layout import BookieFolders, find_folders, holdings, matched, read_cookie
+from bkstore.storage.options import Storage
+
+__all__ = ["BookiePlace"]
+
+
+@dataclass(frozen=True)
+class BookiePlace:
+    """The ``current/`` directories of one bookie, by role, in configured order."""
+
+    ledger: list[Path]
+    index: list[Path]
+    journal: list[Path]
+    cookie: Cookie | None = None
+
+    @classmethod
+    def of_path(cls, path: StrPath) -> BookiePlace:
+        """Return the directories below a root (or named by a `bk_server.conf`).
+
+        A root without any, or that does not exist, is to have `ledgers` and `journal`; a
+        ledger directory alone has its journal beside its logs.
+        """
+        root = Path(os.path.abspath(path))
+        if not root.exists() or (root.is_dir() and not any(root.glob("**/current"))):
+            return cls.of_dirs([root / "ledgers"], [root / "journal"])
+        folders = find_folders(root)
+        return cls._of_folders(folders)
+
+    @classmethod
+    def _of_folders(cls, folders: BookieFolders) -> BookiePlace:
+        journal = list(folders.journal) or list(folders.ledger[:1])
+        if folders.cookie is not None:
+            journal = matched(journal, folders.cookie.journal_dirs) or journal
+        return cls(list(folders.ledger), list(folders.index), journal, folders.cookie)
+
+    @classmethod
+    def of_dirs(
+        cls,
+        ledger_dirs: Sequence[StrPath],
+        journal_dirs: Sequence[StrPath],
+        index_dirs: Sequence[StrPath] | None = None,
+    ) -> BookiePlace:
+        """Return directories as they are given, in this order."""
+        if not ledger_dirs or not journal_dirs:
+            raise InvalidArgument("a bookie has a ledger directory and a journal directory")
+        ledger, journal = _currents(ledger_dirs), _currents(journal_dirs)
+        index = _currents(index_dirs) if index_dirs else list(ledger)
+        for role, found in (("ledger", ledger), ("index", index), ("journal", journal)):
+            if len(set(found)) < len(found):
+                raise InvalidArgument(f"a {role} directory is given twice")
+        there = [current for current in {*ledger, *index, *journal} if current.is_dir()]
+        return cls(ledger, index, journal, read_cookie(sorted(there)))
+
+    @property
+    def all(self) -> list[Path]:
+        """Every directory once."""
+        return list(dict.fromkeys([*self.ledger, *self.index, *self.journal]))
+
+    def storage(self, asked: Storage | None) -> Storage:
+        """Return the storage asked for, else the one whose index is here, else sorted."""
+        if asked is not None:
+            return asked
+        here = [holdings(current) for current in self.index if current.is_dir()]
+        return "db" if any("rocksdb" in held for held in here) else "sorted"
+
+    # -- the cookie
+
+    def check_cookie(self, bookie_id: str | None) -> None:
+        """Raise `UnsupportedLayout` where the cookie does not fit these directories.
+
+        The paths of a copy are others; number and order must be those of the cookie, as far
+        as the names tell. A directory without cookie beside ones that have it is a foreign or
+        an empty disk.
+        """
+        cookie = self.cookie
+        if cookie is None:
+            return
+        for current in self.all:
+            if not (current / cookie_format.FILE_NAME).is_file():
+                raise UnsupportedLayout(
+                    f"{current}: no cookie here, while the others have that of bookie "
+                    f"{cookie.bookie_id!r}: a disk that is not mounted, or not this bookie's?"
+                )
+        if bookie_id not in (None, cookie.bookie_id):
+            raise UnsupportedLayout(
+                f"{self.all[0]}: the cookie of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
+            )
+        _check_listed("ledger", self.ledger, cookie.ledger_dirs)
+        _check_listed("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
+        _check_listed("journal", self.journal, cookie.journal_dirs)
+
+    def write_cookie(self, bookie_id: str | None, files: Files) -> Cookie:
+        """Write a cookie into every directory, where none has one; return the one in force."""
+        if self.cookie is not None:
+            return self.cookie
+        index = None if self.index == self.ledger else _names(self.index)
+        cookie = Cookie(
+            cookie_format.NEWEST_VERSION,
+            bookie_id or self.ledger[0].parent.parent.name or "bookie",
+            _names(self.journal),
+            _names(self.ledger),
+            index_dirs=index,
+        )
+        data = cookie_format.encode(cookie)
+        for current in self.all:
+            path = current / cookie_format.FILE_NAME
+            with writing(path):
+                files.write_file(path, data)
+        return cookie
+
+
+def _currents(folders: Sequence[StrPath]) -> list[Path]:
+    places = [Path(os.path.abspath(folder)) for folder in folders]
+    return [place if place.name == "current" else place / "current" for place in places]
+
+
+def _names(currents: Sequence[Path]) -> tuple[str, ...]:
+    return tuple(str(current.parent) for current in currents)
+
+
+def _check_listed(role: str, currents: list[Path], configured: Sequence[str]) -> None:
+    if len(currents) != len(configured):
+        raise UnsupportedLayout(
+            f"{currents[0]}: the cookie names {len(configured)} {role} directories, "
+            f"{len(currents)} are given"
+        )
+    ordered = matched(currents, configured)
+    if ordered is not None and ordered != currents:
+        raise UnsupportedLayout(
+            f"{currents[0]}: the cookie has the {role} directories in another order: "
+            + ", ".join(configured)
+        )

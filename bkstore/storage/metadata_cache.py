@@ -1,0 +1,47 @@
+"""The `metadata-cache` database: what a bookie's garbage collection keeps of its entry logs.
+
+A RocksDB database in ``current/`` (with `gcEntryLogMetadataCacheEnabled`): key i64 log id, value
+the metadata of a closed log, deleted ledgers taken off. Empty after a compaction; the next pass
+of garbage collection fills it again. Source: `bookie/PersistentEntryLogMetadataMap`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.entrylog import LogMetadata
+
+__all__ = ["METADATA_CACHE", "read_metadata_cache"]
+
+METADATA_CACHE = "metadata-cache"
+
+
+def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetadata]:
+    """Return the metadata by log id; nothing where `current` has no such database.
+
+    Never writes there. Raises `CorruptionError` for a row that is none, and what opening a
+    RocksDB database raises.
+    """
+    path = current / METADATA_CACHE
+    if not path.is_dir():
+        return {}
+    from bkstore.index.rocks_db import Database
+
+    database = Database(path, live=live)
+    try:
+        return dict(_entry(path, key, value) for key, value in database.rows())
+    finally:
+        database.close()
+
+
+def _entry(path: Path, key: bytes, value: bytes) -> tuple[int, LogMetadata]:
+    try:
+        metadata = LogMetadata.from_bytes(value)
+    except CorruptionError as error:
+        detail = f"row of key {key[:40].hex()}: {error.reason}"
+        raise CorruptionError(path, None, detail) from None
+    if key != metadata.log_id.to_bytes(8, "big"):
+        detail = f"row of key {key[:40].hex()} is about log {metadata.log_id}"
+        raise CorruptionError(path, None, detail)
+    return metadata.log_id, metadata
