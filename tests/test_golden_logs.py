@@ -134,7 +134,8 @@ def test_log_metadata(tree: Any) -> None:
             metadata, source = bookie.log_metadata(log["log_id"], log.get("dir_index"), findings)
             ledgers = [[name.ledger, size] for name, size in sorted(metadata.ledgers.items())]
 
-            assert ("map" if log["has_ledgers_map"] else "scan") == source
+            if log["has_ledgers_map"] is not None:  # not told of direct-IO logs
+                assert ("map" if log["has_ledgers_map"] else "scan") == source
             assert sorted(log["ledgers_map"]) == ledgers
             assert log["total_size"] == metadata.total_size
             assert log["remaining_size"] == metadata.remaining_size
@@ -199,6 +200,7 @@ def test_direct_io_logs(tree: Any) -> None:
     """Logs of the direct-IO logger begin at 4100 and have padding between records."""
     if "direct_io" not in tree.document["tree"]:
         pytest.skip("not of the direct-IO logger")
+    padded = 0
     with BookieDir(tree.root) as bookie:
         for log in tree.last["entry_logs"]:
             places, sizes = (
@@ -208,7 +210,9 @@ def test_direct_io_logs(tree: Any) -> None:
 
             assert 4100 == places[0]
             assert log["scan_entries"] == places.size
-            assert 0 < int((np.diff(places) - sizes[:-1] > 4).sum())
+            padded += int((np.diff(places) - sizes[:-1] > 4).sum())
+
+    assert 0 < padded
 
 
 # -- what garbage collection keeps
