@@ -9,33 +9,26 @@ There is no journal here: what is not flushed is lost in a crash, unless a `Book
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Self
 
 import numpy as np
 
-from bkstore.availability import Availability
 from bkstore.errors import (
     CorruptionError,
-    DataUnknown,
-    IllegalOperation,
     InvalidArgument,
     LedgerFenced,
     NoSuchEntry,
-    NoSuchLedger,
-    UnauthorizedAccess,
-    UnsupportedLayout,
 )
-from bkstore.formats.entry import V1_HEADER, decode_explicit_lac, record_header
-from bkstore.formats.idxfile import VERSION_0
+from bkstore.formats.entry import V1_HEADER, record_header
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
-from bkstore.index.api import Closing, EntrySource, LedgerLike, LedgerState
+from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.batch import how_many, most_records
 from bkstore.storage.composing import StrPath, compose
-from bkstore.storage.confirmed import Confirmed, ForgetfulConfirmed, StoredLac
 from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageCollector, GarbageReport
+from bkstore.storage.ledger_book import LedgerBook
 from bkstore.storage.lock import WriterLock
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.options import Storage, StorageOptions
@@ -49,7 +42,7 @@ LAST_ENTRY = -1
 _V1 = Struct(">qqq")
 
 
-class LedgerStorage(EntrySource, Closing):
+class LedgerStorage(LedgerBook, Closing):
     """The ledgers of one bookie: entries in, entries out, and which are here.
 
     `open` makes or opens it. A ledger is made by `set_master_key`; `add_entry` takes encoded
@@ -76,14 +69,8 @@ class LedgerStorage(EntrySource, Closing):
         options: StorageOptions,
     ) -> None:
         """Take what `open` made."""
-        self.storage = storage
-        self.options = options
-        self.paths = list(paths)
+        super().__init__(storage, paths, options)
         self._lock_files = lock
-        self._confirmed = Confirmed(self._stored_lac)
-        if options.compat is not None:
-            self._confirmed = ForgetfulConfirmed(self._stored_lac, storage == "db")
-        self._closed = False
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
 
     @classmethod
@@ -127,183 +114,6 @@ class LedgerStorage(EntrySource, Closing):
                     path.close()
             finally:
                 self._lock_files.close()
-
-    # -- finding things
-
-    def _path(self, name: LedgerId) -> WritePath:
-        """Return the write path of a ledger: the directory `L mod n` of db storage."""
-        if self._closed:
-            raise IllegalOperation("this ledger storage is closed")
-        return self.paths[name.ledger % len(self.paths)]
-
-    def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
-        name = LedgerId.of(ledger)
-        path = self._path(name)
-        with path.lock:
-            return name, path, path.states.get(name)
-
-    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the known ledgers in unsigned order, unflushed ones too."""
-        found: list[LedgerId] = []
-        for path in self.paths:
-            with path.lock:
-                found += path.states.ledgers(scope)
-        return sorted(found)
-
-    def ledger_exists(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is known."""
-        name = LedgerId.of(ledger)
-        return self._path(name).knows(name)
-
-    def source(self, ledger: LedgerLike) -> EntrySource:
-        """Return what knows the ledger's entries: unflushed ones over the index."""
-        return self._path(LedgerId.of(ledger)).source
-
-    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids here, int64[n], unflushed ones too. Opens no entry log.
-
-        Empty for an unknown ledger. (`getListOfEntriesOfLedger`, which db storage never had.)
-        """
-        return self.source(ledger).entries(ledger, first, last)
-
-    def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here, condensed, unflushed ones too. Opens no entry log."""
-        return self.source(ledger).availability(ledger)
-
-    def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id here, None if there is none; `DataUnknown` in limbo."""
-        name = LedgerId.of(ledger)
-        path = self._path(name)
-        if not path.knows(name):
-            raise _no_ledger(name)
-        state = path.states.find(name)
-        if state is not None and state.limbo:
-            raise _unknown(name, "its last entry")
-        return path.last_entry(name)
-
-    # -- state
-
-    def set_master_key(self, ledger: LedgerLike, key: bytes) -> None:
-        """Make a ledger known, or check its key; `UnauthorizedAccess` if that is another.
-
-        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`.
-        """
-        name = LedgerId.of(ledger)
-        path = self._path(name)
-        with path.lock:
-            path.check_writable()
-            if path.states.set_master_key(name, bytes(key)):
-                self._confirmed.created(name)
-
-    def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
-        """Make a ledger known under a key, or check that it is its key.
-
-        Stricter than `set_master_key`: a key of zeros opens no ledger that has another.
-        """
-        self.set_master_key(ledger, key)
-        self.check_master_key(ledger, key)
-
-    def master_key(self, ledger: LedgerLike) -> bytes:
-        """Return the ledger's master key; `NoSuchLedger` if it is unknown."""
-        return self._known(ledger)[2].master_key
-
-    def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
-        """Raise `UnauthorizedAccess` unless `key` is the ledger's."""
-        name, _, state = self._known(ledger)
-        if state.master_key != key:
-            raise UnauthorizedAccess(f"ledger {name} has another master key")
-
-    def state(self, ledger: LedgerLike) -> LedgerState:
-        """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
-        return self._known(ledger)[2]
-
-    def fence(self, ledger: LedgerLike) -> bool:
-        """Fence the ledger: only recovery adds from now on. Return whether that is new."""
-        return self._change(ledger, lambda state: state._replace(fenced=True))
-
-    def is_fenced(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is fenced; `DataUnknown` in limbo, unless it is."""
-        name, _, state = self._known(ledger)
-        if state.limbo and not state.fenced:
-            raise _unknown(name, "whether it is fenced")
-        return state.fenced
-
-    def set_limbo(self, ledger: LedgerLike) -> bool:
-        """Put the ledger into limbo: what is not here is unknown. Return whether that is new.
-
-        Db storage only; `UnsupportedLayout` else.
-        """
-        if self.storage != "db":
-            raise UnsupportedLayout(f"{self.storage} storage has no limbo state")
-        return self._change(ledger, lambda state: state._replace(limbo=True))
-
-    def clear_limbo(self, ledger: LedgerLike) -> bool:
-        """End the limbo; return whether there was one."""
-        return self._change(ledger, lambda state: state._replace(limbo=False))
-
-    def _change(self, ledger: LedgerLike, change: Callable[[LedgerState], LedgerState]) -> bool:
-        name, path, _ = self._known(ledger)
-        with path.lock:
-            path.check_writable()
-            old = path.states.get(name)
-            new = change(old)
-            if new != old:
-                path.states.set(name, new)
-            return new != old
-
-    def set_explicit_lac(self, ledger: LedgerLike, body: bytes) -> None:
-        """Keep the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
-
-        A lower one replaces a higher one; the last add confirmed never goes back. Raises
-        `UnsupportedLayout` where index files have the old header version 0 by option: it has
-        no field for one.
-        """
-        self._check_header_version()
-        name, path, _ = self._known(ledger)
-        said, lac = decode_explicit_lac(body)
-        if said != name:
-            raise InvalidArgument(f"explicit LAC of ledger {said}, not {name}")
-        with path.lock:
-            path.check_writable()
-            self._confirmed.set_explicitly(name, lac)
-            path.states.set(name, path.states.get(name)._replace(explicit_lac=bytes(body)))
-
-    def _check_header_version(self) -> None:
-        old = self.options.index_header_version == VERSION_0
-        if old and self.storage != "db" and self.options.compat is None:
-            raise UnsupportedLayout("index header version 0 has no field for an explicit LAC")
-
-    def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
-        """Return the body of the explicit LAC, None if there is none; `DataUnknown` in limbo."""
-        name, path, state = self._known(ledger)
-        if state.limbo:
-            raise _unknown(name, "its explicit LAC")
-        if state.explicit_lac is not None:
-            with path.lock:
-                self._confirmed.read_explicitly(name, decode_explicit_lac(state.explicit_lac)[1])
-        return state.explicit_lac
-
-    def last_add_confirmed(self, ledger: LedgerLike) -> int:
-        """Return the highest entry known to be confirmed, -1 if none is.
-
-        The highest LAC that an entry added here carried, or that was set explicitly; after a
-        reopen that of the last entry and of the explicit LAC. `DataUnknown` in limbo.
-        """
-        name, path, state = self._known(ledger)
-        if state.limbo:
-            raise _unknown(name, "its last add confirmed")
-        with path.lock:
-            return self._confirmed.get(name)
-
-    def _stored_lac(self, name: LedgerId) -> StoredLac:
-        path = self._path(name)
-        body = path.states.get(name).explicit_lac
-        last = path.last_entry(name)
-        record = None if last is None else path.read(name, last)
-        return StoredLac(
-            None if record is None else record_header(record).lac,
-            None if body is None else decode_explicit_lac(body)[1],
-        )
 
     # -- adding
 
@@ -386,14 +196,6 @@ class LedgerStorage(EntrySource, Closing):
         if record is None or not path.knows(name):
             raise self._missing(name, path, entry)
         return record
-
-    def _missing(self, name: LedgerId, path: WritePath, entry: int) -> Exception:
-        state = path.states.find(name)
-        if state is None:
-            return _no_ledger(name)
-        if state.limbo:
-            return _unknown(name, f"entry {entry}")
-        return NoSuchEntry(f"entry {entry} of ledger {name} is not here")
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
         """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it.
@@ -497,11 +299,3 @@ class LedgerStorage(EntrySource, Closing):
         for path in self.paths:
             path.clean_up()
         return report
-
-
-def _no_ledger(name: LedgerId) -> NoSuchLedger:
-    return NoSuchLedger(f"ledger {name} is not known here")
-
-
-def _unknown(name: LedgerId, what: str) -> DataUnknown:
-    return DataUnknown(f"ledger {name} is in limbo: {what} is not known here")
