@@ -57,13 +57,23 @@ class Writer:
 
     def record(self, ledger: int, entry: int) -> bytes:
         """Return the next record, which is that of `entry`."""
-        size = 20 + (7 * entry + ledger) % 61
-        base = 31 * ledger + 17 * entry + self._seed
-        payload = bytes((base + 7 * i) & 0xFF for i in range(size))
+        body = payload(ledger, entry, self._seed, payload_size(ledger, entry))
         lac = self._highest.get(ledger, -1)
         self._highest[ledger] = max(lac, entry)
-        length = self._length[ledger] = self._length.get(ledger, 0) + size
-        return self._coder.encode(Entry(ledger, entry, lac, length, payload))
+        length = self._length[ledger] = self._length.get(ledger, 0) + len(body)
+        return self._coder.encode(Entry(ledger, entry, lac, length, body))
+
+
+def payload_size(ledger: int, entry: int) -> int:
+    """Return the size that the payload rule gives an entry."""
+    return 20 + (7 * entry + ledger) % 61
+
+
+def payload(ledger: int, entry: int, seed: int, size: int) -> bytes:
+    """Return the bytes that the payload rule gives an entry; they repeat after 256."""
+    base = 31 * ledger + 17 * entry + seed
+    rule = bytes((base + 7 * i) & 0xFF for i in range(min(size, 256)))
+    return (rule * (size // 256 + 1))[:size]
 
 
 class Replay:

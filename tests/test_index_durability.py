@@ -214,13 +214,12 @@ def stop_everywhere(layout: Layout, top: Path, ignored: str | None = None) -> se
             files.ignore_site(ignored)
         files.stop_after(stop)
         root.mkdir(parents=True)
-        with suppress(PowerLoss):
-            with layout(root / "bookie", writable=True, files=files) as index:
-                for ledger in (LEDGERS[0], LEDGERS[-1]):
-                    expected.put(ledger, {0: 1028})
-                    index.put(ledger, 0, 1028)
-                    index.flush()
-                    expected.flushed()
+        with suppress(PowerLoss), layout(root / "bookie", writable=True, files=files) as index:
+            for ledger in (LEDGERS[0], LEDGERS[-1]):
+                expected.put(ledger, {0: 1028})
+                index.put(ledger, 0, 1028)
+                index.flush()
+                expected.flushed()
         stopped, sites = files.stopped, sites | files.sync_sites
         for seed in range(5):
             left = files.crash(root, top / f"{stop}-{seed}", random.Random(seed) if seed else None)
@@ -315,6 +314,22 @@ def test_deleted_stays_deleted(layout: Layout, tmp_path: Path) -> None:
     with layout(after) as index:
         assert LEDGERS[1:-1] == index.ledgers()
         assert [] == index.entries(LEDGERS[-1]).tolist()
+
+
+def test_second_file_of_a_folder(tmp_path: Path) -> None:
+    """A ledger whose file comes into a folder that was synced before is as durable as the first."""
+    files = CrashFiles()
+    first, second = LedgerId(0, 7), LedgerId(0, 7 + (1 << 16))
+    with HierarchicalIndex(tmp_path / "b", writable=True, files=files) as index:
+        for ledger in (first, second):
+            index.put(ledger, 0, 1028)
+            index.flush()
+        folders = {Path(index.path(ledger) or "").parent for ledger in (first, second)}
+        left = files.crash(tmp_path / "b", tmp_path / "left")
+
+    assert 1 == len(folders)
+    with HierarchicalIndex(left) as index:
+        assert [first, second] == index.ledgers()
 
 
 def test_new_file_has_no_name_until_it_is_whole(tmp_path: Path) -> None:

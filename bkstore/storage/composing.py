@@ -97,6 +97,7 @@ def _idx_path(
         writable=True,
         page_size=options.page_size,
         header_version=options.index_header_version,
+        max_pages=options.max_index_pages,
         compat=options.compat,
         files=files,
     )

@@ -22,7 +22,7 @@ from bkstore.errors import (
     NoSuchEntry,
 )
 from bkstore.formats.entry import V1_HEADER, record_header
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
+from bkstore.ids import Int64Array, LedgerId, check_entry_id
 from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.batch import how_many, most_records
@@ -70,6 +70,7 @@ class LedgerStorage(LedgerBook, Closing):
     ) -> None:
         """Take what `open` made."""
         super().__init__(storage, paths, options)
+        self._last_id = options.last_entry_id(storage)
         self._lock_files = lock
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
 
@@ -173,8 +174,8 @@ class LedgerStorage(LedgerBook, Closing):
                 name, entry, lac = record_header(record)[:3]
             except CorruptionError as error:
                 raise InvalidArgument(f"no entry: {error.reason}") from error
-        if not 0 <= entry <= MAX_ENTRY_ID:
-            raise InvalidArgument(f"entry id {entry} is outside 0..{MAX_ENTRY_ID}")
+        if not 0 <= entry <= self._last_id:
+            raise InvalidArgument(f"entry id {entry} is outside 0..{self._last_id}")
         return name, entry, lac
 
     # -- reading

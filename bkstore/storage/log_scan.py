@@ -4,8 +4,8 @@ What upstream's scan (`DefaultEntryLogger.scanEntryLog`) passes over in silence,
 records, is a finding here. Padding is no damage: 0xF0 up to a multiple of 4096 and zeros to the
 end, as the direct-IO logger leaves them. Format: `docs/formats/entrylog.md`.
 
-One kind of damage cannot be seen without the digests: a size that is wrong, and yet leads to
-the beginning of another record.
+One kind of damage cannot be seen here: a size that is wrong, and yet leads to the beginning of
+another record. Digests tell it, which a scan computes only beside other damage.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ from bkstore.storage.log_search import (
     look,
     next_record,
     read_run,
+    suspects,
 )
 
 __all__ = ["LogBatch", "read_log_metadata", "scan_log"]
@@ -181,16 +182,16 @@ class _Scan:
                     yield run
                     at = run.end
                     continue
-                start = run.last_start
-                found = next_record(log, run.end, start)
-                if found < run.end:
-                    yield run.first(run.offsets.size - 1)
-                    at = self._skipped(start, found, "a size that leads into another record")
-                else:
-                    yield run
-                    at = self._skipped(run.end, found, behind.reason)
+                doubtful = suspects(log, run)
+                found = next_record(log, run.end, run.start(doubtful))
+                while doubtful < run.count and run.start(doubtful + 1) <= found:
+                    doubtful += 1
+                yield run.first(doubtful)
+                lost = run.start(doubtful)
+                why = behind.reason if lost == run.end else "a size that leads into another record"
+                at = self._skipped(lost, found, why)
             elif place.kind == "garbage":
-                at = self._skipped(at, next_record(log, at, None), place.reason)
+                at = self._skipped(at, next_record(log, at, at), place.reason)
             elif place.kind == "padding":
                 at = place.end
             else:

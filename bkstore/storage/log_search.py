@@ -1,28 +1,41 @@
 """What stands at a place of an entry log, and where records go on behind damage.
 
-Entry logs have no checksum and no marks: only a size and ids that can be, and a chain of such
-records that leads on, tell a record from other bytes. Upstream (`DefaultEntryLogger`) trusts the
-size alone and steps on byte by byte where it is none; here damage is told from padding.
+Entry logs have no marks: a size and ids that can be, a chain of such records that leads on, and
+a digest that fits (those that need no password) tell a record from other bytes. Upstream
+(`DefaultEntryLogger`) trusts the size alone and steps on byte by byte where it is none; here
+damage is told from padding.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.errors import DirectoryInUse
-from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
+from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, Coder, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
 from bkstore.formats.framing import PREFIX, Bytes, find_frames, run_end, words, words_at
 from bkstore.ids import Int64Array
 from bkstore.index.access import readable
 from bkstore.index.api import Closing
 
-__all__ = ["ENTRY", "FILLER", "MAP", "LogBytes", "Place", "Run", "look", "next_record", "read_run"]
+__all__ = [
+    "ENTRY",
+    "FILLER",
+    "MAP",
+    "LogBytes",
+    "Place",
+    "Run",
+    "look",
+    "next_record",
+    "read_run",
+    "suspects",
+]
 
 WINDOW = 4 << 20
 """Bytes read at a time."""
@@ -34,6 +47,9 @@ _HEAD = PREFIX + V2_HEADER
 _ALIGNMENT = 4096  # of the direct-IO logger
 _PADDING = 0xF0
 _FURTHER = 2  # records that must follow one for it to be believed
+_LOOK_BACK = 8  # frames, for one whose digest fits
+_LONGEST_VERIFIED = 1 << 20
+_OF_MAP = 0xFF  # the first byte of ledger -1
 _ZEROS = b"\0\0\0\0"
 _MAP_ROOM = 20  # of a batch, before its ledgers
 
@@ -81,7 +97,8 @@ class LogBytes(Closing):
         return at
 
 
-class Run(NamedTuple):
+@dataclass(frozen=True)
+class Run:
     """Frames one behind the other; offsets are those of records in `data`, int64[n].
 
     `base` is the file offset of `data`, `end` that behind the last frame. `kinds` says what each
@@ -99,12 +116,16 @@ class Run(NamedTuple):
     end: int
 
     @property
-    def last_start(self) -> int:
-        """The file offset of the last frame's size."""
-        return self.base + int(self.offsets[-1]) - PREFIX
+    def count(self) -> int:
+        """The number of frames."""
+        return int(self.offsets.size)
+
+    def start(self, number: int) -> int:
+        """Return the file offset of a frame's size; `end` for the number behind the last."""
+        return self.base + int(self.offsets[number]) - PREFIX if number < self.count else self.end
 
     def first(self, count: int) -> Run:
-        """Return the first `count` frames, of more."""
+        """Return the first `count` frames."""
         return Run(
             self.data,
             self.base,
@@ -114,7 +135,7 @@ class Run(NamedTuple):
             self.ledgers[:count],
             self.entries[:count],
             self.kinds[:count],
-            self.base + int(self.offsets[count]) - PREFIX,
+            self.start(count),
         )
 
 
@@ -196,29 +217,66 @@ def _frame(log: LogBytes, at: int, head: bytes, size: int) -> Place:
     return Place("frame", at + PREFIX + size)
 
 
-def next_record(log: LogBytes, at: int, last_start: int | None) -> int:
+def suspects(log: LogBytes, run: Run) -> int:
+    """Return the number of the first frame of a run that what stands behind it makes doubtful.
+
+    A wrong size may lead over the beginnings of other records, and the frame that it leads to
+    may look right by chance. A digest that fits clears a frame and all before it; where none of
+    the last frames has one that can be computed, the last frame alone is doubtful.
+    """
+    count = run.count
+    for at in range(count - 1, max(count - 1 - _LOOK_BACK, -1), -1):
+        if _verifies(log, run.start(at)):
+            return at + 1
+    return count - 1
+
+
+def next_record(log: LogBytes, at: int, start: int) -> int:
     """Return where records go on, given that none stands at `at`; the file's size if nowhere.
 
-    `last_start` is where the record that ends at `at` begins, None if there is none: its size
-    may be what is wrong, and so may lead over the beginnings of others. An answer below `at`
-    says that it is. A place is believed if a chain of records leads on from it, over `at` and
-    two records further or to the end.
+    The search begins behind `start`, where the first doubtful frame before `at` begins (`at` if
+    there is none); an answer below `at` says that it is wrong indeed. A place is believed where
+    the digest fits, else if a chain of records leads on from it, over `at` and two records
+    further, or in order to the end, and no digest fits between it and that chain.
     """
     size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
-    behind = at + PREFIX + size
-    dead: set[int] = set()
-    if size >= V1_HEADER and (behind == log.size or _leads_on(log, behind, at, dead)):
+    behind, dead = at + PREFIX + size, set[int]()
+    if size >= V1_HEADER and (behind == log.size or _chain(log, behind, at, dead)):
         return behind
-    start = at + 1 if last_start is None else last_start + PREFIX + V1_HEADER
-    while start < log.size:
-        data = log.read(start)
-        for place in (_candidates(data, log.size - start) + start).tolist():
-            if _leads_on(log, place, at, dead):
+    likely = limit = log.size
+    begin = start + 1 if start == at else start + PREFIX + V1_HEADER
+    while begin < limit:
+        data = log.read(begin)
+        for place in (_candidates(data, log.size - begin) + begin).tolist():
+            if place >= limit:
+                break
+            if _verifies(log, place):
                 return int(place)
-        if start + data.size == log.size:
+            if likely == log.size and (chain := _chain(log, place, at, dead)):
+                likely = place
+                limit = next((p for p in chain[1:] if _verifies(log, p)), chain[-1])
+        if begin + data.size >= min(limit, log.size):
             break
-        start += data.size - _HEAD
-    return log.size
+        begin += data.size - _HEAD
+    return int(likely)
+
+
+def _verifies(log: LogBytes, at: int) -> bool:
+    """Return whether the frame at `at` has a digest that needs no password, and that fits."""
+    head = log.peek(at, PREFIX + 1)
+    size = int.from_bytes(head[:PREFIX], "big", signed=True)
+    if not V1_HEADER <= size <= min(_LONGEST_VERIFIED, log.size - at - PREFIX):
+        return False
+    record = log.peek(at + PREFIX, size)
+    return any(_fits(kind, record) for kind in ("CRC32C", "CRC32"))
+
+
+def _fits(kind: str, record: bytes) -> bool:
+    try:
+        Coder(kind).decode(record)
+    except (CorruptionError, InvalidArgument):
+        return False
+    return True
 
 
 def _candidates(data: Bytes, left: int) -> Int64Array:
@@ -238,8 +296,9 @@ def _candidates(data: Bytes, left: int) -> Int64Array:
     return likely
 
 
-def _leads_on(log: LogBytes, at: int, beyond: int, dead: set[int]) -> bool:
-    """Return whether records follow each other from `at` on, past `beyond` and some further.
+def _chain(log: LogBytes, at: int, beyond: int, dead: set[int]) -> list[int]:
+    """Return the places of records that follow each other from `at` on, past `beyond` and some
+    further, and where they go on; nothing if they do not.
 
     Places from which they do not are noted in `dead`, so that none is followed twice.
     """
@@ -247,10 +306,23 @@ def _leads_on(log: LogBytes, at: int, beyond: int, dead: set[int]) -> bool:
     while len(passed) <= _FURTHER or at <= beyond:
         place = look(log, at)
         if place.kind != "frame" or at in dead:
-            if passed and place.kind in ("end", "padding", "zeros") and at > beyond:
-                return True
+            ended = place.kind in ("end", "padding") and at > beyond
+            if ended and passed and all(_in_order(log, p) for p in passed):
+                break
             dead.update(passed)
-            return False
+            return []
         passed.append(at)
         at = place.end
-    return True
+    return [*passed, at]
+
+
+def _in_order(log: LogBytes, at: int) -> bool:
+    """Return whether the record at `at` confirms entries before its own only, as most do.
+
+    A batch of the ledgers map will do.
+    """
+    head = log.peek(at + PREFIX, V2_HEADER)
+    if head[0] == _OF_MAP:
+        return True
+    header = record_header(head)
+    return header.lac < header.entry_id

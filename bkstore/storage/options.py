@@ -10,12 +10,20 @@ from typing import Literal
 from bkstore.errors import InvalidArgument
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, VERSION_1
 from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION
+from bkstore.ids import MAX_ENTRY_ID
 
 __all__ = ["JournalOptions", "Storage", "StorageOptions"]
 
 Storage = Literal["sorted", "interleaved", "db"]
 
 _MIB = 1 << 20
+_POSITIVE = (
+    "write_cache",
+    "pending_locations",
+    "max_entry_size",
+    "max_batch_size",
+    "max_index_pages",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +34,9 @@ class StorageOptions:
     is shared by the directories and halved, as two caches take turns. When a cache is full the
     add that finds it so flushes it first; with ``auto_flush=False`` it raises `TooManyRequests`
     and stores nothing. `pending_locations` is how many index rows may wait in memory for a
-    flush (a bookie's `pageLimit`, in entries).
+    flush (a bookie's `pageLimit`, in entries). `max_index_pages` bounds an index file (sorted and
+    interleaved): an entry id that needs a page above it is refused when it is added. Files are
+    sparse, but systems have a largest one; the default makes 2 TiB.
 
     `choose(n)` picks the directory of a new entry log among n; a bookie picks at random, and so
     does the default. ``compat="bookkeeper"`` brings the oddities that `docs/parity.md` lists.
@@ -40,14 +50,21 @@ class StorageOptions:
     max_entry_size: int = 5 * _MIB
     page_size: int = DEFAULT_PAGE_SIZE
     index_header_version: int = VERSION_1
+    max_index_pages: int = 1 << 28
     max_batch_size: int = 5 * _MIB
     choose: Callable[[int], int] | None = None
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("write_cache", "pending_locations", "max_entry_size", "max_batch_size"):
+        for name in _POSITIVE:
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} must be positive, not {getattr(self, name)}")
+
+    def last_entry_id(self, storage: Storage) -> int:
+        """Return the highest entry id that a storage with these settings takes."""
+        if storage == "db":
+            return MAX_ENTRY_ID
+        return min(self.max_index_pages * (self.page_size // 8) - 1, MAX_ENTRY_ID)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,9 +21,10 @@ The model is the least that POSIX promises, and what file systems and disks do b
 RocksDB writes by itself; what is modelled is its write-ahead logs. A log is cut back to its
 length at the last `database_synced`, or anywhere behind that, and later logs survive only behind
 whole ones. Everything else in a database's directory is copied as it is: RocksDB syncs table
-files before its manifest names them, the manifest at each change, and the directory. Rows that
-it moved into a table on its own are durable thereby, though nobody asked for it. Sectors of a
-log's tail do not survive one by one, and no bug of RocksDB is looked for.
+files before its manifest names them, the manifest at each change, and the directory (all seen by
+tracing RocksDB 9.8.4, the one inside rocksdict 0.3.29). Rows that it moved into a table on its
+own are durable thereby, though nobody asked for it. Sectors of a log's tail do not survive one by
+one, and no bug of RocksDB is looked for.
 """
 
 from __future__ import annotations
@@ -309,10 +310,12 @@ class CrashFiles(Files):
 
         Without `keep` nothing survives that was not synced: unsynced bytes and names are gone,
         unsynced removals undone. With it, some of everything does, by its choice. The source
-        is only read, and is taken to be there itself; `target_root` must be new or empty, else
-        `InvalidArgument`. Cost: a copy.
+        is only read, and is taken to be there itself; `target_root` must be new or empty, and
+        outside of it, else `InvalidArgument`. Cost: a copy.
         """
         target = Path(target_root)
+        if target.resolve().is_relative_to(Path(source_root).resolve()):
+            raise InvalidArgument(f"{target} is inside of {source_root}")
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise InvalidArgument(f"{target} is not empty")

@@ -307,7 +307,6 @@ def _delete_row(path: Path, ledger: LedgerId, entry: int) -> bool:
         there = database.get(key) is not None
         if there:
             database.delete(key)
-            database.sync()
         return there
     finally:
         database.close()

@@ -1,0 +1,230 @@
+"""What a ledger storage must answer, as dicts: the model behind `storage_machine`.
+
+Expected values are made here by rule and from what was put in, never from a storage. Two rules
+need more than a dict of dicts: which of equal entries stays (`duplicates`), and what a bookie
+still has after a crash. Where a storage flushes by itself at moments that nobody told the model,
+more than one answer is right; the model then has all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from bkstore.formats.entry import Coder, Entry, encode_explicit_lac
+from bkstore.ids import LedgerId
+
+__all__ = ["NONE", "LedgerModel", "Name", "StorageModel", "batch_size", "key_of", "lac_of"]
+
+Name = tuple[int, int]
+"""(scope, ledger)."""
+
+NONE = -1
+
+_CODER = Coder("CRC32C", "model")
+_FRAME = 36
+_PREFIX = 4
+
+
+def key_of(name: Name) -> bytes:
+    """Return the master key under which the machine's writer of a ledger comes.
+
+    >>> key_of((0, 7)) == key_of((1, 7)), len(key_of((0, 7)))
+    (False, 20)
+    """
+    return b"k:" + name[1].to_bytes(9, "big") + name[0].to_bytes(9, "big")
+
+
+def lac_of(entry: int) -> int:
+    """Return the LAC field of an entry, the same for each copy of it.
+
+    >>> [lac_of(entry) for entry in (0, 1, 4, 7)]
+    [-1, -1, 3, 3]
+    """
+    return max(NONE, entry - 1 - entry % 4)
+
+
+def batch_size(sizes: Sequence[int], max_count: int, max_size: int) -> int:
+    """Return how many records of these sizes one batch has (BP-62, a loop, not a formula).
+
+    >>> batch_size([100, 100, 100], 0, 36 + 104 + 104), batch_size([100, 100], 0, 1)
+    (2, 1)
+    """
+    count, frame = 0, _FRAME
+    for size in sizes:
+        frame += _PREFIX + size
+        if count and (frame > max_size or count == max_count):
+            break
+        count += 1
+    return count
+
+
+@dataclass(slots=True)
+class LedgerModel:
+    """One ledger: its state and, by entry, the records that may be read.
+
+    `kept` was there at the last flush, `fresh` was added since, in order; `journalled` was
+    added since a bookie's last checkpoint. The LAC is within `low`..`high`.
+    """
+
+    key: bytes
+    fenced: bool = False
+    explicit: bytes | None = None
+    explicit_lac: int = NONE
+    low: int = NONE
+    high: int = NONE
+    kept: dict[int, list[bytes]] = field(default_factory=dict)
+    fresh: dict[int, list[bytes]] = field(default_factory=dict)
+    journalled: dict[int, list[bytes]] = field(default_factory=dict)
+
+    def entries(self) -> list[int]:
+        """Return the entry ids, ascending."""
+        return sorted(self.kept.keys() | self.fresh.keys())
+
+    def stored_lac(self) -> int:
+        """Return the LAC that is told from what is stored: of last entry and explicit LAC."""
+        return max([self.explicit_lac, *map(lac_of, self.entries()[-1:])])
+
+    def confirm(self, lac: int) -> None:
+        """Note a LAC that was said."""
+        self.low, self.high = max(self.low, lac), max(self.high, lac)
+
+    def copy(self) -> LedgerModel:
+        """Return a copy with dicts of its own."""
+        return replace(
+            self,
+            kept=dict(self.kept),
+            fresh={entry: list(added) for entry, added in self.fresh.items()},
+            journalled={entry: list(added) for entry, added in self.journalled.items()},
+        )
+
+
+class StorageModel:
+    """Ledgers by name, and what is durable of them.
+
+    With `duplicates` "first" a copy counts only where no flush came since the first one; "last"
+    replaces. `exact` is False for a storage that flushes by itself.
+    """
+
+    def __init__(self, duplicates: Literal["first", "last"], exact: bool = True) -> None:
+        self.duplicates = duplicates
+        self.exact = exact
+        self.ledgers: dict[Name, LedgerModel] = {}
+        self.ghosts: dict[Name, dict[int, set[bytes]]] = {}
+        """Ledgers deleted since the last checkpoint, which a crash may bring back."""
+        self._flushed: dict[Name, LedgerModel] = {}
+        self._made = 0
+
+    # -- what a writer sends
+
+    def record(self, name: Name, entry: int, size: int) -> bytes:
+        """Return a record that differs from all earlier ones, of the same size if need be."""
+        self._made += 1
+        spread = self._made % 7 if self.exact else entry % 7
+        payload = self._made.to_bytes(8, "big") + bytes([self._made % 256]) * (size + spread)
+        return _CODER.encode(Entry(LedgerId(*name), entry, lac_of(entry), 10 * entry, payload))
+
+    # -- what is done
+
+    def open(self, name: Name) -> LedgerModel:
+        """Return a ledger, made if it is unknown."""
+        return self.ledgers.setdefault(name, LedgerModel(key_of(name)))
+
+    def add(self, name: Name, entry: int, record: bytes) -> None:
+        """Take one record."""
+        ledger = self.open(name)
+        ledger.fresh.setdefault(entry, []).append(record)
+        ledger.journalled.setdefault(entry, []).append(record)
+        ledger.confirm(lac_of(entry))
+        if name in self.ghosts:
+            self.ghosts[name].setdefault(entry, set()).add(record)
+
+    def set_explicit_lac(self, name: Name, lac: int) -> bytes:
+        """Keep an explicit LAC; return its body."""
+        ledger = self.open(name)
+        ledger.explicit = encode_explicit_lac(LedgerId(*name), lac, "CRC32C", "model")
+        ledger.explicit_lac = lac
+        ledger.confirm(lac)
+        return ledger.explicit
+
+    def delete(self, name: Name) -> None:
+        """Forget a ledger, durably or not."""
+        ledger = self.ledgers.pop(name, None)
+        self._flushed.pop(name, None)
+        if ledger is not None:
+            ghost = self.ghosts.setdefault(name, {})
+            for records in (ledger.kept, ledger.fresh, ledger.journalled):
+                for entry, copies in records.items():
+                    ghost.setdefault(entry, set()).update(copies)
+
+    def keep_only(self, names: Iterable[Name]) -> list[Name]:
+        """Delete all other ledgers; return them in order."""
+        gone = sorted(self.ledgers.keys() - set(names))
+        for name in gone:
+            self.delete(name)
+        return gone
+
+    # -- what is durable
+
+    def flush(self) -> None:
+        """Make everything durable."""
+        for ledger in self.ledgers.values():
+            for entry in ledger.fresh:
+                ledger.kept[entry] = self.copies(ledger, entry)
+            ledger.fresh.clear()
+        self._flushed = {name: ledger.copy() for name, ledger in self.ledgers.items()}
+
+    def checkpoint(self) -> None:
+        """Make everything durable, so that no journal is needed for it."""
+        self.flush()
+        self.ghosts.clear()
+        for ledger in (*self.ledgers.values(), *self._flushed.values()):
+            ledger.journalled.clear()
+
+    def reopen(self) -> None:
+        """Begin another life with what is durable: the LAC is what is stored of it."""
+        self.ledgers = {name: ledger.copy() for name, ledger in self._flushed.items()}
+        for ledger in self.ledgers.values():
+            ledger.low = ledger.high = ledger.stored_lac()
+
+    def crash(self) -> dict[Name, dict[int, set[bytes]]]:
+        """Replay the journal; return what may be there, or not, of deleted ledgers.
+
+        The replay adds in the old order, to an empty cache: where the first of equals stays,
+        it is the first since the checkpoint now, even if a flush came between. Ledgers deleted
+        since, and made again, are left out: what was deleted may be mixed into them.
+        """
+        ghosts = self.ghosts
+        for name in ghosts:
+            self.ledgers.pop(name, None)
+        for ledger in self.ledgers.values():
+            if self.duplicates == "first":
+                for entry, copies in ledger.journalled.items():
+                    ledger.fresh.pop(entry, None)
+                    ledger.kept[entry] = copies[:1] if self.exact else list(copies)
+            ledger.low = ledger.stored_lac()
+        self.checkpoint()
+        return ghosts
+
+    # -- what is read
+
+    def copies(self, ledger: LedgerModel, entry: int) -> list[bytes]:
+        """Return the records that a read of the entry may give; none if it is not here."""
+        added = ledger.fresh.get(entry)
+        if not added:
+            return ledger.kept.get(entry, [])
+        if self.duplicates == "last":
+            return added[-1:]
+        return added[:1] if self.exact else list(added)
+
+    def run(self, name: Name, start: int) -> list[list[bytes]]:
+        """Return the possible records of start, start + 1, ... up to the first gap."""
+        found: list[list[bytes]] = []
+        ledger = self.ledgers.get(name)
+        while ledger is not None:
+            copies = self.copies(ledger, start + len(found))
+            if not copies:
+                break
+            found.append(copies)
+        return found
