@@ -1,7 +1,8 @@
 """bkstore: Apache BookKeeper bookie storage, outside the JVM.
 
 Reads, writes, models and analyses how bookies store and index ledgers. Start with
-`open_index` for "which entries of a ledger are here", `BookieDir` for whole directories.
+`open_index` for "which entries of a ledger are here", `BookieDir` for whole directories,
+`LedgerStorage` and `Bookie` to write such directories.
 
 >>> from bkstore import Availability
 >>> Availability.from_entries([0, 1, 3, 4, 6, 7]).groups.tolist()
@@ -9,6 +10,7 @@ Reads, writes, models and analyses how bookies store and index ledgers. Start wi
 """
 
 import logging
+from typing import TYPE_CHECKING
 
 from bkstore.availability import Availability
 from bkstore.errors import (
@@ -33,11 +35,16 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.storage.directory import BookieDir, open_index
 
+if TYPE_CHECKING:
+    from bkstore.storage.bookie import Bookie
+    from bkstore.storage.ledger_storage import LedgerStorage
+
 __version__ = "0.1.0"
 
 __all__ = [
     "Availability",
     "BkstoreError",
+    "Bookie",
     "BookieDir",
     "CorruptionError",
     "DataUnknown",
@@ -47,6 +54,7 @@ __all__ = [
     "InvalidArgument",
     "LedgerFenced",
     "LedgerId",
+    "LedgerStorage",
     "MissingDependency",
     "NoSuchEntry",
     "NoSuchLedger",
@@ -60,3 +68,16 @@ __all__ = [
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> object:
+    """Return `Bookie` or `LedgerStorage`, which load digests and cookies, when asked for."""
+    if name == "Bookie":
+        from bkstore.storage.bookie import Bookie
+
+        return Bookie
+    if name == "LedgerStorage":
+        from bkstore.storage.ledger_storage import LedgerStorage
+
+        return LedgerStorage
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

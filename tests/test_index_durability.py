@@ -221,7 +221,7 @@ def stop_everywhere(layout: Layout, top: Path, ignored: str | None = None) -> se
                 index.flush()
                 expected.flushed()
         stopped, sites = files.stopped, sites | files.sync_sites
-        for seed in range(5):
+        for seed in range(3):
             left = files.crash(root, top / f"{stop}-{seed}", random.Random(seed) if seed else None)
             copy.deepcopy(expected).check(left, layout)
     return sites
@@ -236,7 +236,7 @@ def test_power_loss_at_each_call(layout: Layout, tmp_path: Path) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_sync_is_needed(layout: Layout, tmp_path: Path) -> None:
     """Taking out any one sync loses data in some run, so no sync may go, nor is one idle."""
-    sites = set[str]().union(*(run(layout, tmp_path / "all", seed) for seed in range(8)))
+    sites = set[str]().union(*(run(layout, tmp_path / "all", seed) for seed in range(4)))
 
     assert {"HierarchicalIndex": 5, "RocksIndex": 4}[layout.__name__] == len(sites)
     for number, site in enumerate(sorted(sites)):
@@ -246,7 +246,7 @@ def test_every_sync_is_needed(layout: Layout, tmp_path: Path) -> None:
 def loses(layout: Layout, top: Path, site: str) -> bool:
     """Return whether some run fails without the syncs of one site."""
     try:
-        for seed in range(5):
+        for seed in range(3):
             run(layout, top / "random", seed, site)
         stop_everywhere(layout, top / "each", site)
     except (AssertionError, BkstoreError):

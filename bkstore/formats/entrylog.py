@@ -157,7 +157,7 @@ def decode_map_batch(record: bytes | memoryview) -> list[tuple[LedgerId, int]]:
         detail = f"ledgers map batch of {count} ledgers has {len(record)} bytes"
         raise CorruptionError(None, 16, detail)
     rows = np.frombuffer(record, ">i8", width * count, _BATCH_REST).reshape(count, width).tolist()
-    odd = [row for row in rows if row[-1] < 0 or (row[0] < 0 if width == 2 else row[0] == 0)]
+    odd = [row for row in rows if row[-1] < 0 or (row[-2] < 0 and (width == 2 or row[0] == 0))]
     if odd:
         raise CorruptionError(None, 20, f"ledgers map names ledger or size {odd[0]}")
     if width == 2:

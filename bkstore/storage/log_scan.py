@@ -288,4 +288,8 @@ def _by_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
     if found != header.ledgers or found == 0:
         reason = f"ledgers map has {found} ledgers, the header says {header.ledgers}"
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
+    room = header.map_offset - HEADER_SIZE
+    if metadata.total_size > room:
+        reason = f"ledgers map counts {metadata.total_size} bytes, {room} are before it"
+        raise CorruptionError(None, header.map_offset, reason)
     return metadata
