@@ -1,7 +1,7 @@
 """The write paths of sorted and db storage: records in a write cache, flushed in order of ids.
 
 Sorted storage (`SortedLedgerStorage`, `EntryMemTable`): a skip list in front of the interleaved
-path; index before log. Db storage (`SingleDirectoryDbLedgerStorage`): two write caches that take
+path. Db storage (`SingleDirectoryDbLedgerStorage`): two write caches that take
 turns; the log is synced before the index is told. Both take adds while a flush is going on.
 """
 
@@ -206,7 +206,7 @@ class SortedPath(CachedPath):
         self.logger.roll_if_over_limit()
 
     def write_out(self) -> None:
-        """Empty the skip lists, then sync index and logs, in this order."""
+        """Empty the skip lists, then sync logs and index."""
         self.drain()
         self.below.write_out()
 

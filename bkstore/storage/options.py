@@ -38,6 +38,11 @@ class StorageOptions:
     interleaved): an entry id that needs a page above it is refused when it is added. Files are
     sparse, but systems have a largest one; the default makes 2 TiB.
 
+    `flush_order` is of sorted and interleaved storage: "log-first" syncs entry logs before the
+    index is told of them; "index-first" is what the real ones do, and ``compat`` implies it: a
+    crash in between leaves index rows that point behind a log's end, until a journal's replay
+    puts those right that were acknowledged. (Db storage is log first everywhere.)
+
     `choose(n)` picks the directory of a new entry log among n; a bookie picks at random, and so
     does the default. ``compat="bookkeeper"`` brings the oddities that `docs/parity.md` lists.
     """
@@ -52,6 +57,7 @@ class StorageOptions:
     index_header_version: int = VERSION_1
     max_index_pages: int = 1 << 28
     max_batch_size: int = 5 * _MIB
+    flush_order: Literal["log-first", "index-first"] = "log-first"
     choose: Callable[[int], int] | None = None
     compat: Literal["bookkeeper"] | None = None
 
@@ -59,6 +65,14 @@ class StorageOptions:
         for name in _POSITIVE:
             if getattr(self, name) < 1:
                 raise InvalidArgument(f"{name} must be positive, not {getattr(self, name)}")
+
+        if self.flush_order not in ("log-first", "index-first"):
+            raise InvalidArgument(f"flush_order {self.flush_order!r}: log-first or index-first")
+
+    @property
+    def index_first(self) -> bool:
+        """Whether sorted and interleaved storage sync the index before the logs."""
+        return self.compat is not None or self.flush_order == "index-first"
 
     def last_entry_id(self, storage: Storage) -> int:
         """Return the highest entry id that a storage with these settings takes."""

@@ -221,8 +221,7 @@ class WritePath(Closing):
 class InterleavedPath(WritePath):
     """Records straight to the entry log, locations in memory until a flush.
 
-    Flush order of upstream: index first, then logs. A crash between the two leaves index rows
-    that point behind a log's end; the replay of the journal puts them right.
+    Flush order: as the option `flush_order` says; upstream's is index first, then logs.
     """
 
     def __init__(
@@ -308,19 +307,26 @@ class InterleavedPath(WritePath):
         self._pending.drop(name)
 
     def write_index(self) -> None:
-        """Write locations and states into the index files, without a sync (pages evicted)."""
+        """Write locations and states into the index files, without a sync (pages evicted).
+
+        Log first: the records are synced before, so that no page that the system writes on its
+        own points at what a crash may take.
+        """
         with self.lock:
+            if not self.options.index_first:
+                self.logger.flush()
             for name, entries, locations in self._pending.tables():
                 self.index.put_many(name, entries, locations)
             self.states.flush()
             self._pending = Pending("last")
 
     def write_out(self) -> None:
-        """Sync the index, then the logs."""
+        """Sync logs and index in the order of the option `flush_order`."""
         with self.lock:
             self.write_index()
             self.index.flush()
-            self.logger.flush()
+            if self.options.index_first:
+                self.logger.flush()
 
     def checkpoint(self) -> None:
         """Flush everything: what a checkpoint promises, whatever log it lies in."""
