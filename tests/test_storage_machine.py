@@ -74,9 +74,7 @@ def test_storage_follows_the_model(kind: Kind) -> None:
     def make(path: Path) -> LedgerStorage:
         return LedgerStorage.open(kind.paths(path), kind.storage, options=options)
 
-    machine = storage_machine(
-        make, duplicates=kind.duplicates, flushes_alone=kind.flushes_alone
-    )
+    machine = storage_machine(make, duplicates=kind.duplicates, flushes_alone=kind.flushes_alone)
     _run(machine, kind.storage_examples)
 
 

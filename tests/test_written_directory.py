@@ -169,6 +169,7 @@ def check_same_bytes(root: Path, page_size: int, scratch: Path) -> int:
         index = writers[version]
         index.put_many(ledger, entries, slots[entries])
         index.set_state(ledger, LedgerState(key, bool(bits & 1), False, lac or None))
+        index.flush()  # which gives the file its name
         written = (scratch / f"v{version}" / "current" / relative).read_bytes()
         real = path.read_bytes()
         if bits & ~1 or (len(real) - HEADER) % page_size:

@@ -219,6 +219,11 @@ class EntryIndex(EntrySource, Closing):
     def delete(self, ledger: LedgerLike) -> None:
         """Forget the ledger: state and entries. Nothing happens if it is unknown."""
 
+    def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
+        """Forget several ledgers."""
+        for ledger in ledgers:
+            self.delete(ledger)
+
     @abstractmethod
     def flush(self) -> None:
         """Make everything that was put durable, where the backend is `durable`."""

@@ -386,15 +386,24 @@ class RocksIndex(EntryIndex):
         self._known.add(name)
 
     def delete(self, ledger: LedgerLike) -> None:
-        """Remove the ledger's rows with one range delete, then its `ledgers` row.
+        """Remove the ledger's rows with one range delete, then its `ledgers` row."""
+        self.delete_many([ledger])
 
-        That order is a bookie's: a crash in between leaves a known, empty ledger.
+    def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
+        """Remove the ledgers' rows with a range delete each, then their `ledgers` rows.
+
+        The range deletes are synced in between, as in `EntryLocationIndex.delete`: a crash may
+        leave a known, empty ledger, but no entries of one that is not known. One sync in all.
         """
-        name, locations, ledgers = self._writing(ledger)
-        locations.delete_range(*ledger_range(name))
-        for key in row_keys(name):
-            ledgers.delete(key)
-        self._known.discard(name)
+        writing = [(LedgerId.of(ledger), *self._writing(ledger)[1:]) for ledger in ledgers]
+        for name, locations, _ in writing:
+            locations.delete_range(*ledger_range(name))
+        for locations in {id(found): found for _, found, _ in writing}.values():
+            locations.sync()
+        for name, _, rows in writing:
+            for key in row_keys(name):
+                rows.delete(key)
+            self._known.discard(name)
 
     def flush(self) -> None:
         """Sync the write-ahead logs: everything put is durable then.

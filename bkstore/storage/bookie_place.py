@@ -94,12 +94,11 @@ class BookiePlace:
         cookie = self.cookie
         if cookie is None:
             return
-        for current in self.all:
-            if not (current / cookie_format.FILE_NAME).is_file():
-                raise UnsupportedLayout(
-                    f"{current}: no cookie here, while the others have that of bookie "
-                    f"{cookie.bookie_id!r}: a disk that is not mounted, or not this bookie's?"
-                )
+        for current in self._without_cookie() if self._holds_anything() else ():
+            raise UnsupportedLayout(
+                f"{current}: no cookie here, while the others have that of bookie "
+                f"{cookie.bookie_id!r}: a disk that is not mounted, or not this bookie's?"
+            )
         if bookie_id not in (None, cookie.bookie_id):
             raise UnsupportedLayout(
                 f"{self.all[0]}: the cookie of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
@@ -108,20 +107,27 @@ class BookiePlace:
         _check_listed("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
         _check_listed("journal", self.journal, cookie.journal_dirs)
 
+    def _without_cookie(self) -> list[Path]:
+        return [c for c in self.all if not (c / cookie_format.FILE_NAME).is_file()]
+
+    def _holds_anything(self) -> bool:
+        """Whether anything was ever stored; else a first start may have been interrupted."""
+        there = [holdings(current) for current in self.all if current.is_dir()]
+        return any(held & {"logs", "journal", "idx"} for held in there)
+
     def write_cookie(self, bookie_id: str | None, files: Files) -> Cookie:
-        """Write a cookie into every directory, where none has one; return the one in force."""
-        if self.cookie is not None:
-            return self.cookie
-        index = None if self.index == self.ledger else _names(self.index)
-        cookie = Cookie(
-            cookie_format.NEWEST_VERSION,
-            bookie_id or self.ledger[0].parent.parent.name or "bookie",
-            _names(self.journal),
-            _names(self.ledger),
-            index_dirs=index,
-        )
+        """Write the cookie into every directory that has none; return the one in force."""
+        cookie = self.cookie
+        if cookie is None:
+            cookie = Cookie(
+                cookie_format.NEWEST_VERSION,
+                bookie_id or self.ledger[0].parent.parent.name or "bookie",
+                _names(self.journal),
+                _names(self.ledger),
+                index_dirs=None if self.index == self.ledger else _names(self.index),
+            )
         data = cookie_format.encode(cookie)
-        for current in self.all:
+        for current in self._without_cookie():
             path = current / cookie_format.FILE_NAME
             with writing(path):
                 files.write_file(path, data)

@@ -8,6 +8,7 @@ turns; the log is synced before the index is told. Both take adds while a flush 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from threading import RLock
 from typing import TYPE_CHECKING, Literal
 
@@ -232,13 +233,14 @@ class DbPath(CachedPath):
         super().__init__(index, logger, options, cache)
         self._to_delete: set[LedgerId] = set()
 
-    def delete(self, name: LedgerId) -> None:
-        """Forget a ledger; in compat mode its locations stay until a flush found entries."""
+    def delete(self, names: Sequence[LedgerId]) -> None:
+        """Forget ledgers; in compat mode their locations stay until a flush found entries."""
         if self.options.compat is None:
-            return super().delete(name)
-        self.states.delete(name)
-        self.forget(name)
-        self._to_delete.add(name)
+            return super().delete(names)
+        for name in names:
+            self.states.delete(name)
+            self.forget(name)
+        self._to_delete.update(names)
         return None
 
     def clean_up(self) -> None:
@@ -257,7 +259,9 @@ class DbPath(CachedPath):
                 placed.append((name, entries, self.logger.add_many(name, records)))
         self.logger.flush()
         with self.lock:
-            self.states.flush()
+            if self.states.dirty:  # no crash may leave entries of a ledger that is not known
+                self.states.flush()
+                self.index.flush()
             for name, entries, locations in placed:
                 if self.snapshot.last_entry(name) is not None:  # not deleted meanwhile
                     self.index.put_many(name, entries, locations)

@@ -257,12 +257,17 @@ class LedgerStorage(LedgerBook, Closing):
 
         Its bytes stay in the entry logs until garbage collection.
         """
-        name = LedgerId.of(ledger)
-        path = self._path(name)
-        with path.lock:
-            path.check_writable()
-            path.delete(name)
-            self._confirmed.forget(name)
+        self._delete([LedgerId.of(ledger)])
+
+    def _delete(self, names: list[LedgerId]) -> None:
+        for path in self.paths:
+            here = [name for name in names if self._path(name) is path]
+            if here:
+                with path.lock:
+                    path.check_writable()
+                    path.delete(here)
+                    for name in here:
+                        self._confirmed.forget(name)
 
     def flush(self) -> None:
         """Make everything that was added or changed durable."""
@@ -293,8 +298,7 @@ class LedgerStorage(LedgerBook, Closing):
         if live is not None:
             wanted = set(map(LedgerId.of, live))
             report.deleted_ledgers = [name for name in self.ledgers() if name not in wanted]
-            for name in report.deleted_ledgers:
-                self.delete_ledger(name)
+            self._delete(report.deleted_ledgers)
         for collector in self._collectors:
             collector.run(report, threshold, transactional)
         for path in self.paths:

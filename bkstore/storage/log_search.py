@@ -222,13 +222,17 @@ def suspects(log: LogBytes, run: Run) -> int:
 
     A wrong size may lead over the beginnings of other records, and the frame that it leads to
     may look right by chance. A digest that fits clears a frame and all before it; where none of
-    the last frames has one that can be computed, the last frame alone is doubtful.
+    the last frames has one that can be computed, it is the last frame, and those before it as
+    long as they are not in order.
     """
-    count = run.count
-    for at in range(count - 1, max(count - 1 - _LOOK_BACK, -1), -1):
+    last = run.count - 1
+    for at in range(last, max(last - _LOOK_BACK, -1), -1):
         if _verifies(log, run.start(at)):
             return at + 1
-    return count - 1
+    at = last
+    while at > max(last - _LOOK_BACK, 0) and not _in_order(log, run.start(at)):
+        at -= 1
+    return at
 
 
 def next_record(log: LogBytes, at: int, start: int) -> int:
@@ -237,13 +241,13 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
     The search begins behind `start`, where the first doubtful frame before `at` begins (`at` if
     there is none); an answer below `at` says that it is wrong indeed. A place is believed where
     the digest fits, else if a chain of records leads on from it, over `at` and two records
-    further, or in order to the end, and no digest fits between it and that chain.
+    further, or in order to the end, and nothing better stands between it and that chain.
     """
     size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
     behind, dead = at + PREFIX + size, set[int]()
     if size >= V1_HEADER and (behind == log.size or _chain(log, behind, at, dead)):
         return behind
-    likely = limit = log.size
+    chain, limit, ordered = list[int](), log.size, False
     begin = start + 1 if start == at else start + PREFIX + V1_HEADER
     while begin < limit:
         data = log.read(begin)
@@ -252,13 +256,17 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
                 break
             if _verifies(log, place):
                 return int(place)
-            if likely == log.size and (chain := _chain(log, place, at, dead)):
-                likely = place
-                limit = next((p for p in chain[1:] if _verifies(log, p)), chain[-1])
+            if ordered or place in chain or not (here := _chain(log, place, at, dead)):
+                continue
+            ordered = _in_order(log, place)
+            if not chain:
+                limit = next((p for p in here[1:] if _verifies(log, p)), here[-1])
+            if ordered or not chain:
+                chain = here
         if begin + data.size >= min(limit, log.size):
             break
         begin += data.size - _HEAD
-    return int(likely)
+    return chain[0] if chain else log.size
 
 
 def _verifies(log: LogBytes, at: int) -> bool:

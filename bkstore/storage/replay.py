@@ -23,6 +23,7 @@ from bkstore.index.api import Finding
 from bkstore.storage.journal_scan import scan_journal
 from bkstore.storage.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.torn import is_suspicious, why_torn
 
 __all__ = ["Replay"]
 
@@ -39,6 +40,7 @@ class Replay:
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
         self._storage = storage
+        self._checks_torn = storage.options.compat is None
         self._skip_invalid = skip_invalid
         self._keys: dict[LedgerId, bytes] = {}
         self.findings: list[Finding] = []
@@ -65,6 +67,8 @@ class Replay:
     def _file(self, path: Path, start: int) -> int:
         scan = scan_journal(path, start, skip_invalid=self._skip_invalid)
         for offset, record in scan.records():
+            if self._is_torn(record, path, offset):
+                continue
             try:
                 self._apply(record, path, offset)
             except NoSuchLedger:  # deleted since, as no record before it brought its key
@@ -73,6 +77,16 @@ class Replay:
                 raise CorruptionError(path, offset + 4, f"cannot be replayed: {error}") from error
         self.findings += scan.findings
         return scan.stop
+
+    def _is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
+        """Return whether a crash left only a part of the record, with a finding then."""
+        if not (self._checks_torn and is_suspicious(offset, record)):
+            return False
+        why = why_torn(record, self._storage)
+        if why is not None:
+            detail = f"record is torn, it ends in zeros ({why}): passed over"
+            self.findings.append(Finding("damage", detail, str(path), offset, record.ledger))
+        return why is not None
 
     def _apply(self, record: JournalRecord, path: Path, offset: int) -> None:
         storage, ledger = self._storage, record.ledger

@@ -9,6 +9,7 @@ has the other two.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -90,12 +91,14 @@ class WritePath(Closing):
         with self.lock:
             return self.states.find(name) is not None
 
-    def delete(self, name: LedgerId) -> None:
-        """Forget a ledger; the caller holds `lock`."""
-        self.states.delete(name)
-        self.forget(name)
-        self.index.delete(name)
-        self.states.deleted_from_index(name)
+    def delete(self, names: Sequence[LedgerId]) -> None:
+        """Forget ledgers; the caller holds `lock`."""
+        for name in names:
+            self.states.delete(name)
+            self.forget(name)
+        self.index.delete_many(names)
+        for name in names:
+            self.states.deleted_from_index(name)
 
     def clean_up(self) -> None:
         """Take deleted ledgers out of the index, where `delete` put that off."""

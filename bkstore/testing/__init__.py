@@ -1,26 +1,38 @@
 """What tests of bkstore, of its backends and of its users' code are built from.
 
-`EntryIndexSuite` is the contract of `bkstore.index.api` as tests: subclass it to prove a
-backend. `index_machine.index_machine` makes a hypothesis state machine for the same contract.
-`generators` makes entry ids as ledgers have them; it needs numpy only and serves the demo and
-the tools too.
+`EntryIndexSuite` is the contract of `bkstore.index.api` as tests, `StorageSuite` that of
+`LedgerStorage`: subclass them to prove a backend. `index_machine` and `storage_machine` make
+hypothesis state machines for the same contracts. `plugin` has the pytest fixtures, `crash` and
+`faults` what goes wrong on purpose. `generators` makes entry ids as ledgers have them and
+`workloads` whole streams of records; they need numpy only and serve the demo and the tools too.
 
-The suite needs pytest, so it is loaded when it is asked for.
+The suites need pytest, so they are loaded when they are asked for.
 """
 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bkstore.testing.index_suite import EntryIndexSuite
+    from bkstore.testing.storage_suite import StorageSuite
 
-__all__ = ["EntryIndexSuite"]
+__all__ = ["EntryIndexSuite", "StorageSuite"]
+
+_SUITES = {"EntryIndexSuite": "index_suite", "StorageSuite": "storage_suite"}
 
 if "pytest" in sys.modules:  # so that a failing assert in these modules shows its values
     sys.modules["pytest"].register_assert_rewrite(
         "bkstore.testing.index_machine",
+        "bkstore.testing.storage_machine",
+        "bkstore.testing.storage_suite_batches",
+        "bkstore.testing.storage_suite_entries",
+        "bkstore.testing.storage_suite_errors",
+        "bkstore.testing.storage_suite_garbage",
+        "bkstore.testing.storage_suite_keeping",
+        "bkstore.testing.storage_suite_ledgers",
         "bkstore.testing.suite_entries",
         "bkstore.testing.suite_keeping",
         "bkstore.testing.suite_ledgers",
@@ -28,9 +40,7 @@ if "pytest" in sys.modules:  # so that a failing assert in these modules shows i
 
 
 def __getattr__(name: str) -> object:
-    """Return `EntryIndexSuite`, loading its module; `AttributeError` for any other name."""
-    if name != "EntryIndexSuite":
+    """Return a suite, loading its module; `AttributeError` for any other name."""
+    if name not in _SUITES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from bkstore.testing.index_suite import EntryIndexSuite
-
-    return EntryIndexSuite
+    return getattr(import_module(f"bkstore.testing.{_SUITES[name]}"), name)

@@ -1,0 +1,83 @@
+"""Torn journal records: writes of which a crash left only some sectors.
+
+A journal has no checksums. Where a power loss took the last sectors of a record that was not
+synced yet, they read as zeros, and the record looks whole: upstream replays it, under whatever
+ids are left of it, over an entry that was acknowledged long ago. Entries with a CRC can be
+checked without a password, though; where that does not help, what is there already stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.formats.entry import decode, decode_explicit_lac
+from bkstore.formats.journal import JournalRecord
+from bkstore.ids import LedgerId
+from bkstore.storage.ledger_storage import LedgerStorage
+
+__all__ = ["is_suspicious", "why_torn"]
+
+_SECTOR = 512
+_KEYLESS = ("CRC32C", "CRC32")
+_FEWEST = 4  # zero bytes at the end of a key: 2^-32 for a whole one
+
+
+def is_suspicious(offset: int, record: JournalRecord) -> bool:
+    """Return whether all that one of the later sectors has of a record is zero.
+
+    `offset` is that of the record's length field. Under a microsecond for most records. Fence
+    records are never: torn ones have another id.
+    """
+    body = record.body
+    behind = 0 if record.kind == "add" else 20 if record.ledger.scope == 0 else 29
+    start, end = offset + 4 + behind, offset + 4 + behind + len(body)
+    for sector in range((offset // _SECTOR + 1) * _SECTOR, end, _SECTOR):
+        part = body[max(sector - start, 0) : max(sector + _SECTOR - start, 0)]
+        if part and part.count(0) == len(part):
+            return True
+    return False
+
+
+def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
+    """Return why a suspicious record is not to be replayed, None if it is.
+
+    An entry whose CRC fits is whole. One whose does not is torn if its ledger's last entry has
+    a CRC; else (HMAC, no digest) it must not replace what is there.
+    """
+    if record.kind == "master_key":
+        key = record.body
+        return "key" if any(key) and not any(key[-_FEWEST:]) else None
+    if record.kind not in ("add", "explicit_lac") or _has_crc(record):
+        return None
+    if _ledger_has_crcs(storage, record.ledger):
+        return "digest"
+    if record.kind == "add" and _is_there(storage, record):
+        return "entry that is there"
+    return None
+
+
+def _has_crc(record: JournalRecord) -> bool:
+    if record.kind == "add":
+        return any(_fits(decode, record.body, digest) for digest in _KEYLESS)
+    return any(_fits(decode_explicit_lac, record.body, digest) for digest in _KEYLESS)
+
+
+def _fits(check: Callable[[bytes, str, str], object], body: bytes, digest: str) -> bool:
+    try:
+        check(body, digest, "")
+    except CorruptionError:
+        return False
+    return True
+
+
+def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
+    try:
+        last = storage.read_entry(ledger)
+    except BkstoreError:  # unknown, empty, unreadable: it says nothing
+        return False
+    return any(_fits(decode, last, digest) for digest in _KEYLESS)
+
+
+def _is_there(storage: LedgerStorage, record: JournalRecord) -> bool:
+    return bool(storage.entries(record.ledger, record.entry_id, record.entry_id).size)

@@ -1,0 +1,289 @@
+"""Bookies and ledger storages through power losses: what was acknowledged is there, whole.
+
+A run is a few lives of a writer over `CrashFiles`. Each does random operations until the power
+goes, at a random call or in between. What is left is opened, which replays journals, and held
+against what may be there: what was acknowledged must be, the rest may be, nothing is ever wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore import Bookie, LedgerId, LedgerStorage
+from bkstore.errors import BkstoreError, NoSuchLedger
+from bkstore.formats.entry import Entry, encode, encode_explicit_lac
+from bkstore.index.files import OS_FILES, Files
+from bkstore.storage.options import JournalOptions, StorageOptions
+from bkstore.testing.crash import CrashFiles, PowerLoss
+
+STORAGES = ["sorted", "interleaved", "db"]
+LEDGERS = [LedgerId(0, 7), LedgerId(0, 8), LedgerId(0, 300), LedgerId(5, 7)]
+KEY = b"k" * 20
+LIVES = 3
+OPTIONS = StorageOptions(entry_log_size=8192, write_cache=60_000, pending_locations=40)
+JOURNAL = JournalOptions(preallocate=4096, max_size=6000, max_backups=1, write_buffer=700)
+
+MaybeBytes = bytes | None
+
+
+def record(ledger: LedgerId, entry: int) -> bytes:
+    """Return the one record that an entry ever has."""
+    payload = random.Random(f"{ledger}/{entry}").randbytes(20 + entry % 300)
+    return encode(Entry(ledger, entry, entry - 1, 100 * entry, payload), "CRC32C", "pw")
+
+
+class Expected:
+    """What may be there: for each thing the values it may have, the living one last."""
+
+    def __init__(self) -> None:
+        self.entries: dict[tuple[LedgerId, int], list[bool]] = {}
+        self.fenced: dict[LedgerId, list[bool]] = {name: [False] for name in LEDGERS}
+        self.lacs: dict[LedgerId, list[MaybeBytes]] = {name: [None] for name in LEDGERS}
+
+    def adding(self, name: LedgerId, entries: list[int]) -> None:
+        """Entries are about to be added."""
+        for entry in entries:
+            self.entries.setdefault((name, entry), [False]).append(True)
+
+    def added(self, name: LedgerId, entries: list[int]) -> None:
+        """They were acknowledged: durable."""
+        for entry in entries:
+            self.entries[name, entry] = [True]
+
+    def deleting(self, name: LedgerId) -> None:
+        """A ledger is about to be deleted; durable from the next checkpoint on."""
+        for (owner, _), values in self.entries.items():
+            if owner == name:
+                values.append(False)
+        self.fenced[name].append(False)
+        self.lacs[name].append(None)
+
+    def checkpointed(self) -> None:
+        """All that was done is durable."""
+        for values in (*self.entries.values(), *self.fenced.values(), *self.lacs.values()):
+            del values[:-1]
+
+    def here(self, name: LedgerId) -> list[int]:
+        """Return the entries that a living reader sees."""
+        return [
+            entry for (owner, entry), values in self.entries.items() if owner == name and values[-1]
+        ]
+
+    def check(self, store: Any) -> None:
+        """Assert that what is there may be there, and go on from it."""
+        for name in LEDGERS:
+            found = set(store.entries(name).tolist())
+
+            assert set() == {entry for entry in found if (name, entry) not in self.entries}
+            for (owner, entry), values in self.entries.items():
+                if owner == name:
+                    assert (entry in found) in values, (name, entry, values)
+                    values[:] = [entry in found]
+            self._check_records(store, name, sorted(found))
+            self._check_state(store, name)
+
+    def _check_records(self, store: Any, name: LedgerId, entries: list[int]) -> None:
+        """Index and logs agree: each listed entry reads back, one by one and in batches."""
+        at = 0
+        while at < len(entries):
+            batch = store.read_entries(name, entries[at])
+
+            assert len(batch) > 0
+            for entry, data in zip(batch.entries.tolist(), batch.records()):
+                assert entries[at] == entry
+                assert record(name, entry) == data == store.read_entry(name, entry)
+                at += 1
+
+    def _check_state(self, store: Any, name: LedgerId) -> None:
+        try:
+            state = store.state(name)
+        except NoSuchLedger:
+            assert False in self.fenced[name]
+            assert None in self.lacs[name]
+            assert not self.here(name)
+            self.fenced[name][:], self.lacs[name][:] = [False], [None]
+            return
+
+        assert KEY == state.master_key
+        assert state.fenced in self.fenced[name], name
+        assert state.explicit_lac in self.lacs[name], name
+        self.fenced[name][:], self.lacs[name][:] = [state.fenced], [state.explicit_lac]
+
+
+# -- a bookie
+
+
+@contextmanager
+def bookie_at(root: Path, storage: Any, files: Files) -> Iterator[Bookie]:
+    """Yield a bookie over two journals and two ledger directories; it is not closed after."""
+    yield Bookie.open(
+        storage=storage,
+        ledger_dirs=[root / "ledgers0", root / "ledgers1"],
+        journal_dirs=[root / "journal0", root / "journal1"],
+        options=OPTIONS,
+        journal=JOURNAL,
+        files=files,
+    )
+
+
+def bookie_does(bookie: Bookie, rnd: random.Random, seen: Expected) -> None:
+    """Do one random operation."""
+    name = rnd.choice(LEDGERS)
+    what = rnd.choices(
+        ("add", "many", "unsynced", "fence", "lac", "delete", "flush", "checkpoint", "garbage"),
+        (6, 4, 4, 1, 2, 0.7, 1.5, 2, 1),
+    )[0]
+    first = rnd.choice((0, 0, 40, 2000))
+    entries = [entry for entry in range(first, first + rnd.randint(1, 30)) if rnd.random() < 0.9]
+    if what == "add":
+        seen.adding(name, entries[:1])
+        for entry in entries[:1]:
+            bookie.add_entry(record(name, entry), KEY, recovery=True)
+        seen.added(name, entries[:1])
+    elif what in ("many", "unsynced"):
+        seen.adding(name, entries)
+        records = [record(name, entry) for entry in entries]
+        bookie.add_entries(records, KEY, recovery=True, sync=what == "many")
+        if what == "unsynced" and rnd.random() < 0.5:
+            return
+        if what == "unsynced":
+            bookie.force(name)
+        seen.added(name, entries)
+    elif what == "fence":
+        seen.fenced[name].append(True)
+        bookie.fence(name, KEY)
+        seen.fenced[name] = [True]
+    elif what == "lac":
+        body = encode_explicit_lac(name, rnd.randint(0, 99), "CRC32C", "pw")
+        seen.lacs[name].append(body)
+        bookie.set_explicit_lac(name, body, KEY)
+        seen.lacs[name] = [body]
+    elif what == "delete":
+        seen.deleting(name)
+        bookie.delete_ledger(name)
+    elif what == "flush":
+        bookie.storage.flush()
+    elif what == "checkpoint":
+        bookie.checkpoint()
+        seen.checkpointed()
+    else:
+        bookie.collect_garbage(threshold=0.9, transactional=rnd.random() < 0.5)
+
+
+# -- a ledger storage alone
+
+
+@contextmanager
+def storage_at(root: Path, storage: Any, files: Files) -> Iterator[LedgerStorage]:
+    """Yield a ledger storage over two directories; it is not closed after."""
+    yield LedgerStorage.open(
+        [root / "ledgers0", root / "ledgers1"], storage, options=OPTIONS, files=files
+    )
+
+
+def storage_does(store: LedgerStorage, rnd: random.Random, seen: Expected) -> None:
+    """Do one random operation; only a flush makes anything durable."""
+    name = rnd.choice(LEDGERS)
+    what = rnd.choices(("add", "fence", "lac", "delete", "flush", "garbage"), (8, 1, 1, 1, 3, 2))[0]
+    first = rnd.choice((0, 0, 40, 2000))
+    if what == "add":
+        entries = [entry for entry in range(first, first + rnd.randint(1, 40)) if entry % 7]
+        seen.adding(name, entries)
+        store.set_master_key(name, KEY)
+        store.add_entries([record(name, entry) for entry in entries], recovery=True)
+    elif what == "delete":
+        seen.deleting(name)
+        store.delete_ledger(name)
+    elif what == "flush":
+        store.flush()
+        seen.checkpointed()
+    elif what == "garbage":
+        store.collect_garbage(threshold=0.9, transactional=rnd.random() < 0.5)
+    else:
+        store.set_master_key(name, KEY)
+        if what == "fence":
+            seen.fenced[name].append(True)
+            store.fence(name)
+        else:
+            body = encode_explicit_lac(name, rnd.randint(0, 99), "CRC32C", "pw")
+            seen.lacs[name].append(body)
+            store.set_explicit_lac(name, body)
+
+
+KINDS: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
+    "bookie": (bookie_at, bookie_does),
+    "storage": (storage_at, storage_does),
+}
+
+
+# -- lives
+
+
+def live(
+    kind: str, storage: str, root: Path, rnd: random.Random, files: CrashFiles, seen: Expected
+) -> None:
+    """Do things until the power goes, or until here; crash what is there then."""
+    open_at, act = KINDS[kind]
+    store = None
+    try:
+        with open_at(root, storage, files) as store:
+            for _ in range(rnd.randint(0, 25)):
+                act(store, rnd, seen)
+            if rnd.random() < 0.3:
+                store.close()
+                seen.checkpointed()
+    except PowerLoss:
+        pass
+    finally:
+        files.crash(root, root.with_name(f"{root.name}+"), rnd.choice((None, rnd)))
+        if store is not None:
+            if not files.stopped:
+                files.stop_after(1)
+            with suppress(PowerLoss, BkstoreError):
+                store.close()
+
+
+def run(kind: str, storage: str, top: Path, seed: int, ignored: str | None = None) -> set[str]:
+    """Live and crash a few times; return the sync sites met. Fails where anything is lost."""
+    rnd, seen, sites = random.Random(f"{kind}{storage}{seed}"), Expected(), set[str]()
+    root = top / f"{kind}-{storage}-{seed}"
+    root.mkdir(parents=True)
+    for _ in range(LIVES):
+        files = CrashFiles()
+        if ignored is not None:
+            files.ignore_site(ignored)
+        if rnd.random() < 0.8:
+            files.stop_after(rnd.randint(1, rnd.choice((30, 200, 600))))
+        live(kind, storage, root, rnd, files, seen)
+        sites |= files.sync_sites
+        root = root.with_name(f"{root.name}+")
+        with KINDS[kind][0](root, storage, OS_FILES) as left:
+            try:
+                seen.check(left)
+            finally:
+                left.close()
+    return sites
+
+
+@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_power_losses(kind: str, storage: str, tmp_path: Path, seed: int) -> None:
+    """What was acknowledged (a bookie) or flushed (a storage) is there, and nothing is wrong."""
+    run(kind, storage, tmp_path, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_power_losses(kind: str, storage: str, tmp_path: Path, block: int) -> None:
+    """The same, a thousand times in all and more."""
+    for seed in range(1000 + 20 * block, 1020 + 20 * block):
+        run(kind, storage, tmp_path, seed)
