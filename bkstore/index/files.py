@@ -92,18 +92,23 @@ class Files:
         """Remove a name; `FileNotFoundError` if it is not there."""
         os.unlink(path)
 
-    def write_file(self, path: StrPath, data: bytes) -> None:
-        """Write a small file durably and at once: readers see the old content or the new."""
+    def write_file(self, path: StrPath, data: bytes, durable: bool = True) -> None:
+        """Write a small file at once: readers see the old content or the new.
+
+        If not `durable`, a crash may leave the old one, the new one, or an empty file.
+        """
         target = Path(path)
         scratch = target.with_name(target.name + ".tmp")
         fd = self.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             self.pwrite(fd, data, 0)
-            self.fsync(fd)
+            if durable:
+                self.fsync(fd)
         finally:
             self.close(fd)
         self.replace(scratch, target)
-        self.sync_dir(target.parent)
+        if durable:
+            self.sync_dir(target.parent)
 
     def fsync_paths(self, paths: Sequence[StrPath]) -> None:
         """Make files and directories durable that are not open here; gone ones are left out."""

@@ -175,7 +175,7 @@ class Bookie(EntrySource, Closing):
         there = [(current / DIRTY).exists() for current in self.place.ledger]
         for current in self.place.ledger:
             with writing(current / DIRTY):
-                self._files.write_file(current / DIRTY, b"")
+                self._files.write_file(current / DIRTY, b"", durable=False)
         return any(there)
 
     # -- adding

@@ -94,7 +94,6 @@ class EntryLogger(Closing):
         self._rotated: list[_OpenLog] = []
         self._paths: dict[int, Path] = {}
         for current in self._currents:
-            files.makedirs(current)
             self._paths.update(_logs_in(current))
         self._last_id = last_log_id(self._currents)
         self.reader = LogReader(self._paths.get)
@@ -240,7 +239,8 @@ class EntryLogger(Closing):
                 break
         for current in self._currents:
             with writing(current):
-                self.files.write_file(current / LAST_ID, f"{log_id:x}\n".encode())
+                # Not durable: without it the names of the logs say enough.
+                self.files.write_file(current / LAST_ID, f"{log_id:x}\n".encode(), durable=False)
         self._last_id = log_id
         return log_id
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode_mark
 from bkstore.ids import LedgerId
-from bkstore.index.access import readable, syncing, writing
+from bkstore.index.access import readable, writing
 from bkstore.index.files import OS_FILES, Files
 
 __all__ = [
@@ -152,8 +152,9 @@ def delete_journals_before(
 ) -> list[Path]:
     """Delete the journal files with ids below the mark's, but for the newest `keep` of them.
 
-    Returns what was deleted, oldest first, which is the order of deleting: a crash leaves no
-    gap. Call it when the mark is durable. Raises `WriteFailed`; files it had not come to stay.
+    Returns what was deleted, oldest first. Call it when the mark is durable. The deletions
+    are not: a file before the mark that a crash brings back does no harm. Raises
+    `WriteFailed`; files it had not come to stay.
     """
     if keep < 0:
         raise InvalidArgument(f"{keep} journal files cannot be kept")
@@ -162,7 +163,4 @@ def delete_journals_before(
     for path in gone:
         with writing(path):
             files.unlink(path)
-    if gone:
-        with syncing(current):
-            files.sync_dir(current)
     return gone

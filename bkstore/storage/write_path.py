@@ -23,18 +23,13 @@ from bkstore.storage.entry_logger import EntryLogger
 from bkstore.storage.ledger_states import LedgerStates
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.options import StorageOptions
+from bkstore.storage.runs import consecutive, read_run
 from bkstore.storage.write_cache import Pending
 
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
-__all__ = ["FIRST_LOOK", "InterleavedPath", "WritePath"]
-
-FIRST_LOOK = 256
-"""Index rows that a batch read asks for first; four times as many each time after."""
-
-_MOST_ROWS = 1 << 16
-
+__all__ = ["InterleavedPath", "WritePath"]
 
 class WritePath(Closing):
     """Index, entry logs and what is unflushed of some ledgers; `lock` guards writing.
@@ -185,29 +180,18 @@ class WritePath(Closing):
 
         One index scan (in growing pieces) and coalesced reads. Empty if `start` is not here.
         """
-        parts: list[RecordBatch] = []
-        at, look, left = start, FIRST_LOOK, max_bytes
-        while count > 0 and left >= 0:
-            records = self.cached_run(name, at, min(count, look))
+
+        def piece(at: int, most: int, left: int) -> RecordBatch:
+            records = self.cached_run(name, at, most)
             if records:
-                part = RecordBatch.of(records, range(at, at + len(records)))
-            else:
-                part = self._logged_run(name, at, min(count, look), left)
-            if part.stopped is not None and not (parts or len(part)):
-                raise part.stopped
-            parts.append(part)
-            at += len(part)
-            count -= len(part)
-            left -= int(part.sizes.sum()) + 4 * len(part)
-            if not len(part) or part.stopped is not None:
-                break
-            look = min(4 * look, _MOST_ROWS)
-        return RecordBatch.joined(parts)
+                return RecordBatch.of(records, range(at, at + len(records)))
+            return self._logged_run(name, at, most, left)
+
+        return read_run(piece, start, count, max_bytes)
 
     def _logged_run(self, name: LedgerId, start: int, count: int, left: int) -> RecordBatch:
         entries, locations = self.locations(name, start, start + count - 1)
-        gaps = entries != start + np.arange(entries.size)
-        stop = int(np.argmax(gaps)) if gaps.any() else int(entries.size)
+        stop = consecutive(entries, start)
         newer = self.first_cached(name, start, start + stop - 1) if stop else None
         stop = stop if newer is None else newer - start
         self.logger.push()

@@ -6,7 +6,10 @@ hypothesis state machines for the same contracts. `plugin` has the pytest fixtur
 `faults` what goes wrong on purpose. `generators` makes entry ids as ledgers have them and
 `workloads` whole streams of records; they need numpy only and serve the demo and the tools too.
 
-The suites need pytest, so they are loaded when they are asked for.
+`leaks` looks for files that were left open.
+
+The suites need pytest, and the plugin is loaded in every run of it, so each module is loaded
+when it is asked for.
 """
 
 from __future__ import annotations
@@ -17,11 +20,16 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bkstore.testing.index_suite import EntryIndexSuite
+    from bkstore.testing.leaks import assert_no_leaks
     from bkstore.testing.storage_suite import StorageSuite
 
-__all__ = ["EntryIndexSuite", "StorageSuite"]
+__all__ = ["EntryIndexSuite", "StorageSuite", "assert_no_leaks"]
 
-_SUITES = {"EntryIndexSuite": "index_suite", "StorageSuite": "storage_suite"}
+_MODULES = {
+    "EntryIndexSuite": "index_suite",
+    "StorageSuite": "storage_suite",
+    "assert_no_leaks": "leaks",
+}
 
 if "pytest" in sys.modules:  # so that a failing assert in these modules shows its values
     sys.modules["pytest"].register_assert_rewrite(
@@ -40,7 +48,7 @@ if "pytest" in sys.modules:  # so that a failing assert in these modules shows i
 
 
 def __getattr__(name: str) -> object:
-    """Return a suite, loading its module; `AttributeError` for any other name."""
-    if name not in _SUITES:
+    """Return a public name, loading its module; `AttributeError` for any other name."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"bkstore.testing.{_SUITES[name]}"), name)
+    return getattr(import_module(f"bkstore.testing.{_MODULES[name]}"), name)

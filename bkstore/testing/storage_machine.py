@@ -148,18 +148,22 @@ class _StorageRules(RuleBasedStateMachine):
         """Read one entry, and ask whether it is there."""
         ledger = self.model.ledgers.get(name)
         copies = [] if ledger is None else self.model.copies(ledger, entry)
-        there: object
+
+        self.read_one(name, entry, copies)
+        if ledger is not None:
+            assert bool(copies) == self.store().entry_exists(LedgerId(*name), entry)
+
+    def read_one(self, name: Name, entry: int, copies: list[bytes]) -> None:
+        """Read one entry: one of `copies`, or the error that says why there is none."""
+        found: object
         try:
             found = self.opened.read_entry(LedgerId(*name), entry)
         except (NoSuchEntry, NoSuchLedger) as error:
-            found, there = type(error), False
-        else:
-            there = True
-        if ledger is not None:
-            there = self.store().entry_exists(LedgerId(*name), entry)
+            found = type(error)
+        missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        expected: list[object] = [*copies] if copies else [missing]
 
-        assert found in (copies or [NoSuchLedger if ledger is None else NoSuchEntry])
-        assert bool(copies) == there
+        assert found in expected
 
     @rule(
         name=_names,
@@ -171,13 +175,8 @@ class _StorageRules(RuleBasedStateMachine):
         """Read a batch: how many and which records, by the contract."""
         run = self.model.run(name, start)
         if not run:
-            missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
-            try:
-                self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
-            except (NoSuchEntry, NoSuchLedger) as error:
-                assert missing is type(error)
-                return
-            raise AssertionError(f"a batch from entry {start}, which is not here")
+            self.no_batch(name, start, max_count, max_size)
+            return
         count = batch_size([len(copies[0]) for copies in run], max_count, max_size or 5 << 20)
         batch = self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
 
@@ -185,18 +184,23 @@ class _StorageRules(RuleBasedStateMachine):
         for copies, record in zip(run, batch.records()):
             assert record in copies
 
+    def no_batch(self, name: Name, start: int, max_count: int, max_size: int) -> None:
+        """Ask for a batch that begins at an entry which is not here."""
+        missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        try:
+            self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
+        except missing:
+            return
+        raise AssertionError(f"a batch from entry {start}, which is not here")
+
     @rule(name=_names)
     def read_last(self, name: Name) -> None:
         """Read entry -1: the last one."""
         ledger = self.model.ledgers.get(name)
         last = ledger.entries()[-1:] if ledger is not None else []
         copies = self.model.copies(ledger, last[0]) if ledger is not None and last else []
-        try:
-            found = self.opened.read_entry(LedgerId(*name), -1)
-        except (NoSuchEntry, NoSuchLedger) as error:
-            found = type(error)
 
-        assert found in (copies or [NoSuchLedger if ledger is None else NoSuchEntry])
+        self.read_one(name, -1, copies)
 
     @rule(name=_names, entry=_entries)
     def another_key(self, name: Name, entry: int) -> None:
@@ -235,7 +239,8 @@ class _StorageRules(RuleBasedStateMachine):
         for name, ledger in self.model.ledgers.items():
             found = self.opened.state(LedgerId(*name))
 
-            assert (ledger.entries() or [None])[-1] == self.opened.last_entry(LedgerId(*name))
+            last = max(ledger.entries(), default=None)
+            assert last == self.opened.last_entry(LedgerId(*name))
             assert (ledger.key, ledger.fenced, False, ledger.explicit) == tuple(found), name
             lac = self.opened.last_add_confirmed(LedgerId(*name))
             assert ledger.low <= lac <= ledger.high, (name, lac)
@@ -265,8 +270,8 @@ class StorageMachine(_StorageRules):
         self.model.open(name)
         if len(records) == 1:
             return [self.store().add_entry(records[0], recovery=recovery)]
-        added = self.store().add_entries(records, master_key=key_of(name), recovery=recovery)
-        return added.tolist()
+        told = self.store().add_entries(records, master_key=key_of(name), recovery=recovery)
+        return list(map(int, told))
 
     @rule(name=_names)
     def fence(self, name: Name) -> None:
@@ -355,7 +360,8 @@ class BookieMachine(_StorageRules):
             if not recovery:
                 self.unforced.add(name)
             return [told]
-        return self.bookie().add_entries(records, key_of(name), recovery=recovery).tolist()
+        told_all = self.bookie().add_entries(records, key_of(name), recovery=recovery)
+        return list(map(int, told_all))
 
     @rule(name=_names)
     def fence(self, name: Name) -> None:

@@ -5,8 +5,6 @@ One part of `bkstore.testing.StorageSuite`.
 
 from __future__ import annotations
 
-import random
-
 import numpy as np
 import pytest
 
@@ -162,7 +160,7 @@ class StorageEntryRules(StorageSuiteBase):
         orders = {
             "ascending": ids,
             "descending": ids[::-1],
-            "shuffled": random.Random(1).sample(ids, len(ids)),
+            "shuffled": np.random.default_rng(1).permutation(ids).tolist(),
             "late": list(dict.fromkeys(generators.late_and_duplicate(np.array(ids)).tolist())),
         }
         for at, ledger in enumerate(LEDGERS):

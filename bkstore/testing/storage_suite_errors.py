@@ -153,15 +153,16 @@ class StorageErrorRules(StorageSuiteBase):
         if not self.cached:
             pytest.skip("the storage has no write cache")
         storage = home.open(write_cache=30_000, auto_flush=False)
-        taken = []
+        rows = (record(7, entry, bytes(100)) for entry in range(1000))
         with pytest.raises(TooManyRequests):
-            for entry in range(1000):
-                storage.add_entry(record(7, entry, bytes(100)), master_key=KEY)
-                taken.append(entry)
+            storage.add_entries(rows, master_key=KEY)
+        taken = storage.entries(7).tolist()
 
         assert 10 < len(taken) < 300
-        assert taken == storage.entries(7).tolist()
+        assert list(range(len(taken))) == taken
 
+        with pytest.raises(TooManyRequests):
+            storage.add_entry(record(7, len(taken), bytes(100)))
         storage.flush()
         storage.add_entry(record(7, len(taken), bytes(100)))
 

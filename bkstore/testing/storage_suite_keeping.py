@@ -12,6 +12,7 @@ import pytest
 from bkstore.errors import DirectoryInUse, IllegalOperation
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.ids import LedgerId
+from bkstore.index.api import LedgerLike
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.storage_suite_base import (
     KEY,
@@ -133,24 +134,7 @@ class StorageKeepingRules(StorageSuiteBase):
             storage.add_entry(record(ledger, 0), master_key=KEY)
         storage.close()
         for ledger in LEDGERS:
-            for ask in (
-                lambda: storage.read_entry(ledger, 0),
-                lambda: storage.read_entries(ledger, 0),
-                lambda: storage.entry_exists(ledger, 0),
-                lambda: storage.entries(ledger),
-                lambda: storage.availability(ledger),
-                lambda: storage.last_entry(ledger),
-                lambda: storage.ledger_exists(ledger),
-                lambda: storage.state(ledger),
-                lambda: storage.last_add_confirmed(ledger),
-                lambda: storage.add_entry(record(ledger, 1)),
-                lambda: storage.add_entries([record(ledger, 1)], master_key=KEY),
-                lambda: storage.set_master_key(ledger, KEY),
-                lambda: storage.fence(ledger),
-                lambda: storage.delete_ledger(ledger),
-            ):
-                with pytest.raises(IllegalOperation):
-                    ask()
+            self._closed_for(storage, ledger)
         for call in (
             storage.ledgers,
             storage.flush,
@@ -160,3 +144,23 @@ class StorageKeepingRules(StorageSuiteBase):
         ):
             with pytest.raises(IllegalOperation):
                 call()
+
+    def _closed_for(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+        for ask in (
+            lambda: storage.read_entry(ledger, 0),
+            lambda: storage.read_entries(ledger, 0),
+            lambda: storage.entry_exists(ledger, 0),
+            lambda: storage.entries(ledger),
+            lambda: storage.availability(ledger),
+            lambda: storage.last_entry(ledger),
+            lambda: storage.ledger_exists(ledger),
+            lambda: storage.state(ledger),
+            lambda: storage.last_add_confirmed(ledger),
+            lambda: storage.add_entry(record(ledger, 1)),
+            lambda: storage.add_entries([record(ledger, 1)], master_key=KEY),
+            lambda: storage.set_master_key(ledger, KEY),
+            lambda: storage.fence(ledger),
+            lambda: storage.delete_ledger(ledger),
+        ):
+            with pytest.raises(IllegalOperation):
+                ask()

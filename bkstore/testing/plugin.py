@@ -1,0 +1,163 @@
+"""The pytest plugin: storages and bookies as fixtures, faults on demand, a look for open files.
+
+    def test_mine(bkstore_bookie, bkstore_faults):
+        bookie = bkstore_bookie("db")
+        ...
+
+It is loaded by its entry point in every pytest run of an environment that has bkstore, so it
+imports nothing but pytest and the standard library until a test asks for a fixture.
+
+Every test has directories of its own. What a test leaves open is closed behind it; a file that is
+open even then is an error of that test. A test runs once, with sorted storage where it names none;
+``--bkstore-storage``, the ini option `bkstore_storage` or the marker of that name say otherwise.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from bkstore.storage.options import Storage
+    from bkstore.testing.factories import BookieFactory, StorageFactory
+    from bkstore.testing.faults import FaultPlan
+
+__all__ = [
+    "bkstore_bookie",
+    "bkstore_faults",
+    "bkstore_kind",
+    "bkstore_storage",
+    "pytest_addoption",
+    "pytest_configure",
+    "pytest_generate_tests",
+    "pytest_report_header",
+]
+
+KINDS = ("sorted", "interleaved", "db")
+CHECKED = ("linux", "darwin")
+_HELP = "storages that tests with bkstore fixtures run with: sorted, interleaved, db, all"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--bkstore-storage`` and the ini option `bkstore_storage`."""
+    group = parser.getgroup("bkstore")
+    group.addoption("--bkstore-storage", metavar="KIND[,KIND]", help=_HELP)
+    parser.addini("bkstore_storage", _HELP, default="sorted")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker `bkstore_storage`, and look at the options."""
+    config.addinivalue_line(
+        "markers",
+        "bkstore_storage(*kinds): run with these storages (sorted, interleaved, db); all if none",
+    )
+    _configured(config)
+
+
+def pytest_report_header() -> str | None:
+    """Say so where open files cannot be looked for."""
+    if sys.platform in CHECKED:
+        return None
+    return f"bkstore: files that tests leave open are not checked on {sys.platform}"
+
+
+def _kinds(names: list[str], origin: str) -> list[str]:
+    found = list(KINDS) if names == ["all"] else names
+    unknown = [name for name in found if name not in KINDS]
+    if unknown or not found:
+        raise pytest.UsageError(
+            f"{origin}: {', '.join(unknown) or 'nothing'} is none of {', '.join(KINDS)}, all"
+        )
+    return found
+
+
+def _configured(config: pytest.Config) -> list[str]:
+    """Return the storages of option or ini."""
+    option: str | None = config.getoption("--bkstore-storage")
+    text = config.getini("bkstore_storage") if option is None else option
+    return _kinds([name.strip() for name in text.split(",") if name.strip()], "bkstore_storage")
+
+
+def _wanted(config: pytest.Config, item: Any) -> list[str]:
+    """Return the storages that a test runs with: its marker's, else the configured ones."""
+    marker = item.get_closest_marker("bkstore_storage")
+    if marker is None:
+        return _configured(config)
+    return _kinds(list(marker.args) or ["all"], f"marker bkstore_storage of {item.nodeid}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once for each storage, where that is more than one."""
+    if "bkstore_kind" in metafunc.fixturenames:
+        kinds = _wanted(metafunc.config, metafunc.definition)
+        if len(kinds) > 1:
+            metafunc.parametrize("bkstore_kind", kinds, indirect=True)
+
+
+@pytest.fixture
+def bkstore_kind(request: pytest.FixtureRequest) -> str:
+    """Return the storage that this run of the test is for: "sorted", "interleaved" or "db"."""
+    kind: str = getattr(request, "param", None) or _wanted(request.config, request.node)[0]
+    return kind
+
+
+@pytest.fixture
+def bkstore_faults() -> FaultPlan:
+    """Return the `FaultPlan` that all storages and bookies of this test write through."""
+    from bkstore.testing.faults import FaultPlan
+
+    return FaultPlan()
+
+
+@pytest.fixture
+def bkstore_storage(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
+) -> Iterator[StorageFactory]:
+    """Yield a factory: ``bkstore_storage("db", write_cache=1 << 20)`` is a `LedgerStorage`.
+
+    See `StorageFactory` for `reopen` and `path_of`.
+    """
+    from bkstore.testing.factories import StorageFactory
+
+    factory = StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
+    yield factory
+    _finish(factory)
+
+
+@pytest.fixture
+def bkstore_bookie(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
+) -> Iterator[BookieFactory]:
+    """Yield a factory: ``bkstore_bookie("db", journals=2)`` is a `Bookie`.
+
+    See `BookieFactory` for `reopen`, `crash` and `path_of`.
+    """
+    from bkstore.testing.factories import BookieFactory
+
+    factory = BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
+    yield factory
+    _finish(factory)
+
+
+def _layer(request: pytest.FixtureRequest) -> Any:
+    """Return the file layer to write through: the fault plan, if the test asks for it."""
+    from bkstore.index.files import OS_FILES
+
+    asked = "bkstore_faults" in request.fixturenames
+    return request.getfixturevalue("bkstore_faults") if asked else OS_FILES
+
+
+def _finish(factory: StorageFactory | BookieFactory) -> None:
+    """Close what is open, then look for what is open still."""
+    from bkstore.testing.leaks import CAN_CHECK, open_files
+
+    errors = factory.close_all()
+    left = open_files(factory.top) if CAN_CHECK else []
+    if left:
+        names = "\n  ".join(left)
+        pytest.fail(f"{len(left)} files are still open after the test:\n  {names}", pytrace=False)
+    if errors:
+        raise errors[0]
