@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import bkstore.index.rocks  # loaded once for all inner runs, as numpy cannot be loaded twice
-import bkstore.storage.bookie
-import bkstore.testing.factories
 from bkstore.testing import assert_no_leaks, plugin
 from bkstore.testing.factories import BookieFactory, StorageFactory
 from bkstore.testing.leaks import CAN_CHECK, open_files
