@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -224,7 +225,15 @@ def test_fault(bkstore_storage, bkstore_faults):
     storage.add_entry(record(0), master_key=KEY)
     bkstore_faults.disk_full()
 
-def test_no_fault(bkstore_storage, monkeypatch):
+def test_power_loss(bkstore_bookie):
+    from bkstore.testing.crash import CrashFiles, PowerLoss
+    files = CrashFiles()
+    bookie = bkstore_bookie("db", files=files)
+    files.stop_after(1)
+    with pytest.raises(PowerLoss):
+        bookie.add_entry(record(0), KEY)
+
+def test_no_fault(bkstore_storage):
     storage = bkstore_storage("interleaved")
     def refuse(flush):
         raise IllegalOperation("does not close")
@@ -233,7 +242,7 @@ def test_no_fault(bkstore_storage, monkeypatch):
     close()
 """,
         )
-        result.assert_outcomes(passed=2, errors=1)
+        result.assert_outcomes(passed=3, errors=1)
         result.stdout.fnmatch_lines(["*IllegalOperation: does not close"])
 
     def test_open_files(self, tmp_path: Path) -> None:
@@ -310,3 +319,21 @@ class TestWhatIsLoaded:
         assert {"bkstore.testing", "bkstore.testing.plugin"} == {
             name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names
         }
+
+
+def test_the_page_for_test_authors(pytester: pytest.Pytester) -> None:
+    """The page's examples, one module from top to bottom, pass in a stranger's project."""
+    page = Path(__file__).resolve().parents[1] / "docs" / "testing.md"
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
+    pytester.makepyfile("\n\n".join(blocks))
+    options = ["-p", "no:bkstore", "-p", "bkstore.testing.plugin", "-p", "no:cacheprovider"]
+    some = ["-Werror", "--strict-markers", "-k", "not TestMyStorage or fence"]
+    result = pytester.runpytest_subprocess(*options, *some)
+    outcomes = result.parseoutcomes()
+
+    assert 9 <= len(blocks)
+    assert {"passed", "deselected"} == set(outcomes)
+    assert 30 < outcomes["passed"]
+    assert 100 < outcomes["passed"] + outcomes["deselected"]

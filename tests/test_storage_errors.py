@@ -236,10 +236,9 @@ def test_storage_goes_on_after_a_failed_write(
     assert (errno.ENOSPC if what == "disk_full" else errno.EIO) == caught.value.errno
     assert str(tmp_path) in str(caught.value)
 
-    plan.free(1 << 30)
-
     assert expected == content_of(storage)
 
+    plan.free(1 << 30)
     storage.flush()
 
     assert expected == content_of(storage)

@@ -34,9 +34,13 @@ class Files:
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """Write all of `data` at `offset`."""
-        view, done = memoryview(data).cast("B"), 0
-        while done < len(view):
-            done += os.pwrite(fd, view[done:], offset + done)
+        # Views are let go even if the error that leaves here is kept: a bytearray of which
+        # there are views cannot grow.
+        with memoryview(data) as whole, whole.cast("B") as view:
+            done = 0
+            while done < len(view):
+                with view[done:] as rest:
+                    done += os.pwrite(fd, rest, offset + done)
 
     def truncate(self, fd: int, size: int) -> None:
         """Set a file's length; a longer one ends in zeros."""

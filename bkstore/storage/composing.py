@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.index.access import writing
 from bkstore.index.files import Files, StrPath
 from bkstore.storage.entry_logger import EntryLogger
 from bkstore.storage.garbage import recover_compaction
@@ -42,7 +43,8 @@ def compose(
             "pairs them by position"
         )
     for current in dict.fromkeys([*ledger, *index]):
-        files.makedirs(current)
+        with writing(current):
+            files.makedirs(current)
         _check_layout(current, storage)
     with ExitStack() as undo:
         lock = undo.enter_context(WriterLock([*ledger, *index]))

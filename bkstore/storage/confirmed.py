@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bkstore.errors import NoSuchEntry
+from bkstore.errors import CorruptionError, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY
 from bkstore.ids import LedgerId
 
@@ -48,9 +48,15 @@ class Confirmed:
         self._lacs[name] = NO_ENTRY
 
     def before_add(self, name: LedgerId) -> None:
-        """Look at what is stored, before an entry is added to it."""
+        """Look at what is stored, before an entry is added to it.
+
+        What cannot be read confirms nothing: damage in one record keeps no other one out.
+        """
         if name not in self._lacs:
-            self.get(name)
+            try:
+                self.get(name)
+            except CorruptionError:
+                self._lacs[name] = NO_ENTRY
 
     def added(self, name: LedgerId, lac: int) -> None:
         """Note the LAC field of an entry that was added."""
@@ -59,7 +65,8 @@ class Confirmed:
 
     def set_explicitly(self, name: LedgerId, lac: int) -> None:
         """Note an explicit LAC."""
-        self._lacs[name] = max(self.get(name), lac)
+        self.before_add(name)
+        self._lacs[name] = max(self._lacs[name], lac)
 
     def read_explicitly(self, name: LedgerId, lac: int) -> None:
         """Note that somebody asked for the explicit LAC, which is `lac`."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats import entrylog
+from bkstore.formats.entry import record_header
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogHeader, LogMetadata
 from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
 from bkstore.index.access import syncing, writing
@@ -136,8 +137,19 @@ class EntryLogger(Closing):
         """Return one record; as `LogReader.read`, records in the write buffer included."""
         log = self._writing.get(location >> 32)
         if log is not None and (location & 0xFFFFFFFF) >= log.written:
-            self.push(log.log_id)
+            record = self._buffered(log, location & 0xFFFFFFFF)
+            if record is not None and record_header(record)[:2] == (ledger, entry_id):
+                return record
         return self.reader.read(location, ledger, entry_id)
+
+    def _buffered(self, log: _OpenLog, position: int) -> bytes | None:
+        """Return a record of the write buffer, None if it has left it."""
+        with self._lock:
+            at = position - log.written
+            if at < PREFIX:
+                return None
+            size = int.from_bytes(log.buffer[at - PREFIX : at], "big")
+            return bytes(log.buffer[at : at + size])
 
     def push(self, log_id: int | None = None) -> None:
         """Hand buffered records of one log, or of all, to the operating system. No sync."""

@@ -49,9 +49,12 @@ class LedgerBook(EntrySource):
 
     def _path(self, name: LedgerId) -> WritePath:
         """Return the write path of a ledger: the directory `L mod n` of db storage."""
+        self._check_open()
+        return self.paths[name.ledger % len(self.paths)]
+
+    def _check_open(self) -> None:
         if self._closed:
             raise IllegalOperation("this ledger storage is closed")
-        return self.paths[name.ledger % len(self.paths)]
 
     def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
         name = LedgerId.of(ledger)
@@ -61,6 +64,7 @@ class LedgerBook(EntrySource):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""
+        self._check_open()
         found: list[LedgerId] = []
         for path in self.paths:
             with path.lock:

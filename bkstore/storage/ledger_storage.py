@@ -271,11 +271,13 @@ class LedgerStorage(LedgerBook, Closing):
 
     def flush(self) -> None:
         """Make everything that was added or changed durable."""
+        self._check_open()
         for path in self.paths:
             path.flush()
 
     def checkpoint(self) -> None:
         """Flush as before the journal is cut; sorted storage begins another entry log."""
+        self._check_open()
         for path in self.paths:
             path.checkpoint()
 
@@ -294,6 +296,7 @@ class LedgerStorage(LedgerBook, Closing):
         copies, the log goes. With `transactional` the copies appear in a log of their own.
         Safe against a crash at any point. A log with damage stays, and a finding says why.
         """
+        self._check_open()
         report = GarbageReport()
         if live is not None:
             wanted = set(map(LedgerId.of, live))

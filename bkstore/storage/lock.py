@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bkstore.errors import DirectoryInUse
+from bkstore.index.access import writing
 from bkstore.index.api import Closing
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
@@ -48,7 +49,8 @@ class WriterLock(Closing):
 
 
 def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with writing(path):
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

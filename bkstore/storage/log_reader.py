@@ -18,6 +18,7 @@ import numpy as np
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
 from bkstore.formats.entrylog import PREFIX
+from bkstore.formats.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.access import unreadable
 from bkstore.index.api import Closing
@@ -25,11 +26,15 @@ from bkstore.index.api import Closing
 __all__ = ["LogReader", "RecordBatch"]
 
 _GUESS = 2048  # one read brings size and record of most entries
-_IDS_V1 = Struct(">qq")
+_SIZE = Struct(">i").unpack_from
+_IDS_V1 = Struct(">qq").unpack_from
 _IDS_V2 = Struct(">qqq")
 _OPEN_LOGS = 64
-WINDOW = 1 << 20
-"""Bytes read at a time by a batch."""
+WINDOW = 8 << 20
+"""Bytes read at a time by a batch: a whole one of the default limit, with nothing to join."""
+
+_SPARSE = 4
+"""Of a window of which less than one byte in so many is wanted, only those are kept."""
 
 _WIDEST_GAP = 16384
 """From one wanted record to the next: up to that, one read for both is cheaper than two."""
@@ -60,11 +65,23 @@ class RecordBatch(Sequence[memoryview]):
     stopped: CorruptionError | None = None
 
     @classmethod
-    def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
-        """Return a batch of separate records; copies them once."""
+    def of(
+        cls,
+        records: Sequence[bytes],
+        entries: Sequence[int] | Int64Array,
+        max_bytes: int | None = None,
+    ) -> RecordBatch:
+        """Return a batch of separate records; copies them once.
+
+        It ends with the record that passes `max_bytes` (4 + size each).
+        """
         sizes = np.fromiter(map(len, records), np.int64, len(records))
-        offsets = np.cumsum(sizes) - sizes
-        return cls(np.asarray(entries, np.int64), b"".join(records), offsets, sizes)
+        ends, ids = np.cumsum(sizes), np.asarray(entries, np.int64)
+        if max_bytes is not None:
+            frames = ends + PREFIX * np.arange(1, ends.size + 1)
+            count = int(np.searchsorted(frames, max_bytes, "right")) + 1
+            records, ids, sizes, ends = records[:count], ids[:count], sizes[:count], ends[:count]
+        return cls(ids, b"".join(records), ends - sizes, sizes)
 
     def __len__(self) -> int:
         return int(self.entries.size)
@@ -164,18 +181,19 @@ class LogReader(Closing):
 
         Raises `CorruptionError` if there is none, or it is another ledger's or entry's.
         """
-        handle, position = self._handle(location >> 32), location & 0xFFFFFFFF
+        handle = self._handles.get(location >> 32) or self._handle(location >> 32)
+        position = location & 0xFFFFFFFF
         try:
-            data = os.pread(handle.fd, _GUESS, max(position - PREFIX, 0))
+            data = os.pread(handle.fd, _GUESS, position - PREFIX if position > PREFIX else 0)
         except OSError as error:
             raise unreadable(error, handle.path) from error
-        size = int.from_bytes(data[:PREFIX], "big", signed=True)
-        if not V1_HEADER <= size <= len(data) - PREFIX:
-            record = self._long(handle, position, size, len(data))
-        else:
+        size = _SIZE(data)[0] if len(data) >= PREFIX else 0
+        if V1_HEADER <= size <= len(data) - PREFIX:
             record = data[PREFIX : PREFIX + size]
+        else:
+            record = self._long(handle, position, size, len(data))
         if ledger.scope == 0:
-            same = record[:16] == _IDS_V1.pack(ledger.ledger, entry_id)
+            same = _IDS_V1(record) == (ledger.ledger, entry_id)
         else:
             same = record[0] >= 0x80 and record[1:25] == _IDS_V2.pack(*ledger.signed, entry_id)
         if not same:
@@ -296,7 +314,10 @@ class LogReader(Closing):
             raise _foreign(handle, base + PREFIX, ledger, int(entries[0]))
         if wrong is not None:
             offsets, sizes, entries = offsets[:wrong], sizes[:wrong], entries[:wrong]
-        return RecordBatch(entries, data, offsets, sizes)
+        batch = RecordBatch(entries, data, offsets, sizes)
+        if _SPARSE * int(sizes.sum()) < len(data):
+            return RecordBatch.of(batch.records(), entries)
+        return batch
 
     def _ended(self, handle: _Handle, base: int) -> CorruptionError:
         size = os.fstat(handle.fd).st_size
@@ -313,8 +334,7 @@ def _runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
 
 def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
     """Return the sizes that stand before the records at `offsets`."""
-    places = offsets[:, None] + np.arange(-PREFIX, 0)
-    sizes: Int64Array = raw[places].view(">i4").astype(np.int64)[:, 0]
+    sizes: Int64Array = words_at(raw, ">i4")[offsets - PREFIX].astype(np.int64)
     return sizes
 
 

@@ -15,7 +15,7 @@ from bkstore.storage.log_reader import RecordBatch
 
 __all__ = ["FIRST_LOOK", "consecutive", "read_run"]
 
-FIRST_LOOK = 256
+FIRST_LOOK = 1024
 """Entries that a batch read looks for first; four times as many each time after."""
 
 _MOST = 1 << 16

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed
+from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
 __all__ = ["InterleavedPath", "WritePath"]
+
 
 class WritePath(Closing):
     """Index, entry logs and what is unflushed of some ledgers; `lock` guards writing.
@@ -184,7 +185,7 @@ class WritePath(Closing):
         def piece(at: int, most: int, left: int) -> RecordBatch:
             records = self.cached_run(name, at, most)
             if records:
-                return RecordBatch.of(records, range(at, at + len(records)))
+                return RecordBatch.of(records, np.arange(at, at + len(records)), left)
             return self._logged_run(name, at, most, left)
 
         return read_run(piece, start, count, max_bytes)
@@ -194,7 +195,12 @@ class WritePath(Closing):
         stop = consecutive(entries, start)
         newer = self.first_cached(name, start, start + stop - 1) if stop else None
         stop = stop if newer is None else newer - start
-        self.logger.push()
+        try:
+            self.logger.push()
+        except WriteFailed:  # a full disk is no reason not to read what is in the write buffer
+            found = zip(entries[:stop].tolist(), locations[:stop].tolist())
+            records = [self.logger.read(place, name, entry) for entry, place in found]
+            return RecordBatch.of(records, entries[:stop])
         return self.logger.reader.read_many(name, entries[:stop], locations[:stop], left)
 
     def close(self) -> None:
@@ -274,12 +280,15 @@ class InterleavedPath(WritePath):
 
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return both kinds merged; one in memory wins."""
+        entries, places = self._pending.items(name, first, last)
         below = self.index.items(name, first, last)
-        above = self._pending.items(name, first, last)
-        if not above[0].size:
+        if not entries.size:
             return below
-        entries = np.concatenate((above[0], below[0]))
-        locations = np.concatenate((above[1], below[1]))
+        above = np.array(places, np.int64)
+        if not below[0].size:
+            return entries, above
+        entries = np.concatenate((entries, below[0]))
+        locations = np.concatenate((above, below[1]))
         order = np.argsort(entries, kind="stable")
         entries, locations = entries[order], locations[order]
         keep = np.concatenate(([True], entries[1:] != entries[:-1]))

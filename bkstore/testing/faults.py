@@ -117,16 +117,16 @@ class FaultPlan(Files):
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
         """As `Files.pwrite`, unless it was planned to fail."""
-        with self._lock:
+        with self._lock, memoryview(data) as whole, whole.cast("B") as view:
             self.writes += 1
             planned = self._bad_writes.pop(self.writes, None)
-            view = memoryview(data).cast("B")
             kept = len(view) if planned is None else min(planned[1], len(view))
             room = self._fitting(fd, offset, kept)
             if room < kept:
                 planned, kept = ("disk_full", room, errno.ENOSPC), room
             if kept or planned is None:
-                self.files.pwrite(fd, view[:kept], offset)
+                with view[:kept] as part:
+                    self.files.pwrite(fd, part, offset)
             if planned is not None:
                 self._fail(planned[0], self._path(fd), offset + kept, planned[2])
 

@@ -1,0 +1,170 @@
+"""Records of which a crash left only some sectors: found out, and never put over good ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore import Bookie, LedgerId
+from bkstore.formats.entry import Entry, encode, encode_explicit_lac
+from bkstore.formats.journal import decode_record, encode_special
+from bkstore.storage.journaling import journal_files, scan_journal
+from bkstore.storage.options import JournalOptions, StorageOptions
+from bkstore.storage.torn import is_suspicious
+
+KEY = b"k" * 20
+SECTOR = 512
+DIGESTS = ["CRC32", "CRC32C", "HMAC", "DUMMY"]
+
+
+def _record(entry: int, digest: str, payload: bytes, ledger: int | LedgerId = 7) -> bytes:
+    return encode(Entry(ledger, entry, entry - 1, 1000, payload), digest, "pw")
+
+
+def _open(top: Path, storage: str = "sorted", compat: Any = None) -> Bookie:
+    return Bookie.open(
+        top,
+        storage,  # type: ignore[arg-type]
+        options=StorageOptions(compat=compat),
+        journal=JournalOptions(preallocate=0),
+    )
+
+
+def _torn_at_sector(top: Path, cut: int) -> None:
+    """Zero the last record of the newest journal from sector `cut` behind its start on."""
+    _, path = journal_files(top / "journal" / "current")[-1]
+    offset = max(offset for offset, _ in scan_journal(path))
+    data = bytearray(path.read_bytes())
+    start = (offset // SECTOR + cut) * SECTOR
+    data[start:] = bytes(len(data) - start)
+    path.write_bytes(data)
+
+
+def _crashed(top: Path, storage: str, digest: str, ledger: int | LedgerId = 7) -> None:
+    """Leave a bookie with entry 0 checkpointed, and entry 5 torn: not closed, no mark moved."""
+    bookie = _open(top, storage)
+    bookie.add_entries([_record(0, digest, b"first", ledger)], KEY)
+    bookie.checkpoint()
+    bookie.add_entry(_record(5, digest, b"x" * 2000, ledger), KEY)
+    bookie.close(checkpoint=False)
+    _torn_at_sector(top, 2)
+
+
+@pytest.mark.parametrize("ledger", [7, LedgerId(5, 7)])
+@pytest.mark.parametrize("digest", ["CRC32", "CRC32C"])
+@pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
+def test_torn_entry(storage: str, digest: str, ledger: Any, tmp_path: Path) -> None:
+    """An entry whose CRC does not fit, and that ends in zeros, is passed over with a finding."""
+    _crashed(tmp_path, storage, digest, ledger)
+    with _open(tmp_path, storage) as bookie:
+        assert [0] == bookie.entries(ledger).tolist()
+        assert ["damage"] == [found.severity for found in bookie.findings]
+        assert "torn" in bookie.findings[0].detail
+
+
+def test_real_bookies_replay_torn_entries(tmp_path: Path) -> None:
+    """In compat mode the torn entry is replayed as it is, as a real bookie would."""
+    _crashed(tmp_path, "sorted", "CRC32C")
+    with _open(tmp_path, "sorted", "bookkeeper") as bookie:
+        assert [0, 5] == bookie.entries(7).tolist()
+        assert bookie.read_entry(7, 5).endswith(bytes(1000))
+
+
+@pytest.mark.parametrize("digest", DIGESTS)
+@pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
+def test_payloads_of_zeros(storage: str, digest: str, tmp_path: Path) -> None:
+    """Acknowledged entries of nothing but zeros come back, whatever their digest is."""
+    records = [_record(entry, digest, bytes(600 + 700 * entry)) for entry in range(8)]
+    bookie = _open(tmp_path, storage)
+    bookie.add_entries(records, KEY)
+    bookie.close(checkpoint=False)
+    with _open(tmp_path, storage, "bookkeeper") as bookie:  # lets the replay decide again
+        bookie.close(checkpoint=False)
+    with _open(tmp_path, storage) as bookie:
+        assert records == [bookie.read_entry(7, entry) for entry in range(8)]
+
+
+@pytest.mark.parametrize("storage", ["interleaved", "db"])
+def test_nothing_good_is_overwritten(storage: str, tmp_path: Path) -> None:
+    """Where no CRC helps, a record that ends in zeros does not replace an entry that is there."""
+    good = _record(5, "HMAC", b"good")
+    bookie = _open(tmp_path, storage)
+    bookie.add_entry(good, KEY)
+    bookie.checkpoint()
+    bookie.add_entry(_record(5, "HMAC", b"x" * 2000), KEY)
+    bookie.close(checkpoint=False)
+    _torn_at_sector(tmp_path, 2)
+    bookie = _open(tmp_path, storage)
+    with bookie:
+        assert good == bookie.read_entry(7, 5)
+        assert 1 == len(bookie.findings)
+
+
+def test_suspicion_is_by_sectors() -> None:
+    """Only zeros that fill what a later sector has of a record make it suspicious."""
+    whole = decode_record(_record(0, "CRC32C", b"x" * 700))
+    zeros = decode_record(_record(0, "CRC32C", b"x" * 476 + bytes(224)))
+
+    assert not is_suspicious(512, whole)
+    assert is_suspicious(512 - 4, zeros)  # 36 + 476 bytes fill the sector, zeros the next
+    assert not is_suspicious(520, zeros)  # the next has some of the x
+    assert not is_suspicious(1024 - 4 - 20, decode_record(encode_special("fence", 7)))
+
+
+def test_torn_keys_and_explicit_lacs() -> None:
+    """A key that ends in zeros at a sector's end is suspicious, a LAC body likewise."""
+    key = decode_record(encode_special("master_key", 7, b"k" * 12 + bytes(8)))
+    body = encode_explicit_lac(7, 3, "CRC32C", "pw")[:16] + bytes(4)
+    lac = decode_record(encode_special("explicit_lac", 7, body))
+
+    assert is_suspicious(1024 - 4 - 20 - 12, key)
+    assert not is_suspicious(1024 - 4 - 20 - 11, key)
+    assert is_suspicious(1024 - 4 - 20 - 16, lac)
+
+
+def test_torn_key(tmp_path: Path) -> None:
+    """A torn key does not lock out the writer who has the whole one."""
+    bookie = _open(tmp_path)
+    filler = _record(0, "CRC32C", b"x" * (SECTOR - 4 - 36 - 24 - 20))
+    bookie.add_entry(filler, KEY)  # ends 24 bytes before a sector's end, with its own key record
+    bookie.close(checkpoint=False)
+    _, path = journal_files(tmp_path / "journal" / "current")[-1]
+    data = bytearray(path.read_bytes())
+    at = len(data) - len(data) % SECTOR + SECTOR - 28
+    torn = encode_special("master_key", 8, b"q" * 20)
+    data += bytes(at - len(data)) if len(data) < at else b""
+    place = max(offset + 4 + len(record) for offset, record in scan_journal(path))
+    gap = (place // SECTOR + 1) * SECTOR - 28 - place
+    padding = (
+        (-0x100).to_bytes(4, "big", signed=True) + (gap - 8).to_bytes(4, "big") + bytes(gap - 8)
+    )
+    data[place:] = padding + len(torn).to_bytes(4, "big") + torn[:24] + bytes(20) + bytes(600)
+    path.write_bytes(data)
+    with _open(tmp_path) as again:
+        assert [LedgerId(0, 7)] == again.ledgers() or again.state(8).master_key in (b"", bytes(20))
+        again.add_entry(_record(0, "CRC32C", b"y", 8), b"q" * 20)
+
+        assert [0] == again.entries(8).tolist()
+
+
+@pytest.mark.parametrize("scope", [0, 5])
+def test_overhead_of_a_scope(scope: int, tmp_path: Path) -> None:
+    """Another scope than 0 costs nine bytes an entry in the journal and in the entry log."""
+    sizes = {}
+    for number in (0, scope):
+        top = tmp_path / str(number)
+        bookie = _open(top)
+        for entry in range(10):
+            bookie.add_entry(_record(entry, "CRC32C", b"payload", LedgerId(number, 7)), KEY)
+        bookie.checkpoint()
+        _, path = journal_files(top / "journal" / "current")[-1]
+        journal = [len(data) for _, data in scan_journal(path)][1:]
+        (log,) = [bookie.storage.paths[0].logger.metadata_of(log) for log in (0,)]
+        assert log is not None
+        sizes[number] = (journal, log.total_size)
+        bookie.close()
+
+    assert [size + 9 * (scope > 0) for size in sizes[0][0]] == sizes[scope][0]
+    assert sizes[0][1] + 90 * (scope > 0) == sizes[scope][1]
