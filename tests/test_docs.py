@@ -28,10 +28,10 @@ from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.journaling import JournalWriter, scan_journal, write_last_mark
+from tests.format_pages import FORMATS, shown_bytes, shown_text
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-FORMATS = ROOT / "docs" / "formats"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
@@ -40,7 +40,6 @@ MODULES = [
 ]
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_EXAMPLE = re.compile(r"<!-- example: (\S+) -->\s*^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _NEEDS_SPARK = "# needs spark"
 
@@ -189,25 +188,6 @@ def test_doctests(name: str) -> None:
 # -- bytes on the format pages
 
 
-def _text(page: str, name: str) -> str:
-    found = dict(_EXAMPLE.findall((FORMATS / page).read_text(encoding="utf-8")))
-    return found[name]
-
-
-def _bytes(page: str, name: str) -> bytes:
-    """Return the bytes of a hex example; the offset before each line is checked on the way."""
-    data = b""
-    for line in _text(page, name).splitlines():
-        offset, _, rest = line.partition(":")
-
-        assert int(offset) == len(data), f"{page}, {name}: {line}"
-
-        for word in rest.partition(";")[0].split():
-            digits, _, times = word.partition("*")
-            data += bytes.fromhex(digits) * int(times or 1)
-    return data
-
-
 FIRST = [1, 2, 4, 5, 7, 8, 10, 11]
 SECOND = [1, 2, 3, 6, 7, 8, 11, 13, 16, 17, 18, 21, 22]
 LONG = Availability.from_ranges([(0, 2**31 + 9)])
@@ -225,7 +205,7 @@ LONG = Availability.from_ranges([(0, 2**31 + 9)])
 )
 def test_availability_page(name: str, here: Availability, encoding: Any) -> None:
     """BP-34's worked examples encode to the bytes of the page, and decode from them."""
-    shown = _bytes("availability.md", name)
+    shown = shown_bytes("availability.md", name)
 
     assert shown == here.to_bytes(encoding)
     assert here == Availability.from_bytes(shown)
@@ -234,7 +214,7 @@ def test_availability_page(name: str, here: Availability, encoding: Any) -> None
 def test_availability_page_refusals() -> None:
     """Each group that the page says is refused is refused with that reason; compat takes some."""
     rows = re.findall(
-        r"^(-?\d+) (-?\d+) (-?\d+) (-?\d+) +; (.*)$", _text("availability.md", "refused"), re.M
+        r"^(-?\d+) (-?\d+) (-?\d+) (-?\d+) +; (.*)$", shown_text("availability.md", "refused"), re.M
     )
 
     assert 7 <= len(rows)
@@ -265,14 +245,14 @@ def test_idxfile_page_is_what_is_written(tmp_path: Path) -> None:
         _write_example(index, EXAMPLE_LEDGER)
     written = tmp_path / "current" / "12" / "34" / "1234.idx"
 
-    assert _bytes("idxfile.md", "file") == written.read_bytes()
+    assert shown_bytes("idxfile.md", "file") == written.read_bytes()
 
 
 def test_idxfile_page_is_what_is_read(tmp_path: Path) -> None:
     """The page's file reads back as the state and entries that the page says."""
     path = tmp_path / "current" / idxfile.index_path(LedgerId.of(EXAMPLE_LEDGER))
     path.parent.mkdir(parents=True)
-    path.write_bytes(_bytes("idxfile.md", "file"))
+    path.write_bytes(shown_bytes("idxfile.md", "file"))
     with BookieDir(tmp_path) as bookie:
         entries, locations = bookie.index.items(EXAMPLE_LEDGER)
         state = bookie.index.state(EXAMPLE_LEDGER)
@@ -285,13 +265,13 @@ def test_idxfile_page_version_0() -> None:
     """A version 0 header has no explicit LAC field; the page's bytes encode and decode so."""
     header = idxfile.IdxHeader(EXAMPLE_KEY, version=0)
 
-    assert _bytes("idxfile.md", "version-0") == idxfile.encode_header(header)
-    assert header == idxfile.decode_header(_bytes("idxfile.md", "version-0"))
+    assert shown_bytes("idxfile.md", "version-0") == idxfile.encode_header(header)
+    assert header == idxfile.decode_header(shown_bytes("idxfile.md", "version-0"))
 
 
 def test_idxfile_page_paths() -> None:
     """The page's paths are those of its ledgers, both ways, all scopes."""
-    rows = [line.split() for line in _text("idxfile.md", "paths").splitlines()]
+    rows = [line.split() for line in shown_text("idxfile.md", "paths").splitlines()]
 
     assert 8 <= len(rows)
     for text, path in rows:
@@ -306,7 +286,10 @@ def test_idxfile_page_paths() -> None:
 )
 def test_rocksdb_page_location_rows(name: str, ledger: LedgerId) -> None:
     """The page's location rows are what the key and value builders make."""
-    key, value = _bytes("rocksdb.md", f"{name}-key"), _bytes("rocksdb.md", f"{name}-value")
+    key, value = (
+        shown_bytes("rocksdb.md", f"{name}-key"),
+        shown_bytes("rocksdb.md", f"{name}-value"),
+    )
     entry, location = 3, EXAMPLE_ENTRIES[3]
 
     assert key == rocks_keys.entry_key(ledger, entry)
@@ -320,12 +303,12 @@ def test_rocksdb_page_ledger_rows() -> None:
     data = ledgerdata.LedgerData(EXAMPLE_KEY, True, EXAMPLE_LAC)
     plain = rocks_keys.ledger_key(LedgerId.of(EXAMPLE_LEDGER))
 
-    assert _bytes("rocksdb.md", "ledger-value") == ledgerdata.encode(data)
-    assert data == ledgerdata.decode(_bytes("rocksdb.md", "ledger-value"))
-    assert _bytes("rocksdb.md", "ledger-key") == plain
-    assert _bytes("rocksdb.md", "rebuilt-key") == plain + bytes(8)
-    assert _bytes("rocksdb.md", "ledger-128-key") == rocks_keys.ledger_key(SCOPED)
-    assert _bytes("rocksdb.md", "flags-key") == ledgerdata.FLAGS_KEY
+    assert shown_bytes("rocksdb.md", "ledger-value") == ledgerdata.encode(data)
+    assert data == ledgerdata.decode(shown_bytes("rocksdb.md", "ledger-value"))
+    assert shown_bytes("rocksdb.md", "ledger-key") == plain
+    assert shown_bytes("rocksdb.md", "rebuilt-key") == plain + bytes(8)
+    assert shown_bytes("rocksdb.md", "ledger-128-key") == rocks_keys.ledger_key(SCOPED)
+    assert shown_bytes("rocksdb.md", "flags-key") == ledgerdata.FLAGS_KEY
 
 
 def test_rocksdb_page_rows_are_what_is_read(tmp_path: Path) -> None:
@@ -341,11 +324,11 @@ def test_rocksdb_page_rows_are_what_is_read(tmp_path: Path) -> None:
     }
     current = tmp_path / "current"
     current.mkdir()
-    (current / marker.MARKER_NAME).write_bytes(_bytes("marker.md", "marker"))
+    (current / marker.MARKER_NAME).write_bytes(shown_bytes("marker.md", "marker"))
     for name, pairs in rows.items():
         database = Rdict(str(current / name), Options(raw_mode=True))
         for key, value in pairs:
-            database[_bytes(page, key)] = _bytes(page, value)
+            database[shown_bytes(page, key)] = shown_bytes(page, value)
         database.close()
     with RocksIndex(tmp_path) as index:
         assert [LedgerId.of(EXAMPLE_LEDGER), SCOPED] == index.ledgers()
@@ -364,7 +347,7 @@ def test_marker_page(tmp_path: Path) -> None:
     path = tmp_path / "current" / marker.MARKER_NAME
 
     assert not before
-    assert _bytes("marker.md", "marker") == path.read_bytes()
+    assert shown_bytes("marker.md", "marker") == path.read_bytes()
 
     path.write_bytes(path.read_bytes().replace(b"\n1\n", b"\n2\n"))
     with pytest.raises(UnsupportedLayout, match="128-bit layout version 2"):
@@ -383,15 +366,15 @@ def test_journal_page_is_what_is_written(tmp_path: Path) -> None:
         writer.append_special("explicit_lac", EXAMPLE_LEDGER, EXAMPLE_LAC)
     write_last_mark([tmp_path], mark)
 
-    assert _bytes("journal.md", "file") == (tmp_path / "1a1fce70409.txn").read_bytes()
-    assert _bytes("journal.md", "last-mark") == (tmp_path / "lastMark").read_bytes()
-    assert _bytes("journal.md", "small-gap") == journal.padding(1020)
+    assert shown_bytes("journal.md", "file") == (tmp_path / "1a1fce70409.txn").read_bytes()
+    assert shown_bytes("journal.md", "last-mark") == (tmp_path / "lastMark").read_bytes()
+    assert shown_bytes("journal.md", "small-gap") == journal.padding(1020)
 
 
 def test_journal_page_is_what_is_read(tmp_path: Path) -> None:
     """The page's file reads back as the records it shows."""
     path = tmp_path / "1a1fce70409.txn"
-    path.write_bytes(_bytes("journal.md", "file"))
+    path.write_bytes(shown_bytes("journal.md", "file"))
     records = [record for _, record in scan_journal(path).records()]
 
     assert ["master_key", "add", "fence", "explicit_lac"] == [record.kind for record in records]
@@ -402,7 +385,7 @@ def test_journal_page_is_what_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", journal.SPECIAL_IDS)
 def test_journal_page_scoped_records(kind: str) -> None:
     """The page's special records of another scope encode and decode as shown."""
-    shown = _bytes("journal.md", f"scoped-{kind.replace('_', '-')}")
+    shown = shown_bytes("journal.md", f"scoped-{kind.replace('_', '-')}")
     body = {"master_key": EXAMPLE_KEY, "fence": b"", "explicit_lac": shown[29:]}[kind]
 
     assert shown == journal.encode_special(kind, SCOPED, body)
@@ -411,8 +394,9 @@ def test_journal_page_scoped_records(kind: str) -> None:
 
 def test_cookie_page() -> None:
     """The page's two cookies decode to the same bookie."""
-    now = cookie.decode(_text("cookie.md", "version-5").encode())
-    old = cookie.decode(_text("cookie.md", "version-3").replace("<TAB>", "\t").encode())
+    now = cookie.decode(shown_text("cookie.md", "version-5").encode())
+    older = shown_text("cookie.md", "version-3").replace("<TAB>", "\t").encode()
+    old = cookie.decode(older)
 
     assert ("bookie-1:3181", ("/data/1", "/data/2")) == (now.bookie_id, now.ledger_dirs)
     assert (now.bookie_id, now.journal_dirs, now.ledger_dirs) == (
@@ -422,8 +406,10 @@ def test_cookie_page() -> None:
     )
     assert "0f0e0d0c" == now.instance_id
     assert old.instance_id is None
-    assert _text("cookie.md", "version-5").encode() == cookie.encode(now)
-    assert _text("cookie.md", "version-3").replace("<TAB>", "\t").encode() == cookie.encode(old)
+    assert shown_text("cookie.md", "version-5").encode() == cookie.encode(now)
+    assert shown_text("cookie.md", "version-3").replace("<TAB>", "\t").encode() == cookie.encode(
+        old
+    )
 
 
 @pytest.mark.parametrize("name", ["entries", "groups", "ledgers"])

@@ -56,9 +56,9 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_ledger(parser: argparse.ArgumentParser) -> None:
+def add_ledger(parser: argparse.ArgumentParser, required: bool = True) -> None:
     """Add the ledger choice."""
-    which = parser.add_mutually_exclusive_group(required=True)
+    which = parser.add_mutually_exclusive_group(required=required)
     which.add_argument(
         "--ledger-id", metavar="N", help="decimal, 0x hex, 32 hex digits (with scope) or UUID"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.cli.entry_logs import add_logs, open_logs
-from bkstore.cli.options import add_output, chosen_ledger, report_findings
+from bkstore.cli.options import add_ledger, add_output, chosen_ledger, report_findings
 from bkstore.cli.output import write_tables
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
@@ -28,10 +28,7 @@ ROWS_PER_TABLE = 1 << 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_logs(parser)
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--ledger-id", metavar="N", help="only records of this ledger, as `ledger`")
-    which.add_argument("--ledger-qualified-name", metavar="HEX", help="32 hex digits: likewise")
-    parser.add_argument("--ledger-scope-id", metavar="S", help="scope of --ledger-id (default 0)")
+    add_ledger(parser, required=False)
     parser.add_argument("--entry-id", metavar="E", type=int, help="only this entry of the ledger")
     parser.add_argument(
         "--start-pos", metavar="P", type=int, help="only records that reach to this offset"

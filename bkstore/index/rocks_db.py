@@ -198,8 +198,9 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         """Return one value, None if absent."""
+        database = self._db or self._handle
         try:
-            return cast(bytes | None, self._handle.get(key))
+            return cast(bytes | None, database.get(key))
         except Exception:  # entering `_translated` first would cost as much as the look-up
             with self._translated():
                 raise

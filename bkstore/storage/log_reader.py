@@ -28,6 +28,8 @@ __all__ = ["LogReader", "RecordBatch"]
 _GUESS = 2048  # one read brings size and record of most entries
 _SIZE = Struct(">i").unpack_from
 _IDS_V1 = Struct(">qq").unpack_from
+_START_V1 = Struct(">iqq")  # the size, and the ids behind it
+_LEAST = PREFIX + V1_HEADER
 _IDS_V2 = Struct(">qqq")
 _OPEN_LOGS = 64
 WINDOW = 8 << 20
@@ -187,6 +189,18 @@ class LogReader(Closing):
             data = os.pread(handle.fd, _GUESS, position - PREFIX if position > PREFIX else 0)
         except OSError as error:
             raise unreadable(error, handle.path) from error
+        if len(data) >= _LEAST:  # the common case first: half of the checks at once
+            size, number, entry = _START_V1.unpack_from(data)
+            scope, wanted = ledger
+            whole = V1_HEADER <= size <= len(data) - PREFIX
+            if whole and entry == entry_id and number == wanted and scope == 0:
+                return data[PREFIX : PREFIX + size]
+        return self._uncommon(handle, data, position, ledger, entry_id)
+
+    def _uncommon(
+        self, handle: _Handle, data: bytes, position: int, ledger: LedgerId, entry_id: int
+    ) -> bytes:
+        """Return a record of a scope, or one that is longer than what was read; or raise."""
         size = _SIZE(data)[0] if len(data) >= PREFIX else 0
         if V1_HEADER <= size <= len(data) - PREFIX:
             record = data[PREFIX : PREFIX + size]

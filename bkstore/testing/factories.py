@@ -7,6 +7,7 @@ path or an object on. Usable without pytest, too.
 from __future__ import annotations
 
 import shutil
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -86,8 +87,9 @@ class _Factory(Generic[T]):
                     errors.append(error)
         return errors
 
+    @abstractmethod
     def _drop(self, opened: T) -> None:
-        raise NotImplementedError
+        """Close without a flush."""
 
 
 class StorageFactory(_Factory[LedgerStorage]):

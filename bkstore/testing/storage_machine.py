@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -63,17 +64,17 @@ class _StorageRules(RuleBasedStateMachine):
 
     # -- what differs between the two
 
+    @abstractmethod
     def open(self) -> None:
         """Open what is in `path`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def store(self) -> LedgerStorage:
         """Return the ledger storage that answers."""
-        raise NotImplementedError
 
+    @abstractmethod
     def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
         """Add records; return the entry ids that were told."""
-        raise NotImplementedError
 
     # -- rules that change
 
