@@ -17,6 +17,7 @@ __all__ = [
     "IllegalOperation",
     "InvalidArgument",
     "LedgerFenced",
+    "LoadFailed",
     "MissingDependency",
     "NoSuchEntry",
     "NoSuchLedger",
@@ -122,6 +123,10 @@ class SyncFailed(WriteFailed):
     Asking again proves nothing (the second fsync succeeds over lost pages), so whoever wrote
     takes no more writes: open it again, and let the journal replay.
     """
+
+
+class LoadFailed(BkstoreError):
+    """The ranges of a stream set object could not be loaded; a later look-up tries again."""
 
 
 class MissingDependency(BkstoreError, ImportError):

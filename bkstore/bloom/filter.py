@@ -1,0 +1,350 @@
+"""BloomFilter: a set of 64-bit ids that may say yes wrongly and never says no wrongly.
+
+Sizes, bytes and answers are Guava's, bit for bit (`BloomFilter.create(Funnels.longFunnel(), n,
+fpp)`, strategy MURMUR128_MITZ_64):
+
+    offset  type     field
+    0       u8       strategy, 1
+    1       u8       hash count k, 1..255
+    2       i32      number of words, at least 1
+    6       u64 x n  words; bit i is bit i mod 64, from the low end, of word i div 64
+
+All integers are big-endian. Persisted format: do not renumber. Derivation and worked example:
+`docs/formats/bloom.md`.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.bloom.bits import BitArray, add_keys, contains_keys, count_ones
+from bkstore.bloom.murmur3 import as_keys, hash_key
+from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
+
+__all__ = ["HEADER_SIZE", "STRATEGY", "BloomFilter", "Compat", "FilterSize", "filter_size"]
+
+HEADER_SIZE = 6
+STRATEGY = 1
+MOST_HASHES = 255
+MOST_WORDS = 2**31 - 1
+
+Compat = Literal["guava-31.1"]
+
+_LOW_63 = 2**63 - 1
+_LN_2 = math.log(2)
+_FEW = 32  # keys; below, one call a key costs less than the fixed cost of array code
+
+
+class FilterSize(NamedTuple):
+    """What Guava makes of expected insertions and fpp: 64-bit words, and bits set for a key."""
+
+    words: int
+    hash_count: int
+
+
+def filter_size(
+    expected_insertions: int, fpp: float = 0.01, *, compat: Compat | None = None
+) -> FilterSize:
+    """Return Guava's size and hash count, without making a filter. O(1).
+
+    The hash count is that of Guava 33.6; ``compat="guava-31.1"`` follows that version's older
+    rule, which differs for a handful of insertions. Refused like there, with `InvalidArgument`:
+    negative insertions, fpp outside 0..1 (both exclusive), a filter of no bits (1 insertion
+    at 0.9), more than 2^31-1 words, more than 255 hashes (fpp below 2^-255.5).
+
+    >>> filter_size(9000), filter_size(9000).words * 8
+    (FilterSize(words=1348, hash_count=7), 10784)
+    """
+    if compat not in (None, "guava-31.1"):
+        raise InvalidArgument(f"unknown compat {compat!r}: only 'guava-31.1'")
+    insertions, rate = max(_insertions(expected_insertions), 1), _rate(fpp)
+    bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
+    per_key = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
+    hash_count = max(1, math.floor(per_key + 0.5))
+    words = -(-bits // 64)
+    asked = f"{expected_insertions} insertions at fpp {fpp}"
+    if words == 0:
+        raise InvalidArgument(f"{asked} make a filter of no bits")
+    if words > MOST_WORDS:
+        raise InvalidArgument(f"{asked} need {words} words, {MOST_WORDS} are the most")
+    if hash_count > MOST_HASHES:
+        raise InvalidArgument(f"{asked} need {hash_count} hashes, {MOST_HASHES} are the most")
+    return FilterSize(words, hash_count)
+
+
+def _insertions(value: int) -> int:
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"expected insertions {value!r} is not an integer") from None
+    if not 0 <= number < 2**63:
+        raise InvalidArgument(f"expected insertions {value} is outside 0..2^63-1")
+    return number
+
+
+def _rate(value: float) -> float:
+    try:
+        rate = float(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(f"fpp {value!r} is not a number") from None
+    if not 0 < rate < 1:
+        raise InvalidArgument(f"fpp {value} is not between 0 and 1")
+    return rate
+
+
+class BloomFilter:
+    """A bloom filter over ids in -2^63 .. 2^63-1, equal to Guava's in size, bytes and answers.
+
+    Ways in: the constructor (an empty one), `of` (a static one for these ids), `from_bytes`.
+    Adding: `add`, `add_many`, `add_hash`, ``|=``. Asking: ``in``, `contains_many`,
+    `contains_hash`. About it: `bit_size`, `hash_count`, `nbytes`, `bits_set`,
+    `approximate_count`, `expected_fpp`. Ids of other types are `InvalidArgument`, also for
+    ``in``: a "no" must be certain.
+
+    Memory is the bit array, and while many ids are added at most some 20 MB more. The filter
+    does not know what it was expected to hold; when it holds more, yes is wrong more often
+    than `fpp`.
+
+    Threads: any number may ask at a time. Adding needs the filter for itself: two threads that
+    add may lose bits, and one that asks meanwhile may get a no for an id that is being added.
+    A frozen filter changes no more and is shared freely. Processes: it pickles, as its bytes.
+
+    >>> seen = BloomFilter(900)
+    >>> seen.add(420000)
+    True
+    >>> 420000 in seen, 420001 in seen, seen.nbytes
+    (True, False, 1080)
+    """
+
+    __slots__ = ("_bits", "_data", "_hash_count", "_size")
+
+    def __init__(
+        self, expected_insertions: int, fpp: float = 0.01, *, compat: Compat | None = None
+    ) -> None:
+        words, hash_count = filter_size(expected_insertions, fpp, compat=compat)
+        self._take(np.zeros(words * 8, np.uint8), hash_count)
+
+    def _take(self, bits: BitArray, hash_count: int) -> None:
+        self._bits = bits
+        self._data = memoryview(bits)  # type: ignore[arg-type] # one byte in a third of the time
+        self._size = bits.size * 8
+        self._hash_count = hash_count
+
+    @classmethod
+    def _of(cls, bits: BitArray, hash_count: int) -> BloomFilter:
+        made = BloomFilter.__new__(BloomFilter)
+        made._take(bits, hash_count)
+        return made
+
+    @classmethod
+    def of(cls, keys: npt.ArrayLike | Iterable[int], fpp: float = 0.01) -> BloomFilter:
+        """Return a frozen filter sized for exactly these keys and holding them. O(n).
+
+        A key given twice counts twice in the size. No keys make the filter of one insertion.
+
+        >>> BloomFilter.of(range(90)).nbytes
+        112
+        """
+        given = as_keys(keys)
+        made = cls(given.size, fpp)
+        made.add_many(given)
+        return made.freeze()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | bytearray | memoryview) -> BloomFilter:
+        """Return the filter that Guava's bytes say; the hash count is the header's. O(bytes).
+
+        Raises `CorruptionError` with the offset of the field at fault: a short header, a
+        strategy other than 1, no hashes, a word count below 1 or other than the bytes hold.
+        """
+        view = memoryview(data).cast("B")
+        if len(view) < HEADER_SIZE:
+            reason = f"bloom filter header needs {HEADER_SIZE} bytes, {len(view)} are there"
+            raise CorruptionError(None, len(view), reason)
+        strategy, hash_count = view[0], view[1]
+        words = int.from_bytes(view[2:HEADER_SIZE], "big", signed=True)
+        if strategy != STRATEGY:
+            which = "the old 32-bit variant" if strategy == 0 else "unknown"
+            raise CorruptionError(None, 0, f"bloom filter strategy {strategy} is {which}, not 1")
+        if hash_count == 0:
+            raise CorruptionError(None, 1, "bloom filter of no hashes")
+        if words < 1:
+            raise CorruptionError(None, 2, f"bloom filter of {words} words")
+        body = len(view) - HEADER_SIZE
+        if body < words * 8:
+            reason = f"bloom filter of {words} words, bytes for {body // 8} are there"
+            raise CorruptionError(None, len(view), reason)
+        if body > words * 8:
+            reason = f"{body - words * 8} bytes behind a bloom filter of {words} words"
+            raise CorruptionError(None, HEADER_SIZE + words * 8, reason)
+        stored = np.frombuffer(view, ">u8", words, HEADER_SIZE)
+        return cls._of(stored.astype("<u8").view(np.uint8), hash_count)
+
+    def to_bytes(self) -> bytes:
+        """Return Guava's bytes: 6 and `nbytes`. O(bytes).
+
+        >>> filter = BloomFilter(2)
+        >>> filter.add_many([420000, 7])
+        >>> filter.to_bytes().hex(" ", 4)
+        '0107 00000001 00070aa0 180005c0'
+        """
+        header = bytes((STRATEGY, self._hash_count)) + (self.nbytes // 8).to_bytes(4, "big")
+        return header + self._bits.view("<u8").astype(">u8").tobytes()
+
+    # -- adding
+
+    def add(self, key: int) -> bool:
+        """Add one id; return whether a bit changed (if not, it may have been there). O(k)."""
+        return self.add_hash(*hash_key(key))
+
+    def add_hash(self, h1: int, h2: int) -> bool:
+        """Add the id that `hash_key` gave (h1, h2) for; return whether a bit changed. O(k)."""
+        self._check_open()
+        data, changed = self._data, False
+        for _ in range(self._hash_count):
+            position = (h1 & _LOW_63) % self._size
+            bit, at = 1 << (position & 7), position >> 3
+            if not data[at] & bit:
+                data[at] |= bit
+                changed = True
+            h1 += h2
+        return changed
+
+    def add_many(self, keys: npt.ArrayLike | Iterable[int]) -> None:
+        """Add ids, any one-dimensional integers that fit int64. O(n k)."""
+        self._check_open()
+        given = as_keys(keys)
+        if given.size > _FEW:
+            add_keys(self._bits, self._hash_count, given)
+            return
+        for key in given.tolist():
+            self.add_hash(*hash_key(key))
+
+    def freeze(self) -> BloomFilter:
+        """Refuse further adding from now on (`IllegalOperation`); return the filter itself."""
+        self._bits.flags.writeable = False
+        self._data = self._data.toreadonly()
+        return self
+
+    @property
+    def frozen(self) -> bool:
+        """Whether adding is refused."""
+        return self._data.readonly
+
+    def _check_open(self) -> None:
+        if self._data.readonly:
+            raise IllegalOperation("the bloom filter is frozen: nothing can be added")
+
+    # -- asking
+
+    def __contains__(self, key: int) -> bool:
+        return self.contains_hash(*hash_key(key))
+
+    def contains_hash(self, h1: int, h2: int) -> bool:
+        """Return whether the id that `hash_key` gave (h1, h2) for may be here. O(k).
+
+        The hash is the same for filters of every size, so one hash serves all filters of a
+        look-up. False is certain.
+        """
+        data, size = self._data, self._size
+        for _ in range(self._hash_count):
+            position = (h1 & _LOW_63) % size
+            if not data[position >> 3] >> (position & 7) & 1:
+                return False
+            h1 += h2
+        return True
+
+    def contains_many(self, keys: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
+        """Return bool[n]: for each id, may it be here? False is certain. O(n k)."""
+        given = as_keys(keys)
+        if given.size > _FEW:
+            return contains_keys(self._bits, self._hash_count, given)
+        return np.array([key in self for key in given.tolist()], np.bool_)
+
+    # -- about it
+
+    @property
+    def bit_size(self) -> int:
+        """Bits of the filter, a multiple of 64."""
+        return self._size
+
+    @property
+    def hash_count(self) -> int:
+        """Bits set for a key, k."""
+        return self._hash_count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the bit array; the header's 6 are not among them."""
+        return self._bits.size
+
+    @property
+    def bits_set(self) -> int:
+        """Bits that are set. O(bytes)."""
+        return count_ones(self._bits)
+
+    @property
+    def approximate_count(self) -> int | float:
+        """Guava's estimate of the distinct ids added; `math.inf` where every bit is set. O(bytes).
+
+        With every bit set any number may have been added; Guava throws an arithmetic error.
+        """
+        share = self.bits_set / self._size
+        if share == 1:
+            return math.inf
+        return math.floor(-math.log1p(-share) * self._size / self._hash_count + 0.5)
+
+    @property
+    def expected_fpp(self) -> float:
+        """The share of absent ids that are answered yes, as filled now. O(bytes)."""
+        return float((self.bits_set / self._size) ** self._hash_count)
+
+    # -- two filters
+
+    def __or__(self, other: BloomFilter) -> BloomFilter:
+        if not isinstance(other, BloomFilter):
+            return NotImplemented
+        self._check_like(other)
+        return self._of(self._bits | other._bits, self._hash_count)
+
+    def __ior__(self, other: BloomFilter) -> BloomFilter:
+        if not isinstance(other, BloomFilter):
+            return NotImplemented
+        self._check_open()
+        self._check_like(other)
+        np.bitwise_or(self._bits, other._bits, out=self._bits)
+        return self
+
+    def _check_like(self, other: BloomFilter) -> None:
+        mine, theirs = (self._size, self._hash_count), (other._size, other._hash_count)
+        if mine != theirs:
+            raise InvalidArgument(
+                "only filters of the same size and hash count unite, not "
+                f"{mine[0]} bits, {mine[1]} hashes and {theirs[0]} bits, {theirs[1]} hashes"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, BloomFilter):
+            return NotImplemented
+        same = (self._size, self._hash_count) == (other._size, other._hash_count)
+        return same and np.array_equal(self._bits.view(np.uint64), other._bits.view(np.uint64))
+
+    __hash__ = None  # type: ignore[assignment] # its value changes
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (self.to_bytes(), self.frozen)
+
+    def __repr__(self) -> str:
+        frozen = ", frozen" if self.frozen else ""
+        return f"<BloomFilter: {self._size} bits, {self._hash_count} hashes{frozen}>"
+
+
+def _restore(data: bytes, frozen: bool) -> BloomFilter:
+    made = BloomFilter.from_bytes(data)
+    return made.freeze() if frozen else made

@@ -1,0 +1,136 @@
+"""MurmurHash3 x64 128, seed 0, of 8-byte little-endian keys: one key, or arrays.
+
+What this is: the hash of Guava's long funnel (`Hashing.murmur3_128().hashLong`). What it is
+not: Murmur3 of other lengths or seeds; mmh3 has those. A key of 8 bytes is all tail to this
+hash, which leaves one multiply-rotate-multiply and the finaliser. Steps and constants:
+`docs/formats/bloom.md`; source: `MurmurHash3_x64_128` (public domain).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterable, Iterator
+
+import mmh3
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array
+
+__all__ = ["BLOCK", "UInt64Array", "as_keys", "hash_blocks", "hash_key", "hash_keys"]
+
+UInt64Array = npt.NDArray[np.uint64]
+
+BLOCK = 16_384
+"""Keys handled at a time: the block's few columns stay in the processor's cache."""
+
+_C1, _C2 = np.uint64(0x87C37B91114253D5), np.uint64(0x4CF5AD432745937F)
+_F1, _F2 = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
+_31, _33, _LENGTH = np.uint64(31), np.uint64(33), np.uint64(8)
+
+
+def hash_key(key: int) -> tuple[int, int]:
+    """Return (h1, h2), unsigned 64-bit, of one key in -2^63 .. 2^63-1. About half a microsecond.
+
+    Raises `InvalidArgument` for anything else, bools and floats among it.
+
+    >>> [hex(half) for half in hash_key(420000)]
+    ['0xe632a086ab5db7a5', '0x9489406baa0d3f21']
+    """
+    if type(key) is not int:
+        key = _plain(key)
+    try:
+        data = key.to_bytes(8, "little", signed=True)
+    except OverflowError:
+        raise InvalidArgument(f"key {key} is outside -2^63..2^63-1") from None
+    return mmh3.mmh3_x64_128_utupledigest(data)
+
+
+def _plain(key: int) -> int:
+    if not isinstance(key, bool):
+        with contextlib.suppress(TypeError):
+            return operator.index(key)
+    raise InvalidArgument(f"key {key!r} is not an integer")
+
+
+def as_keys(keys: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    """Return keys as a one-dimensional int64 array; an int64 array is passed through. O(n).
+
+    Raises `InvalidArgument` unless they are integers in -2^63 .. 2^63-1: floats and bools are
+    refused, uint64 only where a value does not fit.
+    """
+    if isinstance(keys, (str, bytes, bytearray)):
+        raise InvalidArgument(f"keys are integers, not {type(keys).__name__}")
+    lazy = isinstance(keys, Iterable) and not isinstance(keys, (np.ndarray, list, tuple))
+    array = np.asarray(list(keys) if lazy else keys)  # type: ignore[arg-type]
+    if array.ndim != 1:
+        raise InvalidArgument(f"keys must be one-dimensional, not of shape {array.shape}")
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu":
+        raise InvalidArgument(f"keys must be integers that fit int64, not {array.dtype}")
+    if array.dtype == np.uint64 and int(array.max()) >= 2**63:
+        raise InvalidArgument(f"key {array.max()} is outside -2^63..2^63-1")
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def hash_keys(keys: npt.ArrayLike | Iterable[int]) -> tuple[UInt64Array, UInt64Array]:
+    """Return (h1, h2), uint64[n] each, of n keys: bit for bit what `hash_key` gives. O(n).
+
+    Keys and errors as in `as_keys`.
+
+    >>> h1, h2 = hash_keys([7, 420000])
+    >>> (int(h1[1]), int(h2[1])) == hash_key(420000)
+    True
+    """
+    words = as_keys(keys).view(np.uint64)
+    h1, h2 = np.empty((2, words.size), np.uint64)
+    spare = np.empty(min(words.size, BLOCK), np.uint64)
+    for start in range(0, words.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        _hash_into(words[part], h1[part], h2[part], spare[: h1[part].size])
+    return h1, h2
+
+
+def hash_blocks(
+    keys: Int64Array,
+) -> Iterator[tuple[slice, UInt64Array, UInt64Array, UInt64Array]]:
+    """Yield (which keys, h1, h2, spare) block by block, the arrays uint64[<= BLOCK].
+
+    The three arrays are the caller's to overwrite, and are used again for the next block:
+    memory is three columns of a block, however many keys there are. `spare` holds nothing.
+    """
+    words = keys.view(np.uint64)
+    columns = np.empty((3, min(words.size, BLOCK)), np.uint64)
+    for start in range(0, words.size, BLOCK):
+        part = slice(start, min(start + BLOCK, words.size))
+        h1, h2, spare = columns[:, : part.stop - start]
+        _hash_into(words[part], h1, h2, spare)
+        yield part, h1, h2, spare
+
+
+def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt64Array) -> None:
+    np.multiply(words, _C1, out=h1)
+    np.right_shift(h1, _33, out=spare)
+    np.left_shift(h1, _31, out=h1)
+    np.bitwise_or(h1, spare, out=h1)
+    np.multiply(h1, _C2, out=h1)
+    # Both halves start as the seed, 0, and take in the length; h2 has nothing else yet.
+    np.bitwise_xor(h1, _LENGTH, out=h1)
+    np.add(h1, _LENGTH, out=h1)
+    np.add(h1, _LENGTH, out=h2)
+    _finalise(h1, spare)
+    _finalise(h2, spare)
+    np.add(h1, h2, out=h1)
+    np.add(h2, h1, out=h2)
+
+
+def _finalise(half: UInt64Array, spare: UInt64Array) -> None:
+    """Spread every bit over the half: the hash's fmix64, in place."""
+    for factor in (_F1, _F2, None):
+        np.right_shift(half, _33, out=spare)
+        np.bitwise_xor(half, spare, out=half)
+        if factor is not None:
+            np.multiply(half, factor, out=half)

@@ -1,0 +1,124 @@
+"""Loader: objects loaded by a bounded pool, each once at a time, those of a wave together."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as Late
+from typing import NamedTuple
+
+from bkstore.errors import IllegalOperation, LoadFailed
+from bkstore.index.api import Closing
+from bkstore.streams.image import StreamImage
+from bkstore.streams.objects import ObjectReader
+from bkstore.streams.ranges import ObjectRanges
+
+__all__ = ["Loader", "Wave"]
+
+
+class Wave(NamedTuple):
+    """What came of loads that were waited for together."""
+
+    held: dict[int, ObjectRanges]
+    failed: dict[int, BaseException]
+    joined: int
+
+
+class Loader(Closing):
+    """Loads objects through `reader`; who asks for one that is being loaded waits for that load.
+
+    `on_load(object_id, ranges, image)` is called once a load, before anyone gets it. Nothing of
+    a failed load is kept. `keep` is how many loaded objects stay at hand (0: none).
+    `timeout` is how many seconds a wave waits for each load, None for ever.
+
+    Threads: safe. Fork: no (it has a pool of `workers` threads, begun with the first load).
+    """
+
+    def __init__(
+        self,
+        reader: ObjectReader,
+        on_load: Callable[[int, ObjectRanges, StreamImage], None],
+        *,
+        workers: int = 16,
+        keep: int = 0,
+        timeout: float | None = None,
+    ) -> None:
+        self._reader = reader
+        self._on_load = on_load
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
+        self._lock = threading.Lock()
+        self._running: dict[int, Future[ObjectRanges]] = {}
+        self._kept: OrderedDict[int, ObjectRanges] = OrderedDict()
+        self._keep = keep
+        self._timeout = timeout
+        self._closed = False
+
+    def close(self) -> None:
+        """Let running loads end, begin no others. Idempotent."""
+        with self._lock:
+            self._closed = True
+        self._pool.shutdown(wait=True)
+
+    def kept(self, object_id: int) -> ObjectRanges | None:
+        """Return an object that is at hand, None if it has to be loaded."""
+        if not self._keep:
+            return None
+        with self._lock:
+            found = self._kept.get(object_id)
+            if found is not None:
+                self._kept.move_to_end(object_id)
+            return found
+
+    def forget(self, object_ids: Iterable[int]) -> None:
+        """Let go of objects that are gone."""
+        with self._lock:
+            for object_id in object_ids:
+                self._kept.pop(object_id, None)
+
+    def fetch(self, object_ids: Iterable[int], image: StreamImage) -> Wave:
+        """Load objects, all at once, and wait for all; failures are told, not raised."""
+        wave = Wave({}, {}, 0)
+        joined = 0
+        futures = {}
+        for object_id in object_ids:
+            futures[object_id], old = self._begin(object_id, image)
+            joined += old
+        for object_id, future in futures.items():
+            try:
+                error = future.exception(self._timeout)
+            except Late:
+                error = LoadFailed(f"object {object_id}: not loaded within {self._timeout} s")
+            if error is None:
+                wave.held[object_id] = future.result()
+            else:
+                wave.failed[object_id] = error
+        return wave._replace(joined=joined)
+
+    def _begin(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
+        """Return the load of an object, and whether it was under way already."""
+        with self._lock:
+            running = self._running.get(object_id)
+            if running is not None:
+                return running, True
+            if self._closed:
+                raise IllegalOperation("this stream look-up is closed")
+            future = self._pool.submit(self._load, object_id, image)
+            self._running[object_id] = future
+        future.add_done_callback(lambda _: self._ended(object_id))
+        return future, False
+
+    def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
+        held = self._reader.load(object_id, image)
+        self._on_load(object_id, held, image)
+        if self._keep:
+            with self._lock:
+                self._kept[object_id] = held
+                while len(self._kept) > self._keep:
+                    self._kept.popitem(last=False)
+        return held
+
+    def _ended(self, object_id: int) -> None:
+        with self._lock:
+            self._running.pop(object_id, None)

@@ -1,0 +1,278 @@
+"""NodeSearch: one look-up in the object list of one node, wave by wave.
+
+The list is sorted by order id, and the slices of a stream rise with it. So an object that is
+known to begin at or before the wanted offset is a lower bound: what is wanted is there or behind
+it. An index that knows little makes the search slow, never wrong.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bkstore.index.offset_range import OffsetRangeIndex
+from bkstore.streams.filters import StreamProbe
+from bkstore.streams.image import StreamImage
+from bkstore.streams.loads import Loader, Wave
+from bkstore.streams.model import Node
+from bkstore.streams.options import LookupOptions, Strategy
+from bkstore.streams.sparse import SparseRangeIndex
+from bkstore.streams.stats import QueryStats, WaveTrace
+
+__all__ = ["Found", "NodeSearch", "SearchContext"]
+
+
+class Found(NamedTuple):
+    """A stream set object and its slice of the stream."""
+
+    object_id: int
+    start: int
+    end: int
+
+
+@dataclass
+class SearchContext:
+    """What the searches of one look-up share.
+
+    `index` and `probe` are None where the strategy has none of them; `is_current` is whether
+    the image is still the newest, so that an entry that leads nowhere is dead.
+    """
+
+    image: StreamImage
+    stream: int
+    tail: bool
+    strategy: Strategy
+    options: LookupOptions
+    loader: Loader
+    stats: QueryStats
+    index: OffsetRangeIndex | None
+    probe: StreamProbe | None
+    sparse: Mapping[int, SparseRangeIndex]
+    is_current: bool
+
+    @property
+    def whole_list(self) -> bool:
+        """Whether all objects from the start position on are loaded at once."""
+        return self.strategy in ("load-all", "sparse-index")
+
+    @property
+    def preloads(self) -> bool:
+        """Whether far-off objects are preloaded."""
+        return self.strategy in ("preload", "index", "bloom")
+
+
+class NodeSearch:
+    """A cursor in a node's list, and what this look-up knows of the objects there."""
+
+    def __init__(self, node: Node, context: SearchContext) -> None:
+        self._node = node
+        self._context = context
+        self._at = 0
+        self._known: dict[int, tuple[int, int] | None] = {}
+        self._perhaps: set[int] = set()
+        self._starts: list[tuple[int, int]] = []
+        self._found = False
+        self._waves = 0
+        self._missed = 0
+        self._preloads = 0
+        self._preload_due = context.tail and context.options.tail_first
+        context.stats.nodes += 1
+
+    def find(self, offset: int, contains: bool) -> Found | None:
+        """Return the next object whose slice begins at `offset`, None if this node has none.
+
+        With `contains` it may begin before. Raises what a failed load raised.
+        """
+        first = self._waves == 0
+        self._jump(offset, asked=first)
+        while self._at < len(self._node):
+            if not self._is_known(self._at):
+                self._load(offset)
+                self._jump(offset)
+                continue
+            held = self._known[self._at]
+            if held is not None and held[1] > offset:
+                if held[0] > offset or (held[0] < offset and not contains):
+                    return None
+                self._found = True
+                self._at += 1
+                return Found(self._node.object_ids[self._at - 1], *held)
+            self._at += 1
+        return None
+
+    # -- where to go on
+
+    def _jump(self, offset: int, asked: bool = False) -> None:
+        """Move up to the last object that is known to begin at or before the offset."""
+        context = self._context
+        if context.strategy == "load-all":
+            return
+        if context.strategy == "sparse-index":
+            if asked:
+                self._at = max(self._at, self._sparse_position(offset))
+            return
+        own = bisect_right(self._starts, (offset, len(self._node)))
+        if own:
+            self._at = max(self._at, self._starts[own - 1][1])
+        if context.index is not None:
+            found = self._index_position(context.index, offset)
+            self._at = max(self._at, found or 0)
+            if asked:
+                context.stats.index_hits += found is not None
+                context.stats.index_misses += found is None
+
+    def _sparse_position(self, offset: int) -> int:
+        context = self._context
+        sparse = context.sparse.get(self._node.node_id)
+        known = None if sparse is None else sparse.floor(context.stream, offset)
+        position = None if known is None else self._node.positions.get(known)
+        context.stats.index_hits += position is not None
+        context.stats.index_misses += position is None
+        return position or 0
+
+    def _index_position(self, index: OffsetRangeIndex, offset: int) -> int | None:
+        """Return a position by the index; entries whose object is gone are removed on the way."""
+        context, node_id = self._context, self._node.node_id
+        found = index.floor(context.stream, node_id, offset)
+        while found is not None:
+            start, object_id = found
+            position = self._node.positions.get(object_id)
+            if position is not None:
+                return position
+            if context.is_current:
+                context.stats.dead_entries += index.remove(
+                    context.stream, node_id, start, object_id
+                )
+            found = index.floor(context.stream, node_id, start - 1)
+        return None
+
+    # -- what is known
+
+    def _is_known(self, position: int) -> bool:
+        """Whether nothing has to be loaded to know what is there."""
+        if position in self._known:
+            return True
+        context, object_id = self._context, self._node.object_ids[position]
+        held = context.loader.kept(object_id)
+        if held is not None:
+            context.stats.kept += 1
+            self._learn(position, held.slice_of(context.stream))
+            return True
+        if context.probe is not None:
+            refused = context.probe.refuses(object_id)
+            if refused:
+                context.stats.filter_refusals += 1
+                self._known[position] = None
+                return True
+            if refused is not None:
+                self._perhaps.add(position)
+        return False
+
+    def _learn(self, position: int, held: tuple[int, int] | None) -> None:
+        if position not in self._known:
+            self._known[position] = held
+            if held is not None:
+                insort(self._starts, (held[0], position))
+
+    # -- loading
+
+    def _load(self, offset: int) -> None:
+        """Send a preload wave if one is due, else the next wave of the search."""
+        if self._may_preload(after_miss=True):
+            self._preload_due = False
+            self._preloads += 1
+            wanted = self._preload_positions(self._at - 1)
+            if wanted:
+                self._fetch([], wanted)
+                return
+        wanted = self._next_wave(offset)
+        ahead: list[int] = []
+        if self._context.options.preload == "eager" and self._may_preload(after_miss=False):
+            self._preloads += 1
+            ahead = self._preload_positions(self._last_seen(wanted[-1]))
+        self._fetch(wanted, ahead)
+        self._waves += 1
+        hit = any(self._answers(at, offset) for at in wanted)
+        self._missed = 0 if hit else self._missed + 1
+        self._preload_due = True
+
+    def _answers(self, position: int, offset: int) -> bool:
+        held = self._known.get(position)
+        return held is not None and held[0] <= offset < held[1]
+
+    def _may_preload(self, after_miss: bool) -> bool:
+        context = self._context
+        return (
+            context.preloads
+            and not self._found
+            and self._preloads < context.options.preloads
+            and (not after_miss or (self._preload_due and context.options.preload == "miss"))
+        )
+
+    def _next_wave(self, offset: int) -> list[int]:
+        """Return the next positions that have to be loaded; the cursor's own is the first."""
+        context, end = self._context, len(self._node)
+        size = end if context.whole_list else context.options.wave_size(self._waves, self._missed)
+        if context.options.cut_waves:
+            behind = bisect_right(self._starts, (offset, end))
+            end = min([end, *(at for _, at in self._starts[behind : behind + 1])])
+        wanted = []
+        for position in range(self._at, max(end, self._at + 1)):
+            if not self._is_known(position):
+                wanted.append(position)
+                if len(wanted) == size:
+                    break
+        return wanted
+
+    def _last_seen(self, position: int) -> int:
+        """Return the last position that is looked at after a wave up to `position`."""
+        while position + 1 < len(self._node) and self._is_known(position + 1):
+            position += 1
+        return position
+
+    def _preload_positions(self, last: int) -> list[int]:
+        """Return far-off positions: from the end for a tail read, else spread evenly."""
+        options, count = self._context.options, len(self._node)
+        if self._context.tail:
+            end = count - options.tail * (self._preloads - 1)
+            found: Iterable[int] = range(max(end - options.tail, last + 1, 0), max(end, 0))
+        else:
+            steps = range(1, options.spread + 1)
+            found = sorted({last + k * (count - 1 - last) // options.spread for k in steps})
+        return [at for at in found if at > last and not self._is_known(at)]
+
+    def _fetch(self, wanted: list[int], ahead: list[int]) -> None:
+        """Load both together; a failure among the wanted is raised, one ahead is counted."""
+        context, ids = self._context, self._node.object_ids
+        wave = context.loader.fetch([ids[at] for at in (*wanted, *ahead)], context.image)
+        stats = context.stats
+        stats.waves += 1
+        stats.loads += len(wanted) + len(ahead)
+        stats.preloads += len(ahead)
+        stats.joined += wave.joined
+        stats.trace.append(
+            WaveTrace(
+                self._node.node_id,
+                tuple(ids[at] for at in wanted),
+                tuple(ids[at] for at in ahead),
+            )
+        )
+        for position in wanted:
+            if ids[position] in wave.failed:
+                raise wave.failed[ids[position]]
+        stats.failed_preloads += sum(ids[at] in wave.failed for at in ahead)
+        for position in (*wanted, *ahead):
+            self._look_into(position, wave)
+
+    def _look_into(self, position: int, wave: Wave) -> None:
+        loaded = wave.held.get(self._node.object_ids[position])
+        if loaded is None:
+            return
+        context = self._context
+        held = loaded.slice_of(context.stream)
+        if held is None:
+            context.stats.without_stream += 1
+            context.stats.filter_false_positives += position in self._perhaps
+        self._learn(position, held)

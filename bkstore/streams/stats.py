@@ -1,0 +1,85 @@
+"""What a look-up cost: `QueryStats` for each, `LookupTotals` for all of a `StreamLookup`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field, fields
+
+__all__ = ["LookupTotals", "QueryStats", "WaveTrace"]
+
+
+@dataclass(frozen=True)
+class WaveTrace:
+    """One wave: the objects that were loaded for the search, and those that were preloaded."""
+
+    node_id: int
+    searched: tuple[int, ...]
+    preloaded: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        """Return it as ``[0,2,3] P[14,22]``."""
+        parts = []
+        if self.searched:
+            parts.append(f"[{','.join(map(str, self.searched))}]")
+        if self.preloaded:
+            parts.append(f"P[{','.join(map(str, self.preloaded))}]")
+        return " ".join(parts)
+
+
+@dataclass
+class QueryStats:
+    """Counts of one look-up.
+
+    `loads` are the objects that were waited for, preloads among them; `joined` those of them
+    that another look-up was loading already. `waves` are waits. `filter_refusals` are loads
+    that a filter saved, `filter_false_positives` loads of an object that its filter took for
+    one with the stream. `dead_entries` are index entries whose object is gone.
+    """
+
+    loads: int = 0
+    waves: int = 0
+    preloads: int = 0
+    failed_preloads: int = 0
+    joined: int = 0
+    kept: int = 0
+    without_stream: int = 0
+    filter_refusals: int = 0
+    filter_false_positives: int = 0
+    index_hits: int = 0
+    index_misses: int = 0
+    dead_entries: int = 0
+    nodes: int = 0
+    seconds: float = 0.0
+    trace: list[WaveTrace] = field(default_factory=list)
+
+
+COUNTS = tuple(one.name for one in fields(QueryStats) if one.name != "trace")
+
+
+class LookupTotals:
+    """Sums of `QueryStats`, and results by kind. Threads: safe.
+
+    >>> totals = LookupTotals()
+    >>> totals.add("complete", QueryStats(loads=5, waves=1)); totals.as_dict()["loads"]
+    5
+    """
+
+    RESULTS = ("complete", "prefix", "empty", "invalid", "error")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: dict[str, float] = dict.fromkeys(COUNTS, 0)
+        self._results = dict.fromkeys(self.RESULTS, 0)
+
+    def add(self, result: str, stats: QueryStats) -> None:
+        """Add one look-up."""
+        with self._lock:
+            self._results[result] += 1
+            for name in COUNTS:
+                self._sums[name] += getattr(stats, name)
+
+    def as_dict(self) -> dict[str, float]:
+        """Return sums by name, and look-ups by result as ``lookups_complete`` and so on."""
+        with self._lock:
+            results = {f"lookups_{name}": count for name, count in self._results.items()}
+            return {"lookups": sum(results.values()), **results, **self._sums}
