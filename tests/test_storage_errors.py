@@ -336,7 +336,7 @@ REFUSED: dict[str, tuple[type[BkstoreError], Callable[[Bookie], object]]] = {
         lambda bookie: bookie.set_explicit_lac(7, encode_explicit_lac(8, 3, "DUMMY"), KEY),
     ),
     "LAC that is none": (
-        CorruptionError,
+        InvalidArgument,
         lambda bookie: bookie.set_explicit_lac(7, b"short", KEY),
     ),
     "unknown ledger": (NoSuchLedger, lambda bookie: bookie.read_entry(99, 0)),

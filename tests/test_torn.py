@@ -14,7 +14,7 @@ from bkstore.formats.journal import decode_record, encode_special
 from bkstore.storage.journaling import journal_files, scan_journal
 from bkstore.storage.log_scan import read_log_metadata
 from bkstore.storage.options import JournalOptions, StorageOptions
-from bkstore.storage.torn import is_suspicious
+from bkstore.storage.torn import blank_sectors
 
 KEY = b"k" * 20
 SECTOR = 512
@@ -109,10 +109,10 @@ def test_suspicion_is_by_sectors() -> None:
     whole = decode_record(_record(0, "CRC32C", b"x" * 700))
     zeros = decode_record(_record(0, "CRC32C", b"x" * 476 + bytes(224)))
 
-    assert not is_suspicious(512, whole)
-    assert is_suspicious(512 - 4, zeros)  # 36 + 476 bytes fill the sector, zeros the next
-    assert not is_suspicious(520, zeros)  # the next has some of the x
-    assert not is_suspicious(1024 - 4 - 20, decode_record(encode_special("fence", 7)))
+    assert not blank_sectors(512, whole)
+    assert blank_sectors(512 - 4, zeros)  # 36 + 476 bytes fill the sector, zeros the next
+    assert not blank_sectors(520, zeros)  # the next has some of the x
+    assert not blank_sectors(1024 - 4 - 20, decode_record(encode_special("fence", 7)))
 
 
 def test_torn_keys_and_explicit_lacs() -> None:
@@ -121,9 +121,9 @@ def test_torn_keys_and_explicit_lacs() -> None:
     body = encode_explicit_lac(7, 3, "CRC32C", "pw")[:16] + bytes(4)
     lac = decode_record(encode_special("explicit_lac", 7, body))
 
-    assert is_suspicious(1024 - 4 - 20 - 12, key)
-    assert not is_suspicious(1024 - 4 - 20 - 11, key)
-    assert is_suspicious(1024 - 4 - 20 - 16, lac)
+    assert blank_sectors(1024 - 4 - 20 - 12, key)
+    assert not blank_sectors(1024 - 4 - 20 - 11, key)
+    assert blank_sectors(1024 - 4 - 20 - 16, lac)
 
 
 def test_torn_key(tmp_path: Path) -> None:
@@ -144,6 +144,21 @@ def test_torn_key(tmp_path: Path) -> None:
         assert 1 == len(again.findings)
         again.add_entry(_record(0, "CRC32C", b"y", 8), b"q" * 20)
 
+        assert [0] == again.entries(8).tolist()
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_key_that_ends_in_zeros(version: int, tmp_path: Path) -> None:
+    """A whole key whose end a sector has as zeros: what follows shows that it was written."""
+    key = b"secret".ljust(20, b"\0")
+    bookie = Bookie.open(tmp_path, journal=JournalOptions(preallocate=0, version=version))
+    size = 512 - 36 - 4 - 24 - 12  # the entry before ends so that the key's zeros begin a sector
+    bookie.add_entries([_record(0, "CRC32C", b"x" * size)], KEY, sync=False)
+    bookie.add_entry(_record(0, "HMAC", b"y", 8), key)
+    bookie.close(checkpoint=False)
+    with Bookie.open(tmp_path) as again:
+        assert [] == again.findings
+        assert key == again.master_key(8)
         assert [0] == again.entries(8).tolist()
 
 

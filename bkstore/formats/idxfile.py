@@ -27,6 +27,7 @@ from bkstore.ids import LedgerId
 
 __all__ = [
     "DEFAULT_PAGE_SIZE",
+    "HEADER_FIELDS",
     "HEADER_SIZE",
     "SLOT_SIZE",
     "IdxHeader",
@@ -37,6 +38,9 @@ __all__ = [
 ]
 
 HEADER_SIZE = 1024
+HEADER_FIELDS = 20
+"""Bytes of a version 1 header beside master key and explicit LAC."""
+
 SLOT_SIZE = 8
 DEFAULT_PAGE_SIZE = 8192
 SIGNATURE = b"BKLE"

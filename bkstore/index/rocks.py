@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,7 @@ PUTS_PER_BATCH = 100_000  # maxOperationNumbersInSingleRocksDBWriteBatch
 _SCAN_FACTOR = 3  # a covering scan is cheaper than look-ups up to this many rows per one wanted
 _NONE = np.empty(0, np.int64)
 _KINDS = ("locations", "ledgers")
+_KEY = Struct(">QQ").pack  # what `entry_key` does for scope 0
 
 
 class RocksIndex(EntryIndex):
@@ -105,6 +107,7 @@ class RocksIndex(EntryIndex):
         self._live = live
         self._files = files
         self._open: dict[tuple[str, bool], Database] = {}
+        self._narrow: Database | None = None  # the one of scope 0, at hand for single look-ups
         self._closed = False
         self._begun = False
         self._known: set[LedgerId] = set()
@@ -134,6 +137,8 @@ class RocksIndex(EntryIndex):
                 database = Database(path, live=self._live)
             self._open[kind, wide] = database
             check_shape(database, kind, wide)
+            if (kind, wide) == ("locations", False):
+                self._narrow = database
         return database
 
     def _has_wide(self) -> bool:
@@ -207,9 +212,19 @@ class RocksIndex(EntryIndex):
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent; one look-up of about 2 us."""
-        name = LedgerId.of(ledger)
-        database = self._locations(name)
-        key = entry_key(name, check_entry_id(entry))
+        # As few steps as can be: those around the look-up took as long as the look-up itself.
+        name = ledger if type(ledger) is LedgerId else LedgerId.of(ledger)
+        if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
+            entry = check_entry_id(entry)
+        database = self._narrow
+        if name[0] or database is None:
+            return self._get_wide(name, entry)
+        key = _KEY(name[1], entry)
+        value = database.get(key)
+        return None if value is None else location_of(database, key, value)
+
+    def _get_wide(self, name: LedgerId, entry: int) -> int | None:
+        database, key = self._locations(name), entry_key(name, entry)
         value = database.get(key) if database else None
         return location_of(database, key, value) if database and value is not None else None
 
@@ -248,6 +263,28 @@ class RocksIndex(EntryIndex):
             return _NONE, _NONE
         entries = np.concatenate([entry_column(keys) for keys, _ in parts])
         return entries, np.concatenate([location_column(database, *part) for part in parts])
+
+    def run(self, ledger: LedgerLike, first: int, count: int) -> Int64Array:
+        """Return the locations of first, first + 1, ... up to a gap: int64[n], n <= `count`.
+
+        One bounded scan of values, about 160 ns a row; where there is a gap, `items` as well.
+        """
+        name = LedgerId.of(ledger)
+        database = self._locations(name)
+        if database is None or count <= 0:
+            return _NONE
+        lo, hi = ledger_range(name, first, first + count - 1)
+        found = database.values(lo, hi, key_width(name))
+        if found is not None:
+            values, last = found
+            # So many different keys, none below the first, the last so many behind it.
+            whole = values.size and last == entry_key(name, first + values.size - 1)
+            locations: Int64Array = values.astype(np.int64)
+            if whole and int(locations.min()) > 0:
+                return locations
+        entries, locations = self.items(name, first, first + count - 1)
+        gaps = np.flatnonzero(entries != np.arange(first, first + entries.size))
+        return locations[: int(gaps[0])] if gaps.size else locations
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
@@ -416,7 +453,7 @@ class RocksIndex(EntryIndex):
 
     def close(self) -> None:
         """Flush, close the databases, remove the scratch directories; each whatever else fails."""
-        self._closed = True
+        self._closed, self._narrow = True, None
         with ExitStack() as closing:  # each is closed, whatever happens to the others
             closing.callback(self._open.clear)
             for database in self._open.values():

@@ -198,7 +198,7 @@ class Database:
 
     def get(self, key: bytes) -> bytes | None:
         """Return one value, None if absent."""
-        database = self._db or self._handle
+        database = self._handle if self._db is None else self._db
         try:
             return cast(bytes | None, database.get(key))
         except Exception:  # entering `_translated` first would cost as much as the look-up
@@ -232,6 +232,26 @@ class Database:
 
     def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
         return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_bounds(hi)))
+
+    def values(self, lo: bytes, hi: bytes, width: int) -> tuple[Words, bytes | None] | None:
+        """Return the values of [lo, hi) without their keys, and the last key below `hi`.
+
+        Half the price of `items`, about 160 ns a row: no pair is made for each. It is for the
+        caller to tell by number and last key whether all that it expects is here; a scan that
+        ended early shows in that too. None where rows of other widths are possible: only their
+        keys tell which.
+        """
+        with self._translated():
+            if self._measures(width):
+                return None
+            at_once = self._handle.snapshot()  # number and last key are of one state
+            rows = at_once.values(from_key=lo, read_opt=_bounds(hi))
+            words = _words(np.fromiter(cast(Iterable[bytes], rows), f"S{_VALUE + 8}"))
+            walk = at_once.iter(_bounds(hi))
+            walk.seek_to_last()
+            walk.status()
+            last = _key(walk) if walk.valid() else None
+        return None if words[:, -1].any() else (words[:, 0], last)
 
     def items(self, lo: bytes, hi: bytes, width: int, batch: int) -> Iterator[tuple[Words, Words]]:
         """Yield (keys, values) of [lo, hi) in arrays of at most `batch` rows.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from struct import Struct
 
 import numpy as np
 from rocksdict import SstFileWriter
@@ -38,6 +39,8 @@ __all__ = [
     "storage_flags",
     "write_table",
 ]
+
+_WORD = Struct(">q").unpack
 
 
 def row_keys(ledger: LedgerId) -> list[bytes]:
@@ -149,8 +152,8 @@ def location_column(database: Database, keys: Words, values: Words) -> Int64Arra
 
 def location_of(database: Database, key: bytes, value: bytes) -> int:
     """Return the location that one value says; `CorruptionError` if it is none."""
-    location = int.from_bytes(value, "big", signed=True)
-    if len(value) != 8 or location <= 0:
+    location: int = _WORD(value)[0] if len(value) == 8 else 0
+    if location <= 0:
         detail = f"row {key.hex()}: value {value[:40].hex()} is no location"
         raise CorruptionError(database.path, None, detail)
     return location

@@ -84,7 +84,8 @@ def drop_unfinished(currents: Sequence[Path], files: Files) -> None:
     for current in currents:
         for name in sorted(os.listdir(current)):
             if name.endswith(".log" + COMPACTING):
-                files.unlink(current / name)
+                with writing(current / name):
+                    files.unlink(current / name)
 
 
 def compacted_logs(currents: Sequence[Path]) -> list[tuple[Path, int, int]]:
@@ -99,11 +100,12 @@ def compacted_logs(currents: Sequence[Path]) -> list[tuple[Path, int, int]]:
 
 
 def finish_compacted(
-    logger: EntryLogger, currents: Sequence[Path], switch: Callable[[int, int], None]
+    logger: EntryLogger, currents: Sequence[Path], switch: Callable[[int, int], bool]
 ) -> list[tuple[int, int]]:
     """Finish what a crash left: `switch(new, old)` points the index at the new log, durably.
 
-    The old log and the name that asked for recovery go afterwards. Returns (new, old) pairs.
+    The old log and the name that asked for recovery go afterwards; both stay where `switch`
+    could not do it. Returns the (new, old) pairs that are done.
     """
     done = []
     for path, new_id, old_id in compacted_logs(currents):
@@ -114,7 +116,8 @@ def finish_compacted(
             with syncing(path.parent):
                 logger.files.sync_dir(path.parent)
         logger.adopt(new_id, final)
-        switch(new_id, old_id)
+        if not switch(new_id, old_id):
+            continue
         with writing(path):
             logger.files.unlink(path)
         if old_id in logger.log_ids:

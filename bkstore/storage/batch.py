@@ -50,6 +50,9 @@ def how_many(
     if not sizes.size:
         return 0
     count = min(int(sizes.size), max_count if max_count > 0 else _UNLIMITED)
+    whole = FRAME_OVERHEAD + int(sizes.sum()) + RECORD_OVERHEAD * int(sizes.size)
+    if compat is None and whole <= max_size:
+        return count
     frames = FRAME_OVERHEAD + np.cumsum(sizes[:count] + RECORD_OVERHEAD)
     if compat is not None:
         left = max(0, max_size - int(frames[0]))

@@ -29,7 +29,7 @@ from bkstore.storage.bookie_place import BookiePlace
 from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.journal_writer import JournalWriter
 from bkstore.storage.last_mark import delete_journals_before, journal_of, write_last_mark
-from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage
+from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
 from bkstore.storage.lock import WriterLock
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
@@ -51,7 +51,7 @@ class Bookie(EntrySource, Closing):
     say), `unclean` whether the last writer did not close it.
 
     Threads: all calls are safe beside each other; adds of several threads share fsyncs. Fork:
-    reopen in the child. Processes: lock files keep a second writer out.
+    closed in the child. Processes: lock files keep a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -83,6 +83,9 @@ class Bookie(EntrySource, Closing):
         self._files = files
         self._resources = resources
         self._keys_logged: set[LedgerId] = set()
+        self._deleted: set[LedgerId] = set()
+        self._fences_due: set[LedgerId] = set()
+        self._fencing = Lock()
         self._checkpointing = Lock()
         self._closed = False
 
@@ -139,7 +142,8 @@ class Bookie(EntrySource, Closing):
             bookie = cls(below, writers, place, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id
-            bookie.findings = replay.findings
+            bookie.findings = [*below.findings, *replay.findings]
+            below.before_delete = bookie._before_delete
             bookie.unclean = bookie._mark_dirty()
             bookie._resources = undo.pop_all()
             return bookie
@@ -154,10 +158,13 @@ class Bookie(EntrySource, Closing):
         """
         if self._closed:
             return
-        clean = checkpoint and self.storage.options.compat is None and not self._journal_failed
+        wanted = checkpoint and self.storage.options.compat is None
+        clean = wanted and not self._journal_failed
         try:
             if clean:
                 self.checkpoint()
+            elif wanted:
+                self.storage.flush()
         finally:
             self._closed = True
             self._resources.close()
@@ -212,6 +219,7 @@ class Bookie(EntrySource, Closing):
         Stops at the first that is refused and raises its error; those before it are stored,
         and durable if `sync`.
         """
+        self._check_open()
         taken: list[bytes] = []
         entries: list[int] = []
         try:
@@ -244,11 +252,18 @@ class Bookie(EntrySource, Closing):
         """Append the ledger's key, without which a replay would pass over what follows.
 
         Noted when it is in the journal, not before: another thread may be about to append an
-        entry. Two key records do no harm.
+        entry. Two key records do no harm. No journal says that a ledger was deleted: if it was,
+        and is made again, a checkpoint keeps a replay from bringing the old one back under it.
         """
         if name not in self._keys_logged:
+            if name in self._deleted:
+                self.checkpoint()
             self._journal(name).append_special("master_key", name, master_key)
             self._keys_logged.add(name)
+
+    def __repr__(self) -> str:
+        """Return the bookie's id and its storage."""
+        return f"<Bookie {self.bookie_id!r}: {self.storage!r}>"
 
     def _journal(self, name: LedgerId) -> JournalWriter:
         return self.journals[journal_of(name, len(self.journals))]
@@ -267,11 +282,17 @@ class Bookie(EntrySource, Closing):
         """
         name = LedgerId.of(ledger)
         self.storage.open_ledger(name, master_key)
-        new = self.storage.fence(name)
-        if new:
-            self._log_key(name, master_key)
-            self._journal(name).append_special("fence", name)
-        self._journal(name).sync()  # also for another thread's fence of a moment ago
+        with self._fencing:
+            new = self.storage.fence(name)
+            if new:
+                self._fences_due.add(name)
+            due = name in self._fences_due
+            if due:  # new, or another thread's that is not durable yet, or one that failed
+                self._log_key(name, master_key)
+                self._journal(name).append_special("fence", name)
+        if due:
+            self._journal(name).sync()
+            self._fences_due.discard(name)
         return new
 
     def set_explicit_lac(
@@ -293,7 +314,12 @@ class Bookie(EntrySource, Closing):
         """Forget a ledger. No journal says so: until the next checkpoint a crash brings it back,
         to be deleted by the next garbage collection, as upstream."""
         self.storage.delete_ledger(ledger)
-        self._keys_logged.discard(LedgerId.of(ledger))
+
+    def _before_delete(self, names: list[LedgerId]) -> None:
+        """Note ledgers whose keys have to be logged again if they are made again."""
+        self._deleted.update(names)
+        self._keys_logged.difference_update(names)
+        self._fences_due.difference_update(names)
 
     def is_fenced(self, ledger: LedgerLike) -> bool:
         """Return whether the ledger is fenced."""
@@ -302,6 +328,14 @@ class Bookie(EntrySource, Closing):
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
         return self.storage.state(ledger)
+
+    def ledger_exists(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger is known."""
+        return self.storage.ledger_exists(ledger)
+
+    def master_key(self, ledger: LedgerLike) -> bytes:
+        """Return the ledger's master key; `NoSuchLedger` if it is unknown."""
+        return self.storage.master_key(ledger)
 
     def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
         """Return the body of the explicit LAC, None if there is none."""
@@ -337,6 +371,10 @@ class Bookie(EntrySource, Closing):
             self.fence(ledger, master_key)
         return self.storage.read_entries(ledger, start, max_count, max_size)
 
+    def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
+        """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it."""
+        return self.storage.entry_exists(ledger, entry)
+
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""
         return self.storage.ledgers(scope)
@@ -363,9 +401,11 @@ class Bookie(EntrySource, Closing):
         """
         self._check_open()
         with self._checkpointing:
+            deleted = set(self._deleted)
             marks = [journal.sync() for journal in self.journals]
             self.storage.checkpoint()
             self._write_marks(marks)
+            self._deleted -= deleted
             for current, mark in zip(self.place.journal, marks):
                 with writing(current):
                     delete_journals_before(
@@ -380,7 +420,7 @@ class Bookie(EntrySource, Closing):
 
     def collect_garbage(
         self,
-        live: Iterable[LedgerLike] | None = None,
+        live: Live | None = None,
         *,
         threshold: float | None = MAJOR_THRESHOLD,
         transactional: bool = False,
@@ -389,11 +429,7 @@ class Bookie(EntrySource, Closing):
 
         See `LedgerStorage.collect_garbage`.
         """
-        report = self.storage.collect_garbage(
-            live, threshold=threshold, transactional=transactional
-        )
-        self._keys_logged.difference_update(report.deleted_ledgers)
-        return report
+        return self.storage.collect_garbage(live, threshold=threshold, transactional=transactional)
 
     def _check_open(self) -> None:
         if self._closed:

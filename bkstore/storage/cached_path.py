@@ -10,9 +10,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from threading import RLock
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from bkstore.errors import InvalidArgument, TooManyRequests
+import numpy as np
+
+from bkstore.errors import CorruptionError, InvalidArgument, TooManyRequests
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
@@ -23,8 +25,16 @@ from bkstore.storage.write_path import InterleavedPath, WritePath
 
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
+    from bkstore.index.rocks import RocksIndex
 
 __all__ = ["CachedPath", "DbPath", "SortedPath"]
+
+
+class Placed(NamedTuple):
+    """Entries of one ledger, and where in the log they lie: int64[n] each."""
+
+    entries: Int64Array
+    locations: Int64Array
 
 
 class CachedPath(WritePath):
@@ -44,6 +54,8 @@ class CachedPath(WritePath):
         self.active = WriteCache(self.rule, cache)
         self.snapshot = WriteCache(self.rule, cache)
         self._flushing = RLock()
+        self._placed: dict[LedgerId, Placed] = {}
+        """What of the snapshot is in the log, so that a flush that failed goes on from there."""
 
     @property
     def unflushed(self) -> EntrySource:
@@ -73,13 +85,20 @@ class CachedPath(WritePath):
 
     def cached(self, name: LedgerId, entry: int) -> bytes | None:
         """Return a record of the active cache, else of the one being flushed."""
-        record = self.active.get(name, entry)
-        return self.snapshot.get(name, entry) if record is None else record
+        active = self.active
+        record = active.get(name, entry) if active.count else None
+        if record is None and (snapshot := self.snapshot).count:
+            return snapshot.get(name, entry)
+        return record
 
     def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
         """Return consecutive records of one of the caches."""
         found = self.active.get_run(name, start, count)
-        return found or self.snapshot.get_run(name, start, count)
+        if found:
+            return found
+        found = self.snapshot.get_run(name, start, count)
+        newer = self.active.first_in(name, start, start + len(found) - 1) if found else None
+        return found if newer is None else found[: newer - start]
 
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
         """Return the lowest entry of first..last that either cache has."""
@@ -90,6 +109,22 @@ class CachedPath(WritePath):
         """Drop the ledger's records from both caches."""
         self.active.drop(name)
         self.snapshot.drop(name)
+        self._placed.pop(name, None)
+
+    def place(self, *, roll: bool = True) -> None:
+        """Append the snapshot's records to the log, in key order; the caller holds `lock`.
+
+        Of a deleted ledger (compat mode only) the first goes to the log in vain, as upstream.
+        """
+        for name, entries, records in self.snapshot.tables():
+            if name in self._placed:
+                continue
+            if self.states.find(name) is None:
+                self.logger.add(name, records[0], roll=roll)
+                continue
+            self._placed[name] = Placed(
+                np.array(entries, np.int64), self.logger.add_many(name, records, roll=roll)
+            )
 
     def take_snapshot(self) -> bool:
         """Make the active cache the one to flush; return whether there is anything to flush.
@@ -106,9 +141,11 @@ class CachedPath(WritePath):
         some = False
         with self._flushing:
             while self.take_snapshot():
-                self.write_snapshot()
+                with self.noting_failure():
+                    self.write_snapshot()
                 with self.lock:
                     self.snapshot = WriteCache(self.rule, self._limit)
+                    self._placed.clear()
                 some = True
         return some
 
@@ -141,6 +178,7 @@ class SortedPath(CachedPath):
         super().__init__(index, logger, options, options.write_cache)
         self.below = InterleavedPath(index, logger, options)
         self.below.lock, self.below.states = self.lock, self.states
+        self._compat = options.compat
 
     @property
     def unflushed(self) -> EntrySource:
@@ -170,15 +208,22 @@ class SortedPath(CachedPath):
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
         """Return one record; in compat mode one in a log goes before one in a skip list."""
-        if self.options.compat is None:
-            return super().read(name, entry)
+        if self._compat is None:
+            if self.active.count or self.snapshot.count:
+                found = self.cached(name, entry)
+                if found is not None:
+                    return found
+            return self.below.read(name, entry)
         record = self.read_logged(name, entry)
         return self.cached(name, entry) if record is None else record
 
     def knows(self, name: LedgerId) -> bool:
         """Return whether the ledger is known; in compat mode its left-over records do, too."""
-        return super().knows(name) or (
-            self.active.last_entry(name) is not None or self.snapshot.last_entry(name) is not None
+        return (
+            name in self._met
+            or super().knows(name)
+            or self.active.last_entry(name) is not None
+            or self.snapshot.last_entry(name) is not None
         )
 
     def forget(self, name: LedgerId) -> None:
@@ -187,18 +232,20 @@ class SortedPath(CachedPath):
             super().forget(name)
         self.below.forget(name)
 
-    def write_snapshot(self) -> None:
-        """Append the records in key order; only the hard limit rolls a log meanwhile.
+    def gone(self, name: LedgerId) -> None:
+        """Close the ledger's index file."""
+        self.below.gone(name)
 
-        Of a deleted ledger (compat mode only) the first goes to the log in vain, as upstream.
-        """
+    def close(self) -> None:
+        """Close index, logs and index files."""
+        self.below.close()
+
+    def write_snapshot(self) -> None:
+        """Append the records in key order; only the hard limit rolls a log meanwhile."""
         with self.lock:
-            for name, entries, records in self.snapshot.tables():
-                if self.states.find(name) is None:
-                    self.logger.add(name, records[0], roll=False)
-                    continue
-                locations = self.logger.add_many(name, records, roll=False)
-                self.below.note(name, entries, locations.tolist())
+            self.place(roll=False)
+            for name, placed in self._placed.items():
+                self.below.put_locations(name, *placed)
             if self.below.unflushed.count >= self.options.pending_locations:
                 self.below.write_index()
 
@@ -228,16 +275,40 @@ class DbPath(CachedPath):
     rule = "last"
 
     def __init__(
-        self, index: EntryIndex, logger: EntryLogger, options: StorageOptions, cache: int
+        self, index: RocksIndex, logger: EntryLogger, options: StorageOptions, cache: int
     ) -> None:
         super().__init__(index, logger, options, cache)
+        self._rows = index
+        self._reader = logger.reader
         self._to_delete: set[LedgerId] = set()
+
+    def read(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return one record; the write buffer is passed over: the index knows only of logs.
+
+        The long way where that fails: compaction may have moved the record meanwhile.
+        """
+        if self.active.count or self.snapshot.count:
+            record = self.cached(name, entry)
+            if record is not None:
+                return record
+        location = self._rows.get(name, entry)
+        if location is None:
+            return None
+        try:
+            return self._reader.read(location, name, entry)
+        except CorruptionError:
+            return self.read_logged(name, entry)
+
+    def run_locations(self, name: LedgerId, start: int, count: int) -> Int64Array:
+        """Return the locations of consecutive entries, by a scan that passes over the keys."""
+        return self._rows.run(name, start, count)
 
     def delete(self, names: Sequence[LedgerId]) -> None:
         """Forget ledgers; in compat mode their locations stay until a flush found entries."""
         if self.options.compat is None:
             return super().delete(names)
         for name in names:
+            self._met.discard(name)
             self.states.delete(name)
             self.forget(name)
         self._to_delete.update(names)
@@ -253,18 +324,15 @@ class DbPath(CachedPath):
 
     def write_snapshot(self) -> None:
         """Append the records in key order, sync the log, then put the locations."""
-        placed = []
         with self.lock:
-            for name, entries, records in self.snapshot.tables():
-                placed.append((name, entries, self.logger.add_many(name, records)))
+            self.place()
         self.logger.flush()
         with self.lock:
             if self.states.dirty:  # no crash may leave entries of a ledger that is not known
                 self.states.flush()
                 self.index.flush()
-            for name, entries, locations in placed:
-                if self.snapshot.last_entry(name) is not None:  # not deleted meanwhile
-                    self.index.put_many(name, entries, locations)
+            for name, placed in self._placed.items():  # without what was deleted meanwhile
+                self.index.put_many(name, *placed)
 
     def write_out(self) -> None:
         """Empty the caches, then sync locations and ledger rows."""

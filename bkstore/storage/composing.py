@@ -14,10 +14,11 @@ from pathlib import Path
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.index.access import writing
+from bkstore.index.api import Finding
 from bkstore.index.files import Files, StrPath
 from bkstore.storage.entry_logger import EntryLogger
 from bkstore.storage.garbage import recover_compaction
-from bkstore.storage.layout import holdings
+from bkstore.storage.layout import check_order, holdings
 from bkstore.storage.lock import WriterLock
 from bkstore.storage.options import Storage, StorageOptions
 from bkstore.storage.write_path import InterleavedPath, WritePath
@@ -31,8 +32,8 @@ def compose(
     storage: Storage,
     options: StorageOptions,
     files: Files,
-) -> tuple[list[WritePath], WriterLock]:
-    """Return the write paths over these directories, and the lock on them."""
+) -> tuple[list[WritePath], WriterLock, list[Finding]]:
+    """Return the write paths over these directories, the lock on them, what was odd."""
     if storage not in ("sorted", "interleaved", "db"):
         raise InvalidArgument(f"storage {storage!r} is none of sorted, interleaved, db")
     ledger = [_current(folder) for folder in ledger_dirs]
@@ -52,10 +53,11 @@ def compose(
             paths = _db_paths(ledger, index, options, files, undo)
         else:
             paths = [_idx_path(ledger, index, storage, options, files, undo)]
+        findings: list[Finding] = []
         for path in paths:
-            recover_compaction(path)
+            recover_compaction(path, findings)
         undo.pop_all()
-        return paths, lock
+        return paths, lock, findings
 
 
 def _current(folder: StrPath) -> Path:
@@ -77,6 +79,7 @@ def _logger(
         currents,
         size_limit=options.entry_log_size,
         per_ledger=options.entry_log_per_ledger,
+        max_active=options.max_active_logs,
         choose=options.choose,
         files=files,
     )
@@ -120,4 +123,12 @@ def _db_paths(
     for logs, rows in zip(ledger, index):
         database = undo.enter_context(RocksIndex(rows, writable=True, files=files))
         paths.append(DbPath(database, _logger([logs], options, files, undo), options, cache))
+    if len(paths) > 1:
+        _check_order(ledger, paths)
     return paths
+
+
+def _check_order(ledger: list[Path], paths: Sequence[WritePath]) -> None:
+    """Refuse directories in another order, in which every look-up would say "not here"."""
+    held = [[name.ledger for name in path.index.ledgers()] for path in paths]
+    check_order([str(current) for current in ledger], held, "order given")

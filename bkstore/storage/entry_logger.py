@@ -12,17 +12,24 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 
 import numpy as np
 
-from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    InvalidArgument,
+    ReadOnlyError,
+    SyncFailed,
+)
 from bkstore.formats import entrylog
 from bkstore.formats.entry import record_header
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogHeader, LogMetadata
 from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
-from bkstore.index.access import syncing, writing
+from bkstore.index.access import readable, syncing, writing
 from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.log_reader import LogReader
@@ -58,8 +65,8 @@ class EntryLogger(Closing):
     """Appends to entry logs in the ``current/`` of one or more ledger directories.
 
     `size_limit` rolls a log before the record that would pass it. `per_ledger` keeps one open
-    log for each ledger (`entryLogPerLedgerEnabled`). A new log goes to a directory that
-    `choose` picks among the numbers 0..n-1; a bookie picks at random.
+    log for each ledger (`entryLogPerLedgerEnabled`), at most `max_active` of them. A new log goes
+    to a directory that `choose` picks among the numbers 0..n-1; a bookie picks at random.
 
     Threads: one lock guards writing; reading needs none. Fork: no. Processes: one writer.
     A write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
@@ -79,6 +86,7 @@ class EntryLogger(Closing):
         *,
         size_limit: int = DEFAULT_SIZE_LIMIT,
         per_ledger: bool = False,
+        max_active: int = 500,
         choose: Callable[[int], int] | None = None,
         files: Files = OS_FILES,
     ) -> None:
@@ -87,6 +95,7 @@ class EntryLogger(Closing):
         self._currents = list(currents)
         self._size_limit = size_limit
         self._per_ledger = per_ledger
+        self._max_active = max_active
         self._choose = choose or random.randrange
         self.files = files
         self._lock = RLock()
@@ -97,6 +106,7 @@ class EntryLogger(Closing):
         for current in self._currents:
             self._paths.update(_logs_in(current))
         self._last_id = last_log_id(self._currents)
+        self._failed: SyncFailed | None = None
         self.reader = LogReader(self._paths.get)
 
     # -- what is here
@@ -168,8 +178,6 @@ class EntryLogger(Closing):
             log.buffer += len(record).to_bytes(PREFIX, "big")
             log.buffer += record
             log.metadata.add(ledger, PREFIX + len(record))
-            if len(log.buffer) >= _BUFFER:
-                self._push(log)
             return log.log_id << 32 | position
 
     def add_many(
@@ -202,21 +210,46 @@ class EntryLogger(Closing):
         prefixes = sizes.astype(">i4").view("V4").tolist()
         log.buffer += b"".join(part for pair in zip(prefixes, records) for part in pair)
         log.metadata.add(ledger, int(sizes.sum()) + PREFIX * len(records))
-        if len(log.buffer) >= _BUFFER:
-            self._push(log)
 
     def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> _OpenLog:
-        """Return the log that takes a record of `size` bytes, rolling first where it must."""
+        """Return the log that takes a record of `size` bytes, rolling first where it must.
+
+        A full buffer is written before, so that nothing is taken where that fails.
+        """
+        self._check_writable()
         key = ledger if self._per_ledger else None
         log = self._active.get(key)
+        if log is not None:
+            self.write_full_buffer(log)
         limit = self._size_limit if roll else HARD_LIMIT
         if log is not None and log.end + PREFIX + size > limit and log.end > HEADER_SIZE:
             self._rotate(key)
             log = None
         if log is None:
             log = self._active[key] = self._create()
+        if key is not None:
+            self._used(key)
         self.mark_wide(log, ledger)
         return log
+
+    def _used(self, key: LedgerId) -> None:
+        """Note which ledger's log was used last; too many of them are closed, the oldest first."""
+        self._active[key] = self._active.pop(key)
+        while len(self._active) > self._max_active:
+            self._rotate(next(iter(self._active)))
+        if len(self._rotated) >= self._max_active:
+            self._release_rotated()
+
+    def ledger_deleted(self, ledger: LedgerId) -> None:
+        """Close the ledger's own log, so that it can be collected."""
+        with self._lock:
+            if ledger in self._active:
+                self._rotate(ledger)
+
+    def write_full_buffer(self, log: _OpenLog) -> None:
+        """Write a log's buffer if it is full."""
+        if len(log.buffer) >= _BUFFER:
+            self._push(log)
 
     def mark_wide(self, log: _OpenLog, ledger: LedgerId) -> None:
         """Make the log one of version 2 before a record of another scope than 0."""
@@ -298,7 +331,21 @@ class EntryLogger(Closing):
     def flush(self) -> None:
         """Make every record that was added durable."""
         with self._lock:
-            logs = [*self._rotated, *self._active.values()]
+            self._sync(list(self._active.values()))
+            self._release_rotated()
+
+    def _release_rotated(self) -> None:
+        """Sync the logs that take no more, and close them."""
+        self._sync(self._rotated)
+        while self._rotated:
+            log = self._rotated.pop()
+            self._writing.pop(log.log_id, None)
+            self.files.close(log.fd)
+
+    def _sync(self, logs: Sequence[_OpenLog]) -> None:
+        """Write and sync logs and their names; after `SyncFailed` nothing is taken any more."""
+        self._check_writable()
+        try:
             for log in logs:
                 self._push(log)
                 with syncing(log.path):
@@ -306,12 +353,13 @@ class EntryLogger(Closing):
             for folder in sorted({log.path.parent for log in logs}):
                 with syncing(folder):
                     self.files.sync_dir(folder)
-            while self._rotated:
-                self._release(self._rotated.pop())
+        except SyncFailed as error:
+            self._failed = error
+            raise
 
-    def _release(self, log: _OpenLog) -> None:
-        self._writing.pop(log.log_id, None)
-        self.files.close(log.fd)
+    def _check_writable(self) -> None:
+        if self._failed is not None:
+            raise ReadOnlyError(f"no more writes after a failed sync ({self._failed}); reopen")
 
     # -- logs written by compaction, under another name until they are whole
 
@@ -367,6 +415,7 @@ class AsideLog:
         log, sizes = self._log, np.fromiter(map(len, records), np.int64, len(records))
         positions = log.end + np.cumsum(sizes + PREFIX) - sizes
         self._logger.mark_wide(log, ledger)
+        self._logger.write_full_buffer(log)
         self._logger.append(log, ledger, records, sizes)
         return make_locations(self.log_id, positions)
 
@@ -401,9 +450,9 @@ def last_log_id(currents: Sequence[Path]) -> int:
     last = -1
     for current in currents:
         last = max([last, *_logs_in(current)])
-        try:
-            text = (current / LAST_ID).read_text("utf-8", "replace").strip()
-            last = max(last, int(text, 16))
-        except (FileNotFoundError, ValueError):
-            continue
+        text = ""
+        with readable(current / LAST_ID), suppress(FileNotFoundError):
+            text = (current / LAST_ID).read_text("utf-8", "replace")
+        with suppress(ValueError):
+            last = max(last, int(text.strip(), 16))
     return last

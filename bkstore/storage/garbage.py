@@ -127,7 +127,8 @@ class GarbageCollector:
                 new = _copied(batch, path.logger.add_many)
             moves += _moves(batch, old, new)
             report.moved_bytes += int(batch.size.sum())
-        path.logger.flush()
+        with path.noting_failure():
+            path.logger.flush()
         return self._switch(moves, damage, report)
 
     def _compact_aside(self, metadata: LogMetadata, report: GarbageReport) -> bool:
@@ -187,14 +188,21 @@ def _moves(batch: LogBatch, old: Int64Array, new: Int64Array) -> list[Move]:
     return [(name, batch.entry_id[rows], old[rows], new[rows]) for name, rows in batch.ledgers()]
 
 
-def recover_compaction(path: WritePath) -> list[tuple[int, int]]:
+def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[int, int]]:
     """Finish or drop the compactions that a crash interrupted; return (new, old) log ids.
 
-    Damage in the new log raises `CorruptionError`: the old one is still there then.
+    With damage in the new log, which is added to `findings`, both logs stay as they are: the
+    index says which record it means.
     """
     logger = path.logger
 
-    def switch(new_id: int, old_id: int) -> None:
+    def switch(new_id: int, old_id: int) -> bool:
+        damage: list[Finding] = []
+        for _ in scan_log(logger.path(new_id), damage):
+            pass
+        findings.extend(damage)
+        if damage:
+            return False
         for batch in scan_log(logger.path(new_id)):
             for name, rows in batch.ledgers():
                 entries = batch.entry_id[rows]
@@ -203,6 +211,7 @@ def recover_compaction(path: WritePath) -> list[tuple[int, int]]:
                 new = make_locations(new_id, batch.position[rows])
                 path.relocate(name, entries[moved], here[moved], new[moved])
         path.flush()
+        return True
 
     drop_unfinished(logger.currents, logger.files)
     return finish_compacted(logger, logger.currents, switch)

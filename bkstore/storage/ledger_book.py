@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from bkstore.availability import Availability
 from bkstore.errors import (
+    CorruptionError,
     DataUnknown,
     IllegalOperation,
     InvalidArgument,
@@ -19,7 +20,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.formats.entry import decode_explicit_lac, record_header
-from bkstore.formats.idxfile import VERSION_0
+from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE, VERSION_0
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
 from bkstore.storage.confirmed import Confirmed, ForgetfulConfirmed, StoredLac
@@ -97,7 +98,8 @@ class LedgerBook(EntrySource):
         path = self._path(name)
         if not path.knows(name):
             raise _no_ledger(name)
-        state = path.states.find(name)
+        with path.lock:
+            state = path.states.find(name)
         if state is not None and state.limbo:
             raise _unknown(name, "its last entry")
         return path.last_entry(name)
@@ -107,10 +109,12 @@ class LedgerBook(EntrySource):
     def set_master_key(self, ledger: LedgerLike, key: bytes) -> None:
         """Make a ledger known, or check its key; `UnauthorizedAccess` if that is another.
 
-        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`.
+        An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. A key that no
+        index file's header takes is `InvalidArgument`.
         """
         name = LedgerId.of(ledger)
         path = self._path(name)
+        self._check_room(len(key), 0)
         with path.lock:
             path.check_writable()
             if path.states.set_master_key(name, bytes(key)):
@@ -181,13 +185,26 @@ class LedgerBook(EntrySource):
         """
         self._check_header_version()
         name, path, _ = self._known(ledger)
-        said, lac = decode_explicit_lac(body)
+        try:
+            said, lac = decode_explicit_lac(body)
+        except CorruptionError as error:
+            raise InvalidArgument(f"no explicit LAC: {error.reason}") from error
         if said != name:
             raise InvalidArgument(f"explicit LAC of ledger {said}, not {name}")
         with path.lock:
             path.check_writable()
+            state = path.states.get(name)
+            self._check_room(len(state.master_key), len(body))
             self._confirmed.set_explicitly(name, lac)
-            path.states.set(name, path.states.get(name)._replace(explicit_lac=bytes(body)))
+            path.states.set(name, state._replace(explicit_lac=bytes(body)))
+
+    def _check_room(self, key: int, lac: int) -> None:
+        """Refuse what no index file's header could take at the next flush."""
+        if self.storage != "db" and HEADER_FIELDS + key + lac > HEADER_SIZE:
+            raise InvalidArgument(
+                f"master key of {key} and explicit LAC of {lac} bytes do not fit the "
+                f"{HEADER_SIZE}-byte header of an index file"
+            )
 
     def _check_header_version(self) -> None:
         old = self.options.index_header_version == VERSION_0
@@ -227,7 +244,8 @@ class LedgerBook(EntrySource):
         )
 
     def _missing(self, name: LedgerId, path: WritePath, entry: int) -> Exception:
-        state = path.states.find(name)
+        with path.lock:
+            state = path.states.find(name)
         if state is None:
             return _no_ledger(name)
         if state.limbo:

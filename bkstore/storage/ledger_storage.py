@@ -9,21 +9,25 @@ There is no journal here: what is not flushed is lost in a crash, unless a `Book
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from struct import Struct
+from threading import Lock
 from typing import Self
 
 import numpy as np
 
 from bkstore.errors import (
+    BkstoreError,
     CorruptionError,
+    DataUnknown,
     InvalidArgument,
     LedgerFenced,
     NoSuchEntry,
 )
 from bkstore.formats.entry import V1_HEADER, record_header
 from bkstore.ids import Int64Array, LedgerId, check_entry_id
-from bkstore.index.api import Closing, LedgerLike
+from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.batch import how_many, most_records
 from bkstore.storage.composing import StrPath, compose
@@ -39,6 +43,9 @@ __all__ = ["LAST_ENTRY", "LedgerStorage"]
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
+Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
+"""The ledgers that a metadata store has, or what asks it."""
+
 _V1 = Struct(">qqq")
 
 
@@ -49,8 +56,10 @@ class LedgerStorage(LedgerBook, Closing):
     records (`bkstore.formats.entry`). Listings, availability, last entry and reads include what
     is not flushed, on all three storages. `flush` makes everything durable.
 
-    Threads: all calls are safe beside each other; adds of one directory take turns, reads wait
-    for nobody. Fork: reopen in the child. Processes: a lock file keeps a second writer out.
+    Threads: all calls are safe beside each other; adds of one directory take turns. Reads wait
+    for nobody, but for the first of a ledger, which may wait for a flush. Fork: closed in the
+    child, which may open it when the parent has closed it. Processes: a lock file keeps a second
+    writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -67,11 +76,18 @@ class LedgerStorage(LedgerBook, Closing):
         paths: Sequence[WritePath],
         lock: WriterLock,
         options: StorageOptions,
+        findings: Iterable[Finding] = (),
     ) -> None:
         """Take what `open` made."""
         super().__init__(storage, paths, options)
+        self.findings = list(findings)
+        """What the opening met: a compaction that could not be finished, say."""
+        lock.closed_by_fork(self._mark_closed)
+        self.before_delete: Callable[[list[LedgerId]], None] | None = None
+        """Told of ledgers before they are deleted; a `Bookie` listens."""
         self._last_id = options.last_entry_id(storage)
         self._lock_files = lock
+        self._collecting = Lock()
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
 
     @classmethod
@@ -94,8 +110,8 @@ class LedgerStorage(LedgerBook, Closing):
         folders = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         if not folders:
             raise InvalidArgument("no ledger directory given")
-        paths, lock = compose(folders, index_dirs, storage, settings, files)
-        return cls(storage, paths, lock, settings)
+        paths, lock, findings = compose(folders, index_dirs, storage, settings, files)
+        return cls(storage, paths, lock, settings, findings)
 
     def close(self, flush: bool = True) -> None:
         """Flush, then close everything. Idempotent.
@@ -105,16 +121,21 @@ class LedgerStorage(LedgerBook, Closing):
         """
         if self._closed:
             return
-        try:
+        with ExitStack() as closing:
+            closing.callback(self._lock_files.close)
+            for path in self.paths:
+                closing.callback(path.close)
+            closing.callback(self._mark_closed)
             if flush and (self.options.compat is None or self.storage == "db"):
                 self.flush()
-        finally:
-            self._closed = True
-            try:
-                for path in self.paths:
-                    path.close()
-            finally:
-                self._lock_files.close()
+
+    def _mark_closed(self) -> None:
+        self._closed = True
+
+    def __repr__(self) -> str:
+        """Return storage and directories, and whether it is closed."""
+        places = ", ".join(str(one) for path in self.paths for one in path.logger.currents)
+        return f"<LedgerStorage {self.storage}: {places}{' (closed)' if self._closed else ''}>"
 
     # -- adding
 
@@ -124,7 +145,8 @@ class LedgerStorage(LedgerBook, Closing):
         """Take one record and return its entry id; about 2 us.
 
         With `master_key`, an unknown ledger is made and a known one's key is checked. Raises
-        `NoSuchLedger`, `LedgerFenced` (unless `recovery`), `UnauthorizedAccess`,
+        `NoSuchLedger`, `LedgerFenced` (unless `recovery`; `DataUnknown` in limbo without a
+        fence), `UnauthorizedAccess`,
         `InvalidArgument` for a record that is none or too large, `TooManyRequests`,
         `WriteFailed`. What is there stays there whatever is raised.
         """
@@ -135,12 +157,22 @@ class LedgerStorage(LedgerBook, Closing):
             path.check_writable()
             if master_key is not None:
                 self.open_ledger(name, master_key)
-            if path.states.get(name).fenced and not recovery:
-                raise LedgerFenced(f"ledger {name} is fenced")
+            state = path.states.get(name)
+            if (state.fenced or state.limbo) and not recovery:
+                raise self._refusal(name, state)
             self._confirmed.before_add(name)
             path.add(name, entry, record)
             self._confirmed.added(name, lac)
         return entry
+
+    def _refusal(self, name: LedgerId, state: LedgerState) -> BkstoreError:
+        """Return why a ledger takes no adds but those of a recovery.
+
+        In limbo it is not known whether it is fenced (`LedgerDescriptorImpl`).
+        """
+        if state.fenced:
+            return LedgerFenced(f"ledger {name} is fenced")
+        return DataUnknown(f"ledger {name} is in limbo: whether it is fenced is not known here")
 
     def add_entries(
         self,
@@ -260,6 +292,8 @@ class LedgerStorage(LedgerBook, Closing):
         self._delete([LedgerId.of(ledger)])
 
     def _delete(self, names: list[LedgerId]) -> None:
+        if self.before_delete is not None:
+            self.before_delete(names)
         for path in self.paths:
             here = [name for name in names if self._path(name) is path]
             if here:
@@ -283,27 +317,32 @@ class LedgerStorage(LedgerBook, Closing):
 
     def collect_garbage(
         self,
-        live: Iterable[LedgerLike] | None = None,
+        live: Live | None = None,
         *,
         threshold: float | None = MAJOR_THRESHOLD,
         transactional: bool = False,
     ) -> GarbageReport:
         """Delete ledgers that are not `live`, remove and compact entry logs; return what was done.
 
-        `live` are the ledgers that the metadata store still has; None deletes none. Logs of
+        `live` are the ledgers that the metadata store still has, or a function that asks it;
+        None deletes none. It is asked after the ledgers here are listed, so that one made
+        meanwhile is not taken for deleted; a list must not be older than the call. Logs of
         which less than `threshold` is wanted are compacted (0.8 is a bookie's major, 0.2 its
         minor compaction; None = none): wanted records are copied, the index is pointed at the
         copies, the log goes. With `transactional` the copies appear in a log of their own.
         Safe against a crash at any point. A log with damage stays, and a finding says why.
+        One pass at a time; another thread's waits.
         """
         self._check_open()
         report = GarbageReport()
-        if live is not None:
-            wanted = set(map(LedgerId.of, live))
-            report.deleted_ledgers = [name for name in self.ledgers() if name not in wanted]
-            self._delete(report.deleted_ledgers)
-        for collector in self._collectors:
-            collector.run(report, threshold, transactional)
-        for path in self.paths:
-            path.clean_up()
+        with self._collecting:
+            if live is not None:
+                here = self.ledgers()
+                wanted = set(map(LedgerId.of, live() if callable(live) else live))
+                report.deleted_ledgers = [name for name in here if name not in wanted]
+                self._delete(report.deleted_ledgers)
+            for collector in self._collectors:
+                collector.run(report, threshold, transactional)
+            for path in self.paths:
+                path.clean_up()
         return report

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from weakref import WeakMethod, WeakSet
 
 from bkstore.errors import DirectoryInUse
 from bkstore.index.access import writing
@@ -29,12 +30,14 @@ def _lock_path(directory: Path) -> Path:
 class WriterLock(Closing):
     """The locks of several directories, held until `close`; `DirectoryInUse` if one is taken.
 
-    Also against a second writer in the same process. Fork: the child holds it too; it must
-    not write.
+    Also against a second writer in the same process. Fork: the child lets go of it, so that
+    the parent alone holds it, and calls what `closed_by_fork` was given.
     """
 
     def __init__(self, directories: Iterable[Path]) -> None:
         self._fds: list[int] = []
+        self._owner: WeakMethod[Callable[[], None]] | None = None
+        _held.add(self)
         try:
             for directory in dict.fromkeys(map(_lock_path, directories)):
                 self._fds.append(_locked(directory))
@@ -46,6 +49,27 @@ class WriterLock(Closing):
         """Let go. The files stay: to remove them would race with the next writer."""
         while self._fds:
             os.close(self._fds.pop())
+
+    def closed_by_fork(self, close: Callable[[], None]) -> None:
+        """Call the bound method `close` in a forked child."""
+        self._owner = WeakMethod(close)
+
+    def _forked(self) -> None:
+        close = None if self._owner is None else self._owner()
+        if close is not None:
+            close()
+        self.close()
+
+
+_held: WeakSet[WriterLock] = WeakSet()
+
+
+def _after_fork() -> None:
+    for lock in list(_held):
+        lock._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _locked(path: Path) -> int:

@@ -23,12 +23,16 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.access import unreadable
 from bkstore.index.api import Closing
 
-__all__ = ["LogReader", "RecordBatch"]
+__all__ = ["LogReader", "OpenFile", "RecordBatch"]
 
-_GUESS = 2048  # one read brings size and record of most entries
+_SHORT, _GUESS = 512, 2048
+"""Bytes that one read of size and record takes: of a log whose records so far were short, else."""
+
 _SIZE = Struct(">i").unpack_from
 _IDS_V1 = Struct(">qq").unpack_from
-_START_V1 = Struct(">iqq")  # the size, and the ids behind it
+_START_V1 = Struct(">iqq").unpack_from  # the size, and the ids behind it
+_START = np.dtype([("size", ">i4"), ("ledger", ">i8"), ("entry", ">i8")])
+_START_BYTES = np.dtype(f"V{_START.itemsize}")
 _LEAST = PREFIX + V1_HEADER
 _IDS_V2 = Struct(">qqq")
 _OPEN_LOGS = 64
@@ -79,7 +83,7 @@ class RecordBatch(Sequence[memoryview]):
         """
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends, ids = np.cumsum(sizes), np.asarray(entries, np.int64)
-        if max_bytes is not None:
+        if max_bytes is not None and ends.size and ends[-1] + PREFIX * ends.size > max_bytes:
             frames = ends + PREFIX * np.arange(1, ends.size + 1)
             count = int(np.searchsorted(frames, max_bytes, "right")) + 1
             records, ids, sizes, ends = records[:count], ids[:count], sizes[:count], ends[:count]
@@ -124,13 +128,17 @@ class RecordBatch(Sequence[memoryview]):
         )
 
 
-class _Handle:
-    """An open log. Closed when the last reader lets go, so eviction never pulls it away."""
+class OpenFile:
+    """A file that is open for reading, as `fd`.
 
-    __slots__ = ("fd", "path")
+    Closed when the last reader lets go, so that leaving a pool never pulls it away from one.
+    """
+
+    __slots__ = ("fd", "guess", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.guess = _SHORT
         self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def __del__(self) -> None:
@@ -148,7 +156,7 @@ class LogReader(Closing):
 
     def __init__(self, find: Callable[[int], str | os.PathLike[str] | None]) -> None:
         self._find = find
-        self._handles: dict[int, _Handle] = {}
+        self._handles: dict[int, OpenFile] = {}
 
     def close(self) -> None:
         """Close the logs; a later read opens them again."""
@@ -158,7 +166,7 @@ class LogReader(Closing):
         """Close one log, which is being removed."""
         self._handles.pop(log_id, None)
 
-    def _handle(self, log_id: int) -> _Handle:
+    def _handle(self, log_id: int) -> OpenFile:
         handle = self._handles.get(log_id)
         if handle is not None:
             return handle
@@ -166,7 +174,7 @@ class LogReader(Closing):
         if path is None:
             raise CorruptionError(f"{log_id:x}.log", None, "no such entry log")
         try:
-            handle = _Handle(os.fspath(path))
+            handle = OpenFile(os.fspath(path))
         except FileNotFoundError:
             raise CorruptionError(path, None, "no such entry log") from None
         except OSError as error:
@@ -183,22 +191,21 @@ class LogReader(Closing):
 
         Raises `CorruptionError` if there is none, or it is another ledger's or entry's.
         """
-        handle = self._handles.get(location >> 32) or self._handle(location >> 32)
-        position = location & 0xFFFFFFFF
+        log_id, position = location >> 32, location & 0xFFFFFFFF
+        handle = self._handles.get(log_id) or self._handle(log_id)
         try:
-            data = os.pread(handle.fd, _GUESS, position - PREFIX if position > PREFIX else 0)
+            data = os.pread(handle.fd, handle.guess, position - PREFIX if position > PREFIX else 0)
         except OSError as error:
             raise unreadable(error, handle.path) from error
-        if len(data) >= _LEAST:  # the common case first: half of the checks at once
-            size, number, entry = _START_V1.unpack_from(data)
-            scope, wanted = ledger
-            whole = V1_HEADER <= size <= len(data) - PREFIX
-            if whole and entry == entry_id and number == wanted and scope == 0:
-                return data[PREFIX : PREFIX + size]
+        if len(data) >= _LEAST:  # the common case first, with few steps
+            size, number, entry = _START_V1(data)
+            end = PREFIX + size
+            if _LEAST <= end <= len(data) and entry == entry_id and ledger == (0, number):
+                return data[PREFIX:end]
         return self._uncommon(handle, data, position, ledger, entry_id)
 
     def _uncommon(
-        self, handle: _Handle, data: bytes, position: int, ledger: LedgerId, entry_id: int
+        self, handle: OpenFile, data: bytes, position: int, ledger: LedgerId, entry_id: int
     ) -> bytes:
         """Return a record of a scope, or one that is longer than what was read; or raise."""
         size = _SIZE(data)[0] if len(data) >= PREFIX else 0
@@ -214,8 +221,9 @@ class LogReader(Closing):
             raise _foreign(handle, position, ledger, entry_id)
         return record
 
-    def _long(self, handle: _Handle, position: int, size: int, got: int) -> bytes:
+    def _long(self, handle: OpenFile, position: int, size: int, got: int) -> bytes:
         """Read a record that did not fit the first read, if its size is possible at all."""
+        handle.guess = _GUESS  # copying four times as much is cheaper than to read twice
         left = os.fstat(handle.fd).st_size - position
         if position < PREFIX or got < PREFIX or left <= 0:
             reason = f"location points behind the end of the log ({left + position} bytes)"
@@ -245,12 +253,22 @@ class LogReader(Closing):
         """
         parts: list[RecordBatch] = []
         left = max_bytes
-        for part in self._windows(ledger, entries, locations, max_bytes):
+        window = WINDOW if left is None else min(max(left, _GUESS) + _WIDEST_GAP, WINDOW)
+        if _in_one_read(locations, window):
+            first = self._window(ledger, entries, locations, window)
+            if len(first) == len(entries):
+                return first
+            parts.append(first)
+            entries, locations = entries[len(first) :], locations[len(first) :]
+            left = None if left is None else left - _frames(first)
+            if left is not None and left < 0:
+                return first
+        for part in self._windows(ledger, entries, locations, window):
             parts.append(part)
             if part.stopped is not None:
                 break
             if left is not None:
-                left -= int(part.sizes.sum()) + PREFIX * len(part)
+                left -= _frames(part)
                 if left < 0:
                     break
         batch = RecordBatch.joined(parts)
@@ -259,10 +277,9 @@ class LogReader(Closing):
         return batch
 
     def _windows(
-        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, limit: int | None
+        self, ledger: LedgerId, entries: Int64Array, locations: Int64Array, window: int
     ) -> Iterator[RecordBatch]:
         """Yield batches that one read each brings; lonely records are gathered into one batch."""
-        window = WINDOW if limit is None else min(max(limit, _GUESS) + _WIDEST_GAP, WINDOW)
         lonely: list[int] = []
         try:
             for start, stop in _runs(locations):
@@ -304,13 +321,30 @@ class LogReader(Closing):
         """Return the records that one read brings; at least one, or the damage is raised."""
         location = int(locations[0])
         handle, base = self._handle(location >> 32), (location & 0xFFFFFFFF) - PREFIX
-        last = int(locations[-1] - locations[0])
-        span = min(last + _GUESS, window) if len(locations) > 1 else _GUESS
+        span = _GUESS
+        if len(locations) > 1:  # the last record is likely as long as the one before it
+            step = int(locations[-1] - locations[-2])
+            span = min(int(locations[-1]) - location + max(_GUESS, step), window)
         try:
             data = os.pread(handle.fd, span, max(base, 0))
         except OSError as error:
             raise unreadable(error, handle.path) from error
         offsets = locations - (location - PREFIX)
+        sizes = _all_sizes(data, offsets, ledger, entries) if base >= 0 else None
+        if sizes is None:
+            return self._some(handle, base, data, offsets, ledger, entries)
+        return _kept(RecordBatch(entries, data, offsets, sizes))
+
+    def _some(
+        self,
+        handle: OpenFile,
+        base: int,
+        data: bytes,
+        offsets: Int64Array,
+        ledger: LedgerId,
+        entries: Int64Array,
+    ) -> RecordBatch:
+        """Return those records of one read that are whole, up to the first that is not wanted."""
         fit = offsets <= len(data)
         if base < 0 or not fit[0]:
             raise self._ended(handle, base)
@@ -320,7 +354,7 @@ class LogReader(Closing):
         whole = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
         count = int(whole.size if whole.all() else np.argmin(whole))
         if count == 0:
-            record = self.read(location, ledger, int(entries[0]))
+            record = self._uncommon(handle, data, base + PREFIX, ledger, int(entries[0]))
             return RecordBatch.of([record], entries[:1])
         offsets, sizes, entries = offsets[:count], sizes[:count], entries[:count]
         wrong = _other_ids(raw, offsets, ledger, entries)
@@ -328,15 +362,25 @@ class LogReader(Closing):
             raise _foreign(handle, base + PREFIX, ledger, int(entries[0]))
         if wrong is not None:
             offsets, sizes, entries = offsets[:wrong], sizes[:wrong], entries[:wrong]
-        batch = RecordBatch(entries, data, offsets, sizes)
-        if _SPARSE * int(sizes.sum()) < len(data):
-            return RecordBatch.of(batch.records(), entries)
-        return batch
+        return _kept(RecordBatch(entries, data, offsets, sizes))
 
-    def _ended(self, handle: _Handle, base: int) -> CorruptionError:
+    def _ended(self, handle: OpenFile, base: int) -> CorruptionError:
         size = os.fstat(handle.fd).st_size
         reason = f"location points behind the end of the log ({size} bytes)"
         return CorruptionError(handle.path, base + PREFIX, reason)
+
+
+def _frames(batch: RecordBatch) -> int:
+    """Return the bytes of the batch's records with their sizes, as a limit counts them."""
+    return int(batch.sizes.sum()) + PREFIX * len(batch)
+
+
+def _in_one_read(locations: Int64Array, window: int) -> bool:
+    """Whether the records lie one behind the other, and all in one window."""
+    if locations.size < _FEW or not 0 < int(locations[-1]) - int(locations[0]) < window:
+        return False
+    steps = locations[1:] - locations[:-1]
+    return int(steps.min()) > 0 and int(steps.max()) <= _WIDEST_GAP
 
 
 def _runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
@@ -344,6 +388,30 @@ def _runs(locations: Int64Array) -> Iterator[tuple[int, int]]:
     steps = np.diff(locations)  # from log to log: far away, or descending
     breaks = (np.flatnonzero((steps <= 0) | (steps > _WIDEST_GAP)) + 1).tolist()
     return zip([0, *breaks], [*breaks, int(locations.size)])
+
+
+def _kept(batch: RecordBatch) -> RecordBatch:
+    """Return the batch; of a buffer that is mostly other bytes only the records."""
+    if _SPARSE * int(batch.sizes.sum()) < len(batch.buffer):
+        return RecordBatch.of(batch.records(), batch.entries)
+    return batch
+
+
+def _all_sizes(
+    data: bytes, offsets: Int64Array, ledger: LedgerId, entries: Int64Array
+) -> Int64Array | None:
+    """Return the sizes of version 1 records if all are whole and the ones wanted, else None.
+
+    One gather brings size and ids together: each start of a record is touched once.
+    """
+    if ledger.scope or int(offsets[-1]) + V1_HEADER > len(data):
+        return None
+    starts = np.ndarray(len(data) - _START.itemsize + 1, _START_BYTES, data, strides=(1,))
+    found = starts[offsets - PREFIX].view(_START)
+    sizes: Int64Array = found["size"].astype(np.int64)
+    whole = int(sizes.min()) >= V1_HEADER and int((offsets + sizes).max()) <= len(data)
+    same = (found["ledger"] == ledger.ledger).all() and (found["entry"] == entries).all()
+    return sizes if whole and same else None
 
 
 def _sizes(raw: np.ndarray[tuple[int], np.dtype[np.uint8]], offsets: Int64Array) -> Int64Array:
@@ -367,6 +435,6 @@ def _other_ids(
     return int(np.argmax(wrong)) if wrong.any() else None
 
 
-def _foreign(handle: _Handle, position: int, ledger: LedgerId, entry_id: int) -> CorruptionError:
+def _foreign(handle: OpenFile, position: int, ledger: LedgerId, entry_id: int) -> CorruptionError:
     reason = f"the record here is not entry {entry_id} of ledger {ledger}"
     return CorruptionError(Path(handle.path), position, reason)

@@ -48,6 +48,7 @@ _ALIGNMENT = 4096  # of the direct-IO logger
 _PADDING = 0xF0
 _FURTHER = 2  # records that must follow one for it to be believed
 _LOOK_BACK = 8  # frames, for one whose digest fits
+_ENOUGH = 1000  # records that agree are records, wherever they lead
 _LONGEST_VERIFIED = 1 << 20
 _OF_MAP = 0xFF  # the first byte of ledger -1
 _ZEROS = b"\0\0\0\0"
@@ -247,7 +248,7 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
     behind, dead = at + PREFIX + size, set[int]()
     if size >= V1_HEADER and (behind == log.size or _chain(log, behind, at, dead)):
         return behind
-    chain, limit, ordered = list[int](), log.size, False
+    chain, known, limit, ordered = list[int](), set[int](), log.size, False
     begin = start + 1 if start == at else start + PREFIX + V1_HEADER
     while begin < limit:
         data = log.read(begin)
@@ -256,13 +257,14 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
                 break
             if _verifies(log, place):
                 return int(place)
-            if ordered or place in chain or not (here := _chain(log, place, at, dead)):
+            if ordered or place in known or not (here := _chain(log, place, at, dead)):
                 continue
             ordered = _in_order(log, place)
             if not chain:
-                limit = next((p for p in here[1:] if _verifies(log, p)), here[-1])
+                near = here[1 : 1 + _LOOK_BACK]
+                limit = next((p for p in near if _verifies(log, p)), here[-1])
             if ordered or not chain:
-                chain = here
+                chain, known = here, set(here)
         if begin + data.size >= min(limit, log.size):
             break
         begin += data.size - _HEAD
@@ -296,7 +298,9 @@ def _candidates(data: Bytes, left: int) -> Int64Array:
     found = np.flatnonzero((sizes >= V1_HEADER) & (sizes <= left - PREFIX - np.arange(count)))
     first, second = words(data, found, PREFIX), words(data, found, PREFIX + 8)
     plain = (first >= 0) & (second >= 0)
-    plain &= (words(data, found, PREFIX + 16) >= -1) & (words(data, found, PREFIX + 24) >= 0)
+    lac = words(data, found, PREFIX + 16)
+    plain &= (lac >= -1) & (words(data, found, PREFIX + 24) >= 0)
+    plain &= (lac < second) | (sizes[found] <= _LONGEST_VERIFIED)  # else nothing speaks for it
     flags = data[found + PREFIX]
     wide = (flags >= 0xA1) & (flags <= 0xA4)
     of_map = (first == -1) & ((second == -2) | (second == -3))
@@ -311,7 +315,7 @@ def _chain(log: LogBytes, at: int, beyond: int, dead: set[int]) -> list[int]:
     Places from which they do not are noted in `dead`, so that none is followed twice.
     """
     passed: list[int] = []
-    while len(passed) <= _FURTHER or at <= beyond:
+    while len(passed) <= _FURTHER or (at <= beyond and len(passed) < _ENOUGH):
         place = look(log, at)
         if place.kind != "frame" or at in dead:
             ended = place.kind in ("end", "padding") and at > beyond

@@ -23,6 +23,7 @@ _POSITIVE = (
     "max_entry_size",
     "max_batch_size",
     "max_index_pages",
+    "max_active_logs",
 )
 
 
@@ -38,6 +39,9 @@ class StorageOptions:
     interleaved): an entry id that needs a page above it is refused when it is added. Files are
     sparse, but systems have a largest one; the default makes 2 TiB.
 
+    With `entry_log_per_ledger` at most `max_active_logs` logs take entries
+    (`maximumNumberOfActiveEntryLogs`); the least recently used are closed.
+
     `flush_order` is of sorted and interleaved storage: "log-first" syncs entry logs before the
     index is told of them; "index-first" is what the real ones do, and ``compat`` implies it: a
     crash in between leaves index rows that point behind a log's end, until a journal's replay
@@ -49,6 +53,7 @@ class StorageOptions:
 
     entry_log_size: int = 1 << 30
     entry_log_per_ledger: bool = False
+    max_active_logs: int = 500
     write_cache: int = 64 * _MIB
     auto_flush: bool = True
     pending_locations: int = 1 << 20

@@ -23,7 +23,7 @@ from bkstore.index.api import Finding
 from bkstore.storage.journal_scan import scan_journal
 from bkstore.storage.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.torn import is_suspicious, why_torn
+from bkstore.storage.torn import blank_sectors, is_unwritten, why_torn
 
 __all__ = ["Replay"]
 
@@ -80,7 +80,10 @@ class Replay:
 
     def _is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
         """Return whether a crash left only a part of the record, with a finding then."""
-        if not (self._checks_torn and is_suspicious(offset, record)):
+        if not self._checks_torn:
+            return False
+        blank = blank_sectors(offset, record)
+        if not blank or not is_unwritten(path, blank):
             return False
         why = why_torn(record, self._storage)
         if why is not None:

@@ -8,39 +8,56 @@ checked without a password, though; where that does not help, what is there alre
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.formats.entry import decode, decode_explicit_lac
 from bkstore.formats.journal import JournalRecord
 from bkstore.ids import LedgerId
+from bkstore.index.access import readable
 from bkstore.storage.ledger_storage import LedgerStorage
 
-__all__ = ["is_suspicious", "why_torn"]
+__all__ = ["blank_sectors", "is_unwritten", "why_torn"]
 
 _SECTOR = 512
 _KEYLESS = ("CRC32C", "CRC32")
 _FEWEST = 4  # zero bytes at the end of a key: 2^-32 for a whole one
 
 
-def is_suspicious(offset: int, record: JournalRecord) -> bool:
-    """Return whether all that one of the later sectors has of a record is zero.
+def blank_sectors(offset: int, record: JournalRecord) -> list[int]:
+    """Return the offsets of the later sectors of which a record has nothing but zeros.
 
     `offset` is that of the record's length field. Under a microsecond for most records. Fence
-    records are never: torn ones have another id.
+    records have none: torn ones have another id.
     """
     body = record.body
     behind = 0 if record.kind == "add" else 20 if record.ledger.scope == 0 else 29
     start, end = offset + 4 + behind, offset + 4 + behind + len(body)
+    found = []
     for sector in range((offset // _SECTOR + 1) * _SECTOR, end, _SECTOR):
         part = body[max(sector - start, 0) : max(sector + _SECTOR - start, 0)]
         if part and part.count(0) == len(part):
-            return True
+            found.append(sector)
+    return found
+
+
+def is_unwritten(path: Path, sectors: Iterable[int]) -> bool:
+    """Return whether all of one of these sectors is zero in the file.
+
+    A sector is written whole or not at all: what follows a record in its last sector (padding,
+    the next record) shows that it was.
+    """
+    with readable(path), path.open("rb") as file:
+        for sector in sectors:
+            file.seek(sector)
+            if not any(file.read(_SECTOR)):
+                return True
     return False
 
 
 def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
-    """Return why a suspicious record is not to be replayed, None if it is.
+    """Return why a record with an unwritten sector is not to be replayed, None if it is.
 
     An entry whose CRC fits is whole. One whose does not is torn if its ledger's last entry has
     a CRC; else (HMAC, no digest) it must not replace what is there.

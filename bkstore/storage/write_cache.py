@@ -205,3 +205,12 @@ class WriteCache(Pending[bytes]):
         if new or self.duplicates == "last":
             self.size += len(value) + ENTRY_OVERHEAD
         return new
+
+    def drop(self, name: LedgerId) -> None:
+        """Forget a ledger's records; what was replaced counts until nothing is here."""
+        table = self._tables.get(name)
+        if table is not None:
+            self.size -= sum(map(len, table.values.values())) + ENTRY_OVERHEAD * len(table.values)
+        super().drop(name)
+        if not self.count:
+            self.size = 0

@@ -9,7 +9,8 @@ has the other two.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from threading import RLock
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from bkstore.storage.ledger_states import LedgerStates
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.options import StorageOptions
 from bkstore.storage.runs import consecutive, read_run
+from bkstore.storage.slot_reader import SlotReader
 from bkstore.storage.write_cache import Pending
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ class WritePath(Closing):
         self.options = options
         self.states = LedgerStates(index)
         self.lock = RLock()
+        self._met: set[LedgerId] = set()
         self._failed: SyncFailed | None = None
 
     # -- what each storage does its own way
@@ -83,16 +86,29 @@ class WritePath(Closing):
         return LayeredSource(self.unflushed, self.index).last_entry(name)
 
     def knows(self, name: LedgerId) -> bool:
-        """Return whether the ledger is known."""
+        """Return whether the ledger is known; without `lock` where that was so before."""
+        if name in self._met:
+            return True
         with self.lock:
-            return self.states.find(name) is not None
+            if self.states.find(name) is None:
+                return False
+            self._met.add(name)  # under the lock: `delete` takes it out
+            return True
 
     def delete(self, names: Sequence[LedgerId]) -> None:
         """Forget ledgers; the caller holds `lock`."""
         for name in names:
+            self._met.discard(name)
             self.states.delete(name)
             self.forget(name)
-        self.index.delete_many(names)
+        try:
+            with self.noting_failure():
+                self.index.delete_many(names)
+        finally:
+            for name in names:
+                self.gone(name)
+                if self.options.compat is None:  # upstream lets a ledger's own log stay open
+                    self.logger.ledger_deleted(name)
         for name in names:
             self.states.deleted_from_index(name)
 
@@ -102,6 +118,9 @@ class WritePath(Closing):
     @abstractmethod
     def forget(self, name: LedgerId) -> None:
         """Drop a deleted ledger's unflushed entries."""
+
+    def gone(self, name: LedgerId) -> None:
+        """Do what is left when the index has forgotten a ledger."""
 
     @abstractmethod
     def write_out(self) -> None:
@@ -116,8 +135,14 @@ class WritePath(Closing):
     def flush(self) -> None:
         """Make everything added durable; after `SyncFailed` the path takes no more writes."""
         self.check_writable()
-        try:
+        with self.noting_failure():
             self.write_out()
+
+    @contextmanager
+    def noting_failure(self) -> Iterator[None]:
+        """Take no more writes after a `SyncFailed` that leaves here."""
+        try:
+            yield
         except SyncFailed as error:
             self._failed = error
             raise
@@ -134,6 +159,11 @@ class WritePath(Closing):
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of first..last as far as they are in entry logs."""
         return self.index.items(name, first, last)
+
+    def run_locations(self, name: LedgerId, start: int, count: int) -> Int64Array:
+        """Return the locations of start, start + 1, ... up to a gap, at most `count`."""
+        entries, locations = self.locations(name, start, start + count - 1)
+        return locations[: consecutive(entries, start)]
 
     def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
         """Return where the records of these entries lie, 0 where in no entry log."""
@@ -191,17 +221,41 @@ class WritePath(Closing):
         return read_run(piece, start, count, max_bytes)
 
     def _logged_run(self, name: LedgerId, start: int, count: int, left: int) -> RecordBatch:
-        entries, locations = self.locations(name, start, start + count - 1)
-        stop = consecutive(entries, start)
+        """Return records from entry logs; once more where compaction moved some meanwhile."""
+        locations = self._unchanged_run(name, start, count)
+        while True:
+            failed = None
+            try:
+                batch = self._located_run(name, start, locations, left)
+                if batch.stopped is None:
+                    return batch
+            except CorruptionError as error:
+                failed = error
+            again = self._unchanged_run(name, start, count)
+            if np.array_equal(again, locations):
+                if failed is not None:
+                    raise failed
+                return batch
+            locations = again
+
+    def _unchanged_run(self, name: LedgerId, start: int, count: int) -> Int64Array:
+        """Return the locations of entries from `start` on, up to one that memory has anew."""
+        locations = self.run_locations(name, start, count)
+        stop = locations.size
         newer = self.first_cached(name, start, start + stop - 1) if stop else None
-        stop = stop if newer is None else newer - start
+        return locations if newer is None else locations[: newer - start]
+
+    def _located_run(
+        self, name: LedgerId, start: int, locations: Int64Array, left: int
+    ) -> RecordBatch:
+        entries = np.arange(start, start + locations.size)
         try:
             self.logger.push()
         except WriteFailed:  # a full disk is no reason not to read what is in the write buffer
-            found = zip(entries[:stop].tolist(), locations[:stop].tolist())
+            found = zip(entries.tolist(), locations.tolist())
             records = [self.logger.read(place, name, entry) for entry, place in found]
-            return RecordBatch.of(records, entries[:stop])
-        return self.logger.reader.read_many(name, entries[:stop], locations[:stop], left)
+            return RecordBatch.of(records, entries)
+        return self.logger.reader.read_many(name, entries, locations, left)
 
     def close(self) -> None:
         """Close index and logs; what is unflushed and was not written out is dropped."""
@@ -222,12 +276,15 @@ class InterleavedPath(WritePath):
     ) -> None:
         super().__init__(index, logger, options)
         self._tree = index
-        self._pending: Pending[int] = Pending("last")
+        self._slots = SlotReader(index)
+        self._reader = logger.reader
+        self.pending: Pending[int] = Pending("last")
+        """The locations that wait for a flush."""
 
     @property
     def unflushed(self) -> Pending[int]:
         """The entries whose locations are in memory."""
-        return self._pending
+        return self.pending
 
     @property
     def source(self) -> EntrySource:
@@ -241,13 +298,13 @@ class InterleavedPath(WritePath):
         """The entries in memory as the real storage lists them."""
         from bkstore.storage.faithful import PagewisePending
 
-        return PagewisePending(self._pending, self._tree, self.options.page_size)
+        return PagewisePending(self.pending, self._tree, self.options.page_size)
 
     def add(self, name: LedgerId, entry: int, record: bytes, *, roll: bool = True) -> None:
         """Append to the entry log; note the location."""
         location = self.logger.add(name, record, roll=roll)
-        self._pending.put(name, entry, location)
-        if self._pending.count >= self.options.pending_locations:
+        self.pending.put(name, entry, location)
+        if self.pending.count >= self.options.pending_locations:
             self.write_index()
 
     def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
@@ -257,14 +314,32 @@ class InterleavedPath(WritePath):
     def note(self, name: LedgerId, entries: list[int], locations: list[int]) -> None:
         """Keep locations in memory, given as plain integers."""
         for entry, location in zip(entries, locations):
-            self._pending.put(name, entry, location)
+            self.pending.put(name, entry, location)
 
     def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
         """Return locations in memory, else those of the index."""
         found = self.index.get_many(name, entries)
         for at, entry in enumerate(entries.tolist()):
-            found[at] = self._pending.get(name, entry) or found[at]
+            found[at] = self.pending.get(name, entry) or found[at]
         return found
+
+    def read(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return one record, None if the entry is not here.
+
+        Where the index file says the place, the write buffer is passed over: logs are written
+        before the index is. The long way where that fails: with the order of flushes turned
+        round it may be in the buffer, or compaction may have moved it meanwhile.
+        """
+        pending = self.pending
+        if not pending.count or pending.get(name, entry) is None:
+            location = self._slots.get(name, entry)
+            if location is None:
+                return None
+            try:
+                return self._reader.read(location, name, entry)
+            except CorruptionError:
+                return self.read_logged(name, entry)
+        return self.read_logged(name, entry)
 
     def cached(self, name: LedgerId, entry: int) -> bytes | None:
         """Return None: no record is kept in memory."""
@@ -276,11 +351,13 @@ class InterleavedPath(WritePath):
 
     def location(self, name: LedgerId, entry: int) -> int | None:
         """Return the location in memory, else that of the index."""
-        return self._pending.get(name, entry) or self.index.get(name, entry)
+        pending = self.pending
+        place = pending.get(name, entry) if pending.count else None
+        return place or self._slots.get(name, entry)
 
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return both kinds merged; one in memory wins."""
-        entries, places = self._pending.items(name, first, last)
+        entries, places = self.pending.items(name, first, last)
         below = self.index.items(name, first, last)
         if not entries.size:
             return below
@@ -300,7 +377,18 @@ class InterleavedPath(WritePath):
 
     def forget(self, name: LedgerId) -> None:
         """Drop the ledger's locations."""
-        self._pending.drop(name)
+        self.pending.drop(name)
+
+    def gone(self, name: LedgerId) -> None:
+        """Close the ledger's index file."""
+        self._slots.forget(name)
+
+    def close(self) -> None:
+        """Close the index files as well."""
+        try:
+            super().close()
+        finally:
+            self._slots.close()
 
     def write_index(self) -> None:
         """Write locations and states into the index files, without a sync (pages evicted).
@@ -308,13 +396,13 @@ class InterleavedPath(WritePath):
         Log first: the records are synced before, so that no page that the system writes on its
         own points at what a crash may take.
         """
-        with self.lock:
+        with self.lock, self.noting_failure():
             if not self.options.index_first:
                 self.logger.flush()
-            for name, entries, locations in self._pending.tables():
+            for name, entries, locations in self.pending.tables():
                 self.index.put_many(name, entries, locations)
             self.states.flush()
-            self._pending = Pending("last")
+            self.pending = Pending("last")
 
     def write_out(self) -> None:
         """Sync logs and index in the order of the option `flush_order`."""
