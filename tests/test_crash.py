@@ -418,7 +418,7 @@ def test_every_sync_is_needed(tmp_path: Path) -> None:
             sites.setdefault(site, {})["storage", storage] = None
     wanted = sorted(set(sites) - INDEX_SYNCS)
 
-    assert {"Aside.publish", "EntryLogger.flush", "JournalWriter._fsync", "write_last_mark"} <= {
+    assert {"Aside.publish", "EntryLogger._sync", "JournalWriter._fsync", "write_last_mark"} <= {
         site.split(":")[1] for site in wanted
     }
     for number, site in enumerate(wanted):

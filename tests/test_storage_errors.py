@@ -16,7 +16,6 @@ import pytest
 
 from bkstore.errors import (
     BkstoreError,
-    CorruptionError,
     IllegalOperation,
     InvalidArgument,
     LedgerFenced,
