@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = [
+    "ANSWERS",
     "AVAILABILITY",
     "BOOKIE_FILES",
     "ENTRIES",
@@ -33,8 +34,10 @@ __all__ = [
     "LAST_MARKS",
     "LEDGERS",
     "LOCATIONS",
+    "LOG_ENTRIES",
     "LOG_METADATA",
     "LOG_RECORDS",
+    "LOOKUPS",
     "Column",
     "Repeated",
     "Schema",
@@ -304,6 +307,20 @@ LOG_RECORDS = _schema(
 `payload` is null unless asked for, else what follows the header: digest, then payload.
 """
 
+LOG_ENTRIES = _schema(
+    "log_entries",
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("entries", "int64"),
+    ("first_entry", "int64"),
+    ("last_entry", "int64"),
+)
+"""One row an entry log that holds entries of a ledger (`bkstore where`), or one a run of them.
+
+`file` is a name in ledger directory number `dir_index`.
+"""
+
 LOG_METADATA = _schema(
     "log_metadata",
     ("dir_index", "int32"),
@@ -331,6 +348,46 @@ BOOKIE_FILES = _schema(
     ("bytes", "int64"),
 )
 """One row a file (`bkstore listfiles`); `kind` is "journal", "entrylog" or "index"."""
+
+ANSWERS = _schema(
+    "answers",
+    ("kind", "string"),
+    ("object_id", "int64"),
+    ("start", "int64"),
+    ("end", "int64"),
+)
+"""One row an object of an answer (`bkstore streams lookup`), in the order of offsets.
+
+`kind` is "SSO" (stream set object) or "SO" (stream object); the range is half open.
+"""
+
+LOOKUPS = _schema(
+    "lookups",
+    ("world", "string", True),
+    ("strategy", "string"),
+    ("query", "int64", True),
+    ("stream_id", "int64", True),
+    ("start", "int64", True),
+    ("end", "int64", True),
+    ("limit", "int64", True),
+    ("answer", "string", True),
+    ("covered_to", "int64", True),
+    ("agrees", "bool", True),
+    ("loads", "int64"),
+    ("waves", "int64"),
+    ("preloads", "int64"),
+    ("filter_refusals", "int64"),
+    ("index_hits", "int64"),
+    ("index_misses", "int64"),
+    ("dead_entries", "int64"),
+    ("seconds", "float64"),
+)
+"""One row a look-up and strategy (`bkstore streams compare`), and one with their sums.
+
+`query` is the number of the look-up, null in the row of sums. `answer` is the status where it is
+not "ok", else the objects, stream objects as ``so24``. `agrees` is null where there was nothing
+to compare with, true if the answer is the expected one and that of the strategy before.
+"""
 
 FINDINGS = _schema(
     "findings",

@@ -94,21 +94,20 @@ def hash_keys(keys: npt.ArrayLike | Iterable[int]) -> tuple[UInt64Array, UInt64A
     return h1, h2
 
 
-def hash_blocks(
-    keys: Int64Array,
-) -> Iterator[tuple[slice, UInt64Array, UInt64Array, UInt64Array]]:
-    """Yield (which keys, h1, h2, spare) block by block, the arrays uint64[<= BLOCK].
+def hash_blocks(keys: Int64Array) -> Iterator[tuple[slice, UInt64Array]]:
+    """Yield (which keys, columns) block by block, columns being uint64[4, <= BLOCK].
 
-    The three arrays are the caller's to overwrite, and are used again for the next block:
-    memory is three columns of a block, however many keys there are. `spare` holds nothing.
+    Rows 0 and 1 are h1 and h2, rows 2 and 3 hold nothing. All four are the caller's to
+    overwrite and are used again for the next block: memory is four columns of a block, however
+    many keys there are.
     """
     words = keys.view(np.uint64)
-    columns = np.empty((3, min(words.size, BLOCK)), np.uint64)
+    columns = np.empty((4, min(words.size, BLOCK)), np.uint64)
     for start in range(0, words.size, BLOCK):
         part = slice(start, min(start + BLOCK, words.size))
-        h1, h2, spare = columns[:, : part.stop - start]
-        _hash_into(words[part], h1, h2, spare)
-        yield part, h1, h2, spare
+        block = columns[:, : part.stop - start]
+        _hash_into(words[part], *block[:3])
+        yield part, block
 
 
 def _hash_into(words: UInt64Array, h1: UInt64Array, h2: UInt64Array, spare: UInt64Array) -> None:

@@ -8,10 +8,9 @@ ends and holes are known to the loaded object alone. Proposed in AutoMQ/automq#2
 
 from __future__ import annotations
 
+import math
 import operator
 import time
-from array import array
-from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from threading import Lock
@@ -21,6 +20,7 @@ import numpy as np
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
+from bkstore.index.offset_item import OffsetItem
 
 __all__ = ["DEFAULT_MAX_ENTRIES", "DEFAULT_MAX_ITEMS", "DEFAULT_TTL", "OffsetRangeIndex"]
 
@@ -38,51 +38,6 @@ _ITEM_BYTES = 350  # key, array, item and its place in the table, beside 16 byte
 
 Key = tuple[int, int]
 Reason = Literal["age", "items", "entries"]
-
-
-class _Item:
-    """One stream of one node: `data` has n start offsets, ascending, then their n object ids."""
-
-    __slots__ = ("data", "since")
-
-    def __init__(self, since: float, start: int, object_id: int) -> None:
-        self.since = since
-        self.data = array("q", (start, object_id))  # one array: half the fixed cost of two
-
-    @property
-    def size(self) -> int:
-        return len(self.data) >> 1
-
-    def at(self, start: int) -> int:
-        """Return the number of the entry at `start`; -1 if there is none."""
-        size = self.size
-        at = bisect_left(self.data, start, 0, size)
-        return at if at < size and self.data[at] == start else -1
-
-    def floor(self, offset: int) -> tuple[int, int] | None:
-        """Return (start, object id) of the greatest start <= offset."""
-        size = self.size
-        at = bisect_right(self.data, offset, 0, size) - 1
-        return None if at < 0 else (self.data[at], self.data[size + at])
-
-    def put(self, start: int, object_id: int) -> int | None:
-        """Add an entry and return None; where the start is there, return whom it named."""
-        data, size = self.data, self.size
-        at = size if data[size - 1] < start else bisect_left(data, start, 0, size)
-        if at < size and data[at] == start:
-            before, data[size + at] = data[size + at], object_id
-            return before
-        data.insert(size + at, object_id)
-        data.insert(at, start)
-        return None
-
-    def remove(self, at: int) -> None:
-        """Take one entry out."""
-        del self.data[self.size + at], self.data[at]
-
-    def objects(self) -> array[int]:
-        """Return the object ids."""
-        return self.data[self.size :]
 
 
 class OffsetRangeIndex:
@@ -132,9 +87,10 @@ class OffsetRangeIndex:
         self._clock = clock
         self._by_use = expire_after == "use"
         self._lock = Lock()
-        self._items: OrderedDict[Key, _Item] = OrderedDict()  # in the order of `since`
+        self._items: OrderedDict[Key, OffsetItem] = OrderedDict()  # in the order of `since`
         self._entries = 0
-        self._complete: dict[int, int] = {}  # object -> node: each of its entries is here
+        # object -> (node, when the oldest of its items began): each of its entries is here
+        self._complete: dict[int, tuple[int, float]] = {}
         self._evictions: dict[Reason, int] = {"age": 0, "items": 0, "entries": 0}
 
     # -- learning
@@ -166,24 +122,28 @@ class OffsetRangeIndex:
         with self._lock:
             now = self._clock()
             self._sweep(now)
-            if not numbers.size or self._complete.get(object_id) == node:
+            of, since = self._complete.get(object_id, (node, -math.inf))
+            if not numbers.size or (of == node and now - since < self.ttl):
                 return
+            oldest = now
             for stream, start in zip(numbers.tolist(), offsets.tolist()):
-                self._put((stream, node), start, object_id, now)
-            self._complete[object_id] = node
+                oldest = min(oldest, self._put((stream, node), start, object_id, now))
+            self._complete[object_id] = (node, oldest)
             self._make_room(now)
 
-    def _put(self, key: Key, start: int, object_id: int, now: float) -> None:
+    def _put(self, key: Key, start: int, object_id: int, now: float) -> float:
+        """Add one entry, and return when the life of its item began."""
         item = self._live(key, now)
         if item is None:
-            self._items[key] = _Item(now, start, object_id)
+            self._items[key] = OffsetItem(now, start, object_id)
             self._entries += 1
-            return
+            return now
         before = item.put(start, object_id)
         if before is None:
             self._entries += 1
         elif before != object_id:
             self._complete.pop(before, None)
+        return item.since
 
     # -- asking
 
@@ -209,8 +169,8 @@ class OffsetRangeIndex:
         key = (stream, node)
         with self._lock:
             item = self._live(key, self._clock())
-            at = -1 if item is None else item.at(start)
-            if item is None or at < 0 or item.data[item.size + at] != object_id:
+            at = -1 if item is None else item.find(start, object_id)
+            if item is None or at < 0:
                 return False
             item.remove(at)
             self._entries -= 1
@@ -234,7 +194,7 @@ class OffsetRangeIndex:
 
     # -- letting go; under the lock
 
-    def _live(self, key: Key, now: float) -> _Item | None:
+    def _live(self, key: Key, now: float) -> OffsetItem | None:
         """Return an item that is not due; by use, it is the youngest now."""
         item = self._items.get(key)
         if item is None:
