@@ -28,7 +28,7 @@ LOWEST, HIGHEST = -(2**63), 2**63 - 1
 PAGE = "bloom.md"
 
 ids = st.integers(LOWEST, HIGHEST)
-many_ids = st.lists(ids, min_size=40, max_size=300)
+many_ids = st.lists(ids, min_size=70, max_size=300)
 """More than the few ids for which arrays are taken apart."""
 
 

@@ -24,7 +24,11 @@ MOST_FLAGS = 1 << 24
 """Bytes of scratch, a byte for a bit, that setting bits may take; larger filters go without."""
 
 _TO_POSITION, _TO_BYTE = np.uint64(1), np.uint64(4)
-_BIT_OF = (1 << np.arange(8)).astype(np.uint8)
+
+
+def _low_bytes(columns: UInt64Array) -> npt.NDArray[np.uint8]:
+    """Return the low bytes of h1 and h2: their sums give the bit within its byte."""
+    return columns[:2].astype(np.uint8)
 
 
 def _double(columns: UInt64Array) -> None:
@@ -47,33 +51,42 @@ def _next_places(columns: UInt64Array, shift: np.uint64, modulus: np.uint64) -> 
 
 def add_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> None:
     """Set the bits of all keys. O(n); scratch is a few blocks and at most `MOST_FLAGS` bytes."""
-    size = bits.size * 8
     # Writing a byte for a bit is faster than a bit, and costs a pass over all of them.
-    flags, ones = None, np.ones(min(keys.size, BLOCK), np.uint8)
-    if size <= min(MOST_FLAGS, 16 * hash_count * keys.size):
-        flags = np.zeros(size, np.uint8)
+    if bits.size * 8 > min(MOST_FLAGS, 16 * hash_count * keys.size):
+        for _, columns in hash_blocks(keys):
+            _set_block(bits, hash_count, columns)
+        return
+    flags = np.zeros(bits.size * 8, np.uint8)
+    ones = np.ones(min(keys.size, BLOCK), np.uint8)
     for _, columns in hash_blocks(keys):
         _double(columns)
         for _ in range(hash_count):
-            positions = _next_places(columns, _TO_POSITION, np.uint64(size))
-            if flags is None:
-                _set_bits(bits, positions)
-            else:
-                # A fifth faster than an assignment, which misses the cache more often.
-                np.maximum.at(flags, positions, ones[: positions.size])
-    if flags is not None:
-        np.bitwise_or(bits, np.packbits(flags, bitorder="little"), out=bits)
+            positions = _next_places(columns, _TO_POSITION, np.uint64(flags.size))
+            # Faster than an assignment where flags are not in the cache, slower nowhere.
+            np.maximum.at(flags, positions, ones[: positions.size])
+    np.bitwise_or(bits, np.packbits(flags, bitorder="little"), out=bits)
 
 
-def _set_bits(bits: BitArray, positions: Int64Array) -> None:
-    """Set bits where they are. Of several writes to one byte the last wins; the losers see
-    that their bit is missing and write again, so that it takes at most eight turns.
-    """
-    at, bit = positions >> 3, _BIT_OF[positions & 7]
-    while at.size:
-        bits[at] = bits.take(at) | bit
+def _set_block(bits: BitArray, hash_count: int, columns: UInt64Array) -> None:
+    modulus, low = np.uint64(bits.size), _low_bytes(columns)
+    _double(columns)
+    bit, byte = np.empty((2, low.shape[1]), np.uint8)
+    for _ in range(hash_count):
+        at = _next_places(columns, _TO_BYTE, modulus)
+        np.bitwise_and(low[0], 7, out=bit)
+        np.left_shift(1, bit, out=bit)
+        np.add(low[0], low[1], out=low[0])
+        # "clip" writes straight into `out`, where "raise" goes through a copy.
+        bits.take(at, out=byte, mode="clip")
+        np.bitwise_or(byte, bit, out=byte)
+        bits[at] = byte
+        # Of several writes to one byte the last wins. The losers find their bit missing and
+        # write again; one of them wins each time, so that eight turns are the most.
         lost = np.flatnonzero((bits.take(at) & bit) == 0)
-        at, bit = at[lost], bit[lost]
+        while lost.size:
+            again, wanted = at[lost], bit[lost]
+            bits[again] = bits.take(again) | wanted
+            lost = lost[(bits.take(again) & wanted) == 0]
 
 
 def contains_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
@@ -87,13 +100,11 @@ def contains_keys(bits: BitArray, hash_count: int, keys: Int64Array) -> Flags:
 def _test_block(bits: BitArray, hash_count: int, columns: UInt64Array, found: Flags) -> None:
     """Set `found` where all bits are set; keys without one drop out on the way."""
     modulus, left = np.uint64(bits.size), None
-    # The bit within its byte is the low end of h1 + i * h2, so a byte of each will do.
-    low = columns[:2].astype(np.uint8)
+    low = _low_bytes(columns)
     _double(columns)
     byte, bit, held = np.empty((3, found.size), np.uint8)
     held.fill(1)
     for _ in range(hash_count):
-        # "clip" writes straight into `out`, where "raise" goes through a copy.
         bits.take(_next_places(columns, _TO_BYTE, modulus), out=byte, mode="clip")
         np.bitwise_and(low[0], 7, out=bit)
         np.add(low[0], low[1], out=low[0])

@@ -38,7 +38,7 @@ Compat = Literal["guava-31.1"]
 
 _LOW_63 = 2**63 - 1
 _LN_2 = math.log(2)
-_FEW = 32  # keys; below, one call a key costs less than the fixed cost of array code
+_FEW = 64  # keys; below, one call a key costs less than the fixed cost of array code
 
 
 class FilterSize(NamedTuple):
