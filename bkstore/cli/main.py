@@ -23,11 +23,13 @@ COMMANDS = (
     "ledger",
     "availability",
     "readledger",
+    "where",
     "readlog",
     "readlogmetadata",
     "readjournal",
     "lastmark",
     "listfiles",
+    "streams",
     "dump",
     "demo",
 )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from bkstore.errors import CorruptionError
+from bkstore.streams.context import SearchContext
 from bkstore.streams.model import Stream
-from bkstore.streams.search import NodeSearch, SearchContext
+from bkstore.streams.search import NodeSearch
 
 __all__ = ["AnswerObject", "build_chain", "check_answer"]
 

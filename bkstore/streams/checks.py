@@ -9,7 +9,7 @@ from bkstore.ids import Int64Array
 from bkstore.streams.model import ImageParts, Node
 from bkstore.streams.ranges import ObjectRanges
 
-__all__ = ["check_disjoint", "check_slices", "columns"]
+__all__ = ["check_disjoint", "check_rising", "check_slices", "columns"]
 
 
 def check_slices(parts: ImageParts) -> None:
@@ -24,7 +24,7 @@ def check_slices(parts: ImageParts) -> None:
             for at, object_id in enumerate(node.object_ids)
             if object_id in parts.objects
         ]
-        _check_rising(node, held)
+        check_rising(node, held)
         slices += held
     for stream, own in parts.stream_objects.items():
         slices += [columns(one.ranges(stream), one.object_id) for one in own]
@@ -37,7 +37,8 @@ def columns(held: ObjectRanges, object_id: int, position: int = 0) -> Int64Array
     return np.stack((held.streams, held.starts, held.ends, *ids))
 
 
-def _check_rising(node: Node, held: list[Int64Array]) -> None:
+def check_rising(node: Node, held: list[Int64Array]) -> None:
+    """Check that slices rise with a node's order ids. Raises `InvalidArgument`."""
     if not held:
         return
     streams, _, _, ids, positions = _sorted(held)

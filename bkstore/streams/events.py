@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.streams.checks import check_disjoint, columns
-from bkstore.streams.image_json import number, object_from_json, rows, stream_object_from_json
+from bkstore.streams.checks import check_disjoint, check_rising, columns
+from bkstore.streams.image_json import (
+    number,
+    numbers,
+    object_from_json,
+    rows,
+    stream_object_from_json,
+)
 from bkstore.streams.model import ImageParts, Node, Stream, StreamObject, StreamRange
 from bkstore.streams.ranges import ObjectRanges
 
@@ -24,15 +30,15 @@ def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True)
     op = event.get("op") if isinstance(event, Mapping) else None
     if op == "query":
         return parts
-    if op not in _EVENTS:
+    if not isinstance(op, str) or op not in _EVENTS:
         raise InvalidArgument(f"unknown event {op!r:.60}: one of {', '.join(_EVENTS)}, query")
     try:
         changed, added = _EVENTS[op](parts, event)
         changed = _with_end_offsets(changed, event)
+        if check and added:
+            _check_added(changed, added)
     except InvalidArgument as error:
         raise InvalidArgument(f"event {op}: {error}") from None
-    if check and added:
-        _check_added(changed, added)
     return changed
 
 
@@ -43,7 +49,7 @@ def _with_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts
         raise InvalidArgument("end_offsets must be an object")
     changed = {}
     for text in told:
-        stream = _stream(parts, int(text) if str(text).isdigit() else -1)
+        stream = _known(parts, int(text) if str(text).isdecimal() else -1)
         end = number(told, text)
         if end != stream.end_offset:
             changed[stream.stream_id] = _changed(stream, end_offset=end)
@@ -59,16 +65,20 @@ def _changed(stream: Stream, **fields: Any) -> Stream:
     )
 
 
-def _stream(parts: ImageParts, stream_id: int) -> Stream:
+def _known(parts: ImageParts, stream_id: int) -> Stream:
     stream = parts.streams.get(stream_id)
     if stream is None:
         raise InvalidArgument(f"no stream {stream_id}")
     return stream
 
 
-def _new_id(parts: ImageParts, object_id: int) -> None:
-    if object_id in parts.objects:
-        raise InvalidArgument(f"object {object_id} is there already")
+def _check_new(parts: ImageParts, object_ids: list[int]) -> None:
+    """Check that no object has one of these ids, and that they differ."""
+    here = {one.object_id for own in parts.stream_objects.values() for one in own}
+    for object_id in object_ids:
+        if object_id in here or object_id in parts.objects:
+            raise InvalidArgument(f"object {object_id} is there already")
+        here.add(object_id)
 
 
 def _add_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
@@ -77,11 +87,12 @@ def _add_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts
 
 def _add_stream_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
     stream, one = stream_object_from_json(event.get("object"))
+    _check_new(parts, [one.object_id])
     return _with_stream_objects(parts, [(stream, one)])
 
 
 def _compact(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    removed = rows(event, "removed")
+    removed = numbers(event, "removed")
     own = list(map(stream_object_from_json, rows(event, "added_stream_objects")))
     return _compacted(parts, number(event, "node_id"), removed, rows(event, "added"), own)
 
@@ -89,21 +100,21 @@ def _compact(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _
 def _compacted(
     parts: ImageParts,
     node_id: int,
-    removed: list[Any],
+    removed: list[int],
     added: list[Any],
     own: list[tuple[int, StreamObject]],
 ) -> tuple[ImageParts, _Added]:
     node = parts.nodes.get(node_id) or Node(node_id)
     for object_id in removed:
         if object_id not in node.positions:
-            raise InvalidArgument(f"node {node_id} has no object {object_id!r:.60}")
+            raise InvalidArgument(f"node {node_id} has no object {object_id}")
     gone = set(removed)
     objects = {key: held for key, held in parts.objects.items() if key not in gone}
     parts = parts._replace(objects=objects)
     listed = [pair for pair in node.ordered if pair[1] not in gone]
-    new: _Added = []
-    for order_id, object_id, ranges in map(object_from_json, added):
-        _new_id(parts, object_id)
+    made, new = list(map(object_from_json, added)), []
+    _check_new(parts, [row[1] for row in made] + [one.object_id for _, one in own])
+    for order_id, object_id, ranges in made:
         objects[object_id] = ranges
         listed.append((order_id, object_id))
         new.append((object_id, ranges))
@@ -117,21 +128,17 @@ def _with_stream_objects(
 ) -> tuple[ImageParts, _Added]:
     held, new = dict(parts.stream_objects), []
     for stream, one in own:
-        _new_id(parts, one.object_id)
-        before = held.get(stream, ())
-        if any(one.object_id == other.object_id for other in before):
-            raise InvalidArgument(f"object {one.object_id} is there already")
-        held[stream] = tuple(sorted((*before, one), key=lambda each: each.start))
+        held[stream] = tuple(sorted((*held.get(stream, ()), one), key=lambda each: each.start))
         new.append((one.object_id, one.ranges(stream)))
     return parts._replace(stream_objects=held), new
 
 
 def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    stream = _stream(parts, number(event, "stream_id"))
+    stream = _known(parts, number(event, "stream_id"))
     start = number(event, "start_offset")
     if start < stream.start_offset:
         raise InvalidArgument(f"stream {stream.stream_id} begins at {stream.start_offset} already")
-    removed = set(rows(event, "removed_stream_objects"))
+    removed = set(numbers(event, "removed_stream_objects"))
     before = parts.stream_objects.get(stream.stream_id, ())
     missing = removed - {one.object_id for one in before}
     if missing:
@@ -147,7 +154,7 @@ def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
 
 
 def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    stream = _stream(parts, number(event, "stream_id"))
+    stream = _known(parts, number(event, "stream_id"))
     closed, node_id = number(event, "closed_at"), number(event, "node_id")
     if not stream.ranges:
         raise InvalidArgument(f"stream {stream.stream_id} has no range to close")
@@ -166,15 +173,28 @@ def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
 def _check_added(parts: ImageParts, added: _Added) -> None:
     """Compare the slices of new objects with those of all others, of the same streams."""
     wanted = np.unique(np.concatenate([held.streams for _, held in added]))
-    slices: list[Int64Array] = []
-    for object_id, held in parts.objects.items():
-        here = np.isin(held.streams, wanted)
-        if here.any():
-            slices.append(columns(held, object_id)[:, here])
+    new, slices = {object_id for object_id, _ in added}, []
+    for node in parts.nodes.values():
+        here = list(_of_streams(parts, node, wanted))
+        if not new.isdisjoint(node.positions):
+            check_rising(node, here)
+        slices += here
     for stream in wanted.tolist():
         own = parts.stream_objects.get(stream, ())
         slices += [columns(one.ranges(stream), one.object_id) for one in own]
     check_disjoint(slices)
+
+
+def _of_streams(parts: ImageParts, node: Node, wanted: Int64Array) -> Iterator[Int64Array]:
+    """Yield the `columns` of a node's objects that hold any of these streams, for those only."""
+    for position, object_id in enumerate(node.object_ids):
+        held = parts.objects.get(object_id)
+        if held is None or not len(held) or not wanted.size:
+            continue
+        at = np.minimum(held.streams.searchsorted(wanted), len(held) - 1)
+        found = at[held.streams[at] == wanted]
+        if found.size:
+            yield columns(held, object_id, position)[:, found]
 
 
 _EVENTS: dict[str, Callable[[ImageParts, Mapping[str, Any]], tuple[ImageParts, _Added]]] = {

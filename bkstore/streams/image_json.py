@@ -13,6 +13,7 @@ from bkstore.streams.ranges import ObjectRanges
 
 __all__ = [
     "number",
+    "numbers",
     "object_from_json",
     "parts_from_json",
     "parts_to_json",
@@ -49,6 +50,14 @@ def rows(document: Any, key: str) -> list[Any]:
     found = document.get(key)
     if not isinstance(found, list):
         raise InvalidArgument(f"{key} must be a list, not {found!r:.60}")
+    return found
+
+
+def numbers(document: Any, key: str) -> list[int]:
+    """Return a list of 64-bit numbers of a JSON object; `InvalidArgument` if there is none."""
+    found = rows(document, key)
+    for at, value in enumerate(found):
+        number({f"{key}[{at}]": value}, f"{key}[{at}]")
     return found
 
 
@@ -130,7 +139,10 @@ def _once(known: Mapping[int, object], key: int, what: str) -> None:
 
 
 def parts_to_json(parts: ImageParts) -> dict[str, Any]:
-    """Return the JSON object that `parts_from_json` takes."""
+    """Return the JSON object that `parts_from_json` takes.
+
+    Raises `InvalidArgument` if the object table lacks a listed object.
+    """
     return {
         "streams": [
             {
@@ -148,7 +160,7 @@ def parts_to_json(parts: ImageParts) -> dict[str, Any]:
                     {
                         "object_id": object_id,
                         "order_id": order_id,
-                        "ranges": parts.objects[object_id].rows(),
+                        "ranges": _held(parts, object_id).rows(),
                     }
                     for order_id, object_id in node.ordered
                 ],
@@ -161,3 +173,10 @@ def parts_to_json(parts: ImageParts) -> dict[str, Any]:
             for one in own
         ],
     }
+
+
+def _held(parts: ImageParts, object_id: int) -> ObjectRanges:
+    held = parts.objects.get(object_id)
+    if held is None:
+        raise InvalidArgument(f"object {object_id} is listed, but not in the object table")
+    return held

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as Late
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from bkstore.errors import IllegalOperation, LoadFailed
@@ -31,7 +30,8 @@ class Loader(Closing):
 
     `on_load(object_id, ranges, image)` is called once a load, before anyone gets it. Nothing of
     a failed load is kept. `keep` is how many loaded objects stay at hand (0: none).
-    `timeout` is how many seconds a wave waits for each load, None for ever.
+    `timeout` is how many seconds a wave is waited for, None for ever; a load that is late goes
+    on, and whoever asks next waits for it again.
 
     Threads: safe. Fork: no (it has a pool of `workers` threads, begun with the first load).
     """
@@ -56,10 +56,15 @@ class Loader(Closing):
         self._closed = False
 
     def close(self) -> None:
-        """Let running loads end, begin no others. Idempotent."""
+        """Let the loads that were sent end, send no others. Idempotent."""
         with self._lock:
             self._closed = True
         self._pool.shutdown(wait=True)
+
+    def check_open(self) -> None:
+        """Raise `IllegalOperation` once it is closed."""
+        if self._closed:
+            raise IllegalOperation("this stream look-up is closed")
 
     def kept(self, object_id: int) -> ObjectRanges | None:
         """Return an object that is at hand, None if it has to be loaded."""
@@ -85,15 +90,16 @@ class Loader(Closing):
         for object_id in object_ids:
             futures[object_id], old = self._begin(object_id, image)
             joined += old
+        late = wait(futures.values(), self._timeout).not_done
         for object_id, future in futures.items():
-            try:
-                error = future.exception(self._timeout)
-            except Late:
-                error = LoadFailed(f"object {object_id}: not loaded within {self._timeout} s")
-            if error is None:
-                wave.held[object_id] = future.result()
-            else:
+            if future in late:
+                wave.failed[object_id] = LoadFailed(
+                    f"object {object_id}: not loaded within {self._timeout} s"
+                )
+            elif (error := future.exception()) is not None:
                 wave.failed[object_id] = error
+            else:
+                wave.held[object_id] = future.result()
         return wave._replace(joined=joined)
 
     def _begin(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
@@ -102,23 +108,32 @@ class Loader(Closing):
             running = self._running.get(object_id)
             if running is not None:
                 return running, True
-            if self._closed:
-                raise IllegalOperation("this stream look-up is closed")
+            self.check_open()
             future = self._pool.submit(self._load, object_id, image)
             self._running[object_id] = future
-        future.add_done_callback(lambda _: self._ended(object_id))
-        return future, False
+            return future, False
 
     def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
-        held = self._reader.load(object_id, image)
-        self._on_load(object_id, held, image)
+        """Load an object, on a thread of the pool.
+
+        It is off the list of running loads before anyone can learn of its end: who tries again
+        after a failure must not be given the same failure.
+        """
+        try:
+            held = self._reader.load(object_id, image)
+            self._put_aside(object_id, held)
+            self._on_load(object_id, held, image)
+        except BaseException:
+            self.forget([object_id])
+            raise
+        finally:
+            with self._lock:
+                self._running.pop(object_id, None)
+        return held
+
+    def _put_aside(self, object_id: int, held: ObjectRanges) -> None:
         if self._keep:
             with self._lock:
                 self._kept[object_id] = held
                 while len(self._kept) > self._keep:
                     self._kept.popitem(last=False)
-        return held
-
-    def _ended(self, object_id: int) -> None:
-        with self._lock:
-            self._running.pop(object_id, None)

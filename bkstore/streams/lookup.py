@@ -10,13 +10,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal, Protocol
 
 from bkstore.errors import InvalidArgument
 from bkstore.index.api import Closing
 from bkstore.index.offset_range import OffsetRangeIndex
-from bkstore.streams.chain import AnswerObject, build_chain, check_answer
+from bkstore.streams.chain import build_chain, check_answer
+from bkstore.streams.context import SearchContext
 from bkstore.streams.filters import ObjectFilters
 from bkstore.streams.image import StreamImage
 from bkstore.streams.loads import Loader
@@ -24,35 +23,11 @@ from bkstore.streams.model import Stream
 from bkstore.streams.objects import ObjectReader
 from bkstore.streams.options import STRATEGIES, LookupOptions, Strategy
 from bkstore.streams.ranges import ObjectRanges
-from bkstore.streams.search import SearchContext
+from bkstore.streams.result import LookupObserver, LookupResult
 from bkstore.streams.sparse import SparseRangeIndex
 from bkstore.streams.stats import LookupTotals, QueryStats
 
-__all__ = ["LookupObserver", "LookupResult", "StreamLookup"]
-
-
-@dataclass(frozen=True)
-class LookupResult:
-    """The answer of a look-up.
-
-    `objects` rise by offset without a gap; the first may begin before the start that was asked
-    for, the last may end behind the end. `covered_to` is the end of the last one, None for an
-    empty answer. `satisfied` is whether the limit or the end was reached.
-    """
-
-    status: Literal["ok", "invalid"]
-    objects: list[AnswerObject]
-    covered_to: int | None
-    satisfied: bool
-    stats: QueryStats = field(compare=False)
-
-
-class LookupObserver(Protocol):
-    """Hears of each look-up: metrics, say."""
-
-    def observe(self, result: str, stats: QueryStats) -> None:
-        """Take note of one look-up; `result` is one of `LookupTotals.RESULTS`."""
-        ...
+__all__ = ["StreamLookup"]
 
 
 class StreamLookup(Closing):
@@ -160,14 +135,16 @@ class StreamLookup(Closing):
 
     def _loaded(self, object_id: int, held: ObjectRanges, image: StreamImage) -> None:
         """Learn from a loaded object; one that left meanwhile must leave nothing behind."""
-        if self.strategy not in ("index", "bloom"):
-            return
-        node_id = image.node_of[object_id]
-        self.index.put_object(node_id, object_id, held.streams, held.starts)
+        if self.strategy in ("index", "bloom"):
+            node_id = image.node_of[object_id]
+            self.index.put_object(node_id, object_id, held.streams, held.starts)
         if self.strategy == "bloom":
             self.filters.build(object_id, held)
-        if object_id not in self._image.node_of:
+        if self._is_gone(object_id):  # asked last: an image that comes now drops it by itself
             self._drop({object_id})
+
+    def _is_gone(self, object_id: int) -> bool:
+        return object_id not in self._image.node_of
 
     # -- queries
 
@@ -190,13 +167,15 @@ class StreamLookup(Closing):
 
         ``end=-1`` means as far as the limit allows. A negative stream or limit, start behind
         end, an unknown stream, and a start before the stream's are status "invalid". A failed
-        load is raised as the reader raised it; the next look-up tries again.
+        load is raised as the reader raised it; the next look-up tries again. Raises
+        `IllegalOperation` once this is closed.
         """
         began, stats = self._clock(), QueryStats()
         result = "error"
         try:
+            self._loader.check_open()
             answer = self._answer(stream, start, end, limit, stats)
-            result = _kind(answer)
+            result = answer.kind
             return answer
         finally:
             stats.seconds = self._clock() - began
@@ -222,6 +201,7 @@ class StreamLookup(Closing):
         context = self._context(image, owned, end, stats)
         objects = build_chain(context, owned, start, end, limit)
         check_answer(objects, start, limit)
+        stats.objects = len(objects)
         covered = objects[-1].end if objects else None
         full = covered is not None and (len(objects) == limit or (end != -1 and covered >= end))
         return LookupResult("ok", objects, covered, full, stats)
@@ -240,14 +220,5 @@ class StreamLookup(Closing):
             index=self.index if self.strategy in ("index", "bloom") else None,
             probe=self.filters.probe(stream.stream_id) if self.strategy == "bloom" else None,
             sparse=self._sparse,
-            is_current=image is self._image,
+            is_gone=self._is_gone,
         )
-
-
-def _kind(answer: LookupResult) -> str:
-    """Return the kind of result, one of `LookupTotals.RESULTS`."""
-    if answer.status == "invalid":
-        return "invalid"
-    if not answer.objects:
-        return "empty"
-    return "complete" if answer.satisfied else "prefix"

@@ -63,19 +63,26 @@ class Stream:
                     f"{name}: ranges {before.range_index} and {after.range_index} are out of order"
                 )
         for one in self.ranges:
-            if not 0 <= one.start <= one.end and one is not self.ranges[-1]:
+            if one.start < 0:
+                raise InvalidArgument(f"{name}: range {one.range_index} begins at {one.start}")
+            if one.start > one.end and one is not self.ranges[-1]:
                 raise InvalidArgument(f"{name}: range {one.range_index} has a start behind its end")
 
     @cached_property
     def _starts(self) -> list[int]:
         return [one.start for one in self.ranges]
 
-    def node_at(self, offset: int) -> int | None:
-        """Return the node that owns the range holding an offset, None if no range does."""
+    def range_at(self, offset: int) -> int | None:
+        """Return which of `ranges` holds an offset, None if no range does."""
         at = bisect_right(self._starts, offset) - 1
         if at < 0 or (at < len(self.ranges) - 1 and offset >= self.ranges[at].end):
             return None
-        return self.ranges[at].node_id
+        return at
+
+    def node_at(self, offset: int) -> int | None:
+        """Return the node that owns the range holding an offset, None if no range does."""
+        at = self.range_at(offset)
+        return None if at is None else self.ranges[at].node_id
 
 
 @dataclass(frozen=True)

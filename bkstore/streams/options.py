@@ -13,6 +13,15 @@ Strategy = Literal["load-all", "sparse-index", "partial", "preload", "index", "b
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
+_LEAST = {
+    "batch": 1,
+    "spread": 1,
+    "tail": 1,
+    "preloads": 0,
+    "keep_objects": 0,
+    "workers": 1,
+    "sparse_bytes": 1,
+}
 _CHOICES = {
     "growth": ("fixed", "growing", "doubling"),
     "preload": ("miss", "eager"),
@@ -32,7 +41,9 @@ class LookupOptions:
     the offset: fewer loads, more waves. `keep_objects` loaded objects stay at hand, so that the
     next query need not load them.
 
-    `workers` threads load; `load_timeout` seconds is how long a look-up waits for one load.
+    `tail_first` and `preload="miss"` go together; an eager preload of a tail read is sent with
+    the first wave anyway. `workers` threads load; `load_timeout` seconds is how long a look-up
+    waits for one wave. `sparse_bytes` is the room of each node's `SparseRangeIndex`.
     """
 
     batch: int = 5
@@ -49,12 +60,12 @@ class LookupOptions:
     sparse_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
-        for name in ("batch", "spread", "tail", "workers"):
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"{name} must be positive, not {getattr(self, name)}")
-        for name in ("preloads", "keep_objects"):
-            if getattr(self, name) < 0:
-                raise InvalidArgument(f"{name} must not be negative: {getattr(self, name)}")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if type(value) is not int or value < least:
+                raise InvalidArgument(f"{name} must be a number from {least} on, not {value!r}")
+        if self.load_timeout is not None and not self.load_timeout > 0:
+            raise InvalidArgument(f"load_timeout must be above 0 seconds, not {self.load_timeout}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise InvalidArgument(

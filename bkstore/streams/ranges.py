@@ -83,14 +83,14 @@ def _text(row: Any) -> str:
 
 def _rows(ranges: list[Iterable[int]]) -> Int64Array:
     """Return int64[n, 3] of the ranges that are not empty, checked one by one."""
+    if not ranges:
+        return np.empty((0, 3), np.int64)
     try:
-        rows = np.array(ranges, np.int64).reshape(-1, 3) if ranges else np.empty((0, 3), np.int64)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidArgument(
-            f"ranges must be [stream, start, end] of 64-bit numbers: {error}"
-        ) from None
-    if ranges and len(rows) != len(ranges):
-        raise InvalidArgument("ranges must be [stream, start, end] each")
+        rows: Int64Array = np.array(ranges)
+    except (ValueError, TypeError, OverflowError):  # of different lengths
+        rows = np.empty(0)  # type: ignore[assignment]
+    if rows.dtype != np.int64 or rows.shape != (len(ranges), 3):
+        raise InvalidArgument("ranges must be [stream, start, end] of 64-bit numbers each")
     odd = np.flatnonzero((rows < 0).any(axis=1) | (rows[:, 1] > rows[:, 2]))
     if odd.size:
         row = rows[odd[0]]

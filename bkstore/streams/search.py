@@ -8,59 +8,15 @@ it. An index that knows little makes the search slow, never wrong.
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable
 
 from bkstore.index.offset_range import OffsetRangeIndex
-from bkstore.streams.filters import StreamProbe
-from bkstore.streams.image import StreamImage
-from bkstore.streams.loads import Loader, Wave
+from bkstore.streams.context import Found, SearchContext
+from bkstore.streams.loads import Wave
 from bkstore.streams.model import Node
-from bkstore.streams.options import LookupOptions, Strategy
-from bkstore.streams.sparse import SparseRangeIndex
-from bkstore.streams.stats import QueryStats, WaveTrace
+from bkstore.streams.stats import WaveTrace
 
-__all__ = ["Found", "NodeSearch", "SearchContext"]
-
-
-class Found(NamedTuple):
-    """A stream set object and its slice of the stream."""
-
-    object_id: int
-    start: int
-    end: int
-
-
-@dataclass
-class SearchContext:
-    """What the searches of one look-up share.
-
-    `index` and `probe` are None where the strategy has none of them; `is_current` is whether
-    the image is still the newest, so that an entry that leads nowhere is dead.
-    """
-
-    image: StreamImage
-    stream: int
-    tail: bool
-    strategy: Strategy
-    options: LookupOptions
-    loader: Loader
-    stats: QueryStats
-    index: OffsetRangeIndex | None
-    probe: StreamProbe | None
-    sparse: Mapping[int, SparseRangeIndex]
-    is_current: bool
-
-    @property
-    def whole_list(self) -> bool:
-        """Whether all objects from the start position on are loaded at once."""
-        return self.strategy in ("load-all", "sparse-index")
-
-    @property
-    def preloads(self) -> bool:
-        """Whether far-off objects are preloaded."""
-        return self.strategy in ("preload", "index", "bloom")
+__all__ = ["NodeSearch"]
 
 
 class NodeSearch:
@@ -73,20 +29,22 @@ class NodeSearch:
         self._known: dict[int, tuple[int, int] | None] = {}
         self._perhaps: set[int] = set()
         self._starts: list[tuple[int, int]] = []
+        self._asked = False
         self._found = False
         self._waves = 0
         self._missed = 0
         self._preloads = 0
         self._preload_due = context.tail and context.options.tail_first
         context.stats.nodes += 1
+        context.stats.listed += len(node)
 
     def find(self, offset: int, contains: bool) -> Found | None:
         """Return the next object whose slice begins at `offset`, None if this node has none.
 
-        With `contains` it may begin before. Raises what a failed load raised.
+        With `contains` it may begin before. Raises what a failed load raised. Each turn of the
+        loop makes the object under the cursor known, or moves the cursor on.
         """
-        first = self._waves == 0
-        self._jump(offset, asked=first)
+        self._jump(offset)
         while self._at < len(self._node):
             if not self._is_known(self._at):
                 self._load(offset)
@@ -104,35 +62,37 @@ class NodeSearch:
 
     # -- where to go on
 
-    def _jump(self, offset: int, asked: bool = False) -> None:
+    def _jump(self, offset: int) -> None:
         """Move up to the last object that is known to begin at or before the offset."""
-        context = self._context
-        if context.strategy == "load-all":
-            return
-        if context.strategy == "sparse-index":
-            if asked:
-                self._at = max(self._at, self._sparse_position(offset))
+        context, first = self._context, not self._asked
+        self._asked = True
+        if context.strategy == "load-all" or (context.strategy == "sparse-index" and not first):
             return
         own = bisect_right(self._starts, (offset, len(self._node)))
-        if own:
-            self._at = max(self._at, self._starts[own - 1][1])
-        if context.index is not None:
-            found = self._index_position(context.index, offset)
-            self._at = max(self._at, found or 0)
-            if asked:
-                context.stats.index_hits += found is not None
-                context.stats.index_misses += found is None
+        at = max(self._at, self._starts[own - 1][1]) if own else self._at
+        if context.strategy == "sparse-index" or context.index is not None:
+            known = self._shared_position(offset)
+            at = max(at, known or 0)
+            if first:
+                context.stats.index_hits += known is not None
+                context.stats.index_misses += known is None
+        context.stats.skipped += at - self._at if first else 0
+        context.stats.jumps += not first and at > self._at
+        self._at = at
 
-    def _sparse_position(self, offset: int) -> int:
-        context = self._context
-        sparse = context.sparse.get(self._node.node_id)
-        known = None if sparse is None else sparse.floor(context.stream, offset)
-        position = None if known is None else self._node.positions.get(known)
-        context.stats.index_hits += position is not None
-        context.stats.index_misses += position is None
-        return position or 0
+    def _shared_position(self, offset: int) -> int | None:
+        """Return what the index that outlives look-ups says, None if it knows nothing."""
+        index = self._context.index
+        return (
+            self._sparse_position(offset) if index is None else self._lazy_position(index, offset)
+        )
 
-    def _index_position(self, index: OffsetRangeIndex, offset: int) -> int | None:
+    def _sparse_position(self, offset: int) -> int | None:
+        sparse = self._context.sparse.get(self._node.node_id)
+        known = None if sparse is None else sparse.floor(self._context.stream, offset)
+        return None if known is None else self._node.positions.get(known)
+
+    def _lazy_position(self, index: OffsetRangeIndex, offset: int) -> int | None:
         """Return a position by the index; entries whose object is gone are removed on the way."""
         context, node_id = self._context, self._node.node_id
         found = index.floor(context.stream, node_id, offset)
@@ -141,7 +101,7 @@ class NodeSearch:
             position = self._node.positions.get(object_id)
             if position is not None:
                 return position
-            if context.is_current:
+            if context.is_gone(object_id):
                 context.stats.dead_entries += index.remove(
                     context.stream, node_id, start, object_id
                 )
@@ -188,6 +148,8 @@ class NodeSearch:
                 self._fetch([], wanted)
                 return
         wanted = self._next_wave(offset)
+        if not wanted:
+            return  # another look-up has just loaded them: all are known, or refused
         ahead: list[int] = []
         if self._context.options.preload == "eager" and self._may_preload(after_miss=False):
             self._preloads += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterable
 
 from bkstore.errors import InvalidArgument
@@ -49,8 +49,8 @@ class SparseRangeIndex:
         if max_bytes < ENTRY_BYTES:
             raise InvalidArgument(f"{max_bytes} bytes hold no entry of {ENTRY_BYTES}")
         self._max_entries = max_bytes // ENTRY_BYTES
-        self._streams: dict[int, _Entries] = {}
-        self._turns: deque[int] = deque()
+        self._streams: OrderedDict[int, _Entries] = OrderedDict()  # in turn
+        self._long: OrderedDict[int, None] = OrderedDict()  # those with more than their ends
         self._lock = threading.Lock()
         self.entries = 0
         self.evictions = 0
@@ -62,7 +62,6 @@ class SparseRangeIndex:
                 entries = self._streams.get(stream)
                 if entries is None:
                     entries = self._streams[stream] = _Entries()
-                    self._turns.append(stream)
                 at = bisect_left(entries.starts, start)
                 if entries.starts[at : at + 1] == [start]:
                     entries.objects[at] = object_id
@@ -70,8 +69,10 @@ class SparseRangeIndex:
                 entries.starts.insert(at, start)
                 entries.objects.insert(at, object_id)
                 self.entries += 1
-            while self.entries > self._max_entries:
-                self._evict()
+                if len(entries.starts) > 2 * _KEPT:
+                    self._long.setdefault(stream)
+                while self.entries > self._max_entries:
+                    self._evict()
 
     def remove(self, object_ids: Iterable[int]) -> None:
         """Remove the entries of objects that are gone. O(entries)."""
@@ -86,8 +87,7 @@ class SparseRangeIndex:
                 self.entries -= len(entries.objects) - len(kept)
                 entries.starts = [entries.starts[at] for at in kept]
                 entries.objects = [entries.objects[at] for at in kept]
-                if not kept:
-                    self._drop(stream)
+                self._note(stream, entries)
 
     def floor(self, stream: int, offset: int) -> int | None:
         """Return the object of the greatest start up to `offset`, None if none is known."""
@@ -97,28 +97,21 @@ class SparseRangeIndex:
             return entries.objects[at - 1] if entries and at else None
 
     def _evict(self) -> None:
-        """Take one entry out of the middle of the next stream that has more than its ends."""
-        for _ in range(len(self._turns)):
-            if self._take(2 * _KEPT):
-                return
-        self._take(0)
-
-    def _take(self, kept: int) -> bool:
-        """Take one entry of the stream whose turn it is if it has more than `kept`."""
-        stream = self._turns[0]
-        self._turns.rotate(-1)
+        """Take one entry out of the middle of the stream whose turn it is. O(1) streams."""
+        stream = next(iter(self._long or self._streams))
         entries = self._streams[stream]
-        count = len(entries.starts)
-        if count <= kept:
-            return False
-        at = min(_KEPT, count - 1)
+        at = min(_KEPT, len(entries.starts) - 1)
         del entries.starts[at], entries.objects[at]
         self.entries -= 1
         self.evictions += 1
-        if not entries.starts:
-            self._drop(stream)
-        return True
+        self._streams.move_to_end(stream)
+        if stream in self._long:
+            self._long.move_to_end(stream)
+        self._note(stream, entries)
 
-    def _drop(self, stream: int) -> None:
-        del self._streams[stream]
-        self._turns.remove(stream)
+    def _note(self, stream: int, entries: _Entries) -> None:
+        """Note that a stream has lost entries."""
+        if len(entries.starts) <= 2 * _KEPT:
+            self._long.pop(stream, None)
+        if not entries.starts:
+            del self._streams[stream]

@@ -33,7 +33,9 @@ class QueryStats:
     `loads` are the objects that were waited for, preloads among them; `joined` those of them
     that another look-up was loading already. `waves` are waits. `filter_refusals` are loads
     that a filter saved, `filter_false_positives` loads of an object that its filter took for
-    one with the stream. `dead_entries` are index entries whose object is gone.
+    one with the stream. `dead_entries` are index entries whose object is gone. `skipped` are
+    objects before the first position, `jumps` moves forward after the index was asked again,
+    `listed` the objects of the `nodes` that were searched, `objects` those of the answer.
     """
 
     loads: int = 0
@@ -48,7 +50,11 @@ class QueryStats:
     index_hits: int = 0
     index_misses: int = 0
     dead_entries: int = 0
+    skipped: int = 0
+    jumps: int = 0
     nodes: int = 0
+    listed: int = 0
+    objects: int = 0
     seconds: float = 0.0
     trace: list[WaveTrace] = field(default_factory=list)
 
