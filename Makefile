@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BOOKIE ?=
 BIN := .venv/bin
+WORKERS := -n auto --dist loadfile
 STAMP := .venv/.installed
 FAMILIES := --durations=0 --durations-min=5
 
@@ -22,10 +23,10 @@ lint: $(STAMP)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/python -m pytest -m 'not long'
+	$(BIN)/python -m pytest -m 'not long' $(WORKERS)
 
 test-all: lint
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(WORKERS)
 
 bench: $(STAMP)
 	$(BIN)/python -m tools.bench

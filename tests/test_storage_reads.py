@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks_db import Database
 from bkstore.index.rocks_options import location_options
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.log_reader import LogReader
 from bkstore.storage.options import Storage, StorageOptions
 from bkstore.testing.leaks import CAN_CHECK, open_files
 
@@ -133,9 +135,39 @@ def test_a_batch_ends_at_its_size(storage: LedgerStorage, size: int) -> None:
     fill(storage, 7, {entry: bytes(size) for entry in range(12)})
     storage.flush()
     frame = 4 + len(record(7, 0, bytes(size)))
-    counts = [len(storage.read_entries(7, 0, max_size=36 + 5 * frame + d)) for d in (-1, 0, 1)]
+    for most in (5, 12):
+        limits = [36 + most * frame + more for more in (-1, 0, 1)]
 
-    assert [4, 5, 5] == counts
+        assert [most - 1, most, most] == [
+            len(storage.read_entries(7, 0, max_size=limit)) for limit in limits
+        ]
+
+
+@pytest.mark.parametrize("ledger", [7, SCOPED])
+def test_a_location_of_another_record(ledger: int | LedgerId, tmp_path: Path) -> None:
+    """It is damage, whoever's record lies there: raised where it stands first, else the end."""
+    with LedgerStorage.open(tmp_path, "interleaved") as storage:
+        for name in (ledger, 8):
+            fill(storage, name, {entry: b"%d" % entry for entry in range(8)})
+        storage.flush()
+        path = storage.paths[0]
+        name = LedgerId.of(ledger)
+        places, others = (path.locations(LedgerId.of(n), 0, 7)[1] for n in (ledger, 8))
+        reader = LogReader(path.logger.path)
+        for place, wanted in ((places[4], name), (others[3], name), (places[3], LedgerId(0, 9))):
+            with pytest.raises(CorruptionError, match="not entry 3 of ledger"):
+                reader.read(int(place), wanted, 3)
+        whole = reader.read_many(name, np.arange(8), places)
+        shifted = reader.read_many(name, np.array([0, 1, 2, 3, 5, 6]), places[:6])
+        with pytest.raises(CorruptionError, match="not entry 0 of ledger"):
+            reader.read_many(name, np.arange(6), others[:6])
+        reader.close()
+
+        assert [record(ledger, entry, b"%d" % entry) for entry in range(8)] == whole.records()
+        assert None is whole.stopped
+        assert whole.records()[:4] == shifted.records()
+        assert shifted.stopped is not None
+        assert "the record here is not entry 5" in shifted.stopped.reason
 
 
 IDS = st.sets(st.integers(0, 12))
@@ -165,7 +197,12 @@ def test_run_of_rows(rows: RocksIndex, ids: set[int], first: int, count: int) ->
 
 
 FIRST = bytes(7) + b"\x07" + bytes(8)
-ODD_ROWS = {"key": (FIRST + b"\x00", bytes(7) + b"M"), "value": (FIRST, bytes(8) + b"M")}
+SECOND = FIRST[:-1] + b"\x01"
+ODD_ROWS = {
+    "key": {FIRST + b"\x00": bytes(7) + b"M"},
+    "value": {FIRST: bytes(7) + b"MM"},
+    "values": {FIRST: bytes(7) + b"MM", SECOND: bytes(6) + b"M"},  # as long together as they are
+}
 
 
 @pytest.mark.parametrize("odd", ODD_ROWS)
@@ -176,7 +213,8 @@ def test_a_row_of_another_width_ends_a_run(odd: str, tmp_path: Path) -> None:
         index.put_many(7, range(5), range(1000, 1005))
         index.put_many(8, [0], [600])
     database = Database(tmp_path / "current" / "locations", location_options())
-    database.put(*ODD_ROWS[odd])
+    for key, value in ODD_ROWS[odd].items():
+        database.put(key, value)
     database.close()
 
     with RocksIndex(tmp_path) as index, pytest.raises(CorruptionError, match="another width"):

@@ -10,10 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
 from bkstore.formats.journal import (
     ALIGNMENT,
     NEWEST_VERSION,
@@ -174,8 +174,15 @@ class JournalWriter(Closing):
     def _drain(self) -> None:
         """Write the buffer as it is; a reader meets padding only where a flush put it."""
         if self._buffer:
-            with self._ending_on_failure(writing, self._path):
-                self._files.pwrite(self._fd, self._buffer, self._written)
+            try:
+                with self._ending_on_failure(writing, self._path):
+                    self._files.pwrite(self._fd, self._buffer, self._written)
+            except WriteFailed:
+                # Half a record before preallocated zeros looks like a whole one. If it cannot
+                # be taken back either, the error that is raised says no less.
+                with suppress(OSError):
+                    self._files.truncate(self._fd, self._written)
+                raise
             self._written += len(self._buffer)
             self._buffer = bytearray()
 

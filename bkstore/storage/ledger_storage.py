@@ -26,7 +26,7 @@ from bkstore.errors import (
     NoSuchEntry,
 )
 from bkstore.formats.entry import V1_HEADER, record_header
-from bkstore.ids import Int64Array, LedgerId, check_entry_id
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
 from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.batch import how_many, most_records
@@ -219,16 +219,21 @@ class LedgerStorage(LedgerBook, Closing):
         ledger in limbo lacks the entry.
         """
         name = LedgerId.of(ledger)
-        path = self._path(name)
-        if entry == LAST_ENTRY:
-            last = self.last_entry(name)
-            if last is None:
-                raise NoSuchEntry(f"ledger {name} has no entry")
-            entry = last
-        record = path.read(name, check_entry_id(entry))
+        if self._closed:
+            self._check_open()
+        path = self.paths[name.ledger % len(self.paths)]
+        if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
+            entry = self._last(name) if entry == LAST_ENTRY else check_entry_id(entry)
+        record = path.read(name, entry)
         if record is None or not path.knows(name):
             raise self._missing(name, path, entry)
         return record
+
+    def _last(self, name: LedgerId) -> int:
+        last = self.last_entry(name)
+        if last is None:
+            raise NoSuchEntry(f"ledger {name} has no entry")
+        return last
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
         """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it.

@@ -2,11 +2,12 @@
 
 `EntryIndexSuite` is the contract of `bkstore.index.api` as tests, `StorageSuite` that of
 `LedgerStorage`: subclass them to prove a backend. `index_machine` and `storage_machine` make
-hypothesis state machines for the same contracts. `plugin` has the pytest fixtures, `crash` and
-`faults` what goes wrong on purpose. `generators` makes entry ids as ledgers have them and
-`workloads` whole streams of records; they need numpy only and serve the demo and the tools too.
+hypothesis state machines for the same contracts. `plugin` has the pytest fixtures. `generators`
+makes entry ids as ledgers have them and `workloads` whole streams of records; they need numpy
+only and serve the demo and the tools too.
 
-`leaks` looks for files that were left open.
+`streams` makes worlds of stream objects and their events. `crash` makes power losses, `faults`
+failing calls and damaged files, `leaks` looks for files that were left open.
 
 The suites need pytest, and the plugin is loaded in every run of it, so each module is loaded
 when it is asked for.

@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=20260801, help="seed of the random data")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole result here")
     parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--long", action="store_true", help="the long rows as well")
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
     return parser
 
@@ -43,12 +44,14 @@ def _positive(text: str) -> int:
     return value
 
 
-def _chosen(parser: argparse.ArgumentParser, names: list[str] | None) -> list[Row]:
+def _chosen(parser: argparse.ArgumentParser, names: list[str] | None, long: bool) -> list[Row]:
     known = {row.name: row for row in ROWS}
     for name in names or ():
         if name not in known:
             parser.error(f"no row {name!r}; there are {', '.join(known)}")
-    return [row for row in ROWS if not names or row.name in names]
+    if names:
+        return [row for row in ROWS if row.name in names]
+    return [row for row in ROWS if long or not row.long]
 
 
 def _run(rows: list[Row], arguments: argparse.Namespace, command: str) -> dict[str, Any]:
@@ -80,10 +83,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark; return 0 if it ran, whatever the ratios."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    rows = _chosen(parser, arguments.row)
+    rows = _chosen(parser, arguments.row, arguments.long or arguments.list)
     if arguments.list:
         for row in rows:
-            print(f"{row.name:20} {row.title}")
+            print(f"{row.name:20} {row.title}{' (long)' if row.long else ''}")
         return 0
     if arguments.json is not None:
         arguments.json.touch()  # a path that cannot be written is noticed now, not afterwards

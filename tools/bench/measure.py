@@ -22,6 +22,7 @@ __all__ = [
     "Case",
     "Context",
     "Fact",
+    "Figures",
     "Row",
     "Side",
     "measure",
@@ -110,16 +111,28 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """A case without sides: figures that are no ratio of two times. `facts` is called once."""
+
+    name: str
+    items: int
+    shape: str
+    facts: Callable[[], list[Fact]]
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     """A row of the table: its name, what is measured how, and the maker of its cases.
 
-    Cases are taken one at a time, so that a maker may build a large data set for each.
+    Cases are taken one at a time, so that a maker may build a large data set for each. One that
+    is `long` runs only when it is asked for.
     """
 
     name: str
     title: str
     method: str
-    cases: Callable[[Context], AbstractContextManager[Iterable[Case]]]
+    cases: Callable[[Context], AbstractContextManager[Iterable[Case | Figures]]]
+    long: bool = False
 
 
 @dataclass(slots=True)
@@ -220,4 +233,18 @@ def run_row(row: Row, context: Context, rounds: int) -> Iterator[dict[str, Any]]
     shortest = SHORTEST * min(context.size, 1)
     with row.cases(context) as cases:
         for case in cases:
-            yield measure(case, rounds, shortest)
+            if isinstance(case, Figures):
+                yield _figures(case)
+            else:
+                yield measure(case, rounds, shortest)
+
+
+def _figures(case: Figures) -> dict[str, Any]:
+    """Return the document of a case without sides."""
+    return {
+        "name": case.name,
+        "items": case.items,
+        "shape": case.shape,
+        "sides": [],
+        "facts": [asdict(fact) for fact in case.facts()],
+    }

@@ -76,11 +76,12 @@ def markdown(document: dict[str, Any]) -> str:
     facts = ["| row | case | what | value | target | holds |", "|---|---|---|---|---|---|"]
     for row in document["rows"]:
         for case in row["cases"]:
-            name, ours, ours_ms, base, base_ms, ratio, spread, _, *verdict = _cells(case)
-            cells = (f"{ours}: {ours_ms}", f"{base}: {base_ms}", ratio, spread, *verdict)
-            lines.append(" | ".join(("| " + row["name"], name, *cells)) + " |")
+            if case["sides"]:
+                name, ours, ours_ms, base, base_ms, ratio, spread, _, *verdict = _cells(case)
+                cells = (f"{ours}: {ours_ms}", f"{base}: {base_ms}", ratio, spread, *verdict)
+                lines.append(" | ".join(("| " + row["name"], name, *cells)) + " |")
             facts.extend(
-                " | ".join(("| " + row["name"], name, *_fact_cells(fact))) + " |"
+                " | ".join(("| " + row["name"], case["name"], *_fact_cells(fact))) + " |"
                 for fact in case["facts"]
             )
     return "\n".join([*lines, "", *facts, "", _footer(document)])
@@ -94,7 +95,8 @@ def _ratios(document: dict[str, Any]) -> Table:
         table.add_column(heading, justify="left" if heading == "baseline" else "right")
     for row in document["rows"]:
         for case in row["cases"]:
-            table.add_row(row["name"], *map(escape, _cells(case)))
+            if case["sides"]:
+                table.add_row(row["name"], *map(escape, _cells(case)))
         table.add_section()
     return table
 

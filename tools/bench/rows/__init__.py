@@ -1,8 +1,26 @@
 """The rows of the benchmark, in the order of the design's table."""
 
 from tools.bench.measure import Row
-from tools.bench.rows import availability, memtable, rocks, scope
+from tools.bench.rows import (
+    availability,
+    ledger_memory,
+    ledger_reads,
+    ledger_scope,
+    ledger_writes,
+    memtable,
+    rocks,
+    scope,
+)
 
 __all__ = ["ROWS"]
 
-ROWS: tuple[Row, ...] = (*availability.ROWS, *rocks.ROWS, *memtable.ROWS, *scope.ROWS)
+ROWS: tuple[Row, ...] = (
+    *availability.ROWS,
+    *rocks.ROWS,
+    *memtable.ROWS,
+    *ledger_reads.ROWS,
+    *ledger_writes.ROWS,
+    *scope.ROWS,
+    *ledger_scope.ROWS,
+    *ledger_memory.ROWS,
+)

@@ -1,0 +1,68 @@
+"""A load of many entries in a process of its own, which then says how much memory it took.
+
+`python -m tools.bench.load STORAGE DIRECTORY ENTRIES LEDGERS` adds entries of 100 bytes, one
+ledger after the other in turns, flushes, closes, and prints one JSON object. The peak is that of
+the whole process: interpreter, libraries, caches, and the thousand records being added.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+from bkstore.formats.entry import Coder
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.options import Storage
+
+__all__ = ["PAYLOAD", "main"]
+
+PAYLOAD = 100
+"""Bytes of an entry's payload."""
+
+_AT_ONCE = 1000
+_KIB = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
+
+
+def main(arguments: list[str]) -> None:
+    """Load, and print entries, wall seconds and bytes of memory at the start and at most."""
+    storage, directory = arguments[:2]
+    count, ledgers = map(int, arguments[2:])
+    before = _peak()
+    coder = Coder("DUMMY")
+    begin = time.perf_counter()
+    with LedgerStorage.open(directory, cast(Storage, storage)) as opened:
+        for ledger in range(ledgers):
+            opened.set_master_key(ledger, b"k" * 20)
+        at = 0
+        share = count // ledgers
+        while at < share:
+            some = range(at, min(at + _AT_ONCE, share))
+            for ledger in range(ledgers):
+                opened.add_entries(coder.encode_many(ledger, some, [bytes(PAYLOAD)] * len(some)))
+            at = some.stop
+        opened.flush()
+        held = sum(len(opened.availability(ledger)) for ledger in range(ledgers))
+    seconds = time.perf_counter() - begin
+    result = {"entries": held, "seconds": seconds, "start": before, "peak": _peak()}
+    print(json.dumps(result))
+
+
+def _peak() -> int:
+    """Return the highest resident size so far, in bytes.
+
+    Of this program alone where the system tells it: `getrusage` begins with what the process
+    that started this one had.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
+        return int(fields["VmHWM"].removesuffix("kB")) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,88 @@
+"""Row: the memory that a load of ten million entries takes, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bkstore.index.rocks_options import BLOCK_CACHE
+from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.write_cache import ENTRY_OVERHEAD
+from tools.bench.data import new_directory
+from tools.bench.ledgers import STORAGES
+from tools.bench.load import PAYLOAD
+from tools.bench.measure import Context, Fact, Figures, Row
+
+__all__ = ["ROWS"]
+
+ENTRIES, LEDGERS = 10_000_000, 10
+_MIB = 1 << 20
+_ALLOWANCE = 150 * _MIB
+_WRITE_BUFFERS = 4 * 64 * _MIB  # of `location_options`
+_CHECKOUT = Path(__file__).parents[3]
+
+
+def _configured(storage: Storage) -> dict[str, int]:
+    """Return the bytes that the default settings give each part of a storage."""
+    options = StorageOptions()
+    waiting = {"locations that wait": options.pending_locations * ENTRY_OVERHEAD}
+    cache = {"write cache": options.write_cache}
+    if storage == "interleaved":
+        return waiting
+    if storage == "sorted":
+        return cache | waiting
+    return cache | {"block cache": BLOCK_CACHE, "write buffers": _WRITE_BUFFERS}
+
+
+def _loaded(context: Context, storage: Storage, entries: int) -> dict[str, Any]:
+    top = new_directory(context)
+    command = [sys.executable, "-m", "tools.bench.load", storage, str(top)]
+    command += [str(entries), str(LEDGERS)]
+    done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
+    shutil.rmtree(top)
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert entries // LEDGERS * LEDGERS == found["entries"]
+    return found
+
+
+def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
+    found, parts = _loaded(context, storage, entries), _configured(storage)
+    limit = sum(parts.values()) + _ALLOWANCE
+    said = " + ".join(f"{name} {size // _MIB}" for name, size in parts.items())
+    target = f"<= {limit // _MIB}: {said} + 150"
+    return [
+        Fact("peak MiB", round(found["peak"] / _MIB), target, found["peak"] <= limit),
+        Fact("of them before the load", round(found["start"] / _MIB)),
+    ]
+
+
+@contextmanager
+def _memory(context: Context) -> Iterator[Iterator[Figures]]:
+    entries = context.scaled(ENTRIES)
+    shape = f"{entries} entries of {PAYLOAD} bytes in {LEDGERS} ledgers, a thousand each in turn"
+
+    def figures(storage: Storage) -> Figures:
+        return Figures(storage, entries, shape, lambda: _facts(context, storage, entries))
+
+    yield map(figures, STORAGES)
+
+
+ROWS = (
+    Row(
+        "ledger-memory",
+        "memory of a load of 10M entries, by storage",
+        "`python -m tools.bench.load` in a process of its own: entries are encoded and added a "
+        "thousand at a time, then flushed, then the availability of all ledgers is asked for. "
+        "The highest resident size of the whole process, interpreter and libraries included, "
+        " beside what the default settings allow caches and buffers, and 150 MiB. A "
+        "location that waits for a flush counts 150 bytes (ENTRY_OVERHEAD).",
+        _memory,
+        long=True,
+    ),
+)
