@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 
 __all__ = [
+    "BadVersion",
     "BkstoreError",
     "CorruptionError",
     "DataUnknown",
     "DirectoryInUse",
     "IllegalOperation",
     "InvalidArgument",
+    "LedgerExists",
     "LedgerFenced",
     "LoadFailed",
     "MissingDependency",
@@ -99,6 +101,14 @@ class InvalidArgument(BkstoreError, ValueError):
 
 class IllegalOperation(BkstoreError):
     """The operation is not allowed in this state or by this protocol."""
+
+
+class LedgerExists(BkstoreError):
+    """A ledger of this id is in the metadata store already; nothing was written."""
+
+
+class BadVersion(BkstoreError):
+    """Another has changed it since it was read; nothing was written, read it again."""
 
 
 class DirectoryInUse(BkstoreError):

@@ -1,0 +1,261 @@
+"""Serialized ledger metadata, versions 1 to 3, and underreplicated marks.
+
+A line names the version, then follow: version 1, lines of text; version 2, the protobuf message
+`LedgerMetadataFormat` in text format; version 3 (current), the same in binary behind a varint of
+its length. A mark is `UnderreplicatedLedgerFormat` in text format. Page:
+`docs/formats/ledgermetadata.md`. Source: `meta/LedgerMetadataSerDe`, `DataFormats.proto`,
+`meta/ZkLedgerUnderreplicationManager`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from google.protobuf import text_format
+from google.protobuf.internal import decoder, encoder
+from google.protobuf.message import DecodeError
+
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.metadatamessages import LedgerMetadataFormat, UnderreplicatedLedgerFormat
+from bkstore.formats.metadatav1 import decode_lines, encode_lines
+from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import NEWEST_VERSION, NO_ENTRY, LedgerMetadata, Segment, State
+
+__all__ = ["HEADER", "Mark", "decode", "decode_mark", "encode", "encode_mark", "header"]
+
+HEADER = b"BookieMetadataFormatVersion\t"
+MAX_VERSION_DIGITS = 10
+
+_STATES: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
+_STATE_NUMBERS = {name: number for number, name in _STATES.items()}
+_DIGESTS = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
+_DIGEST_NUMBERS = {name: number for number, name in _DIGESTS.items()}
+
+# A backslash that begins none of the escapes of text format. The library warns of some of them
+# and goes on, and reads octal numbers above 377.
+_WRONG_ESCAPE = re.compile(
+    rb"\\(?:[abfnrtv\\'\"?uU]|x[0-9a-fA-F]|[0-3][0-7]{2}|[0-7]{1,2}(?![0-7]))|(\\)"
+)
+
+# Java's text format has letters for four bytes that Python's writes in octal.
+_ESCAPE = re.compile(r"\\(007|010|013|014|[0-7]{3}|.)")
+_JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
+
+
+class Mark(NamedTuple):
+    """An underreplicated mark: when it was set (unix seconds, None = not kept), and for whom."""
+
+    marked_at: float | None = None
+    missing_bookies: tuple[str, ...] = ()
+
+
+def header(data: bytes) -> tuple[int, int]:
+    r"""Return (version, offset of what follows the header line).
+
+    Raises `CorruptionError` with the index of the first wrong byte, and for a version that is
+    no number or outside 1..3.
+
+    >>> header(b"BookieMetadataFormatVersion\t3\n")
+    (3, 30)
+    """
+    for at, byte in enumerate(HEADER):
+        if at >= len(data) or data[at] != byte:
+            raise CorruptionError(None, at, "ledger metadata header is broken")
+    digits, found, _ = data[len(HEADER) : len(HEADER) + MAX_VERSION_DIGITS].partition(b"\n")
+    if not found:
+        raise CorruptionError(None, len(HEADER), "ledger metadata version has no end")
+    if not re.fullmatch(rb"[+-]?[0-9]+", digits):
+        raise CorruptionError(None, len(HEADER), f"ledger metadata version is {digits!r}")
+    version = int(digits)
+    if not 1 <= version <= NEWEST_VERSION:
+        reason = f"ledger metadata version {version} is outside 1..{NEWEST_VERSION}"
+        raise CorruptionError(None, len(HEADER), reason)
+    return version, len(HEADER) + len(digits) + 1
+
+
+def decode(
+    data: bytes, ledger: int | LedgerId, ctime: int = -1, *, strict: bool = False
+) -> LedgerMetadata:
+    """Return the metadata of `ledger`, whose id is not in the bytes.
+
+    `ctime` is the creation time that the store keeps, in milliseconds; it counts where the
+    bytes of version 2 or 3 have none. Contradictions are kept (see `LedgerMetadata.problems`)
+    unless `strict`. Raises `CorruptionError` for bytes that are no metadata, for none of
+    segments, and with `strict` for any problem. O(bytes).
+    """
+    version, body = header(data)
+    if version == 1:
+        found = decode_lines(data, body, LedgerId.of(ledger))
+    else:
+        found = _from_message(_message(data, version, body), version, LedgerId.of(ledger), ctime)
+    if not found.segments:
+        raise CorruptionError(None, body, "ledger metadata without a segment")
+    problems = found.problems() if strict else []
+    if problems:
+        raise CorruptionError(None, None, f"ledger metadata: {'; '.join(problems)}")
+    return found
+
+
+def _message(data: bytes, version: int, body: int) -> Any:
+    message = LedgerMetadataFormat()
+    if version == 2:
+        _merge_text(data, body, message)
+    else:
+        _parse_delimited(data, body, message)
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())
+        raise CorruptionError(None, body, f"ledger metadata lacks {missing}")
+    return message
+
+
+def _merge_text(data: bytes, body: int, message: Any) -> None:
+    wrong = next((hit for hit in _WRONG_ESCAPE.finditer(data, body) if hit[1]), None)
+    if wrong:
+        raise CorruptionError(None, wrong.start(), "metadata text has an unknown escape")
+    try:
+        # Merge, not Parse: of a field that is there twice the last one counts, as in Java.
+        text_format.Merge(data[body:].decode("utf-8"), message)
+    except UnicodeDecodeError as error:
+        reason = "metadata text is not UTF-8"
+        raise CorruptionError(None, body + error.start, reason) from error
+    except (text_format.ParseError, ValueError) as error:
+        line = getattr(error, "GetLine", lambda: None)() or 1
+        offset = body + sum(map(len, data[body:].split(b"\n")[: line - 1])) + line - 1
+        raise CorruptionError(None, offset, f"metadata does not parse: {error}") from error
+
+
+def _parse_delimited(data: bytes, body: int, message: Any) -> None:
+    try:
+        size, start = decoder._DecodeVarint32(data, body)  # type: ignore[attr-defined]
+    except (IndexError, DecodeError) as error:
+        raise CorruptionError(None, body, "ledger metadata length is broken") from error
+    if start + size != len(data):
+        reason = f"ledger metadata of {size} bytes, {len(data) - start} are there"
+        raise CorruptionError(None, body, reason)
+    try:
+        message.ParseFromString(data[start:])
+    except DecodeError as error:
+        raise CorruptionError(None, start, f"ledger metadata does not parse: {error}") from error
+
+
+def _from_message(message: Any, version: int, ledger: LedgerId, ctime: int) -> LedgerMetadata:
+    state = _STATES[message.state]
+    closed = state == "CLOSED"
+    with_password = message.HasField("password")
+    # Upstream takes no digest type without a password; here what is there is told.
+    with_digest = with_password or message.HasField("digestType")
+    stored = message.HasField("ctime")
+    try:
+        segments = tuple(
+            Segment(each.firstEntryId, tuple(map(_text, each.ensembleMember)))
+            for each in message.segment
+        )
+        custom = {_text(each.key): each.value for each in message.customMetadata}
+    except UnicodeDecodeError as error:
+        raise CorruptionError(None, None, "ledger metadata has a name not in UTF-8") from error
+    return LedgerMetadata(
+        ledger,
+        message.ensembleSize,
+        message.quorumSize,
+        message.ackQuorumSize if message.HasField("ackQuorumSize") else message.quorumSize,
+        segments,
+        state=state,
+        last_entry_id=message.lastEntryId if closed else NO_ENTRY,
+        length=message.length if closed else 0,
+        digest_type=_DIGESTS[message.digestType] if with_digest else None,
+        password=message.password if with_password else None,
+        ctime=message.ctime if stored else ctime,
+        store_ctime=stored,
+        custom_metadata=custom,
+        version=version,
+        c_token=message.cToken,
+    )
+
+
+def _text(value: str | bytes) -> str:
+    # For bytes that are no UTF-8 some builds of the library hand out bytes, others raise.
+    return value.decode("utf-8") if isinstance(value, bytes) else value
+
+
+def encode(
+    metadata: LedgerMetadata, version: int | None = None, *, incomplete: bool = False
+) -> bytes:
+    """Return the bytes that the real `LedgerMetadataSerDe` writes; `version` overrides.
+
+    Raises `InvalidArgument` for a version outside 1..3, and in versions 2 and 3 for metadata
+    without digest type or password (upstream throws there; with `incomplete` what is missing is
+    left out, which upstream reads), and for what the bytes cannot hold: sizes beyond 32 bits, in
+    version 1 a bookie id with white space, names that cannot be said in UTF-8. Version 1 has no
+    ack quorum, digest type, password, custom metadata and ctime, and only 3 has the c token.
+    """
+    version = metadata.version if version is None else version
+    if not 1 <= version <= NEWEST_VERSION:
+        raise InvalidArgument(f"metadata format version {version} is outside 1..3")
+    start = HEADER + b"%d\n" % version
+    try:
+        if version == 1:
+            return start + encode_lines(metadata)
+        message = _to_message(metadata, version, incomplete)
+    except (ValueError, UnicodeEncodeError) as error:
+        raise InvalidArgument(f"ledger {metadata.ledger}: {error}") from error
+    if version == 2:
+        return start + _to_text(message)
+    body: bytes = message.SerializeToString()
+    size: bytes = encoder._VarintBytes(len(body))  # type: ignore[attr-defined]
+    return start + size + body
+
+
+def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any:
+    message = LedgerMetadataFormat(
+        quorumSize=metadata.write_quorum_size,
+        ensembleSize=metadata.ensemble_size,
+        length=metadata.length,
+        lastEntryId=metadata.last_entry_id,
+        state=_STATE_NUMBERS[metadata.state],
+        ackQuorumSize=metadata.ack_quorum_size,
+    )
+    if not incomplete and None in (metadata.digest_type, metadata.password):
+        raise InvalidArgument(f"version {version} needs a digest type and a password")
+    if metadata.digest_type is not None:
+        message.digestType = _DIGEST_NUMBERS[metadata.digest_type]
+    if metadata.password is not None:
+        message.password = metadata.password
+    for first, ensemble in metadata.segments:
+        message.segment.add(firstEntryId=first, ensembleMember=ensemble)
+    if metadata.store_ctime:
+        message.ctime = metadata.ctime
+    for key, value in metadata.custom_metadata.items():
+        message.customMetadata.add(key=key, value=value)
+    if version == NEWEST_VERSION:
+        message.cToken = metadata.c_token
+    return message
+
+
+def _to_text(message: Any) -> bytes:
+    text = text_format.MessageToString(message, as_utf8=False)
+    return _ESCAPE.sub(lambda hit: "\\" + _JAVA_LETTERS.get(hit[1], hit[1]), text).encode("ascii")
+
+
+def decode_mark(data: bytes) -> Mark:
+    r"""Return an underreplicated mark; `CorruptionError` if the bytes are none.
+
+    >>> decode_mark(b'replica: "b1"\nctime: 1700000000500\n')
+    Mark(marked_at=1700000000.5, missing_bookies=('b1',))
+    """
+    message = UnderreplicatedLedgerFormat()
+    _merge_text(data, 0, message)
+    try:
+        bookies = tuple(map(_text, message.replica))
+    except UnicodeDecodeError as error:
+        raise CorruptionError(None, None, "a mark has a name not in UTF-8") from error
+    since = message.ctime / 1000 if message.HasField("ctime") and message.ctime >= 0 else None
+    return Mark(since, bookies)
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """Return a mark as `markLedgerUnderreplicated` writes it; time is cut to milliseconds."""
+    message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
+    if mark.marked_at is not None:
+        message.ctime = round(mark.marked_at * 1000)
+    return _to_text(message)

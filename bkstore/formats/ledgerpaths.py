@@ -1,0 +1,179 @@
+"""Where the metadata store keeps a ledger: paths below the ledgers root (``/ledgers``).
+
+Flat, short and long hierarchical paths are BookKeeper's own and know scope 0 only; scopes other
+than 0 have a hexadecimal layout of bkstore's, and the key/value form names a ledger of any scope
+by its UUID, as upstream's etcd driver does (there with scope 0 always). Underreplicated marks
+have paths of their own. Page: `docs/formats/ledgermetadata.md`. Source: `util/StringUtils`,
+`meta/FlatLedgerManager`, `metadata/etcd/EtcdUtils`, `meta/ZkLedgerUnderreplicationManager`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from uuid import UUID
+
+from bkstore.availability import Compat
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
+
+__all__ = [
+    "flat_path",
+    "hierarchical_path",
+    "long_path",
+    "mark_path",
+    "parse_mark_path",
+    "parse_path",
+    "short_path",
+    "tree_path",
+    "uuid_path",
+]
+
+_SHORT_MAX = 10**10 - 1
+_INT_MAX = 2**31 - 1
+
+
+def _scope_0(ledger: int | LedgerId) -> int:
+    name = LedgerId.of(ledger)
+    if name.scope:
+        raise InvalidArgument(f"this layout has no place for scope {name.scope:#x}")
+    return name.ledger
+
+
+def flat_path(ledger: int | LedgerId) -> str:
+    """Return the path of the flat manager: at least ten digits.
+
+    >>> flat_path(4660)
+    '/L0000004660'
+    """
+    return f"/L{_scope_0(ledger):010d}"
+
+
+def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
+    """Return the short hierarchical path: ten digits, 2-4-4.
+
+    `InvalidArgument` for an id of more digits; ``compat="bookkeeper"`` cuts it to its first ten,
+    as `LegacyHierarchicalLedgerManager` does, so that several ledgers share the path.
+
+    >>> short_path(4660)
+    '/00/0000/L4660'
+    """
+    number = _scope_0(ledger)
+    if number > _SHORT_MAX and compat is None:
+        raise InvalidArgument(f"ledger {number} has more digits than a short path")
+    digits = f"{number:010d}"
+    return f"/{digits[:2]}/{digits[2:6]}/L{digits[6:10]}"
+
+
+def long_path(ledger: int | LedgerId) -> str:
+    """Return the long hierarchical path: nineteen digits, 3-4-4-4-4.
+
+    >>> long_path(4660)
+    '/000/0000/0000/0000/L4660'
+    """
+    digits = f"{_scope_0(ledger):019d}"
+    return f"/{digits[:3]}/{digits[3:7]}/{digits[7:11]}/{digits[11:15]}/L{digits[15:]}"
+
+
+def hierarchical_path(ledger: int | LedgerId) -> str:
+    """Return the path of the default manager: short below 2^31 - 1, long from there on."""
+    number = _scope_0(ledger)
+    return short_path(number) if number < _INT_MAX else long_path(number)
+
+
+def tree_path(ledger: int | LedgerId) -> str:
+    """Return the path of a ledger of any scope; in each scope paths sort as ids do.
+
+    Scope 0: the long hierarchical path. Others (bkstore's own layout): the scope in sixteen hex
+    digits behind an ``S``, then the ledger's sixteen, 4-4-4-4.
+
+    >>> tree_path(LedgerId(1, 4660))
+    '/S0000000000000001/0000/0000/0000/L1234'
+    """
+    name = LedgerId.of(ledger)
+    if name.scope == 0:
+        return long_path(name)
+    digits = f"{name.ledger:016x}"
+    return f"/S{name.scope:016x}/{digits[:4]}/{digits[4:8]}/{digits[8:12]}/L{digits[12:]}"
+
+
+def uuid_path(ledger: int | LedgerId) -> str:
+    """Return the key of a ledger in a key/value store; keys sort as ids do.
+
+    >>> uuid_path(LedgerId(1, 4660))
+    '/00000000-0000-0001-0000-000000001234'
+    """
+    return f"/{LedgerId.of(ledger).uuid}"
+
+
+_FORMS: list[tuple[re.Pattern[str], Callable[[str], LedgerId]]] = [
+    (re.compile(r"/L([0-9]{10,19})"), lambda digits: LedgerId(0, int(digits))),
+    (re.compile(r"/([0-9]{2}/[0-9]{4}/L[0-9]{4})"), lambda text: _decimal(text)),
+    (re.compile(r"/([0-9]{3}(?:/[0-9]{4}){3}/L[0-9]{4})"), lambda text: _decimal(text)),
+    (re.compile(r"/S([0-9a-f]{16}(?:/[0-9a-f]{4}){3}/L[0-9a-f]{4})"), lambda text: _hex(text)),
+    (
+        re.compile(r"/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"),
+        lambda text: LedgerId.from_uuid(UUID(text)),
+    ),
+]
+
+
+def _decimal(text: str) -> LedgerId:
+    return LedgerId(0, int(text.replace("/L", "").replace("/", "")))
+
+
+def _hex(text: str) -> LedgerId:
+    digits = text.replace("/L", "").replace("/", "")
+    scope = int(digits[:16], 16)
+    if scope == 0:
+        raise InvalidArgument("scope 0 has no S path")
+    return LedgerId(scope, int(digits[16:], 16))
+
+
+def parse_path(path: str) -> LedgerId | None:
+    """Return the ledger that a path of any of the forms names; None for other paths.
+
+    >>> parse_path("/00/0000/L4660"), parse_path("/LAYOUT")
+    (LedgerId(scope=0, ledger=4660), None)
+    """
+    for form, read in _FORMS:
+        found = form.fullmatch(path)
+        if found:
+            try:
+                return read(found[1])
+            except InvalidArgument:  # digits beyond 2^63-1: no ledger has this path
+                return None
+    return None
+
+
+_MARKS = "/underreplication/ledgers"
+_MARK = re.compile(
+    _MARKS + r"(?:/S([0-9a-f]{16}))?((?:/[0-9a-f]{4}){4})/urL([0-9]{10,20})",
+)
+
+
+def mark_path(ledger: int | LedgerId) -> str:
+    """Return the path of a ledger's underreplicated mark: its hex digits, then its decimal id.
+
+    A scope other than 0 comes before them (bkstore's own).
+
+    >>> mark_path(4660)
+    '/underreplication/ledgers/0000/0000/0000/1234/urL0000004660'
+    """
+    name = LedgerId.of(ledger)
+    digits = f"{name.ledger:016x}"
+    scope = f"/S{name.scope:016x}" if name.scope else ""
+    split = "/".join(digits[at : at + 4] for at in range(0, 16, 4))
+    return f"{_MARKS}{scope}/{split}/urL{name.ledger:010d}"
+
+
+def parse_mark_path(path: str) -> LedgerId | None:
+    """Return the ledger whose mark has this path; None for other paths."""
+    found = _MARK.fullmatch(path)
+    if not found:
+        return None
+    try:
+        ledger = LedgerId(int(found[1] or "0", 16), int(found[3]))
+    except InvalidArgument:
+        return None
+    return ledger if mark_path(ledger) == path else None

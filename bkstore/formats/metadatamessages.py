@@ -1,0 +1,89 @@
+"""The protobuf messages of ledger metadata and underreplicated marks, declared in code.
+
+Field numbers and enum values are persisted by BookKeeper: do not renumber. Source:
+`DataFormats.proto` (proto2); table in `docs/formats/ledgermetadata.md`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+__all__ = ["LedgerMetadataFormat", "UnderreplicatedLedgerFormat"]
+
+_FILE = """
+name: "bkstore/ledgermetadata.proto"
+package: "bkstore.metadata"
+syntax: "proto2"
+message_type {
+  name: "LedgerMetadataFormat"
+  field { name: "quorumSize" number: 1 type: TYPE_INT32 label: LABEL_REQUIRED }
+  field { name: "ensembleSize" number: 2 type: TYPE_INT32 label: LABEL_REQUIRED }
+  field { name: "length" number: 3 type: TYPE_INT64 label: LABEL_REQUIRED }
+  field { name: "lastEntryId" number: 4 type: TYPE_INT64 label: LABEL_OPTIONAL }
+  field {
+    name: "state" number: 5 type: TYPE_ENUM label: LABEL_REQUIRED
+    type_name: ".bkstore.metadata.LedgerMetadataFormat.State" default_value: "OPEN"
+  }
+  field {
+    name: "segment" number: 6 type: TYPE_MESSAGE label: LABEL_REPEATED
+    type_name: ".bkstore.metadata.LedgerMetadataFormat.Segment"
+  }
+  field {
+    name: "digestType" number: 7 type: TYPE_ENUM label: LABEL_OPTIONAL
+    type_name: ".bkstore.metadata.LedgerMetadataFormat.DigestType"
+  }
+  field { name: "password" number: 8 type: TYPE_BYTES label: LABEL_OPTIONAL }
+  field { name: "ackQuorumSize" number: 9 type: TYPE_INT32 label: LABEL_OPTIONAL }
+  field { name: "ctime" number: 10 type: TYPE_INT64 label: LABEL_OPTIONAL }
+  field {
+    name: "customMetadata" number: 11 type: TYPE_MESSAGE label: LABEL_REPEATED
+    type_name: ".bkstore.metadata.LedgerMetadataFormat.cMetadataMapEntry"
+  }
+  field { name: "cToken" number: 12 type: TYPE_INT64 label: LABEL_OPTIONAL }
+  nested_type {
+    name: "Segment"
+    field { name: "ensembleMember" number: 1 type: TYPE_STRING label: LABEL_REPEATED }
+    field { name: "firstEntryId" number: 2 type: TYPE_INT64 label: LABEL_REQUIRED }
+  }
+  nested_type {
+    name: "cMetadataMapEntry"
+    field { name: "key" number: 1 type: TYPE_STRING label: LABEL_OPTIONAL }
+    field { name: "value" number: 2 type: TYPE_BYTES label: LABEL_OPTIONAL }
+  }
+  enum_type {
+    name: "State"
+    value { name: "OPEN" number: 1 }
+    value { name: "IN_RECOVERY" number: 2 }
+    value { name: "CLOSED" number: 3 }
+  }
+  enum_type {
+    name: "DigestType"
+    value { name: "CRC32" number: 1 }
+    value { name: "HMAC" number: 2 }
+    value { name: "CRC32C" number: 3 }
+    value { name: "DUMMY" number: 4 }
+  }
+}
+message_type {
+  name: "UnderreplicatedLedgerFormat"
+  field { name: "replica" number: 1 type: TYPE_STRING label: LABEL_REPEATED }
+  field { name: "ctime" number: 2 type: TYPE_INT64 label: LABEL_OPTIONAL }
+}
+"""
+
+
+def _message(pool: descriptor_pool.DescriptorPool, name: str) -> type[Any]:
+    found = pool.FindMessageTypeByName(f"bkstore.metadata.{name}")
+    return message_factory.GetMessageClass(found)
+
+
+_pool = descriptor_pool.DescriptorPool()
+_pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
+
+LedgerMetadataFormat = _message(_pool, "LedgerMetadataFormat")
+"""The class of the message that versions 2 and 3 hold."""
+
+UnderreplicatedLedgerFormat = _message(_pool, "UnderreplicatedLedgerFormat")
+"""The class of the message that an underreplicated mark is."""
