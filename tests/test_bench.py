@@ -141,8 +141,8 @@ def test_writes_and_upkeep_tell_rates(document: dict[str, Any]) -> None:
 def test_memory_is_held_against_what_is_configured(document: dict[str, Any]) -> None:
     """The peak of a process of its own, which begins below it, and a limit in words."""
     expected = {
-        "sorted": "<= 364: write cache 64 + locations that wait 150 + 150",
-        "interleaved": "<= 300: locations that wait 150 + 150",
+        "sorted": "<= 214: write cache 64 + 150",
+        "interleaved": "<= 150: 150",
         "db": "<= 534: write cache 64 + block cache 64 + write buffers 256 + 150",
     }
     found = cases_of(document, "ledger-memory")

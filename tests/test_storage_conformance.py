@@ -54,6 +54,7 @@ class TestInterleavedThreeDirectories(TestInterleaved):
 
 
 @pytest.mark.long
+@pytest.mark.long  # six databases a test; the state machine opens them in every run
 class TestDbThreeDirectories(TestDb):
     """Db storage over three pairs of directories; ledger L in number L mod 3."""
 

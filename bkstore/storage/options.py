@@ -56,7 +56,7 @@ class StorageOptions:
     max_active_logs: int = 500
     write_cache: int = 64 * _MIB
     auto_flush: bool = True
-    pending_locations: int = 1 << 20
+    pending_locations: int = 1 << 18
     max_entry_size: int = 5 * _MIB
     page_size: int = DEFAULT_PAGE_SIZE
     index_header_version: int = VERSION_1

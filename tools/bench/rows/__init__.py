@@ -3,6 +3,7 @@
 from tools.bench.measure import Row
 from tools.bench.rows import (
     availability,
+    bloom,
     ledger_memory,
     ledger_reads,
     ledger_scope,
@@ -10,6 +11,7 @@ from tools.bench.rows import (
     memtable,
     rocks,
     scope,
+    streams,
 )
 
 __all__ = ["ROWS"]
@@ -18,6 +20,8 @@ ROWS: tuple[Row, ...] = (
     *availability.ROWS,
     *rocks.ROWS,
     *memtable.ROWS,
+    *bloom.ROWS,
+    *streams.ROWS,
     *ledger_reads.ROWS,
     *ledger_writes.ROWS,
     *scope.ROWS,
