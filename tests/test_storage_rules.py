@@ -328,6 +328,30 @@ def test_damaged_compaction_output(tmp_path: Path) -> None:
         assert records(7, range(40)) == opened.read_entries(7, 0).records()
 
 
+@pytest.mark.parametrize("storage", STORAGES)
+def test_finished_compaction_brings_nothing_back(storage: Any, tmp_path: Path) -> None:
+    """A compaction of log 0 that is finished twice leaves entries deleted that were in between."""
+    options = StorageOptions(entry_log_size=3000, write_cache=8000)
+    with LedgerStorage.open(tmp_path, storage, options=options) as opened:
+        for ledger in (7, 8):
+            opened.set_master_key(ledger, KEY)
+        for pair in zip(records(7, range(40)), records(8, range(40))):
+            opened.add_entries(pair)
+        opened.flush()
+        opened.checkpoint()
+        opened.delete_ledger(8)
+        report = opened.collect_garbage(threshold=0.9, transactional=True)
+
+        assert (0, 0) in report.compacted_logs
+        opened.delete_ledger(7)
+        opened.add_entries(records(7, range(3)), master_key=KEY)
+    (new, *_) = sorted((tmp_path / "current").glob("?.log"))
+    (tmp_path / "current" / f"{new.name}.0.compacted").hardlink_to(new)
+    with LedgerStorage.open(tmp_path, storage, options=options) as opened:
+        assert [0, 1, 2] == opened.entries(7).tolist()
+        assert [] == list((tmp_path / "current").glob("*.compacted"))
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_fork(tmp_path: Path) -> None:
     """A forked child has a closed storage, and does not keep the parent's lock."""

@@ -207,7 +207,7 @@ def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[i
             for name, rows in batch.ledgers():
                 entries = batch.entry_id[rows]
                 here = path.locations_of(name, entries)
-                moved = here >> np.int64(32) == old_id
+                moved = (here != 0) & (here >> np.int64(32) == old_id)  # 0 is no place, not log 0
                 new = make_locations(new_id, batch.position[rows])
                 path.relocate(name, entries[moved], here[moved], new[moved])
         path.flush()
