@@ -294,13 +294,13 @@ def start(storage: str, top: Path, ignored: str | None = None) -> set[str]:
             bookie.add_entries([record(name, entry) for entry in entries], KEY, sync=synced)
             if synced:
                 seen.added(name, entries)
-        for seed in range(5):
+        for seed in range(9):
             keep = random.Random(seed) if seed else None
             left = files.crash(root, top / f"{root.name}-{seed}", keep)
             opens(left, storage, seen)
         sites |= files.sync_sites
         bookie.close()
-    for stop in range(1, 48, 2):
+    for stop in range(1, 48):
         sites |= interrupted_start(storage, top / f"start-{storage}-{stop}", stop, ignored)
     return sites
 
