@@ -6,8 +6,6 @@ earlier prototype have a test each: clear, the dead entry, the key, the life tim
 
 from __future__ import annotations
 
-import threading
-import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -15,84 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bkstore.errors import InvalidArgument
 from bkstore.index.offset_range import OffsetRangeIndex
-
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """The time."""
-        return self.now
-
-
-def _ids(*numbers: int) -> Any:
-    return np.array(numbers, np.int64)
-
-
-class Model:
-    """The rules, the slow way: everything is looked through at every call."""
-
-    def __init__(self, ttl: float, by_use: bool, max_items: int, max_entries: int) -> None:
-        self.ttl, self.by_use = ttl, by_use
-        self.max_items, self.max_entries = max_items, max_entries
-        self.items: dict[tuple[int, int], dict[int, int]] = {}
-        self.since: dict[tuple[int, int], tuple[float, int]] = {}
-        self.turn = 0
-        self.evictions = {"age": 0, "items": 0, "entries": 0}
-
-    @property
-    def entries(self) -> int:
-        """Entries of all items."""
-        return sum(map(len, self.items.values()))
-
-    def _evict(self, key: tuple[int, int], reason: str) -> None:
-        del self.items[key], self.since[key]
-        self.evictions[reason] += 1
-
-    def begin(self, now: float) -> None:
-        """Let go what is due."""
-        self.turn += 1
-        for key in [key for key, (since, _) in self.since.items() if now - since >= self.ttl]:
-            self._evict(key, "age")
-
-    def touch(self, key: tuple[int, int], now: float) -> None:
-        """Begin a life, or by use begin it anew."""
-        if key in self.items and (self.by_use or key not in self.since):
-            self.since[key] = (now, self.turn)
-
-    def put(self, key: tuple[int, int], start: int, object_id: int, now: float) -> None:
-        """Put, then evict the oldest while there is too much."""
-        self.items.setdefault(key, {})[start] = object_id
-        self.touch(key, now)
-        while len(self.items) > self.max_items or self.entries > self.max_entries:
-            reason = "items" if len(self.items) > self.max_items else "entries"
-            self._evict(min(self.since, key=lambda k: self.since[k]), reason)
-
-    def floor(self, key: tuple[int, int], offset: int, now: float) -> tuple[int, int] | None:
-        """The greatest start <= offset."""
-        self.touch(key, now)
-        known = self.items.get(key, {})
-        starts = [start for start in known if start <= offset]
-        return (max(starts), known[max(starts)]) if starts else None
-
-    def remove(self, key: tuple[int, int], start: int, object_id: int, now: float) -> bool:
-        """Remove an entry that names that object."""
-        self.touch(key, now)
-        known = self.items.get(key, {})
-        if known.get(start) != object_id:
-            return False
-        del known[start]
-        if not known:
-            del self.items[key], self.since[key]
-        return True
-
+from tests.offset_range_model import HIGHEST, LOWEST, Clock, Model, ids
 
 _NUMBER = st.integers(0, 3)
 _START = st.one_of(st.integers(-4, 12), st.sampled_from([LOWEST, HIGHEST]))
@@ -226,7 +148,7 @@ def test_an_item_without_entries_is_gone() -> None:
 def test_an_object_brings_all_its_streams() -> None:
     """One load makes all streams of the object known on its node."""
     index = OffsetRangeIndex()
-    index.put_object(4, 14, _ids(1, 2, -3), _ids(10, 20, 30))
+    index.put_object(4, 14, ids(1, 2, -3), ids(10, 20, 30))
 
     assert [(10, 14), (20, 14), (30, 14)] == [index.floor(s, 4, 50) for s in (1, 2, -3)]
     assert None is index.floor(1, 5, 50)
@@ -234,15 +156,15 @@ def test_an_object_brings_all_its_streams() -> None:
 
 def _put_again_works(index: OffsetRangeIndex) -> bool:
     """Return whether object 14 is taken in once more; the extra stream 77 tells."""
-    index.put_object(4, 14, _ids(1, 2, 77), _ids(10, 20, 0))
+    index.put_object(4, 14, ids(1, 2, 77), ids(10, 20, 0))
     return index.floor(77, 4, 0) == (0, 14)
 
 
 def test_a_known_object_is_passed_over() -> None:
     """An object all of whose entries are here is not taken in again."""
     index = OffsetRangeIndex()
-    index.put_object(4, 14, _ids(1, 2), _ids(10, 20))
-    index.put_object(4, 15, _ids(1, 2), _ids(30, 40))
+    index.put_object(4, 14, ids(1, 2), ids(10, 20))
+    index.put_object(4, 15, ids(1, 2), ids(30, 40))
 
     assert not _put_again_works(index)
 
@@ -250,7 +172,7 @@ def test_a_known_object_is_passed_over() -> None:
 def test_the_same_object_of_another_node() -> None:
     """What is known of one node says nothing of another."""
     index = OffsetRangeIndex()
-    index.put_object(3, 14, _ids(1), _ids(10))
+    index.put_object(3, 14, ids(1), ids(10))
 
     assert _put_again_works(index)
 
@@ -260,12 +182,12 @@ def test_an_object_that_lost_an_entry_is_taken_in_again(loss: str) -> None:
     """Eviction of one of its streams, removal, replacement or forgetting undoes the mark."""
     clock = Clock()
     index = OffsetRangeIndex(ttl=10, max_items=3, clock=clock)
-    index.put_object(4, 14, _ids(1, 2), _ids(10, 20))
+    index.put_object(4, 14, ids(1, 2), ids(10, 20))
     if loss == "age":
         clock.now = 10
         index.floor(9, 9, 9)
     elif loss == "items":
-        index.put_object(4, 15, _ids(5, 6), _ids(0, 0))
+        index.put_object(4, 15, ids(5, 6), ids(0, 0))
     elif loss == "removed":
         index.remove(2, 4, 20, 14)
     elif loss == "replaced":
@@ -288,7 +210,7 @@ def test_an_object_whose_items_are_due_is_taken_in_again() -> None:
     index.put_object(1, 13, np.arange(100, 9000), np.zeros(8900, np.int64))
     index.put(1, 4, 0, 13)
     clock.now = 1.0
-    index.put_object(4, 14, _ids(1, 2), _ids(10, 20))
+    index.put_object(4, 14, ids(1, 2), ids(10, 20))
     clock.now = 10.0  # the item of stream 1 began before the object, and is due
 
     assert _put_again_works(index)
@@ -298,8 +220,8 @@ def test_an_object_whose_items_are_due_is_taken_in_again() -> None:
 def test_eviction_of_other_streams_keeps_the_mark() -> None:
     """An object none of whose streams was evicted is still passed over."""
     index = OffsetRangeIndex(max_items=3)
-    index.put_object(4, 13, _ids(5, 6), _ids(0, 0))
-    index.put_object(4, 14, _ids(1, 2), _ids(10, 20))
+    index.put_object(4, 13, ids(5, 6), ids(0, 0))
+    index.put_object(4, 14, ids(1, 2), ids(10, 20))
 
     assert {"age": 0, "items": 1, "entries": 0} == index.evictions
     assert not _put_again_works(index)
@@ -308,7 +230,7 @@ def test_eviction_of_other_streams_keeps_the_mark() -> None:
 def test_an_object_larger_than_the_index() -> None:
     """What an object itself pushes out is not remembered as known."""
     index = OffsetRangeIndex(max_items=2)
-    index.put_object(4, 14, _ids(1, 2, 3), _ids(10, 20, 30))
+    index.put_object(4, 14, ids(1, 2, 3), ids(10, 20, 30))
 
     assert 2 == index.items
     assert _put_again_works(index)
@@ -317,240 +239,7 @@ def test_an_object_larger_than_the_index() -> None:
 def test_an_object_without_streams() -> None:
     """It leaves nothing behind."""
     index = OffsetRangeIndex()
-    index.put_object(4, 14, _ids(), _ids())
+    index.put_object(4, 14, ids(), ids())
 
     assert 0 == index.items
     assert _put_again_works(index)
-
-
-# -- life time
-
-
-def test_life_counts_from_the_first_write() -> None:
-    """Neither reads nor later writes lengthen it; it ends at the second it is over."""
-    clock = Clock()
-    index = OffsetRangeIndex(clock=clock)
-    index.put(1, 1, 0, 5)
-    for clock.now in (300.0, 599.0):
-        index.put(1, 1, int(clock.now), 6)
-
-        assert None is not index.floor(1, 1, 0)
-
-    clock.now = 600.0
-
-    assert None is index.floor(1, 1, 10**6)
-    assert {"age": 1, "items": 0, "entries": 0} == index.evictions
-
-
-@pytest.mark.parametrize("use", ["floor", "put", "put_object"])
-def test_life_from_the_last_use(use: str) -> None:
-    """With expire_after="use" look-ups and writes lengthen it."""
-    clock = Clock()
-    index = OffsetRangeIndex(ttl=10, expire_after="use", clock=clock)
-    index.put(1, 1, 0, 5)
-    index.put(2, 1, 0, 5)
-    clock.now = 9.0
-    if use == "floor":
-        index.floor(1, 1, 0)
-    elif use == "put":
-        index.put(1, 1, 7, 6)
-    else:
-        index.put_object(1, 6, _ids(1), _ids(7))
-    clock.now = 18.0
-
-    assert (0, 5) == index.floor(1, 1, 0)
-    assert None is index.floor(2, 1, 0)
-
-
-def test_a_refilled_item_is_not_evicted_by_the_old_due_time() -> None:
-    """Expired, not yet let go, and written again: the new generation lives its own time."""
-    clock = Clock()
-    index = OffsetRangeIndex(ttl=10, clock=clock)
-    count = 9000  # more than a call lets go
-    for stream in range(count):
-        index.put(stream, 1, 0, 5)
-    clock.now = 10.0
-    index.put(count - 1, 1, 3, 8)  # behind thousands that are due and still there
-    for _ in range(20):
-        index.floor(0, 1, 0)
-
-    assert (3, 8) == index.floor(count - 1, 1, 99)
-    assert None is index.floor(count - 1, 1, 2)
-    assert (1, 1) == (index.items, index.entries)
-    assert {"age": count, "items": 0, "entries": 0} == index.evictions
-
-    clock.now = 19.9
-
-    assert (3, 8) == index.floor(count - 1, 1, 99)
-
-    clock.now = 20.0
-
-    assert None is index.floor(count - 1, 1, 99)
-
-
-def test_a_due_item_is_never_answered_from() -> None:
-    """However many are due before it, an expired item is not used."""
-    clock = Clock()
-    index = OffsetRangeIndex(ttl=10, clock=clock)
-    for stream in range(9000):
-        index.put(stream, 1, 0, 5)
-    clock.now = 10.0
-
-    assert None is index.floor(8999, 1, 0)
-    assert not index.remove(8998, 1, 0, 5)
-    assert 0 == index.items
-
-
-def test_clear_clears_everything() -> None:
-    """After a clear nothing is known, and what is put lives its whole time."""
-    clock = Clock()
-    index = OffsetRangeIndex(ttl=10, clock=clock)
-    index.put_object(1, 5, _ids(1, 2), _ids(0, 0))
-    clock.now = 6.0
-    index.clear()
-
-    assert (0, 0, 0) == (index.items, index.entries, index.nbytes)
-    assert None is index.floor(1, 1, 0)
-
-    index.put_object(1, 5, _ids(1, 2), _ids(0, 0))
-    clock.now = 15.0  # the first generation would have ended at 10
-
-    assert (0, 5) == index.floor(1, 1, 0)
-    assert (2, 2) == (index.items, index.entries)
-    assert {"age": 0, "items": 0, "entries": 0} == index.evictions
-
-
-# -- bounds
-
-
-def test_too_many_items() -> None:
-    """The item first written goes, whole, whatever was added to it since."""
-    index = OffsetRangeIndex(max_items=2)
-    for stream, start in ((1, 0), (2, 0), (1, 50), (3, 0)):
-        index.put(stream, 1, start, 5)
-
-    assert [None, (0, 5), (0, 5)] == [index.floor(stream, 1, 99) for stream in (1, 2, 3)]
-    assert (2, 2) == (index.items, index.entries)
-    assert {"age": 0, "items": 1, "entries": 0} == index.evictions
-
-
-def test_too_many_items_by_use() -> None:
-    """By use, the item longest not used goes."""
-    index = OffsetRangeIndex(max_items=2, expire_after="use")
-    index.put(1, 1, 0, 5)
-    index.put(2, 1, 0, 5)
-    index.floor(1, 1, 0)
-    index.put(3, 1, 0, 5)
-
-    assert [(0, 5), None, (0, 5)] == [index.floor(stream, 1, 99) for stream in (1, 2, 3)]
-
-
-def test_too_many_entries() -> None:
-    """Entries of all items count; the oldest item goes with all of its own."""
-    index = OffsetRangeIndex(max_entries=5)
-    index.put(1, 1, 0, 5)
-    index.put(1, 1, 9, 5)
-    for start in range(4):
-        index.put(2, 1, start, 6)
-
-    assert None is index.floor(1, 1, 99)
-    assert (3, 6) == index.floor(2, 1, 99)
-    assert 4 == index.entries
-    assert {"age": 0, "items": 0, "entries": 1} == index.evictions
-
-
-def test_bytes_are_about_what_is_taken() -> None:
-    """The estimate is within a third of what Python allocates, for short and for long items."""
-    for objects in (1, 16):
-        index = OffsetRangeIndex()
-        streams = np.arange(10**6, 10**6 + 4_000)
-        tracemalloc.start()
-        try:
-            for number in range(objects):
-                starts = np.full(streams.size, 10**9 * (number + 1))
-                index.put_object(1, 10**6 + number, streams, starts)
-            taken, _ = tracemalloc.get_traced_memory()
-        finally:
-            tracemalloc.stop()
-
-        assert pytest.approx(taken, rel=1 / 3) == index.nbytes
-
-
-# -- wrong use, threads
-
-
-@pytest.mark.parametrize(
-    "options", [{"ttl": 0}, {"ttl": -1.0}, {"max_items": 0}, {"max_entries": 0}]
-)
-def test_refused_options(options: dict[str, Any]) -> None:
-    """No time and no room are refused."""
-    with pytest.raises(InvalidArgument):
-        OffsetRangeIndex(**options)
-
-
-def test_refused_expiry() -> None:
-    """Life counts from a write or a use."""
-    with pytest.raises(InvalidArgument, match="'write' or 'use'"):
-        OffsetRangeIndex(expire_after="read")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "numbers", [(2**63, 0, 0, 0), (0, 0, -(2**63) - 1, 0), (0, 0, 0, 1.5), (0, "4", 0, 0)]
-)
-def test_refused_numbers(numbers: Any) -> None:
-    """What does not fit int64 is refused before anything is stored."""
-    index = OffsetRangeIndex()
-    with pytest.raises(InvalidArgument, match="not an integer that fits int64"):
-        index.put(*numbers)
-
-    assert 0 == index.items
-
-
-@pytest.mark.parametrize(
-    ("streams", "starts"),
-    [(_ids(1, 2), _ids(1)), (np.zeros(1), _ids(1)), (_ids(1), np.array([2**63], np.uint64))],
-)
-def test_refused_arrays(streams: Any, starts: Any) -> None:
-    """Streams and starts are int64 arrays of one length."""
-    index = OffsetRangeIndex()
-    with pytest.raises(InvalidArgument):
-        index.put_object(1, 1, streams, starts)
-
-    assert 0 == index.items
-
-
-def test_threads() -> None:
-    """Beside each other, calls keep counts, order and bounds; answers are lower bounds."""
-    clock, wrong = Clock(), list[object]()
-    index = OffsetRangeIndex(ttl=5, max_items=40, max_entries=600, clock=clock)
-
-    def work(seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        for turn in range(400):
-            streams = rng.permutation(60)[:10].astype(np.int64)
-            object_id = int(rng.integers(1000))
-            index.put_object(1, object_id, streams, np.full(10, object_id, np.int64))
-            stream, offset = int(rng.integers(60)), int(rng.integers(1000))
-            found = index.floor(stream, 1, offset)
-            if found is not None and not found[0] == found[1] <= offset:
-                wrong.append(found)
-            if found is not None and turn % 7 == 0:
-                index.remove(stream, 1, *found)
-            if turn % 50 == 0:
-                clock.now += 1
-            if index.items > 40 or index.entries > 600:
-                wrong.append("bounds")
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    counted = 0
-    for stream in range(60):
-        at: tuple[int, int] | None = (HIGHEST, 0)
-        while at is not None and (at := index.floor(stream, 1, at[0] - 1)) is not None:
-            counted += 1
-
-    assert [] == wrong
-    assert 0 < counted == index.entries
