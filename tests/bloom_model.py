@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from bkstore.bloom import BloomFilter
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-
-
 PAGE = "bloom.md"
 
 ids = st.integers(LOWEST, HIGHEST)

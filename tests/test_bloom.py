@@ -18,10 +18,8 @@ from bkstore.bloom import BloomFilter, filter_size, hash_key, hash_keys
 from bkstore.bloom import bits as bits_module
 from bkstore.bloom.murmur3 import BLOCK
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
+from tests.bloom_model import PAGE, Model, ids, like, many_ids, random_ids
 from tests.format_pages import FORMATS, hex_bytes, shown_bytes, shown_text
-
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
-from tests.bloom_model import PAGE, Model, like, random_ids
 
 # -- the page
 

@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 
 from bkstore.bloom import BloomFilter, filter_size
 from bkstore.errors import CorruptionError, InvalidArgument
-
-LOWEST, HIGHEST = -(2**63), 2**63 - 1
-from tests.bloom_model import like, random_ids
+from tests.bloom_model import like, many_ids, random_ids
 
 # -- sizes
 
