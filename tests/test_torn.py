@@ -152,7 +152,7 @@ def test_key_that_ends_in_zeros(version: int, tmp_path: Path) -> None:
     """A whole key whose end a sector has as zeros: what follows shows that it was written."""
     key = b"secret".ljust(20, b"\0")
     bookie = Bookie.open(tmp_path, journal=JournalOptions(preallocate=0, version=version))
-    size = 512 - 36 - 4 - 24 - 12  # the entry before ends so that the key's zeros begin a sector
+    size = 1024 - 10 - 24 - 40 - 556  # the key's last 10 bytes begin the sector at 1024
     bookie.add_entries([_record(0, "CRC32C", b"x" * size)], KEY, sync=False)
     bookie.add_entry(_record(0, "HMAC", b"y", 8), key)
     bookie.close(checkpoint=False)
