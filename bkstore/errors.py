@@ -12,6 +12,7 @@ import os
 __all__ = [
     "BadVersion",
     "BkstoreError",
+    "BookieUnavailable",
     "CorruptionError",
     "DataUnknown",
     "DirectoryInUse",
@@ -23,6 +24,7 @@ __all__ = [
     "MissingDependency",
     "NoSuchEntry",
     "NoSuchLedger",
+    "NotEnoughBookies",
     "ReadOnlyError",
     "SyncFailed",
     "TooManyRequests",
@@ -109,6 +111,14 @@ class LedgerExists(BkstoreError):
 
 class BadVersion(BkstoreError):
     """Another has changed it since it was read; nothing was written, read it again."""
+
+
+class BookieUnavailable(BkstoreError):
+    """No answer came from a bookie: it is down, cut off, or too slow. It says nothing of data."""
+
+
+class NotEnoughBookies(BkstoreError):
+    """There are too few bookies for an ensemble, a quorum or a recovery; nothing was decided."""
 
 
 class DirectoryInUse(BkstoreError):
