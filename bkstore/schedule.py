@@ -23,6 +23,7 @@ __all__ = [
     "bookie_index",
     "ensemble_set",
     "expected",
+    "expected_many",
     "has_entry",
     "is_covered",
     "write_set",
@@ -115,15 +116,37 @@ def expected(
     check_entry_id(last)
     if last < first:
         raise InvalidArgument(f"last entry {last} lies before first entry {first}")
-    lo, hi = np.array([first], np.int64), np.array([last + 1], np.int64)
-    if write_quorum == ensemble_size:
-        return Availability.from_runs(lo, hi)
-    period = np.array([ensemble_size], np.int64)
+    row = np.array([[first, last, bookie_index, ensemble_size, write_quorum]], np.int64)
+    lo, hi, index, size, quorum = row.T
+    return Availability.from_canonical(fold(expected_many(lo, hi, index, size, quorum)))
+
+
+def expected_many(
+    first: Int64Array,
+    last: Int64Array,
+    bookie_index: Int64Array,
+    ensemble_size: Int64Array,
+    write_quorum: Int64Array,
+    shift: Int64Array | None = None,
+) -> Groups:
+    """Return `expected` of many rows as groups, each row moved up by `shift`; not folded.
+
+    Rows are int64 columns of equal length; moved, they must be ascending and disjoint. Checks
+    nothing. At most three groups a row, all inside its range. O(rows).
+    """
+    move = np.zeros_like(first) if shift is None else shift
+    lo, hi = first + move, last + 1 + move
+    full = write_quorum == ensemble_size
     phase = (bookie_index - write_quorum + 1) % ensemble_size
-    start = lo - (lo - phase) % period
-    end = start + (last - start) // period * period
-    stripe = Groups(start, end, np.array([write_quorum], np.int64), period)
-    return Availability.from_canonical(fold(clip(stripe, lo, hi)))
+    start = first - (first - phase) % ensemble_size
+    end = start + (last - start) // ensemble_size * ensemble_size
+    stripe = Groups(
+        np.where(full, lo, start + move),
+        np.where(full, lo, end + move),
+        np.where(full, hi - lo, write_quorum),
+        np.where(full, 0, ensemble_size),
+    )
+    return clip(stripe, lo, hi)
 
 
 def is_covered(answered: Sequence[bool], write_quorum: int, ack_quorum: int) -> bool:

@@ -25,7 +25,9 @@ __all__ = [
     "ANSWERS",
     "AVAILABILITY",
     "BOOKIE_FILES",
+    "BOOKIE_FINDINGS",
     "ENTRIES",
+    "ENTRY_LOGS",
     "ENTRY_RECORDS",
     "FINDINGS",
     "GROUPS",
@@ -35,9 +37,11 @@ __all__ = [
     "LEDGERS",
     "LOCATIONS",
     "LOG_ENTRIES",
+    "LOG_LEDGERS",
     "LOG_METADATA",
     "LOG_RECORDS",
     "LOOKUPS",
+    "VIOLATIONS",
     "Column",
     "Repeated",
     "Schema",
@@ -206,6 +210,41 @@ LEDGERS = _schema(
     ("layout", "string"),
 )
 """One row a ledger. What could not be read is null, and a finding says why."""
+
+ENTRY_LOGS = _schema(
+    "entry_logs",
+    ("bookie", "string"),
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("bytes", "int64"),
+    ("closed", "bool", True),
+    ("ledgers", "int64", True),
+)
+"""One row an entry log: `closed` if its header says where a ledgers map is."""
+
+LOG_LEDGERS = _schema(
+    "log_ledgers",
+    ("bookie", "string"),
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("bytes", "int64"),
+)
+"""One row a ledger of an entry log; `bytes` are 4 + size of each of its records there."""
+
+BOOKIE_FINDINGS = _schema(
+    "findings",
+    ("bookie", "string"),
+    ("severity", "string"),
+    ("detail", "string"),
+    ("file", "string", True),
+    ("offset", "int64", True),
+    ("scope_id", "int64", True),
+    ("ledger_id", "int64", True),
+)
+"""Oddities and damage of many bookies (`bkstore dump`)."""
 
 LOCATIONS = _schema(
     "locations",
@@ -399,6 +438,22 @@ FINDINGS = _schema(
     ("ledger_id", "int64", True),
 )
 """Oddities and damage."""
+
+VIOLATIONS = _schema(
+    "violations",
+    ("category", "string"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("qualified_name", "string"),
+    ("first_entry", "int64", True),
+    ("bookie", "string", True),
+    ("missing_entries", "int64"),
+    ("missing", "rows", True),
+    ("missing_groups", "rows"),
+    ("detail", "string"),
+)
+"""What an audit found. `missing` are inclusive ranges, null where there are too many to list;
+`missing_groups` (first, last, size, period) say the same in BP-34's form, whatever the number."""
 
 INSPECT = _schema("inspect", ("property", "string"), ("value", "string"))
 """What `bkstore inspect` says, one property a row."""

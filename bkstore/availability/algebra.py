@@ -20,7 +20,7 @@ from bkstore.availability.grouping import fold
 from bkstore.availability.sequences import BoolArray, Groups, clip, sequences
 from bkstore.ids import Int64Array
 
-__all__ = ["Operation", "combine"]
+__all__ = ["Operation", "combine", "pieces"]
 
 Operation = Literal["and", "or", "sub"]
 
@@ -42,11 +42,15 @@ def combine(a: Groups, b: Groups, operation: Operation) -> Groups:
     operand that has fewer.
     """
     quick = _trivial(a, b, operation)
-    return fold(_pieces(a, b, operation)) if quick is None else quick
+    return fold(pieces(a, b, operation)) if quick is None else quick
 
 
-def _pieces(a: Groups, b: Groups, operation: Operation) -> Groups:
-    """Return the answer as ordered, disjoint groups, each inside one stretch."""
+def pieces(a: Groups, b: Groups, operation: Operation) -> Groups:
+    """Return the answer as ordered, disjoint groups that `fold` would make canonical.
+
+    Where the two operands say something, no piece reaches over the first or the end of any of
+    their groups: sets that lie side by side on one axis stay apart.
+    """
     quick = _trivial(a, b, operation)
     if quick is not None:
         return quick
@@ -150,7 +154,7 @@ def _by_sequence(
     fewer = where & (a.period >= b.period)
     left = [_singles(_emit(a, lo, hi, fewer)), _emit(a, lo, hi, where & ~fewer)]
     right = [_emit(b, lo, hi, fewer), _singles(_emit(b, lo, hi, where & ~fewer))]
-    return _pieces(_merged(left), _merged(right), operation)
+    return pieces(_merged(left), _merged(right), operation)
 
 
 def _singles(groups: Groups) -> Groups:

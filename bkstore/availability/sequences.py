@@ -21,6 +21,7 @@ __all__ = [
     "BoolArray",
     "Groups",
     "clip",
+    "clip_rows",
     "contains",
     "count",
     "empty",
@@ -137,6 +138,11 @@ def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
     `lo` and `hi` must lie inside the group's extent. A group yields at most three pieces:
     a cut first sequence, the whole ones, a cut last sequence.
     """
+    return clip_rows(groups, lo, hi)[0]
+
+
+def clip_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
+    """Return `clip`'s pieces, and for each the number of the group that it comes from."""
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)
     into = (lo - groups.first) % period
@@ -156,4 +162,5 @@ def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
         Groups(lo + final, lo + final, span - final, none),
     )
     keep = np.stack((has_head, has_whole, tail_cut), axis=1).ravel()
-    return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces)))
+    rows = np.repeat(np.arange(lo.size), 3)[keep]
+    return Groups(*(np.stack(columns, axis=1).ravel()[keep] for columns in zip(*pieces))), rows

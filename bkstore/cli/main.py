@@ -29,6 +29,7 @@ COMMANDS = (
     "readjournal",
     "lastmark",
     "listfiles",
+    "audit",
     "streams",
     "dump",
     "demo",

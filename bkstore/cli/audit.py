@@ -1,0 +1,225 @@
+"""bkstore audit: what bookies hold against ledger metadata, by the rules of BP-34."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bkstore.cli.options import add_opening, add_output
+from bkstore.cli.output import write_tables
+from bkstore.cli.progress import count_progress
+from bkstore.cluster.audit import (
+    AuditOptions,
+    Auditor,
+    AuditReport,
+    DirectoryBookie,
+    violations_table,
+)
+from bkstore.cluster.placement import (
+    DefaultPlacement,
+    PlacementPolicy,
+    RackPlacement,
+    RegionPlacement,
+)
+from bkstore.cluster.places import read_places
+from bkstore.cluster.store_api import MetadataStore
+from bkstore.cluster.store_dump import open_metadata
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.ids import LedgerId
+from bkstore.storage.directory import BookieDir
+from bkstore.tables import VIOLATIONS, Column, Schema, Table
+
+__all__ = ["add_arguments", "run"]
+
+_AT_A_TIME = 1000
+_ON_SCREEN = Schema(
+    "violations",
+    (
+        Column("category", "string"),
+        Column("ledger", "string"),
+        Column("segment", "int64", True),
+        Column("bookie", "string", True),
+        Column("missing", "string"),
+        Column("detail", "string"),
+    ),
+)
+_FEW = 6
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "metadata",
+        metavar="METADATA",
+        type=Path,
+        help="ledger metadata: a JSON file, a metadata store's folder, a dump of ZooKeeper",
+    )
+    parser.add_argument(
+        "bookies",
+        metavar="BOOKIE=DIR",
+        nargs="+",
+        help="a bookie's id, as ensembles name it, and its directory (DIR alone: the cookie's id)",
+    )
+    parser.add_argument(
+        "--grace-period",
+        metavar="SECONDS",
+        type=float,
+        help="underreplicated marks that are older are violations (default: not judged)",
+    )
+    parser.add_argument(
+        "--placement",
+        choices=("default", "rack", "region"),
+        default="default",
+        help="the policy that ensembles should keep to (default: any distinct bookies)",
+    )
+    parser.add_argument(
+        "--places",
+        metavar="FILE",
+        type=Path,
+        help="where bookies are: lines of a bookie id and /rack or /region/rack",
+    )
+    parser.add_argument(
+        "--spread",
+        metavar="N",
+        type=int,
+        default=2,
+        help="racks or regions that a write set needs at least (default 2)",
+    )
+    parser.add_argument(
+        "--enforce-places",
+        action="store_true",
+        help="a bookie in /default-rack or /default-region breaks the policy",
+    )
+    parser.add_argument(
+        "--compat",
+        choices=("bookkeeper",),
+        help="report as the real auditor does, with its false alarms",
+    )
+    parser.add_argument(
+        "--resume", metavar="FILE", type=Path, help="keep what is done in FILE, or go on from it"
+    )
+    add_opening(parser)
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the violations; the counts go to stderr. Exit code 1 unless all is well."""
+    placement = _placement(args)
+    options = AuditOptions(grace_period=args.grace_period, looks=0, compat=args.compat)
+    store = open_metadata(args.metadata)
+    with ExitStack() as stack:
+        opened = dict(_opened(args, stack))
+        _refuse_output(args, opened.values())
+        _tell_strangers(store, opened)
+        bookies = {name: DirectoryBookie(found, args.compat) for name, found in opened.items()}
+        auditor = Auditor(store, bookies, placement=placement, options=options)
+        with count_progress("ledgers") as progress:
+            report = auditor.run(progress=progress, resume=args.resume)
+        for found in opened.values():
+            found.check_unchanged()
+    _write(report, args)
+    for line in report.summary():
+        print(line, file=sys.stderr)  # noqa: T201
+    return 0 if report.clean else 1
+
+
+def _placement(args: argparse.Namespace) -> PlacementPolicy:
+    if args.placement == "default":
+        if args.places is not None or args.enforce_places:
+            raise InvalidArgument("--places goes with --placement rack or region")
+        return DefaultPlacement()
+    if args.places is None:
+        raise InvalidArgument(f"--placement {args.placement} needs --places FILE")
+    places = read_places(args.places)
+    if args.placement == "rack":
+        return RackPlacement(places, min_racks=args.spread, enforce=args.enforce_places)
+    return RegionPlacement(places, min_regions=args.spread, enforce=args.enforce_places)
+
+
+def _opened(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, BookieDir]]:
+    """Yield (bookie id, its directories); a bookie or a directory given twice is refused."""
+    names: set[str] = set()
+    places: dict[str, str] = {}
+    for word in args.bookies:
+        name, found, path = word.partition("=")
+        if not found or os.path.exists(word):
+            name, path = "", word
+        if not path or (found and not name and path != word):
+            raise InvalidArgument(f"not a bookie and its directory: {word!r} (BOOKIE=DIR)")
+        bookie = stack.enter_context(BookieDir(path, live=args.live, layout=args.layout))
+        name = _checked_name(name, bookie, word)
+        for folder in map(os.path.realpath, bookie.folders.ledger):
+            if folder in places:
+                raise InvalidArgument(f"{folder} is given twice, as {places[folder]} and {name}")
+            places[folder] = name
+        if name in names:
+            raise InvalidArgument(f"bookie {name} is given twice")
+        names.add(name)
+        yield name, bookie
+
+
+def _checked_name(given: str, bookie: BookieDir, word: str) -> str:
+    """Return the bookie's id: the given one, which must be the cookie's if there is one."""
+    cookie = bookie.folders.cookie
+    own = "" if cookie is None else cookie.bookie_id
+    if not given and not own:
+        raise InvalidArgument(f"{word}: no cookie tells whose it is: say BOOKIE={word}")
+    if given and own and given != own:
+        raise InvalidArgument(f"{word}: by its cookie this is bookie {own}")
+    return given or own
+
+
+def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
+    for target in (args.output, args.resume):
+        for bookie in bookies if target is not None else ():
+            bookie.refuse_output(target)
+
+
+def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
+    """Say which of the given bookies the metadata store has never heard of."""
+    known = set(store.registered_bookies() or ())
+    strangers = set(opened) - known
+    for name in store.ledgers() if strangers else ():
+        strangers -= _bookies_of(store, name)
+        if not strangers:
+            break
+    for bookie in sorted(strangers):
+        print(f"{bookie}: in no ensemble, nor registered", file=sys.stderr)  # noqa: T201
+
+
+def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:
+    try:
+        return store.read(name).metadata.bookies
+    except CorruptionError:  # the audit tells of it
+        return frozenset()
+
+
+def _write(report: AuditReport, args: argparse.Namespace) -> None:
+    parts = (
+        report.violations[at : at + _AT_A_TIME]
+        for at in range(0, len(report.violations), _AT_A_TIME)
+    )
+    if args.format != "table":
+        write_tables(VIOLATIONS, map(violations_table, parts), args.format, args.output)
+        return
+    rows = ([_on_screen(each.row()) for each in part] for part in parts)
+    tables = (Table.from_rows(_ON_SCREEN, part) for part in rows)
+    write_tables(_ON_SCREEN, tables, "table", args.output)
+
+
+def _on_screen(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a row that fits a screen: the first ranges only."""
+    found = dict(zip(VIOLATIONS.names, row))
+    ledger = str(found["ledger_id"]) if found["scope_id"] == 0 else found["qualified_name"]
+    count, ranges = found["missing_entries"], found["missing"]
+    text = "-"
+    if count:
+        shown = [f"{a}-{b}" if b > a else f"{a}" for a, b in (ranges or [])[:_FEW]]
+        more = ["..."] if ranges is None or len(ranges) > _FEW else []
+        text = f"{count}: {' '.join([*shown, *more])}"
+    return found["category"], ledger, found["first_entry"], found["bookie"], text, found["detail"]

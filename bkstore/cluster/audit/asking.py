@@ -1,0 +1,102 @@
+"""Asking bookies which entries they have: one question a bookie and ledger, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from bkstore.availability import Availability
+from bkstore.cluster.audit.durability import Due, Held, missing_entries
+from bkstore.cluster.audit.options import EntriesOfLedger
+from bkstore.errors import BkstoreError, BookieUnavailable, NoSuchLedger
+from bkstore.ids import LedgerId
+
+__all__ = ["Answers", "Questions", "ask_bookies"]
+
+AT_A_TIME = 64
+"""Ledgers that one task asks a bookie for."""
+
+GIVE_UP = 5
+"""A bookie that is unreachable so often in a row is not asked about the rest of a task."""
+
+DueRow = tuple[int, int, int, int, int, int]
+"""A row of `Due`."""
+
+
+@dataclass(slots=True)
+class Questions:
+    """What one bookie is asked for: ledgers by number in the batch, and what is due of them."""
+
+    numbers: list[int] = field(default_factory=list)
+    rows: list[DueRow] = field(default_factory=list)
+
+    def add(self, row: DueRow) -> None:
+        """Take a row; those of a ledger follow each other."""
+        if not self.numbers or self.numbers[-1] != row[0]:
+            self.numbers.append(row[0])
+        self.rows.append(row)
+
+
+@dataclass(slots=True)
+class Answers:
+    """What one bookie answered, ascending by ledger number; why not, where it did not."""
+
+    held: list[tuple[int, Availability]] = field(default_factory=list)
+    silent: dict[int, str] = field(default_factory=dict)
+
+    def lacks(self, questions: Questions) -> Iterator[tuple[DueRow, Availability]]:
+        """Yield (row, missing entries) for the rows that an answer falls short of."""
+        rows = [row for row in questions.rows if row[0] not in self.silent]
+        if not rows:
+            return
+        due = Due(*np.array(rows, np.int64).T)
+        for at, missing in missing_entries(due, Held.of(self.held)):
+            yield rows[at], missing
+
+
+def ask_bookies(
+    bookies: Mapping[str, EntriesOfLedger],
+    asked: Mapping[str, Questions],
+    ledgers: Sequence[LedgerId],
+    pool: ThreadPoolExecutor,
+) -> dict[str, Answers]:
+    """Return each bookie's answers; a bookie that is not in `bookies` gives none."""
+    tasks: list[tuple[str, Future[Answers]]] = []
+    found = {name: Answers() for name in asked}
+    for name, questions in asked.items():
+        bookie = bookies.get(name)
+        if bookie is None:
+            found[name].silent = dict.fromkeys(questions.numbers, "nothing is known of its place")
+            continue
+        for at in range(0, len(questions.numbers), AT_A_TIME):
+            part = questions.numbers[at : at + AT_A_TIME]
+            tasks.append((name, pool.submit(_ask, bookie, part, ledgers)))
+    for name, task in tasks:
+        part_found = task.result()
+        found[name].held += part_found.held
+        found[name].silent |= part_found.silent
+    return found
+
+
+def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId]) -> Answers:
+    answers = Answers()
+    failures, reason = 0, ""
+    for number in numbers:
+        if failures == GIVE_UP:
+            answers.silent[number] = f"not asked after {GIVE_UP} failures: {reason}"
+            continue
+        try:
+            answers.held.append((number, bookie.availability(ledgers[number])))
+            failures = 0
+        except NoSuchLedger:
+            answers.held.append((number, Availability()))
+            failures = 0
+        except BookieUnavailable as error:
+            failures, reason = failures + 1, str(error)
+            answers.silent[number] = f"no answer: {reason}"
+        except BkstoreError as error:
+            answers.silent[number] = f"answered with an error: {error}"
+    return answers

@@ -1,0 +1,264 @@
+"""Auditor: polices the durability contract of a cluster, and fixes nothing (BP-34).
+
+A run goes over all ledgers in batches (`checking` has the rules), looks again, later, at those
+of which a bookie gave no answer, and reports. Upstream's counterparts: `AuditorReplicasCheckTask`
+and `AuditorPlacementPolicyCheckTask`, which lack several of BP-34's rules (`docs/parity.md`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import asdict
+from threading import Event
+from typing import Any
+
+from bkstore.cluster.audit.checking import Checker
+from bkstore.cluster.audit.faithful import ledger_ranges
+from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
+from bkstore.cluster.audit.outcome import Outcome
+from bkstore.cluster.audit.report import DURABILITY, AuditReport
+from bkstore.cluster.audit.resume import RunFile
+from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy
+from bkstore.cluster.store_api import MetadataStore
+from bkstore.errors import BkstoreError
+from bkstore.ids import LedgerId
+from bkstore.index.files import StrPath
+
+__all__ = ["Auditor", "Progress"]
+
+Progress = Callable[[int, int], None]
+"""Told of ledgers looked at so far, and how many there are."""
+
+_log = logging.getLogger(__name__)
+
+
+class Auditor:
+    """Checks what bookies hold against what the metadata store says.
+
+    `bookies` maps bookie ids to whoever answers for them: the clients of a cluster, the
+    directories of `DirectoryBookie`, indexes. It is looked into as the run goes; a bookie that is
+    not there gives no answer. `placement` judges ensembles, `clock` tells unix seconds, `wait`
+    passes the time between looks.
+
+    Memory: a batch of ledgers with their sequence groups, and what was found. Threads: one run
+    at a time; bookies are asked from `options.concurrency` threads.
+
+    >>> from bkstore.cluster import MemoryStore
+    >>> from bkstore.index.memtable import MemtableIndex
+    >>> from bkstore.ledger_metadata import LedgerMetadata
+    >>> store, b1, b2 = MemoryStore(), MemtableIndex(), MemtableIndex()
+    >>> version = store.create(LedgerMetadata(7, 2, 2, 1, [(0, ["b1", "b2"])], state="CLOSED",
+    ...     last_entry_id=2, length=9, digest_type="DUMMY", password=b""))
+    >>> b1.put_many(7, [0, 1, 2], [1028, 1080, 1132]); b2.put_many(7, [0, 2], [1028, 1080])
+    >>> report = Auditor(store, {"b1": b1, "b2": b2}).run()
+    >>> [(each.category, each.bookie, each.missing.entries().tolist())
+    ...     for each in report.violations]
+    [('below_write_quorum', 'b2', [1])]
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        bookies: Mapping[str, EntriesOfLedger],
+        *,
+        placement: PlacementPolicy | None = None,
+        options: AuditOptions | None = None,
+        clock: Callable[[], float] = time.time,
+        wait: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Take what to check against what."""
+        self.store = store
+        self.bookies = bookies
+        self.placement = placement or DefaultPlacement()
+        self.options = options or AuditOptions()
+        self._clock = clock
+        self._wait = wait
+        self.skipped_runs = 0
+        """Runs that were due and not begun (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
+
+    def run(
+        self, *, progress: Progress | None = None, resume: StrPath | None = None
+    ) -> AuditReport:
+        """Check every ledger once and return what was found.
+
+        With `resume`, a file, the run can be interrupted: the next call with the same file goes
+        on behind the last batch that was judged; the file goes when the run ends. Raises what
+        the metadata store raises; damage of one ledger's metadata is in the report.
+        """
+        return self._run(progress or _silent, resume, self._wait)
+
+    def _run(
+        self, progress: Progress, resume: StrPath | None, wait: Callable[[float], object]
+    ) -> AuditReport:
+        begun = self._clock()
+        kept = None if resume is None else RunFile(resume, self._parameters(), begun)
+        report = AuditReport(begun if kept is None else kept.started_at)
+        ledgers = self.store.ledgers()
+        report.ledgers = len(ledgers)
+        outcomes = _Outcomes(report, kept, compat=self.options.compat is not None)
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
+            stack.callback(pool.shutdown, cancel_futures=True)
+            checker = Checker(
+                self.store, self.bookies, self.placement, self.options, self._clock, pool
+            )
+            self._first_round(checker, ledgers, outcomes, progress)
+            self._later_rounds(checker, outcomes, wait)
+        report.not_judged += self._untold(report)
+        report.finish(self._clock())
+        if kept is not None:
+            kept.remove()
+        return report
+
+    def _first_round(
+        self,
+        checker: Checker,
+        ledgers: list[LedgerId],
+        outcomes: _Outcomes,
+        progress: Progress,
+    ) -> None:
+        """Go over all ledgers; without a later look, this one is final."""
+        last = outcomes.judged_up_to
+        left = ledgers if last is None else [each for each in ledgers if each > last]
+        done, final = len(ledgers) - len(left), self.options.looks == 0
+        progress(done, len(ledgers))
+        for part in self._batches(left):
+            outcomes.take(f"ledger {part[-1].qualified_name}", checker.check(part, final=final))
+            done += len(part)
+            progress(done, len(ledgers))
+
+    def _batches(self, ledgers: list[LedgerId]) -> Iterator[list[LedgerId]]:
+        if self.options.compat is not None:
+            yield from ledger_ranges(ledgers)
+            return
+        for at in range(0, len(ledgers), self.options.batch):
+            yield ledgers[at : at + self.options.batch]
+
+    def _later_rounds(
+        self, checker: Checker, outcomes: _Outcomes, wait: Callable[[float], object]
+    ) -> None:
+        """Look again at ledgers whose bookies gave no answer; the last look is final."""
+        for look in range(outcomes.looks + 1, self.options.looks + 1):
+            if not outcomes.again:
+                return
+            if wait(self.options.look_delay):
+                raise _Stopped
+            final, merged = look == self.options.looks, Outcome()
+            for part in self._batches(outcomes.again):
+                merged.merge(checker.check(part, final=final))
+            outcomes.take(f"look {look}", merged)
+
+    def _untold(self, report: AuditReport) -> list[str]:
+        """Return what could not be judged because nobody said what would be needed for it."""
+        missing = []
+        if self.store.underreplicated() is None:
+            missing.append("underreplicated marks, the store tells of none")
+        elif self.options.grace_period is None:
+            missing.append("overdue marks, no grace period is given")
+        if report.undated:
+            missing.append(f"{report.undated} marks, they have no time")
+        if self.store.registered_bookies() is None:
+            missing.append("which bookies are registered, the store does not tell")
+        if self.store.unavailable_bookies() is None:
+            missing.append("whose unavailability is known, the store does not tell")
+        return missing
+
+    def _parameters(self) -> dict[str, Any]:
+        given = {**asdict(self.options), "placement": type(self.placement).__name__}
+        return {name: given[name] for name in sorted(given) if name != "concurrency"}
+
+    # -- again and again
+
+    def run_periodically(
+        self,
+        interval: float,
+        stop: Event,
+        on_report: Callable[[AuditReport], None],
+        *,
+        may_run: Callable[[], bool] = lambda: True,
+        resume: StrPath | None = None,
+    ) -> None:
+        """Run every `interval` seconds until `stop` is set, and keep the time of the last run.
+
+        The first run comes at once if there was none, else when the interval since the last one
+        is over (`checked_at` of the store). A run that is due while `may_run` says no (a bookie
+        check is pending, replication is switched off) is left out and counted. A run that fails
+        is logged, its time is not kept, and the next one comes an interval later. `stop` ends a
+        run that is under way, too, without a report; with `resume` the next one goes on there.
+        """
+        while not stop.wait(self._until_due(interval)):
+            if not may_run():
+                self.skipped_runs += 1
+            else:
+                try:
+                    report = self._run(_stopping(stop), resume, stop.wait)
+                except _Stopped:
+                    return
+                except BkstoreError:
+                    _log.exception("the audit failed; the next one is in %s s", interval)
+                else:
+                    self.store.set_checked_at(self._clock())
+                    on_report(report)
+                    continue
+            if stop.wait(interval):
+                return
+
+    def _until_due(self, interval: float) -> float:
+        last = self.store.checked_at()
+        return 0.0 if last is None else max(0.0, last + interval - self._clock())
+
+
+class _Outcomes:
+    """The outcomes of a run: those that a file kept, and new ones, brought into the report."""
+
+    def __init__(self, report: AuditReport, kept: RunFile | None, *, compat: bool) -> None:
+        self.report = report
+        self.again: list[LedgerId] = []
+        self.judged_up_to: LedgerId | None = None
+        self.looks = 0
+        self._kept = kept
+        self._compat = compat
+        for step, outcome in [] if kept is None else kept.steps:
+            self._add(step, outcome)
+
+    def take(self, step: str, outcome: Outcome) -> None:
+        """Keep an outcome, then count it."""
+        if self._kept is not None:
+            self._kept.keep(step, outcome)
+        self._add(step, outcome)
+
+    def _add(self, step: str, outcome: Outcome) -> None:
+        kind, _, which = step.partition(" ")
+        if kind == "ledger":
+            self.judged_up_to = LedgerId.parse(which)
+            self.again += outcome.again
+        else:
+            self.looks = int(which)
+            self.again = outcome.again
+            self.report.looks = self.looks
+        if self._compat:  # as built: the counters tell of the last range only
+            for category in DURABILITY:
+                self.report.counts[category] = 0
+        outcome.add_to(self.report)
+
+
+class _Stopped(Exception):
+    """The run was stopped from outside; it is no error, and never leaves this module."""
+
+
+def _silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+def _stopping(stop: Event) -> Progress:
+    """Return a progress function that ends the run when `stop` is set."""
+
+    def progress(*_: int) -> None:
+        if stop.is_set():
+            raise _Stopped
+
+    return progress

@@ -1,0 +1,204 @@
+"""What an audit found: violations, counts by category over the whole run, and what was skipped.
+
+Categories and stats: BP-34; names of stats: `replication/AuditorStats` (reference page of the
+`audit` command: `docs/auditing.md`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+from bkstore.availability import Availability
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
+from bkstore.tables import VIOLATIONS, Table
+
+__all__ = [
+    "DURABILITY",
+    "MOST_RANGES",
+    "AuditReport",
+    "Category",
+    "Skip",
+    "Violation",
+    "violations_table",
+]
+
+Category = Literal[
+    "no_replica",
+    "below_ack_quorum",
+    "below_write_quorum",
+    "placement",
+    "placement_soft",
+    "overdue",
+    "bookie_unavailable",
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+DURABILITY: tuple[Category, ...] = CATEGORIES[:3]
+
+Skip = Literal["open", "in_recovery", "underreplicated", "gone"]
+SKIPS: tuple[Skip, ...] = get_args(Skip)
+
+MOST_RANGES = 10_000
+"""Ranges that a table row lists; of more, the row has the groups only."""
+
+_GAUGES: dict[str, Category] = {
+    "NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY": "no_replica",
+    "NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY": "below_ack_quorum",
+    "NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY": "below_write_quorum",
+    "NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY": "placement",
+    "NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY": "placement_soft",
+    "NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD": "overdue",
+}
+
+
+class Violation(NamedTuple):
+    """One violation, in full.
+
+    `first_entry` is the segment's, `bookie` whose replica is concerned; None where the ledger as
+    a whole is meant. `missing` are the segment's entries that the bookie should hold and does
+    not, empty where entries are not the matter.
+    """
+
+    category: Category
+    ledger: LedgerId
+    first_entry: int | None = None
+    bookie: str | None = None
+    missing: Availability = Availability()
+    detail: str = ""
+
+    @property
+    def order(self) -> tuple[LedgerId, int, str, str]:
+        """What reports are sorted by: ledger (unsigned), segment, category, bookie."""
+        first = -1 if self.first_entry is None else self.first_entry
+        return self.ledger, first, self.category, self.bookie or ""
+
+    def row(self) -> tuple[Any, ...]:
+        """Return the row of the `violations` table."""
+        scope, number = self.ledger.signed
+        groups = self.missing.groups
+        few = int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
+        return (
+            self.category,
+            scope,
+            number,
+            self.ledger.qualified_name,
+            self.first_entry,
+            self.bookie,
+            len(self.missing),
+            self.missing.ranges().tolist() if few else None,
+            groups.tolist(),
+            self.detail,
+        )
+
+
+def violations_table(violations: Iterable[Violation]) -> Table:
+    """Return the `violations` table of some violations."""
+    return Table.from_rows(VIOLATIONS, (each.row() for each in violations))
+
+
+@dataclass
+class AuditReport:
+    """What one run saw. Counts are of ledgers, over the whole run.
+
+    `ledgers` were listed; each is either in `skipped` by reason, in `unreadable` (its metadata
+    cannot be read or contradicts itself), in `unsettled` (its metadata changed faster than it
+    could be judged), or was `checked`. Of checked ledgers `empty` hold no entry, and those in
+    `unanswered` have replicas of which nothing is known, as a bookie gave no answer and the store
+    does not tell whether that is a violation; `excused` counts those that lie on a bookie which is
+    known to be unavailable. `replicas` are answers of bookies, `redone` judgements begun anew
+    because a ledger changed, `undated` marks without a time, `looks` later looks that were taken.
+    """
+
+    started_at: float = 0.0
+    ended_at: float | None = None
+    ledgers: int = 0
+    checked: int = 0
+    empty: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
+    violations: list[Violation] = field(default_factory=list)
+    unreadable: list[tuple[LedgerId, str]] = field(default_factory=list)
+    unsettled: list[LedgerId] = field(default_factory=list)
+    unanswered: dict[LedgerId, tuple[str, ...]] = field(default_factory=dict)
+    not_judged: list[str] = field(default_factory=list)
+    replicas: int = 0
+    redone: int = 0
+    undated: int = 0
+    looks: int = 0
+    excused: Counter[str] = field(default_factory=Counter)
+    seconds: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def clean(self) -> bool:
+        """Whether there is no violation, and nothing that should have been judged was not."""
+        rest = (self.violations, self.unreadable, self.unsettled, self.unanswered)
+        return self.ended_at is not None and not any(rest)
+
+    @property
+    def stats(self) -> dict[str, float]:
+        """Gauges and timers (milliseconds) under upstream's names, scope replication/auditor."""
+        found: dict[str, float] = {name: self.counts[which] for name, which in _GAUGES.items()}
+        for timer in ("REPLICAS_CHECK_TIME", "PLACEMENT_POLICY_CHECK_TIME"):
+            found[timer] = round(self.seconds[timer] * 1000, 3)
+        return found
+
+    def add(self, violations: list[Violation]) -> None:
+        """Take all violations of one ledger, and count the ledger once in each category.
+
+        A ledger that fails the placement policy anywhere does not count as meeting it softly.
+        """
+        categories = {each.category for each in violations}
+        if "placement" in categories:
+            categories.discard("placement_soft")
+        self.counts.update(categories)
+        self.violations += violations
+
+    def table(self) -> Table:
+        """Return the `violations` table."""
+        return violations_table(self.violations)
+
+    def finish(self, at: float) -> None:
+        """Note the end of the run, and sort what was found."""
+        self.ended_at = at
+        self.violations.sort(key=lambda each: each.order)
+        self.unreadable.sort()
+        self.unsettled.sort()
+        self.unanswered = dict(sorted(self.unanswered.items()))
+
+    def summary(self) -> list[str]:
+        """Return the run in sentences, what matters most first."""
+        lines = [f"{self.counts[name]} ledgers: {name}" for name in CATEGORIES if self.counts[name]]
+        lines += [f"not judged: {reason}" for reason in self.not_judged]
+        if self.unanswered:
+            silent = sorted({name for names in self.unanswered.values() for name in names})
+            lines.append(
+                f"{len(self.unanswered)} ledgers judged in part: no answer from {', '.join(silent)}"
+            )
+        lines += [
+            f"{count} ledgers judged in part: {name} is known to be unavailable"
+            for name, count in sorted(self.excused.items())
+        ]
+        lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
+        lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
+        skipped = [f"{self.skipped[why]} {why}" for why in SKIPS if self.skipped[why]]
+        lines.append(
+            f"{self.checked} of {self.ledgers} ledgers checked ({self.empty} of them empty), "
+            f"{self.replicas} answers of bookies; skipped: {', '.join(skipped) or 'none'}"
+        )
+        return lines
+
+
+def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
+    """Return the category of a ledger whose worst entry has `replicas` of W replicas.
+
+    >>> [category_of(left, 3, 2) for left in (0, 1, 2)]
+    ['no_replica', 'below_ack_quorum', 'below_write_quorum']
+    """
+    if not 0 <= replicas < write_quorum:
+        raise InvalidArgument(f"{replicas} of {write_quorum} replicas are no shortage")
+    if replicas == 0:
+        return "no_replica"
+    return "below_ack_quorum" if replicas < ack_quorum else "below_write_quorum"

@@ -1,0 +1,75 @@
+"""Bookies that are not running, as an audit asks them: directories, and tables of groups."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from bkstore.availability import Availability
+from bkstore.availability.grouping import fold
+from bkstore.availability.sequences import Groups
+from bkstore.errors import BookieUnavailable, InvalidArgument
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import LedgerLike
+from bkstore.storage.directory import BookieDir
+
+__all__ = ["DirectoryBookie", "GroupsBookie"]
+
+
+class DirectoryBookie:
+    """A bookie's directories (`BookieDir`), of any layout. Index data only are read.
+
+    With ``compat="bookkeeper"`` a bookie with db storage gives no answer about ledgers that it
+    has, as the real one: `DbLedgerStorage.getListOfEntriesOfLedger` throws, and the client's
+    request times out.
+    """
+
+    def __init__(self, bookie: BookieDir, compat: Literal["bookkeeper"] | None = None) -> None:
+        """Take directories that are open, and stay open."""
+        if compat not in (None, "bookkeeper"):
+            raise InvalidArgument(f"unknown compat {compat!r}: only 'bookkeeper'")
+        self.bookie = bookie
+        throws = compat is not None and bookie.layout == "rocksdb"
+        self._unanswered = frozenset(bookie.index.ledgers()) if throws else frozenset[LedgerId]()
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries of the ledger are here; none of an unknown one."""
+        if LedgerId.of(ledger) in self._unanswered:
+            raise BookieUnavailable("db storage does not list entries")
+        return self.bookie.index.availability(ledger)
+
+
+class GroupsBookie:
+    """A bookie whose sequence groups are columns, as the `groups` table of a dump has them.
+
+    Rows may come in any order, and overlap where several directories have a ledger.
+
+    >>> rows = [np.array([each]) for each in (0, 7, 0, 9, 2, 3)]
+    >>> GroupsBookie(rows[0], rows[1], Groups(*rows[2:])).availability(7).ranges().tolist()
+    [[0, 1], [3, 4], [6, 7], [9, 10]]
+    """
+
+    def __init__(self, scope_id: Int64Array, ledger_id: Int64Array, groups: Groups) -> None:
+        """Sort the rows by ledger, then by first sequence. O(rows log rows)."""
+        order = np.lexsort((groups.first, ledger_id, scope_id))
+        scopes, ledgers = scope_id[order], ledger_id[order]
+        self._groups = groups.take(order)
+        change = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
+        opens = np.flatnonzero(np.concatenate(([order.size > 0], change)))
+        ends = np.concatenate((opens[1:], [order.size]))
+        self._rows = {
+            LedgerId.from_signed(int(scopes[lo]), int(ledgers[lo])): (int(lo), int(hi))
+            for lo, hi in zip(opens, ends)
+        }
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries of the ledger are here; none of an unknown one."""
+        lo, hi = self._rows.get(LedgerId.of(ledger), (0, 0))
+        groups = self._groups.take(np.arange(lo, hi))
+        if (groups.ends[:-1] <= groups.first[1:]).all():
+            return Availability.from_canonical(fold(groups))
+        found = Availability()
+        for at in range(lo, hi):
+            found |= Availability.from_canonical(fold(self._groups.take(np.arange(at, at + 1))))
+        return found
