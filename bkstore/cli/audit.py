@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from bkstore.cli.options import add_opening, add_output
 from bkstore.cli.output import write_tables
-from bkstore.cli.progress import count_progress
+from bkstore.cli.progress import work_progress
 from bkstore.cluster.audit import (
     AuditOptions,
     Auditor,
@@ -20,6 +20,7 @@ from bkstore.cluster.audit import (
     DirectoryBookie,
     violations_table,
 )
+from bkstore.cluster.audit.auditor import Progress
 from bkstore.cluster.placement import (
     DefaultPlacement,
     PlacementPolicy,
@@ -118,14 +119,18 @@ def run(args: argparse.Namespace) -> int:
         _tell_strangers(store, opened)
         bookies = {name: DirectoryBookie(found, args.compat) for name, found in opened.items()}
         auditor = Auditor(store, bookies, placement=placement, options=options)
-        with count_progress("ledgers") as progress:
-            report = auditor.run(progress=progress, resume=args.resume)
+        with work_progress("ledgers") as show:
+            report = auditor.run(progress=_progress(show), resume=args.resume)
         for found in opened.values():
             found.check_unchanged()
     _write(report, args)
     for line in report.summary():
         print(line, file=sys.stderr)  # noqa: T201
     return 0 if report.clean else 1
+
+
+def _progress(show: Callable[[str, int, int, int], None] | None) -> Progress | None:
+    return None if show is None else lambda done, total: show("audit", done, total, done)
 
 
 def _placement(args: argparse.Namespace) -> PlacementPolicy:

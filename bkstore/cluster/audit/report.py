@@ -170,15 +170,17 @@ class AuditReport:
 
     def summary(self) -> list[str]:
         """Return the run in sentences, what matters most first."""
-        lines = [f"{self.counts[name]} ledgers: {name}" for name in CATEGORIES if self.counts[name]]
+        lines = [
+            f"{name}: {_ledgers(self.counts[name])}" for name in CATEGORIES if self.counts[name]
+        ]
         lines += [f"not judged: {reason}" for reason in self.not_judged]
         if self.unanswered:
             silent = sorted({name for names in self.unanswered.values() for name in names})
             lines.append(
-                f"{len(self.unanswered)} ledgers judged in part: no answer from {', '.join(silent)}"
+                f"{_ledgers(len(self.unanswered))} judged in part: no answer from {', '.join(silent)}"
             )
         lines += [
-            f"{count} ledgers judged in part: {name} is known to be unavailable"
+            f"{_ledgers(count)} judged in part: {name} is known to be unavailable"
             for name, count in sorted(self.excused.items())
         ]
         lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
@@ -189,6 +191,10 @@ class AuditReport:
             f"{self.replicas} answers of bookies; skipped: {', '.join(skipped) or 'none'}"
         )
         return lines
+
+
+def _ledgers(count: int) -> str:
+    return "1 ledger" if count == 1 else f"{count} ledgers"
 
 
 def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:

@@ -1,0 +1,294 @@
+"""`bkstore audit`: rows, transcripts, exit codes, and input that is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.cli.main import main
+from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
+from bkstore.formats.cookie import Cookie
+from bkstore.formats.cookie import encode as encode_cookie
+from bkstore.formats.ledgermetadata import Mark, decode
+from bkstore.formats.metadatafile import encode_file
+from bkstore.ids import LedgerId
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.rocks import RocksIndex
+from bkstore.ledger_metadata import LedgerMetadata
+
+Capsys = pytest.CaptureFixture[str]
+WIDE = LedgerId(5, 2**63 + 7)
+ENSEMBLE = ("b1", "b2", "b3")
+
+
+def _metadata(ledger: int | LedgerId = 7, **fields: Any) -> LedgerMetadata:
+    given = {"segments": ((0, ENSEMBLE),), "state": "CLOSED", "last_entry_id": 5, "length": 60}
+    made: Any = LedgerMetadata
+    result: LedgerMetadata = made(LedgerId.of(ledger), 3, 2, 2, **given | fields)
+    return result
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Return a folder with bookies b1 to b3, two layouts, and their metadata; b3 lost entry 4."""
+    store = MemoryStore()
+    for ledger in (7, WIDE):
+        store.create(_metadata(ledger))
+    for bookie in ENSEMBLE:
+        store.register_bookie(bookie)
+    (tmp_path / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    held = {"b1": [0, 2, 3, 5], "b2": [0, 1, 3, 4], "b3": [1, 2, 4, 5]}
+    for name, entries in held.items():
+        kind = RocksIndex if name == "b2" else HierarchicalIndex
+        with kind(tmp_path / name, writable=True) as index:
+            for ledger in (7, WIDE):
+                kept = [e for e in entries if (name, ledger, e) != ("b3", 7, 4)]
+                index.put_many(ledger, kept, [1028 + 100 * e for e in kept])
+    return tmp_path
+
+
+def _words(made: Path, *names: str) -> list[str]:
+    places = [f"{name}={made / name}" for name in names or ENSEMBLE]
+    return ["audit", str(made / "metadata.json"), *places]
+
+
+def _run(capsys: Capsys, *words: object) -> tuple[int, list[dict[str, Any]], str]:
+    code = main([*map(str, words), "--format", "json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else [], err
+
+
+def _fails(capsys: Capsys, *words: object) -> str:
+    """Return the one line of an error; nothing goes to stdout, the exit code is 2."""
+    code = main([*map(str, words)])
+    out, err = capsys.readouterr()
+
+    assert (2, "", 1) == (code, out, err.count("\n"))
+    return err
+
+
+def test_a_row_says_it_all(made: Path, capsys: Capsys) -> None:
+    """A loss is a row with category, ids, segment, bookie, ranges and groups; exit code 1."""
+    code, rows, err = _run(capsys, *_words(made))
+
+    assert 1 == code
+    assert [
+        {
+            "category": "below_ack_quorum",
+            "scope_id": 0,
+            "ledger_id": 7,
+            "qualified_name": f"{7:032x}",
+            "first_entry": 0,
+            "bookie": "b3",
+            "missing_entries": 1,
+            "missing": [[4, 4]],
+            "missing_groups": [[4, 4, 1, 0]],
+            "detail": "index 2 of b1 b2 b3; W 2, A 2; entry 4 of the ledger lacks 1 of 2 replicas",
+        }
+    ] == rows
+    assert "below_ack_quorum: 1 ledger\n" in err
+    assert "2 of 2 ledgers checked (0 of them empty), 6 answers of bookies" in err
+
+
+def test_the_table_fits_a_screen(made: Path, capsys: Capsys) -> None:
+    """By default rows are a table; ids with a scope appear as their qualified name."""
+    shutil.rmtree(made / "b3")
+    HierarchicalIndex(made / "b3", writable=True).close()
+    code = main(_words(made))
+    out, _ = capsys.readouterr()
+    lines = out.splitlines()
+
+    assert 1 == code
+    assert ["category", "ledger", "segment", "bookie", "missing", "detail"] == lines[0].split()
+    assert ["below_ack_quorum", "7", "0", "b3", "4:", "1-2", "4-5"] == lines[2].split()[:7]
+    assert WIDE.qualified_name == lines[3].split()[1]
+
+
+def test_a_sound_cluster_exits_clean(made: Path, capsys: Capsys) -> None:
+    """No rows, exit code 0, and stderr says what was checked and what was not judged."""
+    with HierarchicalIndex(made / "b3", writable=True) as index:
+        index.put(7, 4, 1428)
+    code, rows, err = _run(capsys, *_words(made))
+
+    assert (0, []) == (code, rows)
+    assert "not judged: overdue marks, no grace period is given\n2 of 2 ledgers checked" in err
+
+
+def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
+    """A registered bookie without a directory is reported, once a ledger."""
+    code, rows, _ = _run(capsys, *_words(made, "b1", "b2"))
+
+    assert 1 == code
+    assert [("bookie_unavailable", "b3")] * 2 == [(r["category"], r["bookie"]) for r in rows]
+    assert "nothing is known of its place; it is registered" == rows[0]["detail"].split(",")[0]
+
+
+def test_marks_and_grace_period(made: Path, capsys: Capsys) -> None:
+    """An old mark is overdue, and its ledger not judged further."""
+    store = MemoryStore()
+    store.create(_metadata())
+    store.mark_underreplicated(7, Mark(1_000_000.0, ("b3",)))
+    (made / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    code, rows, err = _run(capsys, *_words(made), "--grace-period", "3600")
+
+    assert (1, ["overdue"]) == (code, [row["category"] for row in rows])
+    assert rows[0]["first_entry"] is None
+    assert "skipped: 1 underreplicated" in err
+
+
+def test_placement_by_racks_and_regions(made: Path, capsys: Capsys) -> None:
+    """With a file of places ensembles are judged, strictly and softly."""
+    places = made / "places"
+    places.write_text("# bookie place\nb1 /eu/r1\nb2 /eu/r2 # ours\n\nb3 /us/r1\n")
+    words = [*_words(made), "--places", places]
+    _, rows, _ = _run(capsys, *words, "--placement", "region")
+    reasons = {row["detail"] for row in rows if row["category"] == "placement"}
+
+    assert {"ensemble b1 b2 b3: b1 b2: 1 of 2 regions"} == reasons
+    _, rows, _ = _run(capsys, *words, "--placement", "rack")
+    assert "placement" not in {row["category"] for row in rows}
+    _, rows, _ = _run(capsys, *words, "--placement", "rack", "--spread", "3")
+    assert "placement" not in {row["category"] for row in rows}  # W is 2
+
+
+def test_compat_has_the_false_alarms(made: Path, capsys: Capsys) -> None:
+    """With --compat db storage gives no answer, and nobody is asked twice."""
+    code, rows, err = _run(capsys, *_words(made), "--compat", "bookkeeper")
+
+    assert 1 == code
+    assert {("b3", 7)} == {(row["bookie"], row["ledger_id"]) for row in rows}
+    assert "2 ledgers judged in part: no answer from b2" in err
+
+
+def test_golden_clusters(made: Path, tmp_path: Path, capsys: Capsys, unpack: Any) -> None:
+    """The command reports what was removed from the golden clusters, metadata as dumped."""
+    for kind in ("sorted", "db"):
+        folder, document = unpack(f"bookkeeper/cluster_{kind}")
+        store = DirectoryStore(tmp_path / f"store-{kind}")
+        for each in document["after"]["state"]["ledgers"]:
+            store.create(decode(bytes.fromhex(each["metadata_hex"]), each["ledger"]))
+        bookies = [f"{name}={folder / kind / name}" for name in document["bookies"]]
+        code, rows, _ = _run(capsys, "audit", tmp_path / f"store-{kind}", *bookies)
+        removed = {(each["ledger"], each["bookie"]) for each in document["violations"]}
+
+        assert (1, removed) == (code, {(row["ledger_id"], row["bookie"]) for row in rows})
+
+
+def test_an_interrupted_run_is_resumed(made: Path, capsys: Capsys) -> None:
+    """--resume names a file that goes when the run ends."""
+    kept = made / "kept"
+    code, rows, _ = _run(capsys, *_words(made), "--resume", kept)
+
+    assert (1, 1, False) == (code, len(rows), kept.exists())
+
+
+# -- wrong input
+
+
+def test_the_same_directory_twice(made: Path, capsys: Capsys) -> None:
+    """A directory given for two bookies, by whatever path, is refused."""
+    (made / "link").symlink_to(made / "b1")
+    err = _fails(capsys, *_words(made, "b1"), f"b2={made / 'link'}")
+
+    assert "is given twice, as b1 and b2" in err
+
+
+def test_the_same_bookie_twice(made: Path, capsys: Capsys) -> None:
+    """A bookie with two directories is refused."""
+    assert "bookie b1 is given twice" in _fails(capsys, *_words(made, "b1"), f"b1={made / 'b2'}")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [("b1=", "not a bookie and its directory"), ("=x", "not a bookie"), ("b1=none", "none")],
+)
+def test_words_that_name_no_directory(word: str, reason: str, made: Path, capsys: Capsys) -> None:
+    """What is no BOOKIE=DIR, or no directory, is named."""
+    assert reason in _fails(capsys, "audit", made / "metadata.json", word)
+
+
+def test_a_directory_alone_needs_a_cookie(made: Path, capsys: Capsys) -> None:
+    """DIR alone takes the cookie's id; without a cookie nothing says whose it is."""
+    assert "no cookie tells whose it is" in _fails(
+        capsys, "audit", made / "metadata.json", made / "b1"
+    )
+    place = str(made / "b1")
+    cookie = Cookie(5, bookie_id="b1", journal_dirs=(place,), ledger_dirs=(place,))
+    (made / "b1" / "current" / "VERSION").write_bytes(encode_cookie(cookie))
+    words = ["audit", made / "metadata.json", made / "b1", *_words(made, "b2", "b3")[2:]]
+
+    assert 1 == _run(capsys, *words)[0]
+    assert "by its cookie this is bookie b1" in _fails(
+        capsys, "audit", made / "metadata.json", f"b2={made / 'b1'}"
+    )
+
+
+def test_a_stranger_is_named(made: Path, capsys: Capsys) -> None:
+    """A bookie that no ensemble names and that is not registered is told of."""
+    HierarchicalIndex(made / "b9", writable=True).close()
+    _, _, err = _run(capsys, *_words(made, *ENSEMBLE, "b9"))
+
+    assert err.startswith("b9: in no ensemble, nor registered\n")
+
+
+def test_contradicting_metadata_are_named(made: Path, capsys: Capsys) -> None:
+    """A ledger whose metadata contradict themselves is not judged; exit code 1, no pass."""
+    store = MemoryStore()
+    store.create(_metadata(9, segments=((0, ENSEMBLE), (99, ENSEMBLE))))
+    (made / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    code, rows, err = _run(capsys, *_words(made))
+
+    assert (1, []) == (code, rows)
+    assert "ledger 9 not judged: its metadata: last entry 5 lies before segment 99" in err
+    assert "0 of 1 ledgers checked" in err
+
+
+def test_unreadable_metadata(made: Path, capsys: Capsys) -> None:
+    """A metadata file that is none is one line with name, offset and reason."""
+    (made / "metadata.json").write_bytes(b'{"ledgers": [}')
+    err = _fails(capsys, *_words(made))
+
+    assert "metadata.json: offset 13: metadata file is no JSON" in err
+
+
+def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
+    """A corrupt index file is an answer that failed, with file and reason, not a loss."""
+    (path,) = (made / "b1").rglob("7.idx")
+    path.write_bytes(b"nonsense" * 200)
+    code, rows, _ = _run(capsys, *_words(made))
+    (row,) = (row for row in rows if row["bookie"] == "b1")
+
+    assert (1, "bookie_unavailable", 0) == (code, row["category"], row["missing_entries"])
+    assert "7.idx" in row["detail"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--placement", "rack"], "needs --places FILE"),
+        (["--places", "x"], "goes with --placement"),
+        (["--placement", "rack", "--places", "places", "--spread", "0"], "at least 0 racks"),
+        (["--placement", "region", "--places", "places"], "no /region/rack"),
+        (["--placement", "rack", "--places", "wrong"], "wrong: offset 7: not a line"),
+        (["--placement", "rack", "--places", "twice"], "twice: offset 7: bookie b1"),
+        (["--grace-period", "-5"], "grace period -5"),
+        (["--resume", "b1/current/kept"], "b1"),
+        (["-o", "b1/current/out"], "b1"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_do_not_fit(
+    words: list[str], reason: str, made: Path, capsys: Capsys, monkeypatch: Any
+) -> None:
+    """Options that do not go together, files that are none: one line; nothing is written."""
+    monkeypatch.chdir(made)
+    Path("places").write_text("b1 /r1\nb2 /r2\n")
+    Path("wrong").write_text("b1 /r1\nb2\n")
+    Path("twice").write_text("b1 /r1\nb1 /r2\n")
+
+    assert reason in _fails(capsys, *_words(made), *words)
+    assert ["b1", "b2", "b3"] == sorted(p.name for p in made.iterdir() if p.is_dir())
