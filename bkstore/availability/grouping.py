@@ -37,12 +37,18 @@ def fold(groups: Groups) -> Groups:
     The result is what BP-34's rule gives on the maximal sequences of the same set, so equal
     sets have equal groups. O(groups), sequences inside a group are not visited.
     """
-    if groups.first.size == 0:
+    if groups.first.size == 0 or (groups.first.size == 1 and _is_canonical(groups)):
         return groups
     groups = _merge_touching(_flatten_dense(groups))
     if groups.first.size == 1:
         return groups
     return _group(groups)
+
+
+def _is_canonical(groups: Groups) -> bool:
+    """Whether a single group can stay as it is."""
+    first, last, size, period = (int(column[0]) for column in groups)
+    return period == 0 if last == first else size < period <= INT32_MAX
 
 
 def _flatten_dense(groups: Groups) -> Groups:

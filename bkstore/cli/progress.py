@@ -1,4 +1,4 @@
-"""A progress line on stderr, on a terminal only."""
+"""A progress bar on stderr, on a terminal only."""
 
 from __future__ import annotations
 
@@ -6,40 +6,40 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["count_progress", "row_progress"]
+__all__ = ["work_progress"]
 
 
 @contextmanager
-def row_progress(what: str) -> Iterator[Callable[[str, int], None] | None]:
-    """Yield a function that takes (label, rows so far), or None where stderr is no terminal."""
+def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
+    """Yield a function that takes (label, done, total, count of `what` so far).
+
+    None where stderr is no terminal.
+    """
     if not sys.stderr.isatty():
         yield None
         return
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TextColumn("{task.completed:,} " + what),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[count]:,} " + what),
         TimeElapsedColumn(),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda label, rows: bar.update(task, description=label, completed=rows)
+        task = bar.add_task("", total=None, count=0)
 
+        def show(label: str, done: int, total: int, count: int) -> None:
+            bar.update(task, description=label, completed=done, total=total, count=count)
 
-@contextmanager
-def count_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that takes (done, of how many); it shows a bar on a terminal only."""
-    if not sys.stderr.isatty():
-        yield lambda *_: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Remaining())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield show

@@ -1,19 +1,20 @@
 """BookieClient: one bookie as clients and the auditor see it, wherever it runs.
 
-The protocol is by shape: the in-process client of `bkstore.cluster.local` has it, and so may
+The protocol is by shape: the in-process client of `bkstore.cluster.local_client` has it, and so may
 one that speaks over a network. Records are whole entries as bookies store them
 (`bkstore.formats.entry`); digests are the caller's business. Source: `proto/BookieClient`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.availability import Availability
 from bkstore.index.api import LedgerLike
 from bkstore.storage.log_reader import RecordBatch
 
-__all__ = ["BookieClient", "LastConfirmed"]
+__all__ = ["BookieClient", "LastConfirmed", "TakesMany"]
 
 
 class LastConfirmed(NamedTuple):
@@ -91,4 +92,17 @@ class BookieClient(Protocol):
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger are here; `NoSuchLedger` if it is unknown."""
+        ...
+
+
+@runtime_checkable
+class TakesMany(Protocol):
+    """A bookie that takes several records in one call; writers use it where it is there."""
+
+    def add_entries(self, records: Sequence[bytes], master_key: bytes) -> None:
+        """Store records in order, all durable at return; raises as `add_entry`.
+
+        Then some of them may be stored. A bookie that was started again meanwhile must not
+        return: what it took before may be gone.
+        """
         ...

@@ -59,9 +59,9 @@ def header(data: bytes) -> tuple[int, int]:
     >>> header(b"BookieMetadataFormatVersion\t3\n")
     (3, 30)
     """
-    for at, byte in enumerate(HEADER):
-        if at >= len(data) or data[at] != byte:
-            raise CorruptionError(None, at, "ledger metadata header is broken")
+    if not data.startswith(HEADER):
+        at = next(at for at in range(len(HEADER)) if data[at : at + 1] != HEADER[at : at + 1])
+        raise CorruptionError(None, at, "ledger metadata header is broken")
     digits, found, _ = data[len(HEADER) : len(HEADER) + MAX_VERSION_DIGITS].partition(b"\n")
     if not found:
         raise CorruptionError(None, len(HEADER), "ledger metadata version has no end")

@@ -163,7 +163,7 @@ def mark_path(ledger: int | LedgerId) -> str:
     name = LedgerId.of(ledger)
     digits = f"{name.ledger:016x}"
     scope = f"/S{name.scope:016x}" if name.scope else ""
-    split = "/".join(digits[at : at + 4] for at in range(0, 16, 4))
+    split = f"{digits[:4]}/{digits[4:8]}/{digits[8:12]}/{digits[12:]}"
     return f"{_MARKS}{scope}/{split}/urL{name.ledger:010d}"
 
 

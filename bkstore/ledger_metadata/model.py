@@ -105,7 +105,9 @@ class LedgerMetadata:
             raise InvalidArgument("the keys of custom metadata are text")
         put(self, "custom_metadata", MappingProxyType(custom))
         for name in _INTEGERS:
-            put(self, name, _int64(getattr(self, name), name))
+            value = getattr(self, name)
+            if type(value) is not int or not _LEAST <= value <= _MOST:
+                put(self, name, _int64(value, name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -181,6 +183,7 @@ class LedgerMetadata:
         return safe_string(self)
 
 
+_LEAST, _MOST = -(2**63), 2**63 - 1
 _INTEGERS = [
     *("ensemble_size", "write_quorum_size", "ack_quorum_size", "last_entry_id"),
     *("length", "ctime", "version", "c_token"),
@@ -196,7 +199,7 @@ def _int64(value: int, what: str) -> int:
         number = operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{what} {value!r} is not an integer") from None
-    if not -(2**63) <= number < 2**63:
+    if not _LEAST <= number <= _MOST:
         raise InvalidArgument(f"{what} {number} does not fit 64 bits")
     return number
 
@@ -204,6 +207,6 @@ def _int64(value: int, what: str) -> int:
 def _segments(given: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment]:
     for first, ensemble in given:
         bookies = () if isinstance(ensemble, str) else tuple(ensemble)
-        if isinstance(ensemble, str) or not all(isinstance(bookie, str) for bookie in bookies):
+        if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
             raise InvalidArgument(f"an ensemble is a list of bookie ids, not {ensemble!r}")
         yield Segment(_int64(first, "first entry"), bookies)

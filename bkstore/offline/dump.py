@@ -1,222 +1,363 @@
-"""Dumping the indexes of bookie directories to Parquet: `entries`, `groups` and `ledgers`.
+"""Dumping bookie directories to Parquet: every table of the design, many bookies in one dataset.
 
-One pass over each index, in bounded memory. OUT gets a folder for each table, and in it one
-file for each bookie (one for each of its directories where ledgers are spread over several),
-sorted by scope, ledger and entry in unsigned order. Entry logs are not opened, so `length`
-stays null.
+OUT gets a folder for each table, in it files for each bookie, and `manifest.json`. Format and
+rules: `docs/formats/dump.md`. The parts: `dump_plan` (what is to be read), `dump_piece` (one
+piece of it), `dump_workers` (processes), `dump_store` (the folder until it is whole).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
-
-from bkstore.availability import grouping, scanning, sequences
-from bkstore.availability.sequences import Groups
-from bkstore.errors import InvalidArgument
-from bkstore.ids import LedgerId, log_ids, positions
-from bkstore.index.api import Finding, IndexBatch
+from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.index.api import Finding
+from bkstore.index.files import OS_FILES, Files
+from bkstore.offline.dump_piece import FileDone, PieceDone
+from bkstore.offline.dump_plan import (
+    PIECE_ROWS,
+    BookiePlan,
+    DumpSource,
+    file_name,
+    fingerprint,
+    plan_bookie,
+)
+from bkstore.offline.dump_store import PartialDump, check_target, dumped_name
+from bkstore.offline.dump_workers import Lost, Outcome, Refused, Task, Unread, run_tasks
+from bkstore.offline.manifest import encode_manifest, finding_to_json
 from bkstore.offline.parquet import ParquetFile
 from bkstore.storage.directory import BookieDir
-from bkstore.storage.summaries import ledger_row
-from bkstore.tables import ENTRIES, GROUPS, LEDGERS, Repeated, Schema, Table
+from bkstore.tables import (
+    BOOKIE_FINDINGS,
+    ENTRIES,
+    ENTRY_LOGS,
+    GROUPS,
+    LEDGERS,
+    LOG_LEDGERS,
+    Schema,
+    Table,
+    require_pyarrow,
+)
 
-__all__ = ["TABLES", "DumpResult", "dump"]
+__all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]
 
-TABLES: tuple[Schema, ...] = (ENTRIES, GROUPS, LEDGERS)
-_PIECE = 1 << 16
+TABLES: tuple[Schema, ...] = (
+    ENTRIES,
+    GROUPS,
+    LEDGERS,
+    ENTRY_LOGS,
+    LOG_LEDGERS,
+    BOOKIE_FINDINGS,
+)
 
-Progress = Callable[[str, int], None]
+_Bookie = BookieDir | DumpSource | str | os.PathLike[str]
+
+
+class DumpProgress(NamedTuple):
+    """How far a dump is: the bookie at hand, work done of all (both in about rows), rows."""
+
+    bookie: str
+    done: int
+    total: int
+    rows: int
+
+
+@dataclass
+class BookieDump:
+    """What became of one bookie. `failed` says why it was not read, None if it was."""
+
+    bookie_id: str
+    path: str
+    failed: Finding | None = None
+    layout: str | None = None
+    directories: dict[str, list[str]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
 class DumpResult:
-    """What a dump wrote: rows by table, and the findings met on the way."""
+    """What a dump wrote, by bookie in the order given; `kept` pieces are of an earlier run."""
 
-    rows: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    bookies: list[BookieDump] = field(default_factory=list)
+    pieces: int = 0
+    kept: int = 0
 
-    def add(self, table: str, rows: int) -> None:
-        """Count rows of a table."""
-        self.rows[table] = self.rows.get(table, 0) + rows
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows by table."""
+        return {s.name: sum(b.rows.get(s.name, 0) for b in self.bookies) for s in TABLES}
+
+    @property
+    def findings(self) -> list[Finding]:
+        """What was met in all bookies, and which were not read."""
+        return [found for bookie in self.bookies for found in bookie.findings]
 
 
-def dump(bookies: Sequence[BookieDir], out: Path, progress: Progress | None = None) -> DumpResult:
-    """Write the three tables of every bookie below `out`; return what was written.
+def dump(
+    bookies: Sequence[_Bookie],
+    out: str | os.PathLike[str],
+    progress: Callable[[DumpProgress], None] | None = None,
+    *,
+    jobs: int | None = 1,
+    length: bool = False,
+    resume: bool = True,
+    piece_rows: int = PIECE_ROWS,
+    files: Files = OS_FILES,
+) -> DumpResult:
+    """Write the tables of every bookie into the new or empty folder `out`; say what was written.
 
-    `out` must be new or empty. Bookies need distinct ids. Damage does not stop the dump: it is
-    in the result's findings. Memory: one row group of each table, and 56 bytes a ledger.
+    A bookie is an open `BookieDir`, a path, or a `DumpSource`; they need distinct ids. Damage
+    does not stop a dump, nor does a bookie that cannot be read: both are findings. `jobs`
+    processes read beside each other (None: one a CPU, where each has a few million rows to
+    read: to start one takes half a second). With `length`, the sizes of records are read from the
+    entry logs. Until all is done, what is made is in ``OUT.partial``; with `resume`, pieces of
+    an earlier run that are there and fit their source as it is now are kept.
+
+    Raises `InvalidArgument` for bad arguments, `WriteFailed` where the system refuses (a full
+    disk), the first bookie's error where none can be read, and `BkstoreError` where a process
+    of its own ended early; nothing is under `out` then. Memory: a row group of each table, and
+    some 300 bytes a ledger of a piece, for each job.
+
+    >>> import tempfile
+    >>> from bkstore.index.hierarchical import HierarchicalIndex
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     with HierarchicalIndex(f"{top}/b", writable=True) as index:
+    ...         index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
+    ...     dump([f"{top}/b"], f"{top}/out").rows["entries"]
+    3
     """
-    ids = [bookie.bookie_id for bookie in bookies]
-    if len({_file_name(name).casefold() for name in ids}) != len(ids):
+    require_pyarrow("dump")
+    if (jobs is not None and jobs < 1) or piece_rows < 1:
+        raise InvalidArgument(f"{jobs} jobs, {piece_rows} rows a piece: both are 1 or more")
+    target = Path(out)
+    check_target(target)
+    looked = [_look(bookie, length, piece_rows, target) for bookie in bookies]
+    _check_names([found.bookie_id for found, _, _ in looked])
+    run = _Run(looked, progress)
+    run.check_some()
+    with PartialDump(target, resume=resume, files=files) as partial:
+        run.make(partial, jobs, files)
+        if not any(made.failed is None for made in run.made.values()):
+            partial.discard()
+        run.check_some()
+        run.finish(partial, {"length": length}, files)
+    return run.result
+
+
+_Looked = tuple[BookieDump, BookiePlan | None, BkstoreError | None]
+
+
+def _look(given: _Bookie, length: bool, piece_rows: int, out: Path) -> _Looked:
+    """Plan one bookie; where it cannot be opened, say so. One given open stays open."""
+    if isinstance(given, BookieDir):
+        return _planned(given, length, piece_rows, out)
+    source = given if isinstance(given, DumpSource) else DumpSource(given)
+    path = os.fspath(source.path)
+    try:
+        with source.open() as bookie:
+            return _planned(bookie, length, piece_rows, out)
+    except InvalidArgument:
+        raise
+    except BkstoreError as error:
+        name = source.bookie_id or Path(path).resolve().name
+        return BookieDump(name, path, _not_read(name, Finding.of(error))), None, error
+
+
+def _planned(bookie: BookieDir, length: bool, piece_rows: int, out: Path) -> _Looked:
+    bookie.refuse_output(out)
+    folders = bookie.folders
+    roles = {"ledger": folders.ledger, "index": folders.index, "journal": folders.journal}
+    directories = {role: list(map(str, currents)) for role, currents in roles.items()}
+    made = BookieDump(bookie.bookie_id, str(bookie.path), None, bookie.layout, directories)
+    try:
+        plan = plan_bookie(bookie, length, piece_rows)
+    except BkstoreError as error:
+        made.failed = _not_read(made.bookie_id, Finding.of(error))
+        return made, None, error
+    return made, plan, None
+
+
+def _not_read(name: str, found: Finding) -> Finding:
+    detail = f"bookie {name} was not read: {found.detail}"
+    return Finding("damage", detail, found.file, found.offset, found.ledger)
+
+
+def _check_names(ids: list[str]) -> None:
+    if len({file_name(name).casefold() for name in ids}) != len(ids):
         raise InvalidArgument(
             f"bookie ids are not distinct as file names: {', '.join(ids)}; give --bookie-id"
         )
-    for bookie in bookies:
-        bookie.refuse_output(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InvalidArgument(f"{out}: is there and not an empty folder")
-    result = DumpResult(rows={schema.name: 0 for schema in TABLES})
-    for bookie in bookies:
-        one = _dump_one(bookie, out, progress)
-        for table, rows in one.rows.items():
-            result.add(table, rows)
-        result.findings += one.findings + bookie.findings()
-        bookie.check_unchanged()
-    return result
 
 
-def _dump_one(bookie: BookieDir, out: Path, progress: Progress | None) -> DumpResult:
-    result = DumpResult()
-    summaries: dict[LedgerId, tuple[int, int, int]] = {}
-    name = _file_name(bookie.bookie_id)
-    parts = _by_directory(bookie.scan(findings=result.findings))
-    for number, part in enumerate(_at_least_one(parts)):
-        with ExitStack() as stack:
-            entries, groups = (
-                stack.enter_context(
-                    ParquetFile(out / schema.name / f"{name}-{number:05d}.parquet", schema)
-                )
-                for schema in (ENTRIES, GROUPS)
-            )
-            condense = _Condenser(bookie.bookie_id, groups, summaries)
-            for rows in part:
-                for table in _entry_tables(bookie.bookie_id, rows):
-                    entries.write(table)
-                condense.add(rows)
-                if progress is not None:
-                    progress(bookie.bookie_id, entries.rows)
-            condense.finish()
-        result.add("entries", entries.rows)
-        result.add("groups", groups.rows)
-    _dump_ledgers(bookie, out / "ledgers" / f"{name}-00000.parquet", summaries, result)
-    return result
+def _worth(tasks: Sequence[Task]) -> int:
+    """Return how many processes are worth their start."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(min(cpus or 1, sum(task.piece.weight for task in tasks) // PIECE_ROWS), 1)
 
 
-def _at_least_one(parts: Iterator[Iterator[IndexBatch]]) -> Iterator[Iterator[IndexBatch]]:
-    """Yield an empty part where there is none: a bookie without entries has empty tables."""
-    yield next(parts, iter(()))
-    yield from parts
-
-
-def _file_name(bookie_id: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_." else "_" for c in bookie_id)
-
-
-def _by_directory(batches: Iterator[IndexBatch]) -> Iterator[Iterator[IndexBatch]]:
-    """Split a scan where its order starts again: at the next directory's database."""
-    ahead: list[IndexBatch] = []
-    last: LedgerId | None = None
-
-    def run() -> Iterator[IndexBatch]:
-        nonlocal last
-        yield ahead.pop()
-        for rows in batches:
-            first = _id_at(rows, 0)
-            restarts = last is not None and first < last
-            last = _id_at(rows, -1)
-            if restarts:
-                ahead.append(rows)
-                return
-            yield rows
-
-    for rows in batches:
-        last = _id_at(rows, -1)
-        ahead.append(rows)
-        while ahead:
-            yield run()
-
-
-def _id_at(rows: IndexBatch, at: int) -> LedgerId:
-    return LedgerId.from_signed(int(rows.scope_id[at]), int(rows.ledger_id[at]))
-
-
-def _entry_tables(bookie_id: str, rows: IndexBatch) -> Iterator[Table]:
-    for at in range(0, rows.entry_id.size, _PIECE):
-        part = IndexBatch(*(column[at : at + _PIECE] for column in rows))
-        size = part.entry_id.size
-        columns: tuple[Any, ...] = (
-            Repeated(bookie_id, size),
-            part.dir_index,
-            part.scope_id,
-            part.ledger_id,
-            part.entry_id,
-            log_ids(part.location),
-            positions(part.location),
-            Repeated(None, size),
-        )
-        yield Table(ENTRIES, dict(zip(ENTRIES.names, columns)))
-
-
-class _Condenser:
-    """Gathers the sequence groups of each ledger from batches that may cut it anywhere."""
+class _Run:
+    """One run: from plans to files that are kept, and to the manifest."""
 
     def __init__(
-        self, bookie_id: str, file: ParquetFile, summaries: dict[LedgerId, tuple[int, int, int]]
+        self, looked: list[_Looked], progress: Callable[[DumpProgress], None] | None
     ) -> None:
-        self.bookie_id = bookie_id
-        self.file = file
-        self.summaries = summaries
-        self.ledger: LedgerId | None = None
-        self.parts: list[Groups] = []
-        self.waiting: list[tuple[LedgerId, Groups]] = []
+        self.made = {made.bookie_id: made for made, _, _ in looked}
+        self.plans = [plan for _, plan, _ in looked if plan is not None]
+        self.errors = [error for _, _, error in looked if error is not None]
+        self.result = DumpResult(list(self.made.values()))
+        self._progress = progress
+        self._done: dict[str, PieceDone] = {}
+        self._lost: list[str] = []
+        self._rows: dict[str, int] = {}
+        self._running: dict[str, int] = {}
+        self._weight = 0
 
-    def add(self, rows: IndexBatch) -> None:
-        for ledger, entries, _ in rows.by_ledger():
-            if ledger != self.ledger:
-                self._close_ledger()
-                self.ledger = ledger
-            self.parts.append(scanning.from_ids(entries))
-        if len(self.waiting) > _PIECE // 16:
-            self._write()
-
-    def finish(self) -> None:
-        self._close_ledger()
-        self._write()
-
-    def _close_ledger(self) -> None:
-        if self.ledger is not None:
-            groups = grouping.join(self.parts)
-            first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
-            self.summaries[self.ledger] = (sequences.count(groups), first, last)
-            self.waiting.append((self.ledger, groups))
-        self.ledger, self.parts = None, []
-
-    def _write(self) -> None:
-        if not self.waiting:
+    def check_some(self) -> None:
+        """Raise the first error if no bookie is read."""
+        failed = [made.failed for made in self.result.bookies if made.failed is not None]
+        if not self.result.bookies:
+            raise InvalidArgument("no bookie to dump")
+        if len(failed) < len(self.result.bookies):
             return
-        sizes = [groups.first.size for _, groups in self.waiting]
-        ids = np.array([ledger.signed for ledger, _ in self.waiting], np.int64)
-        columns: tuple[Any, ...] = (
-            Repeated(self.bookie_id, sum(sizes)),
-            np.repeat(ids[:, 0], sizes),
-            np.repeat(ids[:, 1], sizes),
-            *(np.concatenate(parts) for parts in zip(*(groups for _, groups in self.waiting))),
-        )
-        self.file.write(Table(GROUPS, dict(zip(GROUPS.names, columns))))
-        self.waiting = []
+        if len(failed) == len(self.errors) == 1:
+            raise self.errors[0]
+        raise BkstoreError(str(failed[0]))
+
+    # -- pieces
+
+    def make(self, partial: PartialDump, jobs: int | None, files: Files) -> None:
+        """Write all pieces that are not there yet."""
+        tasks = []
+        for plan in self.plans:
+            for piece in plan.pieces:
+                task = Task(piece, fingerprint(piece))
+                kept = None if piece.live else partial.kept(piece, task.key)
+                if kept is None:
+                    tasks.append(task)
+                else:
+                    self._take(task, kept)
+                    self.result.kept += 1
+        self.result.pieces = len(tasks) + self.result.kept
+        count = _worth(tasks) if jobs is None else jobs
+        ended = run_tasks(tasks, partial.work, count, self._report, self._wanted, files)
+        for task, outcome in ended:
+            if isinstance(outcome, PieceDone):
+                partial.keep(task.piece, task.key, outcome)
+                self._take(task, outcome)
+            else:
+                self._failed(task, outcome)
+        if self._lost:
+            more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
+            raise BkstoreError(
+                f"{self._lost[0]}{more}; {partial.out} was not made, what is done is kept in "
+                f"{partial.top}: the same dump again goes on from there"
+            )
+        for plan in self.plans:
+            self._check_unchanged(plan)
+
+    def _wanted(self, task: Task) -> bool:
+        return self.made[task.piece.bookie].failed is None
+
+    def _take(self, task: Task, done: PieceDone) -> None:
+        self._done[task.piece.name] = done
+        self._running.pop(task.piece.name, None)
+        self._weight += task.piece.weight
+        self._rows[task.piece.name] = sum(f.rows for f in done.files if f.table == "entries")
+
+    def _failed(self, task: Task, outcome: Outcome) -> None:
+        name = task.piece.bookie
+        self._running.pop(task.piece.name, None)
+        if isinstance(outcome, Refused):
+            raise outcome.error()
+        if isinstance(outcome, Lost):
+            self._lost.append(f"bookie {name}, {task.piece}: {outcome.reason}")
+        elif isinstance(outcome, Unread) and self.made[name].failed is None:
+            self.made[name].failed = _not_read(name, outcome.finding)
+
+    def _report(self, task: Task, rows: int) -> None:
+        name, weight = task.piece.name, task.piece.weight
+        self._rows[name], self._running[name] = rows, min(rows, weight)
+        if self._progress is not None:
+            total = sum(piece.weight for plan in self.plans for piece in plan.pieces)
+            done = self._weight + sum(self._running.values())
+            told = DumpProgress(task.piece.bookie, done, total, sum(self._rows.values()))
+            self._progress(told)
+
+    def _check_unchanged(self, plan: BookiePlan) -> None:
+        made = self.made[plan.bookie_id]
+        if made.failed is None:
+            try:
+                plan.bookie.check_unchanged()
+            except BkstoreError as error:
+                made.failed = _not_read(made.bookie_id, Finding.of(error))
+                self.errors.append(error)
+
+    # -- the end
+
+    def finish(self, partial: PartialDump, options: dict[str, Any], files: Files) -> None:
+        """Write findings and manifest, and let the dump appear."""
+        tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
+        for plan in self.plans:
+            self._settle(plan, tables)
+        for made in self.result.bookies:
+            if made.failed is not None:
+                made.findings.append(made.failed)
+            self._add_findings(made, partial, files, tables)
+        findings = [(m.bookie_id, found) for m in self.result.bookies for found in m.findings]
+        names = [file["path"] for listed in tables.values() for file in listed]
+        bookies = list(map(_described, self.result.bookies))
+        partial.finish(names, encode_manifest(bookies, tables, findings, options))
+
+    def _settle(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
+        """Add up what the pieces of a bookie gave; nothing where it was not read."""
+        made = self.made[plan.bookie_id]
+        if made.failed is not None:
+            return
+        for piece in plan.pieces:
+            done = self._done[piece.name]
+            made.findings += done.findings
+            for file in done.files:
+                made.rows[file.table] = made.rows.get(file.table, 0) + file.rows
+                path = dumped_name(file.table, piece.bookie, piece.number)
+                tables[file.table].append(_listed(path, piece.bookie, file))
+        made.findings += plan.findings
+
+    def _add_findings(
+        self,
+        made: BookieDump,
+        partial: PartialDump,
+        files: Files,
+        tables: dict[str, list[dict[str, Any]]],
+    ) -> None:
+        rows = [(made.bookie_id, *finding_to_json(found).values()) for found in made.findings]
+        name = f"{file_name(made.bookie_id)}-findings"
+        with ParquetFile(partial.work / name, BOOKIE_FINDINGS, files) as file:
+            file.write(Table.from_rows(BOOKIE_FINDINGS, rows))
+        done = FileDone("findings", name, file.rows, file.bytes)
+        path = dumped_name("findings", made.bookie_id, 0)
+        partial.add(done, path)
+        made.rows["findings"] = len(rows)
+        tables["findings"].append(_listed(path, made.bookie_id, done))
 
 
-def _dump_ledgers(
-    bookie: BookieDir,
-    path: Path,
-    summaries: dict[LedgerId, tuple[int, int, int]],
-    result: DumpResult,
-) -> None:
-    damaged = {found.ledger for found in result.findings if found.severity == "damage"}
-    rows: list[tuple[Any, ...]] = []
-    with ParquetFile(path, LEDGERS) as file:
-        for ledger in bookie.index.ledgers():
-            empty = None if ledger in damaged or None in damaged else (0, None, None)
-            whole = None if ledger in damaged else summaries.get(ledger)
-            rows.append(ledger_row(bookie, ledger, whole or empty, result.findings))
-            if len(rows) == _PIECE:
-                file.write(Table.from_rows(LEDGERS, rows))
-                rows = []
-        file.write(Table.from_rows(LEDGERS, rows))
-    result.add("ledgers", file.rows)
+def _listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
+    return {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
+
+
+def _described(made: BookieDump) -> dict[str, Any]:
+    severities = [found.severity for found in made.findings]
+    return {
+        "id": made.bookie_id,
+        "path": made.path,
+        "read": made.failed is None,
+        "reason": None if made.failed is None else str(made.failed),
+        "layout": made.layout,
+        "directories": made.directories,
+        "rows": {schema.name: made.rows.get(schema.name, 0) for schema in TABLES},
+        "damage": severities.count("damage"),
+        "oddities": severities.count("oddity"),
+    }

@@ -1,4 +1,4 @@
-"""Factories of storages and bookies in temporary directories: what the pytest fixtures hand out.
+"""Factories of storages, bookies and clusters in temporary directories: for the pytest fixtures.
 
 Each call makes another one in a directory of its own; nothing is shared unless a test passes a
 path or an object on. Usable without pytest, too.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from bkstore.cluster.ensemble import Cluster
+from bkstore.cluster.store import MemoryStore
+from bkstore.cluster.store_api import MetadataStore
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.index.files import OS_FILES, Files, StrPath
 from bkstore.storage.bookie import Bookie
@@ -19,12 +22,12 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.crash import PowerLoss
 
-__all__ = ["BookieFactory", "StorageFactory"]
+__all__ = ["BookieFactory", "ClusterFactory", "StorageFactory"]
 
 SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 """What tests want: a bookie's settings, but for 16 MiB of zeros in each journal file."""
 
-T = TypeVar("T", LedgerStorage, Bookie)
+T = TypeVar("T", LedgerStorage, Bookie, Cluster)
 
 
 class _Made(NamedTuple, Generic[T]):
@@ -37,7 +40,7 @@ class _Made(NamedTuple, Generic[T]):
 
 
 class _Factory(Generic[T]):
-    """What both factories do: number directories, remember what is open, close it.
+    """What all factories do: number directories, remember what is open, close it.
 
     `kind` is the storage where a call names none; `files` the layer that all writing goes
     through, a `FaultPlan` say.
@@ -205,6 +208,58 @@ class BookieFactory(_Factory[Bookie]):
 
     def _drop(self, opened: Bookie) -> None:
         opened.close(checkpoint=False)
+
+
+class ClusterFactory(_Factory[Cluster]):
+    """Makes `Cluster`s with small journals; a call returns a new one.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     make = ClusterFactory(Path(top))
+    ...     cluster = make(4, ["sorted", "db"])
+    ...     with cluster.create_ledger() as ledger:
+    ...         entry = ledger.append(b"hi")
+    ...     cluster = make.reopen(cluster)
+    ...     print(cluster.open_ledger(0).read_last().payload, make.close_all())
+    b'hi' []
+    """
+
+    def __call__(
+        self,
+        bookies: int | Sequence[str] = 3,
+        storage: Storage | Sequence[Storage] | None = None,
+        *,
+        path: StrPath | None = None,
+        store: MetadataStore | None = None,
+        files: Files | None = None,
+        **options: Any,
+    ) -> Cluster:
+        """Return a cluster in a new directory, or in `path`, new or with what is there.
+
+        `options` are those of `Cluster.open`. Nobody really waits for a slow bookie, unless a
+        `sleep` is given.
+        """
+        kinds = storage or self.kind
+        metadata = MemoryStore() if store is None else store
+        settings: dict[str, Any] = {"journal": SMALL_JOURNAL, "sleep": _no_sleep} | options
+
+        def open_at(place: Path, layer: Files) -> Cluster:
+            return Cluster.open(place, bookies, kinds, store=metadata, files=layer, **settings)
+
+        return self._keep(self._place("cluster") if path is None else Path(path), open_at, files)
+
+    def reopen(self, cluster: Cluster, *, checkpoint: bool = True) -> Cluster:
+        """Close all bookies and open them again, with the same metadata store."""
+        made = self._find(cluster)
+        cluster.close(checkpoint=checkpoint)
+        return self._keep(made.path, made.open_at, made.files)
+
+    def _drop(self, opened: Cluster) -> None:
+        opened.close(checkpoint=False)
+
+
+def _no_sleep(seconds: float) -> None:
+    """Wait for nothing."""
 
 
 def _folders(place: Path, name: str, count: int) -> list[Path]:

@@ -1,4 +1,4 @@
-"""The pytest plugin: storages and bookies as fixtures, faults on demand, a look for open files.
+"""The pytest plugin: storages, bookies, clusters as fixtures; faults; a look for open files.
 
     def test_mine(bkstore_bookie, bkstore_faults):
         bookie = bkstore_bookie("db")
@@ -22,11 +22,12 @@ import pytest
 
 if TYPE_CHECKING:
     from bkstore.storage.options import Storage
-    from bkstore.testing.factories import BookieFactory, StorageFactory
+    from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
     from bkstore.testing.faults import FaultPlan
 
 __all__ = [
     "bkstore_bookie",
+    "bkstore_cluster",
     "bkstore_faults",
     "bkstore_kind",
     "bkstore_storage",
@@ -106,7 +107,7 @@ def bkstore_kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def bkstore_faults() -> FaultPlan:
-    """Return the `FaultPlan` that all storages and bookies of this test write through."""
+    """Return the `FaultPlan` that all storages, bookies and clusters of this test write through."""
     from bkstore.testing.faults import FaultPlan
 
     return FaultPlan()
@@ -142,6 +143,21 @@ def bkstore_bookie(
     _finish(factory)
 
 
+@pytest.fixture
+def bkstore_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
+) -> Iterator[ClusterFactory]:
+    """Yield a factory: ``bkstore_cluster(5, ["sorted", "db"])`` is a `Cluster` of five bookies.
+
+    See `ClusterFactory` for `reopen` and `path_of`.
+    """
+    from bkstore.testing.factories import ClusterFactory
+
+    factory = ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
+    yield factory
+    _finish(factory)
+
+
 def _layer(request: pytest.FixtureRequest) -> Any:
     """Return the file layer to write through: the fault plan, if the test asks for it."""
     from bkstore.index.files import OS_FILES
@@ -150,7 +166,7 @@ def _layer(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue("bkstore_faults") if asked else OS_FILES
 
 
-def _finish(factory: StorageFactory | BookieFactory) -> None:
+def _finish(factory: StorageFactory | BookieFactory | ClusterFactory) -> None:
     """Close what is open, then look for what is open still."""
     from bkstore.testing.leaks import CAN_CHECK, open_files
 

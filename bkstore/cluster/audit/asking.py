@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -61,10 +62,13 @@ def ask_bookies(
     bookies: Mapping[str, EntriesOfLedger],
     asked: Mapping[str, Questions],
     ledgers: Sequence[LedgerId],
-    pool: ThreadPoolExecutor,
+    pool: ThreadPoolExecutor | None,
 ) -> dict[str, Answers]:
-    """Return each bookie's answers; a bookie that is not in `bookies` gives none."""
-    tasks: list[tuple[str, Future[Answers]]] = []
+    """Return each bookie's answers; a bookie that is not in `bookies` gives none.
+
+    Without a pool the calling thread asks.
+    """
+    tasks: list[tuple[str, Callable[[], Answers]]] = []
     found = {name: Answers() for name in asked}
     for name, questions in asked.items():
         bookie = bookies.get(name)
@@ -73,9 +77,12 @@ def ask_bookies(
             continue
         for at in range(0, len(questions.numbers), AT_A_TIME):
             part = questions.numbers[at : at + AT_A_TIME]
-            tasks.append((name, pool.submit(_ask, bookie, part, ledgers)))
+            if pool is None:
+                tasks.append((name, partial(_ask, bookie, part, ledgers)))
+            else:
+                tasks.append((name, pool.submit(_ask, bookie, part, ledgers).result))
     for name, task in tasks:
-        part_found = task.result()
+        part_found = task()
         found[name].held += part_found.held
         found[name].silent |= part_found.silent
     return found

@@ -101,8 +101,7 @@ class Auditor:
         report.ledgers = len(ledgers)
         outcomes = _Outcomes(report, kept, compat=self.options.compat is not None)
         with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
-            stack.callback(pool.shutdown, cancel_futures=True)
+            pool = self._pool(stack)
             checker = Checker(
                 self.store, self.bookies, self.placement, self.options, self._clock, pool
             )
@@ -113,6 +112,13 @@ class Auditor:
         if kept is not None:
             kept.remove()
         return report
+
+    def _pool(self, stack: ExitStack) -> ThreadPoolExecutor | None:
+        if self.options.concurrency == 1:
+            return None
+        pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
+        stack.callback(pool.shutdown, cancel_futures=True)
+        return pool
 
     def _first_round(
         self,

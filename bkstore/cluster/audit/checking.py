@@ -77,7 +77,7 @@ class Checker:
         placement: PlacementPolicy,
         options: AuditOptions,
         clock: Callable[[], float],
-        pool: ThreadPoolExecutor,
+        pool: ThreadPoolExecutor | None,
     ) -> None:
         """Take what to ask, and the rules' parameters."""
         self._store = store

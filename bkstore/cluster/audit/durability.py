@@ -51,11 +51,11 @@ class Held(NamedTuple):
     @classmethod
     def of(cls, answers: Sequence[tuple[int, Availability]]) -> Held:
         """Return the answers of (ledger number, availability) pairs, ascending by number."""
-        rows = [found.groups for _, found in answers]
-        sizes = [len(each) for each in rows]
-        whole = np.concatenate(rows) if rows else np.empty((0, 4), np.int64)
+        parts = [found.columns for _, found in answers]
+        sizes = [part.first.size for part in parts]
         numbers = np.array([number for number, _ in answers], np.int64)
-        return cls(np.repeat(numbers, sizes), Groups(*whole.T))
+        whole = Groups(*map(np.concatenate, zip(*parts))) if parts else empty()
+        return cls(np.repeat(numbers, sizes), whole)
 
 
 class Shortage(NamedTuple):

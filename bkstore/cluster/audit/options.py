@@ -33,9 +33,9 @@ class AuditOptions:
     `underreplicatedLedgerRecoveryGracePeriod`); None = marks are not judged.
     `looks`: how often ledgers with an unreachable bookie are looked at again, `look_delay`
     seconds after the look before. `redo_limit`: how often a ledger is begun anew because it
-    changed while it was judged. `concurrency`: bookies' answers waited for at a time; `batch`:
-    ledgers judged together. ``compat="bookkeeper"``: the checks as they were built, false alarms
-    included (`docs/parity.md`).
+    changed while it was judged. `concurrency`: bookies' answers waited for at a time (1 = the
+    calling thread asks); `batch`: ledgers judged together. ``compat="bookkeeper"``: the checks
+    as they were built, false alarms included (`docs/parity.md`).
     """
 
     grace_period: float | None = None

@@ -176,9 +176,8 @@ class AuditReport:
         lines += [f"not judged: {reason}" for reason in self.not_judged]
         if self.unanswered:
             silent = sorted({name for names in self.unanswered.values() for name in names})
-            lines.append(
-                f"{_ledgers(len(self.unanswered))} judged in part: no answer from {', '.join(silent)}"
-            )
+            partly = _ledgers(len(self.unanswered))
+            lines.append(f"{partly} judged in part: no answer from {', '.join(silent)}")
         lines += [
             f"{_ledgers(count)} judged in part: {name} is known to be unavailable"
             for name, count in sorted(self.excused.items())

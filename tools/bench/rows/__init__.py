@@ -2,6 +2,7 @@
 
 from tools.bench.measure import Row
 from tools.bench.rows import (
+    audit,
     availability,
     bloom,
     ledger_memory,
@@ -27,4 +28,5 @@ ROWS: tuple[Row, ...] = (
     *scope.ROWS,
     *ledger_scope.ROWS,
     *ledger_memory.ROWS,
+    *audit.ROWS,
 )

@@ -1,0 +1,197 @@
+"""The folder in which a dump grows, and from which an interrupted one goes on.
+
+``OUT.partial`` stands beside OUT until the dump is whole: `data` is what becomes OUT, `pieces`
+has a record for each piece whose files are in `data`, `work-...` is where this run writes.
+Files move into `data` when they are durable, a record is written when they are there, and the
+last step is one rename. So whatever ends a dump, nothing is under its name that is not whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from bkstore.errors import DirectoryInUse, InvalidArgument
+from bkstore.index.access import writing
+from bkstore.index.files import OS_FILES, Files
+from bkstore.offline.dump_piece import FileDone, PieceDone
+from bkstore.offline.dump_plan import Piece, file_name
+from bkstore.offline.manifest import MANIFEST, finding_from_json, finding_to_json
+
+__all__ = ["PartialDump", "check_target", "dumped_name", "partial_path"]
+
+
+def partial_path(out: Path) -> Path:
+    """Return where a dump to `out` grows."""
+    place = Path(os.path.abspath(out))
+    return place.with_name(place.name + ".partial")
+
+
+def check_target(out: Path) -> None:
+    """Raise `InvalidArgument` unless `out` is a name for something new, or an empty folder."""
+    if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or any(out.iterdir())):
+        raise InvalidArgument(f"{out}: is there and not an empty folder")
+    if os.path.ismount(out):  # a mount cannot be renamed over
+        raise InvalidArgument(f"{out}: is a mount point; name a folder in it")
+
+
+def dumped_name(table: str, bookie_id: str, number: int) -> str:
+    """Return the path of a table's file below the dump."""
+    return f"{table}/{file_name(bookie_id)}-{number:05d}.parquet"
+
+
+class PartialDump:
+    """The growing dump: a context manager that holds its lock; `DirectoryInUse` if it is taken.
+
+    Leaving it keeps what is there for the next run, unless `finish` made it whole or `discard`
+    was asked for. `WriteFailed` where the system refuses.
+    """
+
+    def __init__(self, out: Path, *, resume: bool = True, files: Files = OS_FILES) -> None:
+        self.out = out
+        self.top = partial_path(out)
+        self.data = self.top / "data"
+        self.work = self.top / f"work-{os.getpid()}-{os.urandom(4).hex()}"
+        self._pieces = self.top / "pieces"
+        self._files = files
+        self._stack = ExitStack()
+        with writing(self.top):
+            self._lock()
+            try:
+                self._clear(everything=not resume)
+                for folder in (self.data, self._pieces, self.work):
+                    files.makedirs(folder)
+            except BaseException:
+                self._stack.close()
+                raise
+
+    def _lock(self) -> None:
+        while True:
+            self._files.makedirs(self.top)
+            path = self.top / "lock"
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with ExitStack() as stack:
+                stack.callback(os.close, fd)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise DirectoryInUse(f"{self.top}: another dump is being made here") from None
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(fd), os.stat(path)):
+                        self._stack = stack.pop_all()
+                        return  # else a dump that was whole has just removed it
+
+    def _clear(self, everything: bool) -> None:
+        """Remove what ended runs had in work, or all that they did."""
+        for path in self.top.iterdir():
+            if path.is_dir() and (everything or path.name.startswith("work-")):
+                shutil.rmtree(path)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            shutil.rmtree(self.work, ignore_errors=True)
+
+    # -- pieces
+
+    def kept(self, piece: Piece, key: str) -> PieceDone | None:
+        """Return what an earlier run made of the piece, None if it is not there as it was.
+
+        The record must have the piece's key, each file its size, and its footer its rows.
+        """
+        try:
+            said = json.loads((self._pieces / f"{piece.name}.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        if said["key"] != key:
+            return None
+        done = PieceDone(
+            [FileDone(**file) for file in said["files"]],
+            list(map(finding_from_json, said["findings"])),
+        )
+        whole = all(_is_whole(self._place(piece, file), file) for file in done.files)
+        return done if whole else None
+
+    def _place(self, piece: Piece, file: FileDone) -> Path:
+        return self.data / dumped_name(file.table, piece.bookie, piece.number)
+
+    def keep(self, piece: Piece, key: str, done: PieceDone) -> None:
+        """Take the piece's files out of `work`, and record them durably."""
+        files, record = self._files, self._pieces / f"{piece.name}.json"
+        with writing(self.top):
+            if record.exists():  # its files are about to be others
+                files.unlink(record)
+                files.sync_dir(self._pieces)
+            for file in done.files:
+                target = self._place(piece, file)
+                files.makedirs(target.parent)
+                files.replace(self.work / file.name, target)
+                files.sync_dir(target.parent)
+            said = {
+                "key": key,
+                "files": [
+                    {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes}
+                    for f in done.files
+                ],
+                "findings": list(map(finding_to_json, done.findings)),
+            }
+            files.write_file(record, json.dumps(said).encode())
+
+    # -- the end
+
+    def add(self, file: FileDone, name: str) -> None:
+        """Take one more file, which no piece gave, out of `work`."""
+        target = self.data / name
+        with writing(target):
+            self._files.makedirs(target.parent)
+            self._files.replace(self.work / file.name, target)
+            self._files.sync_dir(target.parent)
+
+    def finish(self, names: Iterable[str], manifest: bytes) -> None:
+        """Let the named files and the manifest be OUT, and nothing else; durable."""
+        files, wanted = self._files, set(names)
+        with writing(self.top):
+            for path in sorted(self.data.rglob("*"), reverse=True):
+                if path.is_dir():
+                    with suppress(OSError):  # not empty
+                        path.rmdir()
+                elif str(path.relative_to(self.data)) not in wanted:
+                    files.unlink(path)
+                    files.sync_dir(path.parent)
+            files.write_file(self.data / MANIFEST, manifest)
+            files.replace(self.data, self.out)
+            files.sync_dir(self.top.parent)
+            files.sync_dir(self.top)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove it."""
+        with writing(self.top):
+            shutil.rmtree(self.top)
+
+
+def _is_whole(path: Path, file: FileDone) -> bool:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        if path.stat().st_size != file.bytes:
+            return False
+        rows: Any = pq.read_metadata(path).num_rows
+    except (OSError, pa.ArrowException):
+        return False
+    return bool(rows == file.rows)

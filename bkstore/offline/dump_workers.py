@@ -1,0 +1,244 @@
+"""Writing pieces one after the other, or in processes beside each other.
+
+A worker is a fresh interpreter (RocksDB and Arrow have threads that no fork survives, and a
+caller's main module is none of its business) that takes pieces from a socket until that is
+closed. It ends when the caller does, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
+from bkstore.index.api import Finding
+from bkstore.index.files import OS_FILES, Files
+from bkstore.offline.dump_piece import PieceDone, write_piece
+from bkstore.offline.dump_plan import Piece, fingerprint
+
+__all__ = ["Lost", "Outcome", "Refused", "Task", "Unread", "run_tasks", "work"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A piece, and the fingerprint that it had when it was planned."""
+
+    piece: Piece
+    key: str
+
+
+@dataclass(frozen=True)
+class Unread:
+    """The piece cannot be read, and its bookie not as a whole."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Nothing is wrong with the bookie, but the piece was not made: a process ended, say."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The system refused a write."""
+
+    file: str
+    errno: int | None
+    reason: str
+
+    def error(self) -> WriteFailed:
+        """Return the error as it was raised."""
+        return WriteFailed(self.file, OSError(self.errno, self.reason))
+
+
+Outcome = PieceDone | Unread | Lost | Refused
+Report = Callable[[Task, int], None]
+"""Called with a task and how many rows it has so far."""
+
+
+def run_tasks(
+    tasks: Sequence[Task],
+    folder: Path,
+    jobs: int,
+    report: Report,
+    wanted: Callable[[Task], bool],
+    files: Files = OS_FILES,
+) -> Iterator[tuple[Task, Outcome]]:
+    """Yield each task with what came of it, as they end; those not `wanted` then are left out.
+
+    With `jobs` above 1, in so many processes, heavy ones first; with 1 here, through `files`.
+    """
+    if min(jobs, len(tasks)) > 1:
+        ordered = sorted(tasks, key=lambda task: -task.piece.weight)
+        yield from _Workers(min(jobs, len(tasks)), folder).run(ordered, report, wanted)
+        return
+    for task in tasks:
+        if wanted(task):
+            yield task, _attempt(task, folder, lambda rows: report(task, rows), files)  # noqa: B023
+
+
+def _attempt(task: Task, folder: Path, report: Callable[[int], None], files: Files) -> Outcome:
+    piece = task.piece
+    try:
+        done = write_piece(piece, folder, report, files)
+    except WriteFailed as error:
+        cause = error.__cause__
+        reason = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
+        return Refused(error.file, error.errno, reason)
+    except BkstoreError as error:
+        return Unread(Finding.of(error))
+    except MemoryError:
+        return Lost("memory ran out")
+    if not piece.live and fingerprint(piece) != task.key:
+        return Unread(Finding.of(_moved(piece)))
+    return done
+
+
+def _moved(piece: Piece) -> DirectoryInUse:
+    return DirectoryInUse(
+        f"{piece}: files changed while they were read: stop the bookie, copy the directory, or "
+        "read it live (live=True, --live)"
+    )
+
+
+# -- processes
+
+
+class _Worker:
+    """A process and the socket to it; `task` is what it is at."""
+
+    def __init__(self, folder: Path) -> None:
+        self.task: Task | None = None
+        self.pipe, theirs = Pipe()
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from bkstore.offline import dump_workers; "
+            f"dump_workers.work({theirs.fileno()}, {str(folder)!r})"
+        )
+        try:
+            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
+                [sys.executable, "-c", code],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+        finally:
+            theirs.close()
+
+    def give(self, task: Task) -> None:
+        """Send it a task."""
+        self.task = task
+        with suppress(OSError):  # it is gone, which reading from it will tell
+            self.pipe.send(task)
+
+    def how_it_ended(self) -> str:
+        """Return in words how the process ended."""
+        code = self.process.wait()
+        if code < 0:
+            return f"the process that read it was ended by {signal.Signals(-code).name}"
+        return f"the process that read it ended with code {code}"
+
+    def stop(self) -> None:
+        """End it and wait for that."""
+        self.pipe.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class _Workers:
+    """Some workers, each at one task."""
+
+    def __init__(self, count: int, folder: Path) -> None:
+        self._count = count
+        self._folder = folder
+        self._workers: list[_Worker] = []
+
+    def run(
+        self, tasks: Sequence[Task], report: Report, wanted: Callable[[Task], bool]
+    ) -> Iterator[tuple[Task, Outcome]]:
+        """Yield each task with what came of it; a worker that ended is replaced."""
+        left = list(reversed(tasks))
+        try:
+            while True:
+                busy = [worker for worker in self._workers if worker.task is not None]
+                while left and len(busy) < self._count:
+                    task = left.pop()
+                    if wanted(task):
+                        worker = self._idle()
+                        worker.give(task)
+                        busy.append(worker)
+                if not busy:
+                    return
+                ready = wait([worker.pipe for worker in busy])
+                for worker in busy:
+                    if worker.pipe in ready:
+                        yield from self._heard(worker, report)
+        finally:
+            for worker in self._workers:
+                worker.stop()
+
+    def _idle(self) -> _Worker:
+        for worker in self._workers:
+            if worker.task is None:
+                return worker
+        self._workers.append(_Worker(self._folder))
+        return self._workers[-1]
+
+    def _heard(self, worker: _Worker, report: Report) -> Iterator[tuple[Task, Outcome]]:
+        task = worker.task
+        assert task is not None
+        try:
+            said: Any = worker.pipe.recv()
+        except (EOFError, OSError):
+            self._workers.remove(worker)
+            reason = worker.how_it_ended()
+            worker.stop()
+            yield task, Lost(reason)
+            return
+        if isinstance(said, int):
+            report(task, said)
+        elif isinstance(said, str):
+            raise RuntimeError(f"while {task.piece} of {task.piece.bookie} was read:\n{said}")
+        else:
+            worker.task = None
+            yield task, said
+
+
+def work(fd: int, folder: str) -> None:
+    """Be a worker: take tasks from the socket `fd` until it is closed, then end.
+
+    Sends row counts while it is at a task, then its outcome; a text where an error escaped.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller decides what an interrupt ends
+    pipe = Connection(fd)
+    tasks: SimpleQueue[Task] = SimpleQueue()
+
+    def listen() -> None:
+        try:
+            while True:
+                tasks.put(pipe.recv())
+        except (EOFError, OSError):
+            os._exit(1)  # nobody is there to take what is being made
+
+    threading.Thread(target=listen, daemon=True).start()
+    while True:
+        task = tasks.get()
+        said: Outcome | str
+        try:
+            said = _attempt(task, Path(folder), pipe.send, OS_FILES)
+        except Exception:  # noqa: BLE001  # the caller raises it again
+            said = traceback.format_exc()
+        pipe.send(said)

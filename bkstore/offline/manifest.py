@@ -1,0 +1,107 @@
+"""The manifest of a dump: what is in it, from where, and what could not be read.
+
+Format: `docs/formats/dump.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import bkstore
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.ids import LedgerId
+from bkstore.index.access import readable
+from bkstore.index.api import Finding
+
+__all__ = [
+    "FORMAT",
+    "MANIFEST",
+    "encode_manifest",
+    "finding_from_json",
+    "finding_to_json",
+    "read_manifest",
+]
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_KIND = "bkstore dump"
+_LISTED = 1000
+"""Findings that are listed; the table `findings` has all."""
+
+
+def encode_manifest(
+    bookies: list[dict[str, Any]],
+    tables: Mapping[str, list[dict[str, Any]]],
+    findings: Iterable[tuple[str, Finding]],
+    options: Mapping[str, Any],
+) -> bytes:
+    """Return the manifest's bytes. `tables` has the files of each table in order."""
+    listed = [{"bookie": name, **finding_to_json(found)} for name, found in findings]
+    document = {
+        "kind": _KIND,
+        "format": FORMAT,
+        "bkstore": bkstore.__version__,
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "complete": all(bookie["read"] for bookie in bookies),
+        "options": dict(options),
+        "bookies": bookies,
+        "tables": {
+            name: {
+                "rows": sum(file["rows"] for file in files),
+                "bytes": sum(file["bytes"] for file in files),
+                "files": files,
+            }
+            for name, files in tables.items()
+        },
+        "findings": listed[:_LISTED],
+        "findings_not_listed": max(len(listed) - _LISTED, 0),
+    }
+    return (json.dumps(document, indent=1) + "\n").encode()
+
+
+def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the manifest of a dump as it is written there.
+
+    Raises `InvalidArgument` where `dump` is none, `UnsupportedLayout` for one of a later
+    format, `CorruptionError` for a manifest that cannot be parsed.
+    """
+    path = Path(dump) / MANIFEST
+    if not path.is_file():
+        raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST}")
+    with readable(path):
+        data = path.read_bytes()
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise CorruptionError(path, None, f"not JSON: {error}") from None
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
+        raise InvalidArgument(f"{path}: not the manifest of a dump")
+    if document.get("format") != FORMAT:
+        raise UnsupportedLayout(f"{path}: format {document.get('format')}, known is {FORMAT}")
+    return document
+
+
+def finding_to_json(found: Finding) -> dict[str, Any]:
+    """Return a finding as the table `findings` has it, but for the bookie."""
+    scope, ledger = (None, None) if found.ledger is None else found.ledger.signed
+    return {
+        "severity": found.severity,
+        "detail": found.detail,
+        "file": found.file,
+        "offset": found.offset,
+        "scope_id": scope,
+        "ledger_id": ledger,
+    }
+
+
+def finding_from_json(said: Mapping[str, Any]) -> Finding:
+    """Return the finding of `finding_to_json`."""
+    ledger = None
+    if said["ledger_id"] is not None:
+        ledger = LedgerId.from_signed(said["scope_id"], said["ledger_id"])
+    return Finding(said["severity"], said["detail"], said["file"], said["offset"], ledger)

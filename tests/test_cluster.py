@@ -1,0 +1,673 @@
+"""Ledgers of a cluster: create, append, read, follow, close, delete; bookies of all storages."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from bkstore import BookieDir
+from bkstore.cluster import Client, Cluster, DirectoryStore, LedgerHandle, MemoryStore
+from bkstore.cluster.bookie_client import BookieClient, TakesMany
+from bkstore.cluster.placement import RackPlacement
+from bkstore.errors import (
+    BookieUnavailable,
+    CorruptionError,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerExists,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from bkstore.formats.entry import decode, encode_explicit_lac, master_key, record_header
+from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import Segment
+from bkstore.schedule import write_set
+from bkstore.testing.factories import ClusterFactory
+
+SCOPED = LedgerId(2**64 - 1, 2**63 + 5)
+DATA = [b"zero", b"", b"two", b"three" * 50]
+
+
+class TestLifeOfALedger:
+    """What a writer and its readers see."""
+
+    @pytest.mark.bkstore_storage
+    @pytest.mark.parametrize("digest", ["CRC32", "HMAC", "CRC32C", "DUMMY"])
+    def test_write_close_read(self, bkstore_cluster: ClusterFactory, digest: str) -> None:
+        """Entries come back as they were appended, with ids, LAC and length as upstream's."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(digest_type=digest, password=b"pw")
+        ids = [ledger.append(data) for data in DATA]
+        lengths = [4, 4, 7, 257]
+
+        assert [0, 1, 2, 3] == ids
+        assert (3, 3, 257) == (ledger.last_add_pushed, ledger.last_add_confirmed, ledger.length)
+        assert not ledger.closed
+
+        ledger.close()
+        read = cluster.open_ledger(ledger.ledger, password=b"pw").read(0, 3)
+
+        assert ("CLOSED", 3, 257) == (
+            ledger.metadata.state,
+            ledger.metadata.last_entry_id,
+            ledger.metadata.length,
+        )
+        assert DATA == [entry.payload for entry in read]
+        assert [-1, 0, 1, 2] == [entry.lac for entry in read]
+        assert lengths == [entry.length for entry in read]
+        assert b"two" == cluster.open_ledger(ledger.ledger, digest, b"pw").read_entry(2).payload
+
+    @pytest.mark.bkstore_storage
+    @pytest.mark.parametrize(("ensemble", "write", "ack"), [(3, 2, 2), (3, 3, 2), (4, 2, 1)])
+    def test_entries_are_where_the_schedule_says(
+        self, bkstore_cluster: ClusterFactory, ensemble: int, write: int, ack: int
+    ) -> None:
+        """Each bookie holds exactly the entries whose write set names it."""
+        cluster = bkstore_cluster(4)
+        ledger = cluster.create_ledger(ensemble, write, ack)
+        ledger.append_many([b"x"] * 20)
+        bookies = ledger.metadata.segments[0].ensemble
+        expected = {
+            bookie: [e for e in range(20) if index in write_set(e, ensemble, write)]
+            for index, bookie in enumerate(bookies)
+        }
+
+        assert expected == {
+            name: client.availability(ledger.ledger).entries().tolist()
+            for name, client in cluster.bookies.items()
+            if name in bookies
+        }
+
+    def test_append_many_is_append(self, bkstore_cluster: ClusterFactory) -> None:
+        """Many at once: the same ids and entries, whatever the number; the last one tells the LAC,
+        those before it tell a lower one."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(3, 3, 2)
+        data = [b"%d" % number for number in range(600)]
+
+        assert [] == ledger.append_many([]).tolist()
+        assert list(range(600)) == ledger.append_many(iter(data)).tolist()
+        assert 598 == cluster.open_ledger_no_recovery(0).last_add_confirmed
+        assert 600 == ledger.append(b"last")
+        assert 600 == ledger.last_add_confirmed
+
+        found = ledger.read(0, 600)
+
+        assert [*data, b"last"] == [entry.payload for entry in found]
+        assert all(entry.lac < entry.entry_id for entry in found)
+        assert sum(map(len, data)) + 4 == found[-1].length == ledger.length
+
+    def test_empty_ledger(self, bkstore_cluster: ClusterFactory) -> None:
+        """A ledger without entries closes at -1, by its writer or by recovery."""
+        cluster = bkstore_cluster()
+        with cluster.create_ledger() as ledger:
+            pass
+        recovered = cluster.open_ledger(cluster.create_ledger().ledger)
+
+        for handle in (ledger, recovered):
+            assert (-1, 0) == (handle.metadata.last_entry_id, handle.metadata.length)
+            assert (-1, -1, 0) == (
+                handle.last_add_confirmed,
+                handle.last_add_pushed,
+                handle.length,
+            )
+            with pytest.raises(NoSuchEntry, match="no confirmed entry"):
+                handle.read_last()
+
+    @pytest.mark.parametrize("name", [LedgerId.of(0), LedgerId.of(2**63 - 1), SCOPED])
+    @pytest.mark.bkstore_storage
+    def test_scopes(self, bkstore_cluster: ClusterFactory, name: LedgerId) -> None:
+        """128-bit ids: records of version 2, recovery, batches, as in scope 0."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(3, 3, 2, ledger=name, password=b"pw")
+        ledger.append(b"first")
+        ledger.append(b"second")
+        holder = cluster.bookies[ledger.metadata.segments[0].ensemble[0]]
+        record = holder.read_entry(name, 0)
+        other = cluster.client("other")
+        reader = other.open_ledger(name.ledger, password=b"pw", scope=name.scope)
+
+        assert (name, name.scope, name.ledger) == (ledger.ledger, ledger.scope_id, ledger.id)
+        assert (32 if name.scope == 0 else 41) == record_header(record).size
+        assert (name, 1, 11) == (reader.ledger, reader.last_add_confirmed, reader.length)
+        assert [b"first", b"second"] == [entry.payload for entry in reader.read_batch(0)]
+        assert name == reader.read_last().ledger
+        with pytest.raises(LedgerFenced):
+            ledger.append(b"third")
+
+    def test_ids(self, bkstore_cluster: ClusterFactory) -> None:
+        """Ids come from the scope's counter, or from the caller; a ledger exists once."""
+        cluster = bkstore_cluster()
+        cluster.create_ledger(ledger=1)
+
+        assert [0, 2] == [cluster.create_ledger().id for _ in range(2)]
+        assert [(9, 0), (9, 1)] == [cluster.create_ledger(scope=9).ledger for _ in range(2)]
+        assert (9, 7) == cluster.create_ledger(scope=9, ledger=7).ledger
+        assert SCOPED == cluster.create_ledger(ledger=SCOPED, scope=SCOPED.scope).ledger
+        assert [(9, 0), (9, 1), (9, 7)] == cluster.store.ledgers(9)
+        with pytest.raises(LedgerExists):
+            cluster.create_ledger(ledger=1)
+        with pytest.raises(InvalidArgument, match="not of scope 3"):
+            cluster.create_ledger(ledger=SCOPED, scope=3)
+
+    def test_metadata(self, bkstore_cluster: ClusterFactory) -> None:
+        """The store has what the ledger was created with."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(
+            3, 3, 2, digest_type="MAC", password=b"pw", custom_metadata={"app": b"test"}
+        )
+        kept = cluster.store.read(ledger.ledger).metadata
+
+        assert ledger.metadata == kept
+        assert (3, 3, 2, "OPEN", "HMAC", b"pw") == (
+            kept.ensemble_size,
+            kept.write_quorum_size,
+            kept.ack_quorum_size,
+            kept.state,
+            kept.digest_type,
+            kept.password,
+        )
+        assert {"app": b"test"} == kept.custom_metadata
+        assert ["bookie-1", "bookie-2", "bookie-3"] == sorted(kept.segments[0].ensemble)
+
+    @pytest.mark.parametrize(
+        ("numbers", "error"),
+        [
+            ((2, 3, 2), InvalidArgument),
+            ((3, 2, 3), InvalidArgument),
+            ((3, 2, 0), InvalidArgument),
+            ((4, 2, 2), NotEnoughBookies),
+        ],
+    )
+    def test_impossible_quorums(
+        self,
+        bkstore_cluster: ClusterFactory,
+        numbers: tuple[int, int, int],
+        error: type[Exception],
+    ) -> None:
+        """Quorums that do not fit, or more bookies than there are, make no ledger."""
+        cluster = bkstore_cluster()
+
+        with pytest.raises(error):
+            cluster.create_ledger(*numbers)
+        assert [] == cluster.store.ledgers()
+
+    def test_bad_digest(self, bkstore_cluster: ClusterFactory) -> None:
+        """A digest type that there is not makes no ledger."""
+        cluster = bkstore_cluster()
+
+        with pytest.raises(InvalidArgument, match="MD5"):
+            cluster.create_ledger(digest_type="MD5")
+        assert [] == cluster.store.ledgers()
+
+    def test_who_may_open(self, bkstore_cluster: ClusterFactory) -> None:
+        """Another password, another digest type, no such ledger: told, and nobody is fenced."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(password=b"pw")
+        for opening in (cluster.open_ledger, cluster.open_ledger_no_recovery):
+            with pytest.raises(UnauthorizedAccess):
+                opening(ledger.ledger, password=b"other")
+            with pytest.raises(InvalidArgument, match="CRC32C, not HMAC"):
+                opening(ledger.ledger, "HMAC", b"pw")
+            with pytest.raises(NoSuchLedger):
+                opening(99)
+
+        assert 0 == ledger.append(b"still open")
+
+    def test_metadata_without_digest(self, bkstore_cluster: ClusterFactory) -> None:
+        """Old metadata name no digest type: the caller has to."""
+        from dataclasses import replace
+
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(password=b"pw")
+        ledger.append(b"old")
+        ledger.close()
+        found = cluster.store.read(ledger.ledger)
+        cluster.store.write(replace(found.metadata, digest_type=None, password=None), found.version)
+
+        assert b"old" == cluster.open_ledger(0, "CRC32C", b"pw").read_last().payload
+        with pytest.raises(InvalidArgument, match="no digest type is known"):
+            cluster.open_ledger(0, password=b"pw")
+
+
+class TestReading:
+    """Ranges, LACs, and readers that follow."""
+
+    def test_ranges(self, bkstore_cluster: ClusterFactory) -> None:
+        """A range is inclusive, not reversed, not negative, and ends at the LAC."""
+        ledger = bkstore_cluster().create_ledger()
+        for data in DATA:
+            ledger.append(data)
+
+        assert DATA[1:3] == [entry.payload for entry in ledger.read(1, 2)]
+        assert DATA[3] == ledger.read_last().payload
+        for first, last in ((2, 1), (-1, 0), (0, 4), (4, 4)):
+            with pytest.raises(InvalidArgument):
+                ledger.read(first, last)
+        with pytest.raises(InvalidArgument, match="is beyond the LAC, 3"):
+            ledger.read_entry(4)
+        with pytest.raises(NoSuchEntry, match="entry 4 of ledger 0: bookie-"):
+            ledger.read_unconfirmed(4, 4)
+
+    def test_a_reader_follows(self, bkstore_cluster: ClusterFactory) -> None:
+        """A reader knows what the last entry's LAC says; the writer goes on undisturbed."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger()
+        reader = cluster.client("reader").open_ledger_no_recovery(ledger.ledger)
+
+        assert -1 == reader.last_add_confirmed
+
+        for data in DATA[:3]:
+            ledger.append(data)
+
+        assert -1 == reader.last_add_confirmed
+        assert 1 == reader.read_last_confirmed()
+        assert (1, 4) == (reader.last_add_confirmed, reader.length)
+        assert DATA[:3] == [entry.payload for entry in reader.read_unconfirmed(0, 2)]
+        with pytest.raises(InvalidArgument):
+            reader.read_entry(2)
+
+        ledger.append(DATA[3])
+        ledger.close()
+
+        assert not reader.closed
+        assert 3 == reader.read_last_confirmed()
+        assert reader.closed
+        assert (3, 257) == (reader.last_add_confirmed, reader.length)
+
+    def test_explicit_lac(self, bkstore_cluster: ClusterFactory) -> None:
+        """An explicit LAC tells readers of the last entry, with the ledger's digest."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(digest_type="HMAC", password=b"pw")
+        reader = cluster.open_ledger_no_recovery(ledger.ledger, password=b"pw")
+        for data in DATA:
+            ledger.append(data)
+
+        assert -1 == reader.read_explicit_lac()
+        assert 3 == ledger.write_explicit_lac()
+        assert 3 == reader.read_explicit_lac() == reader.read_last_confirmed()
+        assert 257 == reader.length
+
+        body = encode_explicit_lac(ledger.ledger, 3, "HMAC", b"pw")
+        ensemble = ledger.metadata.segments[0].ensemble
+        told = [cluster.bookie(name).state(ledger.ledger).explicit_lac for name in ensemble]
+
+        assert [body if at in write_set(3, 3, 2) else None for at in range(3)] == told
+
+    def test_a_reader_opens_what_is_damaged(self, bkstore_cluster: ClusterFactory) -> None:
+        """An entry at the LAC that is lost keeps no reader out; only its length is not known."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(3, 3, 2)
+        for data in DATA:
+            ledger.append(data)
+        ledger.write_explicit_lac()
+        for name in cluster.bookies:
+            cluster.lose(name, 0, 3)
+        reader = cluster.open_ledger_no_recovery(0)
+
+        assert 3 == reader.last_add_confirmed
+        assert DATA[:3] == [entry.payload for entry in reader.read(0, 2)]
+        with pytest.raises(NoSuchEntry):
+            assert reader.length
+
+    def test_explicit_lac_of_a_forger(self, bkstore_cluster: ClusterFactory) -> None:
+        """An explicit LAC with a wrong digest is no answer; too few others are told so."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(digest_type="HMAC", password=b"pw")
+        ledger.append(b"one")
+        forged = encode_explicit_lac(ledger.ledger, 99, "HMAC", b"guess")
+        for client in cluster.bookies.values():
+            client.write_lac(ledger.ledger, forged, master_key(b"pw"))
+
+        with pytest.raises(NotEnoughBookies, match="digest of the explicit LAC"):
+            cluster.open_ledger_no_recovery(ledger.ledger, password=b"pw")
+
+    def test_lac_needs_coverage(self, bkstore_cluster: ClusterFactory) -> None:
+        """With W = A = 2 of 3 one silent bookie is passed over, two are not; a writer knows."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger()
+        ledger.append_many([b"x"] * 4)
+        reader = cluster.open_ledger_no_recovery(ledger.ledger)
+        cluster.partition("bookie-1")
+
+        assert reader.read_last_confirmed() <= 3
+
+        cluster.partition("bookie-2")
+        with pytest.raises(NotEnoughBookies, match=r"bookie-2: BookieUnavailable"):
+            reader.read_last_confirmed()
+        with pytest.raises(NotEnoughBookies):
+            cluster.open_ledger_no_recovery(ledger.ledger)
+        assert 3 == ledger.read_last_confirmed()
+
+    def test_a_reader_finds_a_new_ensemble(self, bkstore_cluster: ClusterFactory) -> None:
+        """Where all replicas that a reader knows fail, it looks at the metadata again."""
+        cluster = bkstore_cluster(5)
+        ledger = cluster.create_ledger(2, 2, 1)
+        ledger.append(b"zero")
+        reader = cluster.client("reader").open_ledger_no_recovery(ledger.ledger)
+        for name in ledger.metadata.segments[0].ensemble:
+            cluster.stop(name)
+        ledger.append(b"one")
+        ledger.append(b"two")
+
+        assert b"two" == reader.read_unconfirmed(2, 2)[0].payload
+        assert 2 == len(reader.metadata.segments)
+
+    def test_replicas_in_turn(self, bkstore_cluster: ClusterFactory) -> None:
+        """The next replica is asked after damage, loss and silence; each answer is told."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(3, 3, 2)
+        ledger.append(b"precious")
+        first, second, third = ledger.metadata.segments[0].ensemble
+        cluster.corrupt(first, ledger.ledger, 0)
+        cluster.lose(second, ledger.ledger, 0)
+
+        assert b"precious" == ledger.read_entry(0).payload
+
+        cluster.partition(third)
+        with pytest.raises(BookieUnavailable) as unavailable:
+            ledger.read_entry(0)
+        cluster.heal(third)
+        cluster.lose(third, ledger.ledger, 0)
+        with pytest.raises(CorruptionError, match=f"{second}: NoSuchEntry"):
+            ledger.read_entry(0)
+        cluster.lose(first, ledger.ledger, [0])
+        with pytest.raises(NoSuchEntry):
+            ledger.read_entry(0)
+
+        text = str(unavailable.value)
+
+        assert f"{first}: CorruptionError: " in text
+        assert f"{second}: NoSuchEntry: " in text
+        assert f"{third}: BookieUnavailable: {third} cannot be reached" in text
+
+    def test_an_entry_in_the_wrong_place(self, bkstore_cluster: ClusterFactory) -> None:
+        """A record that names another entry, or has another password's digest, is damage."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger(3, 3, 2, password=b"pw", digest_type="HMAC")
+        forger = cluster.create_ledger(3, 3, 2, password=b"guess", digest_type="HMAC")
+        ledger.append(b"true")
+        forger.append(b"false")
+        record = cluster.bookies["bookie-1"].read_entry(forger.ledger, 0)
+        made = bytes(8) + record[8:]
+
+        assert b"false" in decode(made).payload
+        with pytest.raises(CorruptionError, match="HMAC digest"):
+            ledger._access.verified(made, 0)
+        with pytest.raises(CorruptionError, match="entry 0, not 1"):
+            ledger._access.verified(cluster.bookies["bookie-1"].read_entry(0, 0), 1)
+
+
+class TestClosing:
+    """Who ends a ledger, and when."""
+
+    def test_close_twice(self, bkstore_cluster: ClusterFactory) -> None:
+        """A second close does nothing; a closed handle takes no entry and still reads."""
+        ledger = bkstore_cluster().create_ledger()
+        ledger.append(b"x")
+        ledger.close()
+        ledger.close()
+
+        assert ledger.closed
+        assert b"x" == ledger.read_last().payload
+        with pytest.raises(IllegalOperation, match="was closed by this handle"):
+            ledger.append(b"y")
+        with pytest.raises(IllegalOperation):
+            ledger.append_many([b"y"])
+
+    def test_readers_do_not_write(self, bkstore_cluster: ClusterFactory) -> None:
+        """A handle that reads takes no entry, and its close changes nothing."""
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger()
+        ledger.append(b"x")
+        reader = cluster.open_ledger_no_recovery(ledger.ledger)
+        reader.close()
+
+        assert "OPEN" == cluster.store.read(ledger.ledger).metadata.state
+        for call in (reader.force, reader.write_explicit_lac, lambda: reader.append(b"y")):
+            with pytest.raises(IllegalOperation, match="opened for reading"):
+                call()
+
+    def test_a_block_left_by_an_error_leaves_the_ledger_open(
+        self, bkstore_cluster: ClusterFactory
+    ) -> None:
+        """As a client that died: the next one recovers it."""
+        cluster = bkstore_cluster()
+
+        def use(ledger: LedgerHandle) -> None:
+            with ledger:
+                ledger.append(b"kept")
+                raise ZeroDivisionError
+
+        ledger = cluster.create_ledger()
+        with pytest.raises(ZeroDivisionError):
+            use(ledger)
+
+        assert "OPEN" == cluster.store.read(ledger.ledger).metadata.state
+        assert b"kept" == cluster.open_ledger(ledger.ledger).read_last().payload
+
+    def test_close_meets_a_recovery(self, bkstore_cluster: ClusterFactory) -> None:
+        """A close after a recovery with the same end is fine; with another one it is told."""
+        cluster = bkstore_cluster()
+        writer, other = cluster.client("writer"), cluster.client("other")
+        same, longer = writer.create_ledger(3, 3, 2), writer.create_ledger(3, 3, 2)
+        for ledger in (same, longer):
+            ledger.append(b"x")
+        other.open_ledger(same.ledger)
+        same.close()
+        cluster.partition("bookie-2", "writer")
+        cluster.partition("bookie-3", "writer")
+        with pytest.raises(NotEnoughBookies):
+            longer.append(b"one bookie has it")
+        recovered = other.open_ledger(longer.ledger)
+
+        assert 0 == same.metadata.last_entry_id
+        assert (1, 18) == (recovered.last_add_confirmed, recovered.length)
+        with pytest.raises(LedgerFenced, match="is CLOSED"):
+            longer.close()
+
+    def test_close_in_recovery(self, bkstore_cluster: ClusterFactory) -> None:
+        """A writer does not close a ledger that another client is recovering."""
+        from dataclasses import replace
+
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger()
+        ledger.append(b"x")
+        found = cluster.store.read(ledger.ledger)
+        cluster.store.write(replace(found.metadata, state="IN_RECOVERY"), found.version)
+
+        with pytest.raises(LedgerFenced, match="IN_RECOVERY"):
+            ledger.close()
+        assert 0 == cluster.open_ledger(ledger.ledger).last_add_confirmed
+
+    def test_close_passes_over_other_changes(self, bkstore_cluster: ClusterFactory) -> None:
+        """A change of the metadata that is not about the end is kept by the close."""
+        from dataclasses import replace
+
+        cluster = bkstore_cluster()
+        ledger = cluster.create_ledger()
+        ledger.append(b"x")
+        found = cluster.store.read(ledger.ledger)
+        cluster.store.write(replace(found.metadata, custom_metadata={"a": b"b"}), found.version)
+        ledger.close()
+        kept = cluster.store.read(ledger.ledger).metadata
+
+        assert ({"a": b"b"}, "CLOSED", 0) == (
+            kept.custom_metadata,
+            kept.state,
+            kept.last_entry_id,
+        )
+
+    def test_delete(self, bkstore_cluster: ClusterFactory) -> None:
+        """A deleted ledger is gone from the store at once, from bookies with their garbage."""
+        cluster = bkstore_cluster()
+        gone, kept = cluster.create_ledger(), cluster.create_ledger()
+        gone.append_many([b"x"] * 6)
+        kept.append_many([b"y"] * 6)
+        cluster.delete_ledger(gone.ledger)
+
+        assert gone.ledger in cluster.bookie("bookie-1").ledgers()
+
+        reports = cluster.collect_garbage()
+
+        assert {f"bookie-{n}": [gone.ledger] for n in (1, 2, 3)} == {
+            name: report.deleted_ledgers for name, report in reports.items()
+        }
+        assert [[kept.ledger]] * 3 == [cluster.bookie(f"bookie-{n}").ledgers() for n in (1, 2, 3)]
+        assert b"y" == kept.read_last().payload
+        for call in (gone.close, lambda: gone.read_entry(0), lambda: cluster.delete_ledger(0)):
+            with pytest.raises(NoSuchLedger):
+                call()
+
+
+class TestThreads:
+    """One handle, several threads."""
+
+    def test_appends_take_turns(self, bkstore_cluster: ClusterFactory) -> None:
+        """Every append has an id of its own, and its own payload under it; reads go on."""
+        ledger = bkstore_cluster().create_ledger(3, 2, 2)
+        told: dict[int, bytes] = {}
+        found: list[bytes] = []
+
+        def write(name: int) -> None:
+            for number in range(30):
+                data = b"%d-%d" % (name, number)
+                told[ledger.append(data)] = data
+
+        def read() -> None:
+            while ledger.last_add_confirmed < 80:
+                last = ledger.last_add_confirmed
+                if last >= 0:
+                    found.append(ledger.read_entry(last).payload)
+
+        threads = [threading.Thread(target=write, args=(name,)) for name in range(3)]
+        threads.append(threading.Thread(target=read))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+        assert list(range(90)) == sorted(told)
+        assert [told[entry] for entry in range(90)] == [e.payload for e in ledger.read(0, 89)]
+        assert set(found) <= set(told.values())
+
+
+class TestClusterItself:
+    """Directories, ids, stores, clients."""
+
+    def test_directories_can_be_inspected(self, bkstore_cluster: ClusterFactory) -> None:
+        """After the close each bookie's directory reads as a bookie's, of its own storage."""
+        cluster = bkstore_cluster(3, ["sorted", "db", "interleaved"])
+        ledger = cluster.create_ledger(3, 3, 2)
+        ledger.append_many(DATA)
+        ledger.close()
+        cluster.close()
+        found = {}
+        for number in (1, 2, 3):
+            with BookieDir(cluster.path / f"bookie-{number}") as bookie:
+                found[bookie.bookie_id] = (bookie.layout, bookie.index.entries(0).tolist())
+
+        assert {
+            "bookie-1": ("idx", [0, 1, 2, 3]),
+            "bookie-2": ("rocksdb", [0, 1, 2, 3]),
+            "bookie-3": ("idx", [0, 1, 2, 3]),
+        } == found
+
+    @pytest.mark.parametrize("checkpoint", [True, False])
+    def test_a_cluster_is_opened_again(self, tmp_path: Path, checkpoint: bool) -> None:
+        """With a store of its own a cluster goes on where it was, journals replayed."""
+        with Cluster.open(tmp_path / "c", store=DirectoryStore(tmp_path / "m")) as cluster:
+            ledger = cluster.create_ledger(password=b"pw")
+            ledger.append_many(DATA)
+            cluster.close(checkpoint)
+        with Cluster.open(tmp_path / "c", store=DirectoryStore(tmp_path / "m")) as cluster:
+            again = cluster.open_ledger(ledger.ledger, password=b"pw")
+
+            assert DATA == [entry.payload for entry in again.read(0, 3)]
+
+    def test_names(self, bkstore_cluster: ClusterFactory, tmp_path: Path) -> None:
+        """Bookies have the ids given, else numbers; more can join; no id is taken twice."""
+        cluster = bkstore_cluster(["left", "right"], ["sorted", "db"])
+
+        assert "bookie-3" == cluster.add_bookie()
+        assert "odd" == cluster.add_bookie("odd", "interleaved")
+        assert ["left", "right", "bookie-3", "odd"] == list(cluster.bookies)
+        assert "bookie-2" == bkstore_cluster(["bookie-1", "bookie-3"]).add_bookie("bookie-2")
+        assert "bookie-4" == bkstore_cluster(["bookie-1", "bookie-3"]).add_bookie()
+        assert ["sorted", "db", "sorted", "interleaved"] == [
+            cluster.bookie(name).storage.storage for name in cluster.bookies
+        ]
+        assert {"left", "right", "bookie-3", "odd"} == cluster.store.registered_bookies()
+        for name in ("left", "a/b", "..", ""):
+            with pytest.raises(InvalidArgument):
+                cluster.add_bookie(name)
+        with pytest.raises(InvalidArgument, match="no bookie 'up'; there are left, right"):
+            cluster.stop("up")
+        with pytest.raises(InvalidArgument, match="no storage"):
+            Cluster.open(tmp_path, 1, [])
+
+    def test_bookies_are_clients(self, bkstore_cluster: ClusterFactory) -> None:
+        """What `bookies` has keeps to the protocols, and changes as bookies join."""
+        cluster = bkstore_cluster(1)
+        view = cluster.bookies
+        cluster.add_bookie()
+
+        assert 2 == len(view) == len(list(view))
+        assert all(isinstance(client, BookieClient) for client in view.values())
+        assert all(isinstance(client, TakesMany) for client in view.values())
+        assert ["bookie-1", "bookie-2"] == [client.bookie_id for client in view.values()]
+        assert "bookie-1" in repr(cluster)
+
+    def test_a_bookie_that_does_not_open_closes_the_others(self, tmp_path: Path) -> None:
+        """`open` raises, and leaves no bookie open behind."""
+        from bkstore.errors import DirectoryInUse
+
+        with Cluster.open(tmp_path, 2) as cluster, pytest.raises(DirectoryInUse):
+            Cluster.open(tmp_path, ["bookie-3", "bookie-2"])
+        with Cluster.open(tmp_path, 3) as cluster:
+            assert 3 == len(cluster.bookies)
+
+    def test_placement(self, bkstore_cluster: ClusterFactory) -> None:
+        """Ensembles are the policy's choice, new ones and those that replace a bookie."""
+        racks = {f"bookie-{n}": f"/rack-{n % 2}" for n in range(1, 7)}
+        cluster = bkstore_cluster(6, placement=RackPlacement(racks, enforce=True, seed=3))
+        ledger = cluster.create_ledger(4, 2, 2)
+        ensemble = ledger.metadata.segments[0].ensemble
+        cluster.crash(ensemble[1])
+        ledger.append(b"x")
+        ledger.append(b"y")
+        changed = ledger.metadata.segments[-1].ensemble
+
+        assert ensemble[1] not in changed
+        for bookies in (ensemble, changed):
+            assert all(racks[a] != racks[b] for a, b in zip(bookies, [*bookies[1:], bookies[0]]))
+
+    def test_a_client_of_its_own(self, bkstore_cluster: ClusterFactory) -> None:
+        """A `Client` needs a store and bookies only; bookies that it lacks are unreachable."""
+        cluster = bkstore_cluster(3)
+        store = MemoryStore(tells=frozenset())
+        client = Client(store, {name: cluster.bookies[name] for name in ("bookie-1", "bookie-2")})
+        ledger = client.create_ledger(2, 2, 2)
+        ledger.append(b"x")
+        ledger.close()
+        lone = Client(store, {"bookie-1": cluster.bookies["bookie-1"]}).open_ledger(0)
+        nobody = Client(store, {}).open_ledger(0)
+
+        assert b"x" == lone.read_last().payload
+        with pytest.raises(BookieUnavailable, match="bookie-2 is not known here"):
+            nobody.read_last()
+        with pytest.raises(NotEnoughBookies):
+            client.create_ledger(3, 2, 2)
+
+    def test_segments_are_segments(self, bkstore_cluster: ClusterFactory) -> None:
+        """A fresh ledger has one segment, from entry 0 on."""
+        metadata = bkstore_cluster(2).create_ledger(2, 2, 1).metadata
+
+        assert [0] == [segment.first_entry for segment in metadata.segments]
+        assert isinstance(metadata.segments[0], Segment)
+        assert [] == metadata.problems()
