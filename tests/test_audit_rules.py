@@ -419,6 +419,28 @@ def test_a_dead_bookie_is_not_asked_forever() -> None:
     assert "not asked after 5 failures" in report.violations[-1].detail
 
 
+def test_failures_count_in_a_row() -> None:
+    """A bookie that answers in between is asked about all ledgers."""
+
+    class Flaky(Down):
+        def availability(self, ledger: int | LedgerId) -> Availability:
+            self.left = LedgerId.of(ledger).ledger % 2
+            return super().availability(ledger)
+
+    third = Flaky()
+    report = audit(store_of(*(closed(number) for number in range(40))), third, looks=0)
+
+    assert (40, 20) == (third.asked, len(report.violations))
+
+
+def test_later_looks_are_at_the_ledgers_of_all_batches() -> None:
+    """Silence in several batches: each of the ledgers is looked at again."""
+    third = Down(3)
+    report = audit(store_of(*(closed(number) for number in range(3))), third, batch=1)
+
+    assert (6, 3, True) == (third.asked, report.checked, report.clean)
+
+
 # -- placement
 
 

@@ -92,11 +92,18 @@ def test_a_torn_line_is_done_again(tmp_path: Path) -> None:
 
     with pytest.raises(Killed):
         auditor.run(progress=kill, resume=kept)
-    kept.write_bytes(kept.read_bytes()[:-20])
+    kept.write_bytes(kept.read_bytes()[:-20] + b"x" * 5000)
+
+    def kill_again(done: int, _: int) -> None:
+        if done == 7:
+            raise Killed
+
+    with pytest.raises(Killed):
+        auditor.run(progress=kill_again, resume=kept)
     seen: list[int] = []
     resumed = auditor.run(progress=lambda done, _: seen.append(done), resume=kept)
 
-    assert 5 == seen[0]
+    assert 7 == seen[0]
     assert _told(whole) == _told(resumed)
 
 
