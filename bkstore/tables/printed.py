@@ -1,0 +1,217 @@
+"""The tables that single commands print."""
+
+from __future__ import annotations
+
+from bkstore.tables.table import schema
+
+__all__ = [
+    "ANSWERS",
+    "AVAILABILITY",
+    "BOOKIE_FILES",
+    "ENTRY_RECORDS",
+    "FINDINGS",
+    "INSPECT",
+    "JOURNAL_RECORDS",
+    "LAST_MARKS",
+    "LOCATIONS",
+    "LOG_ENTRIES",
+    "LOG_METADATA",
+    "LOG_RECORDS",
+    "LOOKUPS",
+]
+
+LOCATIONS = schema(
+    "locations",
+    ("entry_id", "int64"),
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("position", "int64"),
+    ("location", "int64"),
+)
+"""The entries of one ledger with their places (`bkstore ledger`)."""
+
+AVAILABILITY = schema(
+    "availability",
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("qualified_name", "string"),
+    ("entries", "int64"),
+    ("bytes", "binary"),
+    ("groups", "rows"),
+    ("ranges", "rows"),
+    ("missing", "rows", True),
+)
+"""One row: which entries of a ledger are here (`bkstore availability`)."""
+
+JOURNAL_RECORDS = schema(
+    "journal_records",
+    ("file", "string"),
+    ("journal_dir", "int32"),
+    ("journal_id", "int64"),
+    ("version", "int32"),
+    ("offset", "int64"),
+    ("kind", "string"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("bytes", "int64"),
+    ("lac", "int64", True),
+    ("length", "int64", True),
+    ("master_key", "binary", True),
+    ("explicit_lac", "binary", True),
+    ("payload", "binary", True),
+)
+"""One row a journal record (`bkstore readjournal`).
+
+`file` is a name in journal directory number `journal_dir`, `version` the file's. `offset` is that
+of the length field, `bytes` the record without it.
+`payload` is null unless asked for, else what follows the header: digest, then payload.
+"""
+
+LAST_MARKS = schema(
+    "last_marks",
+    ("journal_dir", "int32"),
+    ("file", "string", True),
+    ("journal_id", "int64"),
+    ("journal", "string"),
+    ("position", "int64"),
+)
+"""One row a journal (`bkstore lastmark`); `file` is null where none says a mark."""
+
+ENTRY_RECORDS = schema(
+    "entry_records",
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("position", "int64"),
+    ("bytes", "int64"),
+    ("lac", "int64"),
+    ("length", "int64"),
+    ("digest_ok", "bool", True),
+    ("payload", "binary"),
+)
+"""One row an entry as it is stored (`bkstore readledger`).
+
+`bytes` is the record's size, `length` the ledger's payload bytes up to this entry. `digest_ok`
+is null where no digest type was given; `payload` begins with the digest then.
+"""
+
+LOG_RECORDS = schema(
+    "log_records",
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("offset", "int64"),
+    ("position", "int64"),
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("entry_id", "int64"),
+    ("lac", "int64"),
+    ("length", "int64"),
+    ("bytes", "int64"),
+    ("payload", "binary", True),
+)
+"""One row a record of an entry log (`bkstore readlog`).
+
+`file` is a name in ledger directory number `dir_index`. `offset` is that of the size field,
+`position` that of the record, which locations have.
+`payload` is null unless asked for, else what follows the header: digest, then payload.
+"""
+
+LOG_ENTRIES = schema(
+    "log_entries",
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("entries", "int64"),
+    ("first_entry", "int64"),
+    ("last_entry", "int64"),
+)
+"""One row an entry log that holds entries of a ledger (`bkstore where`), or one a run of them.
+
+`file` is a name in ledger directory number `dir_index`.
+"""
+
+LOG_METADATA = schema(
+    "log_metadata",
+    ("dir_index", "int32"),
+    ("log_id", "int64"),
+    ("file", "string"),
+    ("source", "string"),
+    ("total_bytes", "int64"),
+    ("remaining_bytes", "int64"),
+    ("usage", "float64"),
+    ("scope_id", "int64", True),
+    ("ledger_id", "int64", True),
+    ("bytes", "int64", True),
+)
+"""One row a ledger of an entry log (`bkstore readlogmetadata`); one without ledger if it has none.
+
+`source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage
+collection keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's.
+"""
+
+BOOKIE_FILES = schema(
+    "bookie_files",
+    ("kind", "string"),
+    ("dir_index", "int32"),
+    ("file", "string"),
+    ("bytes", "int64"),
+)
+"""One row a file (`bkstore listfiles`); `kind` is "journal", "entrylog" or "index"."""
+
+ANSWERS = schema(
+    "answers",
+    ("kind", "string"),
+    ("object_id", "int64"),
+    ("start", "int64"),
+    ("end", "int64"),
+)
+"""One row an object of an answer (`bkstore streams lookup`), in the order of offsets.
+
+`kind` is "SSO" (stream set object) or "SO" (stream object); the range is half open.
+"""
+
+LOOKUPS = schema(
+    "lookups",
+    ("world", "string", True),
+    ("strategy", "string"),
+    ("query", "int64", True),
+    ("stream_id", "int64", True),
+    ("start", "int64", True),
+    ("end", "int64", True),
+    ("limit", "int64", True),
+    ("answer", "string", True),
+    ("covered_to", "int64", True),
+    ("agrees", "bool", True),
+    ("loads", "int64"),
+    ("waves", "int64"),
+    ("preloads", "int64"),
+    ("filter_refusals", "int64"),
+    ("index_hits", "int64"),
+    ("index_misses", "int64"),
+    ("dead_entries", "int64"),
+    ("seconds", "float64"),
+)
+"""One row a look-up and strategy (`bkstore streams compare`), and one with their sums.
+
+`query` is the number of the look-up, null in the row of sums. `answer` is the status where it is
+not "ok", else the objects, stream objects as ``so24``. `agrees` is null where there was nothing
+to compare with, true if the answer is the expected one and that of the strategy before.
+"""
+
+FINDINGS = schema(
+    "findings",
+    ("severity", "string"),
+    ("detail", "string"),
+    ("file", "string", True),
+    ("offset", "int64", True),
+    ("scope_id", "int64", True),
+    ("ledger_id", "int64", True),
+)
+"""Oddities and damage."""
+
+INSPECT = schema("inspect", ("property", "string"), ("value", "string"))
+"""What `bkstore inspect` says, one property a row."""

@@ -1,0 +1,138 @@
+"""A schema, and a table under it: columns that come out as rows or as Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.errors import InvalidArgument, MissingDependency
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Column", "Kind", "Repeated", "Schema", "Table", "require_pyarrow", "schema"]
+
+Kind = Literal["int64", "int32", "float64", "string", "bool", "binary", "rows"]
+Values = npt.NDArray[Any] | Sequence[Any]
+
+
+class Column(NamedTuple):
+    """One column: its name, its kind ("rows" is a list of int64 lists), may it be null."""
+
+    name: str
+    kind: Kind
+    nullable: bool = False
+
+
+class Schema(NamedTuple):
+    """A named list of columns."""
+
+    name: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """The column names, in order."""
+        return [column.name for column in self.columns]
+
+    def to_arrow(self) -> pa.Schema:
+        """Return the pyarrow schema; `MissingDependency` without pyarrow."""
+        pa = require_pyarrow("Arrow output")
+        kinds = {
+            "int64": pa.int64(),
+            "int32": pa.int32(),
+            "float64": pa.float64(),
+            "string": pa.string(),
+            "bool": pa.bool_(),
+            "binary": pa.binary(),
+            "rows": pa.list_(pa.list_(pa.int64())),
+        }
+        fields = [pa.field(c.name, kinds[c.kind], nullable=c.nullable) for c in self.columns]
+        return pa.schema(fields)
+
+
+def require_pyarrow(purpose: str) -> Any:
+    """Return the pyarrow module, or raise `MissingDependency` naming the extra."""
+    try:
+        import pyarrow
+    except ImportError as error:
+        raise MissingDependency.of("pyarrow", "arrow", purpose) from error
+    return pyarrow
+
+
+class Repeated(Sequence[Any]):
+    """A column that is one value throughout, null included; costs nothing until it is read."""
+
+    def __init__(self, value: Any, size: int) -> None:
+        self.value = value
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, at: Any) -> Any:
+        return [self.value] * len(range(self.size)[at]) if isinstance(at, slice) else self.value
+
+    def __iter__(self) -> Iterator[Any]:
+        return repeat(self.value, self.size)
+
+
+class Table:
+    """Columns under a declared schema.
+
+    >>> from bkstore.tables import FINDINGS
+    >>> table = Table(FINDINGS, {"severity": ["oddity"], "detail": ["leftover"], "file": [None],
+    ...     "offset": [None], "scope_id": [None], "ledger_id": [None]})
+    >>> len(table), next(table.rows())[:2]
+    (1, ('oddity', 'leftover'))
+    """
+
+    def __init__(self, schema: Schema, columns: Mapping[str, Values]) -> None:
+        if list(columns) != schema.names:
+            raise InvalidArgument(f"{schema.name} has columns {schema.names}, not {list(columns)}")
+        sizes = {len(values) for values in columns.values()}
+        if len(sizes) > 1:
+            raise InvalidArgument(f"columns of {schema.name} differ in length: {sorted(sizes)}")
+        self.schema = schema
+        self.columns = dict(columns)
+
+    @classmethod
+    def from_rows(cls, schema: Schema, rows: Iterable[Sequence[Any]]) -> Table:
+        """Return a table from row tuples in schema order."""
+        listed = list(rows)
+        columns: list[list[Any]] = [list(values) for values in zip(*listed)]
+        if not listed:
+            columns = [[] for _ in schema.columns]
+        return cls(schema, dict(zip(schema.names, columns)))
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Yield rows as tuples of plain Python values."""
+        plain = [v.tolist() if isinstance(v, np.ndarray) else v for v in self.columns.values()]
+        return zip(*plain)
+
+    def to_arrow(self) -> pa.Table:
+        """Return a pyarrow Table of the declared schema."""
+        pa = require_pyarrow("Arrow output")
+        schema = self.schema.to_arrow()
+        arrays = [
+            pa.repeat(pa.scalar(values.value, field.type), values.size)
+            if isinstance(values, Repeated)
+            else pa.array(values, type=field.type)
+            for values, field in zip(self.columns.values(), schema)
+        ]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def schema(name: str, *columns: tuple[str, Kind] | tuple[str, Kind, bool]) -> Schema:
+    """Return a schema from (name, kind) and (name, kind, nullable) columns."""
+    return Schema(name, tuple(Column(*column) for column in columns))
