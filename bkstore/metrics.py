@@ -1,7 +1,7 @@
-"""Counters and histograms for Prometheus: what an operator wants to know of stream look-ups.
+"""Counters and histograms for Prometheus: what operators want to know of look-ups and audits.
 
-What this is: an observer for `StreamLookup`, by shape; it knows no stream. What it is not: a
-server. `prometheus_client` has one, and comes with the extra "serve".
+What this is: observers for `StreamLookup` and `Auditor`, by shape; they know no stream and no
+ledger. What it is not: a server. `prometheus_client` has one, and comes with the extra "serve".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["LookupCosts", "LookupMetrics"]
+__all__ = ["AuditMetrics", "LookupCosts", "LookupMetrics"]
 
 PREFIX = "bkstore_stream"
 
@@ -55,6 +55,18 @@ _INDEX_EVICTIONS = "index_evictions_"
 _FILTER_EVICTIONS = "filter_evictions"
 
 
+AUDIT_GAUGES = (
+    "NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY",
+    "NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY",
+    "NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY",
+    "NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY",
+    "NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY",
+    "NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD",
+)
+AUDIT_TIMERS = ("REPLICAS_CHECK_TIME", "PLACEMENT_POLICY_CHECK_TIME")
+AUDIT_SKIPPED = "NUM_SKIPPING_CHECK_TASK_TIMES"
+
+
 class LookupCosts(Protocol):
     """What is read of the stats of one look-up; all other counts are read by name."""
 
@@ -86,10 +98,7 @@ class LookupMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        try:
-            import prometheus_client as prometheus
-        except ImportError as error:
-            raise MissingDependency.of("prometheus_client", "serve", "metrics") from error
+        prometheus = _prometheus()
         registry = prometheus.REGISTRY if registry is None else registry
         self._registry = registry
 
@@ -160,3 +169,62 @@ class _Sizes:
             if key.startswith(_INDEX_EVICTIONS):
                 evictions.add_metric([key.removeprefix(_INDEX_EVICTIONS)], value)
         yield evictions
+
+
+class AuditMetrics:
+    """Keeps the stats of the last audit as gauges; give it to `Auditor` as its metrics.
+
+    Names are upstream's (`AuditorStats`) behind ``replication_auditor_``: a gauge for each number
+    of ledgers, a summary in milliseconds for each timer, a counter for runs that were left out.
+    Raises `MissingDependency` without `prometheus_client`, `InvalidArgument` for a registry that
+    has these already. Threads: safe.
+
+    >>> from prometheus_client import CollectorRegistry
+    >>> registry = CollectorRegistry()
+    >>> AuditMetrics(registry, ["NUM_X"], []).observe({"NUM_X": 3.0})
+    >>> registry.get_sample_value("replication_auditor_NUM_X")
+    3.0
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry | None = None,
+        gauges: Iterable[str] = AUDIT_GAUGES,
+        timers: Iterable[str] = AUDIT_TIMERS,
+    ) -> None:
+        """Register the metrics."""
+        prometheus = _prometheus()
+        options = {"registry": prometheus.REGISTRY if registry is None else registry}
+        prefix = "replication_auditor_"
+        try:
+            self._gauges = {
+                name: prometheus.Gauge(prefix + name, "Ledgers of the last audit", **options)
+                for name in gauges
+            }
+            self._timers = {
+                name: prometheus.Summary(prefix + name, "Milliseconds of an audit", **options)
+                for name in timers
+            }
+            text = "Audits that were due and left out"
+            self._skipped = prometheus.Counter(prefix + AUDIT_SKIPPED, text, **options)
+        except ValueError as error:
+            raise InvalidArgument(f"the registry has these metrics already: {error}") from None
+
+    def observe(self, stats: Mapping[str, float]) -> None:
+        """Take the stats of an audit that has ended."""
+        for name, gauge in self._gauges.items():
+            gauge.set(stats[name])
+        for name, timer in self._timers.items():
+            timer.observe(stats[name])
+
+    def skip(self) -> None:
+        """Count an audit that was left out."""
+        self._skipped.inc()
+
+
+def _prometheus() -> Any:
+    try:
+        import prometheus_client
+    except ImportError as error:
+        raise MissingDependency.of("prometheus_client", "serve", "metrics") from error
+    return prometheus_client

@@ -141,6 +141,15 @@ def test_directories_of_all_storages_mixed(seed: int, tmp_path: Path) -> None:
     _audit_directories(world, paths, _check)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(100))
+def test_directories_of_all_storages_often(seed: int, tmp_path: Path) -> None:
+    """The same for a hundred more clusters."""
+    world = random_world(5000 + seed, ledgers=10, longest=60)
+    paths = _write(world, tmp_path, random.Random(seed))
+    _audit_directories(world, paths, _check)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_entries_beyond_31_bits(kind: Any, tmp_path: Path) -> None:
     """Segments over 2^31 entries: counted out by arithmetic, and looked at in a window."""

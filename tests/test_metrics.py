@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from bkstore.cluster import Auditor
 from bkstore.errors import InvalidArgument, LoadFailed, MissingDependency
-from bkstore.metrics import LookupMetrics
+from bkstore.metrics import AuditMetrics, LookupMetrics
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.stats import COUNTS, LookupTotals, QueryStats
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
+from tests.test_audit_rules import FULL, Holder, closed, store_of
+from tests.test_audit_runs import Clock
 
 prometheus = pytest.importorskip("prometheus_client")
 
@@ -135,3 +138,30 @@ def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with pytest.raises(MissingDependency, match=r"bkstore\[serve\]"):
         LookupMetrics()
+
+
+# -- audits
+
+
+def test_audits_have_upstream_s_names(registry: Any) -> None:
+    """Gauges hold the last run, timers add up, skipped runs are counted."""
+    metrics = AuditMetrics(registry)
+    store = store_of(closed(), closed(8))
+    Auditor(store, {"b1": FULL, "b2": FULL, "b3": Holder()}, metrics=metrics).run()
+    prefix = "replication_auditor_"
+    gauge = prefix + "NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY"
+
+    assert 2 == registry.get_sample_value(gauge)
+    assert 0 == registry.get_sample_value(prefix + "NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY")
+    auditor = Auditor(store, dict.fromkeys(("b1", "b2", "b3"), FULL), metrics=metrics)
+    auditor.run()
+
+    assert 0 == registry.get_sample_value(gauge)
+    for timer in ("REPLICAS_CHECK_TIME", "PLACEMENT_POLICY_CHECK_TIME"):
+        assert 2 == registry.get_sample_value(f"{prefix}{timer}_count")
+    clock = Clock(1)
+    auditor.run_periodically(5.0, clock, lambda _: None, may_run=lambda: False)
+
+    assert 1 == registry.get_sample_value(f"{prefix}NUM_SKIPPING_CHECK_TASK_TIMES_total")
+    with pytest.raises(InvalidArgument, match="has these metrics already"):
+        AuditMetrics(registry)

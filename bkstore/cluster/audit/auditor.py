@@ -27,6 +27,7 @@ from bkstore.cluster.store_api import MetadataStore
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.files import StrPath
+from bkstore.metrics import AuditMetrics
 
 __all__ = ["Auditor", "Progress"]
 
@@ -69,14 +70,16 @@ class Auditor:
         options: AuditOptions | None = None,
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], object] = time.sleep,
+        metrics: AuditMetrics | None = None,
     ) -> None:
-        """Take what to check against what."""
+        """Take what to check against what, and who is told of the stats of each run."""
         self.store = store
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
         self.options = options or AuditOptions()
         self._clock = clock
         self._wait = wait
+        self._metrics = metrics
         self.skipped_runs = 0
         """Runs that were due and not begun (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
 
@@ -109,6 +112,8 @@ class Auditor:
             self._later_rounds(checker, outcomes, wait)
         report.not_judged += self._untold(report)
         report.finish(self._clock())
+        if self._metrics is not None:
+            self._metrics.observe(report.stats)
         if kept is not None:
             kept.remove()
         return report
@@ -199,6 +204,8 @@ class Auditor:
         while not stop.wait(self._until_due(interval)):
             if not may_run():
                 self.skipped_runs += 1
+                if self._metrics is not None:
+                    self._metrics.skip()
             else:
                 try:
                     report = self._run(_stopping(stop), resume, stop.wait)

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
+from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
 from bkstore.tables import VIOLATIONS, Table
 
 __all__ = [
@@ -44,14 +45,7 @@ SKIPS: tuple[Skip, ...] = get_args(Skip)
 MOST_RANGES = 10_000
 """Ranges that a table row lists; of more, the row has the groups only."""
 
-_GAUGES: dict[str, Category] = {
-    "NUM_LEDGERS_HAVING_NO_REPLICA_OF_AN_ENTRY": "no_replica",
-    "NUM_LEDGERS_HAVING_LESS_THAN_AQ_REPLICAS_OF_AN_ENTRY": "below_ack_quorum",
-    "NUM_LEDGERS_HAVING_LESS_THAN_WQ_REPLICAS_OF_AN_ENTRY": "below_write_quorum",
-    "NUM_LEDGERS_NOT_ADHERING_TO_PLACEMENT_POLICY": "placement",
-    "NUM_LEDGERS_SOFTLY_ADHERING_TO_PLACEMENT_POLICY": "placement_soft",
-    "NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD": "overdue",
-}
+_GAUGES: dict[str, Category] = dict(zip(AUDIT_GAUGES, CATEGORIES))
 
 
 class Violation(NamedTuple):
@@ -141,7 +135,7 @@ class AuditReport:
     def stats(self) -> dict[str, float]:
         """Gauges and timers (milliseconds) under upstream's names, scope replication/auditor."""
         found: dict[str, float] = {name: self.counts[which] for name, which in _GAUGES.items()}
-        for timer in ("REPLICAS_CHECK_TIME", "PLACEMENT_POLICY_CHECK_TIME"):
+        for timer in AUDIT_TIMERS:
             found[timer] = round(self.seconds[timer] * 1000, 3)
         return found
 
