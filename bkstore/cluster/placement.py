@@ -193,12 +193,15 @@ class RackPlacement(DefaultPlacement):
         """Return the worst verdict of all write sets (`isEnsembleAdheringToPlacementPolicy`)."""
         worst = (Adherence.MEETS_STRICT, "")
         for group in _write_sets(ensemble, write_quorum):
-            racks = {self._places[bookie] for bookie in group if bookie in self._places}
-            if self._enforce and DEFAULT_RACK in racks:
-                return Adherence.FAIL, f"{' '.join(group)}: one is in {DEFAULT_RACK}"
-            verdict = _spread(group, len(racks), self._min, self._desired, "racks")
-            worst = min(worst, verdict, key=lambda found: found[0])
+            places = [self._places[bookie] for bookie in group if bookie in self._places]
+            worst = min(worst, self._verdict(group, places), key=lambda found: found[0])
         return worst
+
+    def _verdict(self, group: Sequence[str], places: Sequence[str]) -> tuple[Adherence, str]:
+        """Judge the bookies of one write set, of which those that are known lie at `places`."""
+        if self._enforce and DEFAULT_RACK in places:
+            return Adherence.FAIL, f"{' '.join(group)}: one is in {DEFAULT_RACK}"
+        return _spread(group, len(set(places)), self._min, self._desired, "racks")
 
     def _tries(self, choices: int) -> int:
         return 20
@@ -245,21 +248,14 @@ class RegionPlacement(RackPlacement):
         desired = max(min_regions, len(known)) if desired_regions is None else desired_regions
         self._min, self._desired = _checked_spread(min_regions, desired, "regions")
 
-    def judge(
-        self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
-    ) -> tuple[Adherence, str]:
-        """Return the worst verdict of all write sets."""
-        worst = (Adherence.MEETS_STRICT, "")
-        for group in _write_sets(ensemble, write_quorum):
-            places = [self._places[bookie] for bookie in group if bookie in self._places]
-            regions = {_region(place) for place in places}
-            if self._enforce and DEFAULT_REGION in regions:
-                return Adherence.FAIL, f"{' '.join(group)}: one is in {DEFAULT_REGION}"
-            verdict = _spread(group, len(regions), self._min, self._desired, "regions")
-            if verdict[0] == Adherence.MEETS_STRICT and len(set(places)) < len(places):
-                verdict = Adherence.MEETS_SOFT, f"{' '.join(group)}: two are on one rack"
-            worst = min(worst, verdict, key=lambda found: found[0])
-        return worst
+    def _verdict(self, group: Sequence[str], places: Sequence[str]) -> tuple[Adherence, str]:
+        regions = {_region(place) for place in places}
+        if self._enforce and DEFAULT_REGION in regions:
+            return Adherence.FAIL, f"{' '.join(group)}: one is in {DEFAULT_REGION}"
+        verdict = _spread(group, len(regions), self._min, self._desired, "regions")
+        if verdict[0] == Adherence.MEETS_STRICT and len(set(places)) < len(places):
+            return Adherence.MEETS_SOFT, f"{' '.join(group)}: two are on one rack"
+        return verdict
 
     def _crowding(self, bookie: str, near: Collection[str]) -> int:
         unknown = DEFAULT_REGION + DEFAULT_RACK

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -172,40 +172,48 @@ class Columns:
 def by_entry(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
     """Return the same, a ledger at a time: sets of entries, and each entry's write set."""
     missing: Missing = set()
-    for name in store.ledgers():
-        metadata = store.read(name).metadata
-        size, quorum = metadata.ensemble_size, metadata.write_quorum_size
-        held = {
-            bookie: set(bookies[bookie].availability(name).entries().tolist())
-            for bookie in metadata.bookies
-        }
-        for first, last, ensemble in metadata.segments_with_ends():
-            here = [held[bookie] for bookie in ensemble]
-            for entry in range(first, last + 1):
-                for index in write_set(entry, size, quorum):
-                    if entry not in here[index]:
-                        missing.add((name.ledger, ensemble[index], entry))
+    for part in _parts(store, bookies):
+        size, quorum, here = len(part.ensemble), part.quorum, part.here
+        for entry in range(part.first, part.last + 1):
+            for index in write_set(entry, size, quorum):
+                if entry not in here[index]:
+                    missing.add((part.ledger, part.ensemble[index], entry))
     return missing
 
 
 def by_entry_in_line(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Missing:
     """Return the same, the write set counted out in the loop."""
     missing: Missing = set()
+    for part in _parts(store, bookies):
+        size, quorum, here = len(part.ensemble), part.quorum, part.here
+        for entry in range(part.first, part.last + 1):
+            for w in range(quorum):
+                if entry not in here[(entry + w) % size]:
+                    missing.add((part.ledger, part.ensemble[(entry + w) % size], entry))
+    return missing
+
+
+class _Part(NamedTuple):
+    """A segment, and the entries that each bookie of its ensemble holds."""
+
+    ledger: int
+    quorum: int
+    first: int
+    last: int
+    ensemble: tuple[str, ...]
+    here: list[set[int]]
+
+
+def _parts(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Iterator[_Part]:
     for name in store.ledgers():
         metadata = store.read(name).metadata
-        size, quorum = metadata.ensemble_size, metadata.write_quorum_size
         held = {
             bookie: set(bookies[bookie].availability(name).entries().tolist())
             for bookie in metadata.bookies
         }
         for first, last, ensemble in metadata.segments_with_ends():
             here = [held[bookie] for bookie in ensemble]
-            for entry in range(first, last + 1):
-                for w in range(quorum):
-                    index = (entry + w) % size
-                    if entry not in here[index]:
-                        missing.add((name.ledger, ensemble[index], entry))
-    return missing
+            yield _Part(name.ledger, metadata.write_quorum_size, first, last, ensemble, here)
 
 
 def directories(cluster: Cluster, top: Path) -> dict[str, Path]:
