@@ -5,6 +5,7 @@ from tools.bench.rows import (
     audit,
     availability,
     bloom,
+    dump,
     ledger_memory,
     ledger_reads,
     ledger_scope,
@@ -29,4 +30,5 @@ ROWS: tuple[Row, ...] = (
     *ledger_scope.ROWS,
     *ledger_memory.ROWS,
     *audit.ROWS,
+    *dump.ROWS,
 )

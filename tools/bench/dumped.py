@@ -1,0 +1,105 @@
+"""Indexes for the dump rows, and a dump row by row.
+
+`python -m tools.bench.dumped KIND ENTRIES JOBS` makes an index, dumps it in a process of its own
+and prints seconds and peak memory as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from bkstore import open_index
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId, split_location
+from bkstore.index.api import IndexBatch
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.rocks import RocksIndex
+from bkstore.offline.dump import dump
+from bkstore.tables import ENTRIES
+
+__all__ = ["KINDS", "Kind", "dumped_by_row", "make_index"]
+
+Kind = Literal["idx", "rocksdb"]
+KINDS: tuple[Kind, ...] = ("idx", "rocksdb")
+_LEDGER = 100_000
+_ROWS = 100_000
+
+
+def make_index(kind: Kind, top: Path, entries: int, seed: int = 1) -> Path:
+    """Write an index of whole ledgers, records of 200 to 2,000 bytes in a log each."""
+    batches = _batches(entries, np.random.default_rng(seed))
+    if kind == "idx":
+        with HierarchicalIndex(top, writable=True) as files:
+            for rows in batches:
+                files.put_many(int(rows.ledger_id[0]), rows.entry_id, rows.location)
+    else:
+        with RocksIndex(top, writable=True) as database:
+            database.bulk_load(batches)
+    return top
+
+
+def _batches(entries: int, chance: np.random.Generator) -> Iterator[IndexBatch]:
+    for number, begin in enumerate(range(0, entries, _LEDGER)):
+        ids = np.arange(min(_LEDGER, entries - begin), dtype=np.int64)
+        positions = 1028 + np.cumsum(chance.integers(200, 2000, ids.size))
+        yield IndexBatch.of_ledger(LedgerId.of(number), ids, positions + (number << 32))
+
+
+def dumped_by_row(path: Path, out: Path) -> int:
+    """Write the `entries` table the plain way, a dict a row; return the number of rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema, count = ENTRIES.to_arrow(), 0
+    rows: list[dict[str, Any]] = []
+    with open_index(path) as index, pq.ParquetWriter(out, schema, compression="zstd") as file:
+        for ledger in index.ledgers():
+            scope, number = ledger.signed
+            for entry in index.entries(ledger).tolist():
+                log, position = split_location(index.get(ledger, entry) or 0)
+                values = ("bookie", 0, scope, number, entry, log, position, None)
+                rows.append(dict(zip(ENTRIES.names, values)))
+                count += 1
+                if len(rows) == _ROWS:
+                    file.write_table(pa.Table.from_pylist(rows, schema=schema))
+                    rows = []
+        file.write_table(pa.Table.from_pylist(rows, schema=schema))
+    return count
+
+
+def _peaks() -> int:
+    """Return the highest resident size of this process, in bytes (Linux)."""
+    text = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def main(words: list[str]) -> dict[str, Any]:
+    """Make an index, dump it; return rows, seconds and bytes."""
+    if len(words) != 3 or words[0] not in KINDS:
+        raise InvalidArgument("python -m tools.bench.dumped idx|rocksdb ENTRIES JOBS")
+    kind: Kind = "idx" if words[0] == "idx" else "rocksdb"
+    with tempfile.TemporaryDirectory() as top:
+        path = make_index(kind, Path(top) / "bookie", int(words[1]))
+        import pyarrow.parquet  # noqa: F401  (loaded before the clock runs)
+
+        start, begin = _peaks(), time.perf_counter()
+        result = dump([path], Path(top) / "out", jobs=int(words[2]))
+        seconds = time.perf_counter() - begin
+    return {
+        "rows": result.rows["entries"],
+        "seconds": seconds,
+        "start": start,
+        "peak": _peaks(),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(sys.argv[1:])))

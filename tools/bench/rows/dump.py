@@ -1,0 +1,95 @@
+"""Rows: a dump to Parquet beside a loop over rows, and its speed and memory by size."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bkstore.offline.dump import dump
+from tools.bench.data import new_directory
+from tools.bench.dumped import KINDS, Kind, dumped_by_row, make_index
+from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+
+__all__ = ["ROWS"]
+
+ENTRIES = 2_000_000
+SIZES = (1_000_000, 10_000_000, 50_000_000)
+_MEMORY = 600 << 20
+_CHECKOUT = Path(__file__).parents[3]
+
+
+def _case(context: Context, kind: Kind) -> Case:
+    entries = context.scaled(ENTRIES)
+    path = make_index(kind, new_directory(context) / "bookie", entries, context.seed)
+
+    def fresh() -> Path:
+        return new_directory(context) / "out"
+
+    return Case(
+        kind,
+        entries,
+        f"{entries} entries in ledgers of 100,000, index in the page cache",
+        Side("dump", lambda out: dump([path], out, jobs=1), fresh),
+        (Side("row by row", lambda out: dumped_by_row(path, out), fresh),),
+        50,
+    )
+
+
+@contextmanager
+def _dump(context: Context) -> Iterator[Iterator[Case]]:
+    import pyarrow.parquet  # noqa: F401  (its loading is not part of the work)
+
+    yield (_case(context, kind) for kind in KINDS)
+
+
+def _run(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tools.bench.dumped", kind, str(entries), str(jobs)]
+    done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def _figures(context: Context, kind: Kind, size: int) -> Figures:
+    entries = context.scaled(size)
+
+    def facts() -> list[Fact]:
+        found = _run(kind, entries, 1)
+        peak = found["peak"]
+        target = f"< {_MEMORY >> 20}"
+        return [
+            Fact("million rows a second", round(found["rows"] / found["seconds"] / 1e6, 2)),
+            Fact("peak MiB", round(peak / 2**20), target, peak < _MEMORY),
+        ]
+
+    return Figures(f"{kind}, {size // 10**6}M entries", entries, "in one process", facts)
+
+
+@contextmanager
+def _sizes(context: Context) -> Iterator[Iterator[Figures]]:
+    cases = [(kind, size) for kind in KINDS for size in SIZES[: 3 if kind == "idx" else 2]]
+    yield (_figures(context, kind, size) for kind, size in cases)
+
+
+ROWS = (
+    Row(
+        "dump",
+        "an index to Parquet",
+        "Six tables, sorted, with manifest, synced and renamed, in one process; beside it the "
+        "`entries` table alone by a loop over `index.get` that makes a dict a row.",
+        _dump,
+        long=True,
+    ),
+    Row(
+        "dump-sizes",
+        "a dump by size",
+        "`python -m tools.bench.dumped` in a process of its own, one job: rows a second of the "
+        "whole dump and the highest resident size, interpreter and libraries included.",
+        _sizes,
+        long=True,
+    ),
+)
