@@ -2,104 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
-from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, EntriesOfLedger
+from bkstore.cluster.audit import AuditOptions, Auditor
 from bkstore.cluster.placement import Adherence, RackPlacement
-from bkstore.cluster.store import KeyValueStore
 from bkstore.errors import (
-    BookieUnavailable,
-    CorruptionError,
     InvalidArgument,
-    NoSuchLedger,
 )
 from bkstore.formats.ledgermetadata import Mark
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import LedgerMetadata
-
-NOW = 1_000_000.0
-B3 = ("b1", "b2", "b3")
-
-
-MADE: Any = LedgerMetadata
-
-
-def closed(ledger: int = 7, last: int = 5, ensemble: Any = B3, **fields: Any) -> LedgerMetadata:
-    """A closed ledger with E = W = 3 (or all of the ensemble), A = 2 and one segment."""
-    given = {
-        "segments": [(0, ensemble)],
-        "state": "CLOSED",
-        "last_entry_id": last,
-        "length": 10 * (last + 1),
-        "digest_type": "CRC32C",
-        "password": b"",
-    }
-    size = len(ensemble)
-    made: LedgerMetadata = MADE(ledger, size, size, min(2, size), **given | fields)
-    return made
-
-
-class Holder:
-    """A bookie that holds what it is told, and does something when it is asked."""
-
-    def __init__(self, *entries: int, then: Callable[[], Any] = lambda: None) -> None:
-        """Take the entries of every ledger, and what happens at each question."""
-        self.entries, self.then, self.asked = entries, then, 0
-
-    def availability(self, _: int | LedgerId) -> Availability:
-        """Let it happen, then answer."""
-        self.asked += 1
-        self.then()
-        return Availability.from_entries(self.entries)
-
-
-class Down:
-    """A bookie that gives no answer so many times, then holds all."""
-
-    def __init__(self, times: int = 10**9) -> None:
-        """Take how often it fails."""
-        self.left, self.asked = times, 0
-
-    def availability(self, _: int | LedgerId) -> Availability:
-        """Fail, or answer."""
-        self.asked += 1
-        if self.left > 0:
-            self.left -= 1
-            raise BookieUnavailable("connection refused")
-        return Availability.from_ranges([(0, 5)])
-
-
-FULL = Holder(*range(6))
-
-
-def store_of(*ledgers: LedgerMetadata) -> MemoryStore:
-    """A store with these ledgers, in which b1 to b3 are registered."""
-    store = MemoryStore()
-    for each in ledgers:
-        store.create(each)
-    for bookie in B3:
-        store.register_bookie(bookie)
-    return store
-
-
-def audit(
-    store: Any, third: Any = FULL, waits: list[float] | None = None, **options: Any
-) -> AuditReport:
-    """Run an audit in which the third bookie is the one in question."""
-    settings = AuditOptions(**{"looks": 2, "look_delay": 30.0, "grace_period": 100.0} | options)
-    wait = (waits if waits is not None else []).append
-    bookies = {"b1": FULL, "b2": FULL, "b3": third}
-    return Auditor(store, bookies, options=settings, clock=lambda: NOW, wait=wait).run()
-
-
-def _categories(report: AuditReport) -> list[tuple[str, int]]:
-    return [(each.category, each.ledger.ledger) for each in report.violations]
-
+from tests.audit_parts import B3, FULL, MADE, NOW, Down, Holder, audit, categories, closed, store_of
 
 # -- which ledgers
 
@@ -139,7 +55,7 @@ def test_only_closed_ledgers(state: str) -> None:
     store = store_of(closed(last=-1, length=0, state=state), closed(8))
     report = audit(store, third)
 
-    assert [("below_write_quorum", 8)] == _categories(report)
+    assert [("below_write_quorum", 8)] == categories(report)
     assert ({state.lower(): 1}, 1) == (dict(report.skipped), report.checked)
     assert 1 == third.asked
 
@@ -195,7 +111,7 @@ def test_an_overdue_mark_is_a_violation(age: float, overdue: bool) -> None:
         store.mark_underreplicated(ledger, Mark(NOW - age, ("b3",)))
     report = audit(store, Holder())
 
-    assert ([("overdue", 7), ("overdue", 8)] if overdue else []) == _categories(report)
+    assert ([("overdue", 7), ("overdue", 8)] if overdue else []) == categories(report)
     assert {"underreplicated": 2} == dict(report.skipped)
     assert 2 * overdue == report.stats["NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD"]
     assert all("missing bookies: b3" in each.detail for each in report.violations)
@@ -243,7 +159,7 @@ def test_changed_metadata_begin_the_ledger_anew() -> None:
 
     report = audit(store, Holder(then=move))
 
-    assert [("bookie_unavailable", 7)] == _categories(report)  # nobody answers for b4
+    assert [("bookie_unavailable", 7)] == categories(report)  # nobody answers for b4
     assert 1 == report.redone
 
 
@@ -308,139 +224,6 @@ def test_one_look_is_enough_where_nothing_is_amiss() -> None:
     assert [7, 8, 7] == [each.ledger for each in reads]
 
 
-# -- unreachable bookies
-
-
-def test_a_bookie_back_at_the_second_look() -> None:
-    """What could not be asked is asked again after the delay; then all is well."""
-    third, waits = Down(1), list[float]()
-    report = audit(store_of(closed()), third, waits)
-
-    assert ([30.0], 2, True) == (waits, third.asked, report.clean)
-    assert 1 == report.checked
-
-
-def test_a_bookie_back_at_the_last_look() -> None:
-    """The number of looks is a parameter, and the last one counts, too."""
-    third, waits = Down(3), list[float]()
-    report = audit(store_of(closed()), third, waits, looks=3)
-
-    assert ([30.0] * 3, True) == (waits, report.clean)
-
-
-def test_registered_but_silent() -> None:
-    """A bookie that is registered and gives no answer to any look is a violation."""
-    third, waits = Down(), list[float]()
-    store = store_of(closed())
-    store.set_unavailable("b3")
-    report = audit(store, third, waits)
-    (row,) = report.violations
-
-    assert ("bookie_unavailable", 0, "b3", 0) == (row[0], row[2], row[3], len(row.missing))
-    assert "no answer: connection refused; it is registered" == row.detail
-    assert (3, [30.0, 30.0]) == (third.asked, waits)
-
-
-def test_unregistered_and_nobody_knows() -> None:
-    """A silent bookie whose unavailability the auditor does not know of is a violation."""
-    store = store_of(closed())
-    store.unregister_bookie("b3")
-    report = audit(store, Down())
-
-    assert [("bookie_unavailable", 7)] == _categories(report)
-    assert report.violations[0].detail.endswith("; its unavailability is not known")
-
-
-def test_unregistered_and_known() -> None:
-    """A bookie that is gone, and known to be, is what replication is for: no violation."""
-    store = store_of(closed())
-    store.unregister_bookie("b3")
-    store.set_unavailable("b3")
-    report = audit(store, Down())
-
-    assert ([], {"b3": 1}) == (report.violations, dict(report.excused))
-    assert report.clean
-
-
-def test_losses_beside_a_silent_bookie_are_reported_once() -> None:
-    """What the other bookies lack is reported with the last look, not with each."""
-    store = store_of(closed())
-    bookies: dict[str, EntriesOfLedger] = {"b1": FULL, "b2": Holder(0), "b3": Down()}
-    options = AuditOptions(looks=2, look_delay=0)
-    report = Auditor(store, bookies, options=options, wait=lambda _: None).run()
-
-    assert [("below_write_quorum", 7), ("bookie_unavailable", 7)] == _categories(report)
-
-
-def test_not_told_is_not_judged() -> None:
-    """Where the store does not tell of bookies, silence is no violation, and nothing is clean."""
-    store = KeyValueStore(store_of(closed())._values, tells=frozenset())
-    report = audit(store, Down(), looks=0)
-
-    assert ([], {LedgerId(0, 7): ("b3",)}) == (report.violations, report.unanswered)
-    assert not report.clean
-    assert 3 == len(report.not_judged)
-
-
-def test_an_error_is_no_answer_and_no_loss() -> None:
-    """A bookie that cannot read its index is not taken for one that has nothing."""
-
-    class Broken(Holder):
-        def availability(self, _: int | LedgerId) -> Availability:
-            raise CorruptionError("7.idx", 8, "master key length -3 is negative")
-
-    report = audit(store_of(closed()), Broken())
-
-    assert [("bookie_unavailable", 7)] == _categories(report)
-    assert "7.idx: offset 8" in report.violations[0].detail
-
-
-def test_no_such_ledger_is_nothing_there() -> None:
-    """A bookie that does not know the ledger holds none of it."""
-
-    class Without(Holder):
-        def availability(self, ledger: int | LedgerId) -> Availability:
-            raise NoSuchLedger(f"ledger {ledger}")
-
-    report = audit(store_of(closed()), Without())
-
-    assert [("below_write_quorum", 7)] == _categories(report)
-    assert 6 == len(report.violations[0].missing)
-
-
-def test_a_dead_bookie_is_not_asked_forever() -> None:
-    """After some failures in a row the rest of the question is put off to the next look."""
-    third = Down()
-    store = store_of(*(closed(number) for number in range(64)))
-    report = audit(store, third, looks=0)
-
-    assert 5 == third.asked
-    assert 64 == len(report.violations)
-    assert "not asked after 5 failures" in report.violations[-1].detail
-
-
-def test_failures_count_in_a_row() -> None:
-    """A bookie that answers in between is asked about all ledgers."""
-
-    class Flaky(Down):
-        def availability(self, ledger: int | LedgerId) -> Availability:
-            self.left = LedgerId.of(ledger).ledger % 2
-            return super().availability(ledger)
-
-    third = Flaky()
-    report = audit(store_of(*(closed(number) for number in range(40))), third, looks=0)
-
-    assert (40, 20) == (third.asked, len(report.violations))
-
-
-def test_later_looks_are_at_the_ledgers_of_all_batches() -> None:
-    """Silence in several batches: each of the ledgers is looked at again."""
-    third = Down(3)
-    report = audit(store_of(*(closed(number) for number in range(3))), third, batch=1)
-
-    assert (6, 3, True) == (third.asked, report.checked, report.clean)
-
-
 # -- placement
 
 
@@ -473,7 +256,7 @@ def test_soft_adherence_counts_only_where_nothing_fails() -> None:
     report = Auditor(store, bookies, placement=Policy({}), options=options).run()
     rows = [("placement_soft", 7), ("placement_soft", 8), ("placement", 8)]
 
-    assert rows == _categories(report)
+    assert rows == categories(report)
     assert {"placement_soft": 1, "placement": 1} == dict(report.counts)
 
 
@@ -495,7 +278,7 @@ def test_contradictions_are_not_judged() -> None:
     assert "does not begin after the one before it" in reasons[1]
     assert "last entry 5 lies before segment 9" in reasons[2]
     assert "write quorum 3 is outside 1..2" in reasons[3]
-    assert [("below_write_quorum", 4)] == _categories(report)
+    assert [("below_write_quorum", 4)] == categories(report)
     assert (1, False) == (report.checked, report.clean)
 
 

@@ -23,7 +23,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.tables import VIOLATIONS
 from tests.audit_oracle import BOOKIES, HeldBookie, World, random_world
-from tests.test_audit_rules import FULL, MADE, NOW, Holder, closed, store_of
+from tests.audit_parts import FULL, MADE, NOW, Holder, closed, store_of
 
 
 class Killed(BaseException):

@@ -13,7 +13,7 @@ from bkstore.metrics import AuditMetrics, LookupMetrics
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.stats import COUNTS, LookupTotals, QueryStats
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
-from tests.test_audit_rules import FULL, Holder, closed, store_of
+from tests.audit_parts import FULL, Holder, closed, store_of
 from tests.test_audit_runs import Clock
 
 prometheus = pytest.importorskip("prometheus_client")
