@@ -1,0 +1,67 @@
+"""One self-contained HTML page from the tables of a dump's analyses.
+
+`write_report` is all there is to call. What is beside it, downwards: `markup`, `wording`,
+`facts` (numbers from tables), `risk`, `verdict` (what the headline says), `bars`, `tile_disk`,
+`tile_risk`, `tiles`, `sections` (what each table means), `listing`, `charts`, `style`, `script`,
+`page`. The page itself is explained in `docs/report.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bkstore.errors import WriteFailed
+from bkstore.index.files import OS_FILES
+from bkstore.report.charts import require_matplotlib
+from bkstore.report.page import page
+from bkstore.tables import require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["write_report"]
+
+
+def write_report(
+    target: Path, tables: Mapping[str, pa.Table], *, title: str, source: Mapping[str, Any]
+) -> None:
+    """Write the page about `tables` to `target`, at once: the old file stays, or the new is whole.
+
+    `tables` by the names of their schemas: those of `bkstore.tables.analysed`, and `findings` of
+    the dump. A table that is absent was not asked for, and the page says so. `source` may have
+    `manifest` (the dump's, a dict), `metadata` (where the ledger metadata came from, None = none
+    were given), `engine` and `made_at` (texts for the foot of the page), and `all_rows` (for
+    a table's name, where all its rows are).
+
+    The page refers to nothing outside it. The same arguments give the same bytes. Cost: a few
+    passes over the number columns of each table, and a sort of them for the rows that are shown.
+    Raises `MissingDependency` without matplotlib or pyarrow, `WriteFailed` where the system
+    refuses.
+
+    >>> import tempfile
+    >>> from bkstore.tables import BOOKIE_BYTES, Table
+    >>> row = ("b1", 1, 3, 1, 2048, 900, 900, 0, 0)
+    >>> sizes = Table.from_rows(BOOKIE_BYTES, [row]).to_arrow()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     target = Path(folder, "out.html")
+    ...     write_report(target, {"bytes_by_bookie": sizes}, title="Copies", source={})
+    ...     "Not judged" in target.read_text(encoding="utf-8")
+    True
+    """
+    require_pyarrow("A report")
+    require_matplotlib()
+    _write(Path(target), page(tables, title, source).encode())
+
+
+def _write(target: Path, data: bytes) -> None:
+    """Replace the file in one step; a refused one leaves nothing beside it."""
+    scratch = target.with_name(f"{target.name}.tmp")
+    try:
+        OS_FILES.write_file(target, data)
+    except OSError as error:
+        with suppress(OSError):  # the refusal is what counts
+            scratch.unlink()
+        raise WriteFailed(target, error) from error

@@ -1,0 +1,331 @@
+"""The parts below the first screen: what each table means, and which of its columns are shown.
+
+Declarations only; `listing` makes tables of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["PARTS", "SECTIONS", "Section", "Shown"]
+
+
+class Shown(NamedTuple):
+    """A column of the page: heading, how its cells read, the table's column.
+
+    Kinds: ledger and scope (from the id columns), text, long (text that wraps), number,
+    entry (an id), size, share, decimal, flag, category, class (of health), missing (from
+    `missing` and `missing_groups`), groups, log, quorums.
+    """
+
+    heading: str
+    kind: str
+    column: str = ""
+
+
+class Section(NamedTuple):
+    """A table of the page. `order` are columns, the first counts most, "-" = descending."""
+
+    name: str
+    heading: str
+    rule: str
+    advice: str
+    none: str
+    order: tuple[str, ...]
+    columns: tuple[Shown, ...]
+    judged: bool = False
+
+
+_LEDGER = Shown("Ledger", "ledger")
+_BOOKIE = Shown("Bookie", "text", "bookie")
+
+PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("Losses", ("violations", "homeless", "holes", "findings")),
+    ("Health", ("ledger_health", "surplus", "orphans")),
+    ("Disk", ("bytes_by_bookie", "log_occupancy", "bytes_by_ledger", "bytes_by_scope")),
+    ("Shape", ("fragmentation", "sequences", "comparison")),
+    ("Source", ("bookies",)),
+)
+"""The order of the page: parts, and the tables in each."""
+
+_LISTED = (
+    Section(
+        "violations",
+        "Violations",
+        "BP-34's rules: each entry of a closed ledger belongs on W bookies of its segment's "
+        "ensemble. A row is a bookie that lacks entries of a segment; the category is that of the "
+        "ledger's worst entry.",
+        "Below a quorum, entries can be copied from the replicas that are left: let autorecovery "
+        "run, or use the bookie shell's recover. Where no replica is left, look for bookies that "
+        "are not in the dump, and for copies of lost disks, before anything is deleted.",
+        "No violation was found.",
+        ("category", "-missing_entries"),
+        (
+            Shown("Category", "category", "category"),
+            _LEDGER,
+            _BOOKIE,
+            Shown("Missing", "number", "missing_entries"),
+            Shown("Entries", "missing"),
+            Shown("Segment at", "entry", "first_entry"),
+            Shown("Detail", "long", "detail"),
+        ),
+        judged=True,
+    ),
+    Section(
+        "homeless",
+        "Ledgers without any bookie",
+        "Ledgers of the metadata that have entries, and of which no bookie of the dump has one.",
+        "See whether their bookies are in the dump. If they are, the ledgers are lost here.",
+        "Each ledger of the metadata has entries on some bookie, or is due none.",
+        (),
+        (
+            _LEDGER,
+            Shown("State", "text", "state"),
+            Shown("Last entry", "entry", "last_entry_id"),
+            Shown("Ensembles", "long", "bookies"),
+        ),
+        judged=True,
+    ),
+    Section(
+        "holes",
+        "Holes",
+        "Judged without metadata: entries that a ledger's own stripe on a bookie would hold "
+        "between its first and its last, and that are not there. Negative: entries off the stripe.",
+        "A hole is no loss as long as other bookies have the entries: give --metadata to judge. "
+        "A writer that changed its ensemble leaves holes too.",
+        "No ledger has holes against its own stripe.",
+        ("-holes",),
+        (
+            _BOOKIE,
+            _LEDGER,
+            Shown("Holes", "number", "holes"),
+            Shown("Stripe", "text", "stripe"),
+            Shown("Entries there", "number", "entries"),
+            Shown("First", "entry", "first_entry"),
+            Shown("Last", "entry", "last_entry"),
+        ),
+    ),
+    Section(
+        "findings",
+        "Findings of the dump",
+        "What was met while bookies were read. Damage: data could not be read, so entries may "
+        "seem missing that are there. Oddity: a bookie gets along with it.",
+        "Look at the file named; run bkstore inspect on that bookie. Read a damaged disk from a "
+        "copy.",
+        "Nothing odd was met in what was read.",
+        ("severity",),
+        (
+            Shown("Severity", "text", "severity"),
+            _BOOKIE,
+            Shown("Detail", "long", "detail"),
+            Shown("File", "text", "file"),
+            Shown("Offset", "number", "offset"),
+            Shown("Ledger", "ledger"),
+        ),
+    ),
+    Section(
+        "ledger_health",
+        "Ledgers of the metadata",
+        "One row a ledger, the worst first: replicas that bookies of the dump should hold, and "
+        "those they lack. Open ledgers, and those in recovery, are not judged.",
+        "A reason in the last column means that what is due could not be counted in full.",
+        "The ledger metadata list no ledger.",
+        ("class", "-replicas_missing"),
+        (
+            _LEDGER,
+            Shown("Health", "class", "category"),
+            Shown("Missing", "number", "replicas_missing"),
+            Shown("Due", "number", "replicas_due"),
+            Shown("Surplus", "number", "replicas_surplus"),
+            Shown("Fewest", "number", "fewest_replicas"),
+            Shown("E/W/A", "quorums"),
+            Shown("State", "text", "state"),
+            Shown("Last entry", "entry", "last_entry_id"),
+            Shown("Segments", "number", "segments"),
+            Shown("Not judged", "long", "not_judged"),
+        ),
+        judged=True,
+    ),
+    Section(
+        "surplus",
+        "Surplus replicas",
+        "Entries of closed ledgers on bookies that do not have to hold them.",
+        "Left by recoveries and changes of ensembles; garbage collection takes them in time. "
+        "Where replicas are missing elsewhere, a surplus may be the copy that saves the entry.",
+        "No bookie holds entries that it does not have to.",
+        ("-surplus_entries",),
+        (
+            _BOOKIE,
+            _LEDGER,
+            Shown("Surplus entries", "number", "surplus_entries"),
+            Shown("Groups", "groups", "surplus_groups"),
+        ),
+        judged=True,
+    ),
+    Section(
+        "orphans",
+        "Orphan ledgers",
+        "Ledgers that a bookie has and the metadata do not.",
+        "Garbage collection will delete them. If one of them should exist, the metadata are at "
+        "fault: stop garbage collection first, then restore them.",
+        "The metadata know each ledger of each bookie.",
+        ("-bytes",),
+        (
+            _BOOKIE,
+            _LEDGER,
+            Shown("Entries", "number", "entries"),
+            Shown("Bytes", "size", "bytes"),
+        ),
+        judged=True,
+    ),
+    Section(
+        "bytes_by_bookie",
+        "Disk by bookie",
+        "Bytes of entry logs. Live are records of ledgers that are known, garbage those of ledgers "
+        "that are not; the rest of a file is its header and its ledgers map.",
+        "Much garbage on a bookie: see that its compaction runs. Uneven bookies: see placement and "
+        "weights.",
+        "The dump has no bookie.",
+        ("-log_file_bytes",),
+        (
+            _BOOKIE,
+            Shown("Entry logs", "size", "log_file_bytes"),
+            Shown("Live", "size", "live_bytes"),
+            Shown("Garbage", "size", "garbage_bytes"),
+            Shown("Files", "number", "entry_logs"),
+            Shown("Ledgers", "number", "ledgers"),
+            Shown("Entries", "number", "entries"),
+            Shown("Damage", "number", "damage"),
+        ),
+    ),
+    Section(
+        "log_occupancy",
+        "Entry logs",
+        "The live part of each entry log's records, those with most garbage first. Pinned: "
+        "something lives in it, but little, so the file stays.",
+        "Compaction frees pinned logs: thresholds of minor and major compaction say from which "
+        "occupancy. A log in which nothing lives goes at the next garbage collection.",
+        "The bookies have no entry log.",
+        ("-garbage_bytes",),
+        (
+            _BOOKIE,
+            Shown("Log", "log", "log_id"),
+            Shown("Bytes", "size", "bytes"),
+            Shown("Garbage", "size", "garbage_bytes"),
+            Shown("Live", "size", "live_bytes"),
+            Shown("Occupancy", "share", "occupancy"),
+            Shown("Pinned", "flag", "pinned"),
+            Shown("Live ledgers", "number", "live_ledgers"),
+            Shown("Ledgers", "number", "ledgers"),
+            Shown("Closed", "flag", "closed"),
+        ),
+    ),
+    Section(
+        "bytes_by_ledger",
+        "Disk by ledger",
+        "Bytes of a ledger's records in all entry logs of all bookies, replicas and old copies "
+        "included.",
+        "The biggest are the first to ask about retention.",
+        "The dump has no ledger.",
+        ("-bytes",),
+        (
+            _LEDGER,
+            Shown("Bytes", "size", "bytes"),
+            Shown("Replicas", "number", "replicas"),
+            Shown("Bookies", "number", "bookies"),
+        ),
+    ),
+    Section(
+        "bytes_by_scope",
+        "Disk by scope",
+        "The same by ledger scope; scope 0 is BookKeeper's own.",
+        "A scope belongs to one user of the store: ask there.",
+        "The dump has no ledger.",
+        ("-bytes",),
+        (
+            Shown("Scope", "scope"),
+            Shown("Bytes", "size", "bytes"),
+            Shown("Ledgers", "number", "ledgers"),
+            Shown("Replicas", "number", "replicas"),
+        ),
+    ),
+    Section(
+        "fragmentation",
+        "Fragmentation",
+        "How scattered a ledger lies: a stretch is a run of entries in one log with rising "
+        "positions. The most stretches first.",
+        "Few entries a stretch make catch-up reads jump. Storage that sorts by ledger before it "
+        "writes (sorted, db) keeps stretches long.",
+        "The dump has no ledger with entries.",
+        ("-stretches",),
+        (
+            _BOOKIE,
+            _LEDGER,
+            Shown("Stretches", "number", "stretches"),
+            Shown("Entries a stretch", "decimal", "mean_stretch"),
+            Shown("Entries", "number", "entries"),
+            Shown("Logs", "number", "logs"),
+            Shown("Log changes", "number", "log_changes"),
+        ),
+    ),
+    Section(
+        "sequences",
+        "Sequences",
+        "Entries of a ledger on a bookie as BP-34 condenses them: runs, and groups of equal runs "
+        "at equal distance. The most groups first.",
+        "A striped ledger is one or two groups; many groups are the sign of losses or of many "
+        "changes of the ensemble.",
+        "The dump has no ledger with entries.",
+        ("-groups",),
+        (
+            _BOOKIE,
+            _LEDGER,
+            Shown("Groups", "number", "groups"),
+            Shown("Sequences", "number", "sequences"),
+            Shown("Entries", "number", "entries"),
+            Shown("First", "entry", "first_entry"),
+            Shown("Last", "entry", "last_entry"),
+        ),
+    ),
+    Section(
+        "comparison",
+        "Change between two dumps",
+        "Entries of each ledger on each bookie in the first dump and in the second.",
+        "Entries that were removed should belong to deleted ledgers.",
+        "Neither dump has a ledger.",
+        ("-removed", "-added"),
+        (
+            _BOOKIE,
+            _LEDGER,
+            Shown("Change", "text", "change"),
+            Shown("Before", "number", "before"),
+            Shown("After", "number", "after"),
+            Shown("Added", "number", "added"),
+            Shown("Removed", "number", "removed"),
+            Shown("In both", "number", "common"),
+        ),
+    ),
+    Section(
+        "bookies",
+        "Bookies of the dump",
+        "What the dump read. Rows are index entries; a bookie that was not read is in no other "
+        "part of this page.",
+        "One that was not read: put right what the reason says, and dump again.",
+        "The dump lists no bookie.",
+        ("read",),
+        (
+            _BOOKIE,
+            Shown("Read", "flag", "read"),
+            Shown("Layout", "text", "layout"),
+            Shown("Entries", "number", "entries"),
+            Shown("Ledgers", "number", "ledgers"),
+            Shown("Damage", "number", "damage"),
+            Shown("Oddities", "number", "oddities"),
+            Shown("Path", "long", "path"),
+            Shown("Reason", "long", "reason"),
+        ),
+    ),
+)
+
+SECTIONS = {section.name: section for section in _LISTED}
+"""The sections by the name of their table."""
