@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from bkstore.cluster.audit import (
     Auditor,
     AuditReport,
     DirectoryBookie,
+    Violation,
     violations_table,
 )
 from bkstore.cluster.audit.auditor import Progress
@@ -35,7 +36,7 @@ from bkstore.ids import LedgerId
 from bkstore.storage.directory import BookieDir
 from bkstore.tables import VIOLATIONS, Column, Schema, Table
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "on_screen", "run"]
 
 _AT_A_TIME = 1000
 _ON_SCREEN = Schema(
@@ -204,17 +205,26 @@ def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:
         return frozenset()
 
 
-def _write(report: AuditReport, args: argparse.Namespace) -> None:
-    parts = (
-        report.violations[at : at + _AT_A_TIME]
-        for at in range(0, len(report.violations), _AT_A_TIME)
+def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
+    """Return violations as tables that fit a screen: the first ranges of each row only."""
+    return _ON_SCREEN, (
+        Table.from_rows(_ON_SCREEN, [_on_screen(each.row()) for each in part])
+        for part in _parts(violations)
     )
+
+
+def _parts(violations: Sequence[Violation]) -> Iterator[Sequence[Violation]]:
+    for at in range(0, len(violations), _AT_A_TIME):
+        yield violations[at : at + _AT_A_TIME]
+
+
+def _write(report: AuditReport, args: argparse.Namespace) -> None:
     if args.format != "table":
-        write_tables(VIOLATIONS, map(violations_table, parts), args.format, args.output)
+        write_tables(
+            VIOLATIONS, map(violations_table, _parts(report.violations)), args.format, args.output
+        )
         return
-    rows = ([_on_screen(each.row()) for each in part] for part in parts)
-    tables = (Table.from_rows(_ON_SCREEN, part) for part in rows)
-    write_tables(_ON_SCREEN, tables, "table", args.output)
+    write_tables(*on_screen(report.violations), "table", args.output)
 
 
 def _on_screen(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,34 +1,36 @@
-"""bkstore demo: from bookie directories to a dump to Spark, on data it makes (or yours).
+"""bkstore demo: the whole road on data it makes: cluster, faults, audit, dump, Spark, report.
 
-Without --bookie it makes bookies of every layout in a temp directory, punches holes, and
-checks that Spark finds exactly those.
+Three bookies of three storages hold striped ledgers; entries are lost on purpose, and the audit
+and Spark have to find exactly those. With --bookie it goes the road on a directory of yours.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
-from bkstore.cli.demo_data import make_bookies
+from bkstore.cli.audit import on_screen
+from bkstore.cli.demo_data import ENTRIES, DemoCluster, Lost, make_cluster
 from bkstore.cli.options import report_findings
+from bkstore.cli.output import write_tables
+from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Violation
+from bkstore.cluster.store_dump import open_metadata
 from bkstore.ids import LedgerId
-from bkstore.index.layered import LayeredSource
-from bkstore.index.memtable import MemtableIndex
 from bkstore.offline.dump import DumpResult, dump
 from bkstore.storage.directory import BookieDir
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
 __all__ = ["add_arguments", "run"]
 
 _SHOWN = 8
-Punched = dict[tuple[str, LedgerId], Availability]
+_ASKED = ("bytes_by_bookie", "ledger_health", "orphans")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,32 +39,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--bookie", metavar="DIR", type=Path, help="a bookie directory to read instead of demo data"
     )
     parser.add_argument("--live", action="store_true", help="read a directory that is in use")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        type=Path,
+        default=Path("bkstore-demo.html"),
+        help="where the report goes (default: bkstore-demo.html)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo; exit code 1 if Spark's answer is not what was punched."""
+    """Run the demo; exit code 1 if audit or Spark find anything but what was lost."""
     with ExitStack() as stack:
         top = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bkstore-demo-")))
-        punched: Punched | None = None
-        paths = [args.bookie]
-        if args.bookie is None:
-            _say("1. Making bookies of every layout, with holes")
-            punched = make_bookies(top / "bookies")
-            paths = sorted((top / "bookies").iterdir())
+        made = None if args.bookie is not None else _make(top)
+        paths = [args.bookie] if made is None else list(made.bookies.values())
         bookies = [stack.enter_context(BookieDir(path, live=args.live)) for path in paths]
-        _say("2. Availability, read-only, from the index alone")
+        _say("2. Which entries are where, from the indexes alone")
         for bookie in bookies:
             _show_availability(bookie)
-        _show_layered(bookies[0])
-        _say("3. Dumping the indexes to Parquet")
+        wrong = 0 if made is None else _audit(made, bookies)
+        _say("4. The indexes and entry logs as Parquet tables")
         result = dump(bookies, top / "dump")
         _show_dump(top / "dump", result)
-        code = _ask_spark(top / "dump", punched)
-        return max(code, report_findings(result.findings))
+        _say("5. Asking Spark")
+        tables = _ask_spark(top / "dump", None if made is None else made.metadata)
+        for name in _ASKED:
+            if name in tables:
+                _say(f"{name}:")
+                _show_table(tables[name])
+        if made is not None:
+            wrong += _check("Spark", _replicas_of(tables["violations"]), made.lost)
+            wrong += _check_orphan(tables["orphans"], made)
+        _report(args.report, tables, top / "dump", made)
+        return 1 if wrong else report_findings(result.findings) if made is None else 0
 
 
 def _say(text: str) -> None:
     print(f"\n{text}", flush=True)  # noqa: T201
+
+
+def _make(top: Path) -> DemoCluster:
+    _say("1. Three bookies of three storages, ledgers striped over them, and faults")
+    made = make_cluster(top)
+    rows = [(str(ledger), bookie, len(entries)) for (ledger, bookie), entries in made.lost.items()]
+    _show_rows(("ledger", "at bookie", "entries lost"), rows)
+    print(f"Ledger {made.orphan} was deleted: its metadata are gone, its entries are not.")  # noqa: T201
+    return made
 
 
 def _show_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -75,8 +98,8 @@ def _show_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         numeric = bool(rows) and isinstance(rows[0][at], int)
         table.add_column(name, justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(str(value) for value in row))
-    Console(width=140, highlight=False).print(table)
+        table.add_row(*("-" if value is None else str(value) for value in row))
+    Console(width=200, highlight=False).print(table)
 
 
 def _show_availability(bookie: BookieDir) -> None:
@@ -93,19 +116,50 @@ def _show_availability(bookie: BookieDir) -> None:
     _show_rows(names, rows)
 
 
-def _show_layered(bookie: BookieDir) -> None:
-    """Lay a memtable with one unflushed entry over the first ledger, as sorted storage does."""
-    ledgers = bookie.index.ledgers()
-    if not ledgers:
-        return
-    with MemtableIndex() as top:
-        last = bookie.index.last_entry(ledgers[0])
-        top.put(ledgers[0], 0 if last is None else last + 1, 1028)
-        merged = LayeredSource(top, bookie.index)
-        print(  # noqa: T201
-            f"\nLedger {ledgers[0]} of {bookie.bookie_id} with one unflushed entry above it: "
-            f"{len(merged.availability(ledgers[0]))} entries, last {merged.last_entry(ledgers[0])}"
+# -- audit
+
+
+def _audit(made: DemoCluster, bookies: Sequence[BookieDir]) -> int:
+    """Print what the audit finds; return 1 if that is not what was lost."""
+    _say("3. Auditing them against the ledger metadata (BP-34)")
+    asked = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
+    options = AuditOptions(looks=0)
+    report = Auditor(open_metadata(made.metadata), asked, options=options).run()
+    write_tables(*on_screen(report.violations), "table")
+    return _check("The audit", _replicas(report.violations), made.lost)
+
+
+def _replicas(violations: Sequence[Violation]) -> Lost:
+    return {(each.ledger, each.bookie or ""): set(each.missing) for each in violations}
+
+
+def _replicas_of(table: pa.Table) -> Lost:
+    return {
+        (LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row["bookie"]): set(
+            Availability.from_groups(row["missing_groups"])
         )
+        for row in table.to_pylist()
+    }
+
+
+def _check(who: str, found: Lost, lost: Lost) -> int:
+    if found == lost:
+        count = sum(map(len, lost.values()))
+        _say(f"{who} found all {count} lost replicas of {len(lost)} places, and no others.")
+        return 0
+    _say(f"{who} found {found}, but {lost} were lost")
+    return 1
+
+
+def _check_orphan(orphans: pa.Table, made: DemoCluster) -> int:
+    found = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in orphans.to_pylist()}
+    if found == {made.orphan}:
+        return 0
+    _say(f"Spark found the orphans {found}, but {made.orphan} is the one")
+    return 1
+
+
+# -- dump, Spark, report
 
 
 def _show_dump(out: Path, result: DumpResult) -> None:
@@ -114,36 +168,41 @@ def _show_dump(out: Path, result: DumpResult) -> None:
     print(f"{told} in {size:,} bytes")  # noqa: T201
 
 
-def _ask_spark(dumped: Path, punched: Punched | None) -> int:
-    from bkstore.spark import holes, local_session, read_dump, totals
+def _ask_spark(dumped: Path, metadata: Path | None) -> dict[str, pa.Table]:
+    """Return the table of every analysis that can be asked, from Spark."""
+    from bkstore.offline.analyses import ANALYSES, open_inputs
+    from bkstore.spark.analysis import SparkEngine
+    from bkstore.spark.session import local_session
 
-    _say("4. Asking Spark")
+    inputs = open_inputs(dumped, metadata)
+    possible = [each for each in ANALYSES.values() if each.lacks(inputs) is None]
     with local_session("bkstore demo") as spark:
-        tables = read_dump(spark, dumped)
-        _show_frame(totals(spark, tables))
-        _say("Ledgers with holes, as Spark found them")
-        found = holes(spark, tables)
-        rows = found.collect()
-        _show_frame(found.drop("scope_id", "ledger_id"))
-    return 0 if punched is None else _compare(rows, punched)
+        engine = SparkEngine(spark)
+        return {each.name: engine.run(each, inputs) for each in possible}
 
 
-def _show_frame(frame: DataFrame) -> None:
-    rows = [tuple(row) for row in frame.collect()]
-    if rows:
-        _show_rows(frame.columns, rows)
-    else:
-        print("none")  # noqa: T201
+def _show_table(table: pa.Table) -> None:
+    hidden = {"scope_id", "ledger_id", "ensemble_size", "segments", "last_entry_id"}
+    names = [name for name in table.column_names if name not in hidden]
+    rows = [tuple(row.values()) for row in table.select(names).to_pylist()]
+    _show_rows(names, rows[:_SHOWN])
+    if len(rows) > _SHOWN:
+        print(f"... {len(rows)} rows")  # noqa: T201
 
 
-def _compare(rows: list[Any], punched: Punched) -> int:
-    found = {
-        (row.bookie, LedgerId.from_signed(row.scope_id, row.ledger_id)): row.holes for row in rows
+def _report(
+    target: Path, tables: Mapping[str, pa.Table], dumped: Path, made: DemoCluster | None
+) -> None:
+    from bkstore.offline.analyses import open_dump
+    from bkstore.report import write_report
+
+    opened = open_dump(dumped)
+    source = {
+        "manifest": opened.manifest,
+        "metadata": None if made is None else "metadata.json of the demo",
+        "engine": "Spark",
     }
-    expected = {key: len(lost) for key, lost in punched.items()}
-    if found == expected:
-        total = sum(expected.values())
-        _say(f"Spark found all {total} holes in {len(expected)} ledgers, and no others.")
-        return 0
-    _say(f"Spark's answer differs from what was punched: {expected} was")
-    return 1
+    title = "A bookie" if made is None else f"The demo: eight ledgers of {ENTRIES:,} entries"
+    shown = {**tables, "findings": opened.read("findings")}
+    write_report(target, shown, title=title, source=source)
+    _say(f"6. Report: {target.absolute()}")

@@ -1,71 +1,84 @@
-"""The data of `bkstore demo`: a bookie of every layout, with holes punched on purpose."""
+"""The data of `bkstore demo`: three bookies of three storages, striped ledgers, and faults.
+
+A real cluster in this process writes it: a bookie with sorted, one with interleaved and one with
+db storage. Then entries are lost as disks and bugs lose them, and what was lost is remembered.
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
+from bkstore.cluster import Cluster, LedgerHandle, snapshot
+from bkstore.formats.metadatafile import encode_file
+from bkstore.ids import LedgerId
 
-from bkstore import schedule
-from bkstore.availability import Availability
-from bkstore.ids import LedgerId, make_locations
-from bkstore.index.api import EntryIndex, LedgerState
-from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.partitioned import PartitionedIndex
-from bkstore.index.rocks import RocksIndex
+__all__ = ["ENTRIES", "DemoCluster", "make_cluster"]
 
-__all__ = ["LAST_ENTRY", "make_bookies"]
+ENTRIES = 3_000
+"""Entries of each ledger."""
 
-LAST_ENTRY = 19_999
-_MASTER_KEY = bytes.fromhex("2e2a69d870796fe05c0e77c52a29ce5e4222b758")  # of "testPasswd"
 _SCOPED = LedgerId.from_uuid(uuid.UUID("c0ffee00-feed-4bad-9e55-0123456789ab"))
-_STRIPED = {2: (3, 2), 4: (3, 2), 6: (5, 3)}  # ledger: ensemble size, write quorum
-_HOLES: dict[int | LedgerId, list[tuple[int, int]]] = {
-    3: [(100, 119), (5_000, 5_000), (19_000, 19_123)],
-    4: [(3_000, 3_299)],
-    _SCOPED: [(7, 7), (77, 79)],
-}
+_PAYLOAD = 100
+
+Lost = dict[tuple[LedgerId, str], set[int]]
 
 
-def _writers(top: Path) -> Iterator[tuple[str, Callable[[], EntryIndex]]]:
-    """Yield (bookie, how to open its index for writing)."""
-    yield "idx", lambda: HierarchicalIndex(top / "idx/ledgers", writable=True)
-    yield (
-        "idx-two-dirs",
-        lambda: HierarchicalIndex(
-            [top / f"idx-two-dirs/index{n}" for n in range(2)], writable=True
-        ),
-    )
-    yield "rocksdb", lambda: RocksIndex(top / "rocksdb/ledgers", writable=True)
-    yield (
-        "rocksdb-three-dirs",
-        lambda: PartitionedIndex(
-            [RocksIndex(top / f"rocksdb-three-dirs/ledgers{n}", writable=True) for n in range(3)]
-        ),
-    )
+class DemoCluster(NamedTuple):
+    """Where the cluster lies, and what is wrong with it.
+
+    `lost` are replicas that are missing, by ledger and bookie; `orphan` is a ledger whose
+    metadata are gone.
+    """
+
+    metadata: Path
+    bookies: dict[str, Path]
+    lost: Lost
+    orphan: LedgerId
 
 
-def make_bookies(top: Path) -> dict[tuple[str, LedgerId], Availability]:
-    """Write the bookies below `top`, one folder each; return the holes punched, by ledger."""
-    punched = {}
-    for number, (bookie, open_index) in enumerate(_writers(top)):
-        with open_index() as index:
-            for ledger in (1, 2, 3, 4, 5, 6, _SCOPED):
-                lost = _fill(index, LedgerId.of(ledger), number)
-                if lost:
-                    punched[bookie, LedgerId.of(ledger)] = lost
-    return punched
+def make_cluster(top: Path) -> DemoCluster:
+    """Write the cluster below `top`, which is new; return where it is, and what was lost."""
+    with Cluster.open(top / "cluster", 3, ["sorted", "interleaved", "db"]) as cluster:
+        names = [handle.ledger for handle in _ledgers(cluster)]
+        lost = dict(_break(cluster, names))
+        orphan = names[5]
+        cluster.delete_ledger(orphan)
+        paths = {name: cluster.path_of(name) for name in cluster.bookies}
+        metadata = encode_file(snapshot(cluster.store))
+    (top / "metadata.json").write_bytes(metadata)
+    return DemoCluster(top / "metadata.json", paths, lost, orphan)
 
 
-def _fill(index: EntryIndex, ledger: LedgerId, bookie_number: int) -> Availability:
-    """Store a ledger less its holes; return the entries left out."""
-    ensemble, quorum = _STRIPED.get(ledger.ledger, (1, 1))
-    due = schedule.expected(0, LAST_ENTRY, bookie_number % ensemble, ensemble, quorum)
-    lost = due & Availability.from_ranges(_HOLES.get(ledger.ledger, _HOLES.get(ledger, [])))
-    entries = (due - lost).entries()
-    positions = 1028 + 100 * np.arange(entries.size, dtype=np.int64)
-    index.set_state(ledger, LedgerState(_MASTER_KEY, fenced=ledger.ledger == 5))
-    index.put_many(ledger, entries, make_locations(ledger.ledger % 8, positions))
-    return lost
+def _ledgers(cluster: Cluster) -> Iterator[LedgerHandle]:
+    """Write striped ledgers, one to all three bookies, one with 128 bits; the last stays open."""
+    for number in range(8):
+        quorum = 3 if number == 4 else 2
+        ledger = None if number != 6 else _SCOPED
+        handle = cluster.create_ledger(3, quorum, 2, ledger=ledger)
+        handle.append_many(
+            b"entry %d of the demo".ljust(_PAYLOAD, b".") % at for at in range(ENTRIES)
+        )
+        if number != 7:
+            handle.close()
+        yield handle
+
+
+def _break(
+    cluster: Cluster, names: list[LedgerId]
+) -> Iterator[tuple[tuple[LedgerId, str], set[int]]]:
+    """Lose a stretch at one bookie, an entry at both, a whole ledger, and some of a scope."""
+    bookies = sorted(cluster.bookies)
+    stretch = cluster.lose(bookies[0], names[2], range(1000, 1200))
+    yield (names[2], bookies[0]), set(stretch.tolist())
+    for bookie in bookies:
+        gone = cluster.lose(bookie, names[3], [77])
+        if gone.size:
+            yield (names[3], bookie), set(gone.tolist())
+    held = set(cluster.bookie(bookies[1]).entries(names[4]).tolist())
+    cluster.lose_ledger(bookies[1], names[4])
+    yield (names[4], bookies[1]), held
+    few = cluster.lose(bookies[2], names[6], range(0, ENTRIES, 100))
+    yield (names[6], bookies[2]), set(few.tolist())

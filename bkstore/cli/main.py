@@ -32,6 +32,8 @@ COMMANDS = (
     "audit",
     "streams",
     "dump",
+    "load",
+    "analyze",
     "demo",
 )
 

@@ -1,79 +1,218 @@
-"""Questions to an index dump, asked in Spark SQL over `entries`, `groups` and `ledgers`.
+"""Spark as an engine of `bkstore.offline.analyses`: the same texts and kernels, on many machines.
 
-Availability is asked of the `groups` table: a stripe of any length is one row, so nothing is
-exploded and no entry is shuffled.
+SQL texts run as they are. A kernel runs in `mapInArrow`, over rows brought together by ledger
+(`repartition`, `sortWithinPartitions`); entries are condensed to groups first, where they lie,
+so that only groups are shuffled. Rows are never exploded, and nothing is collected but the
+answer.
 """
 
 from __future__ import annotations
 
+import os
+import re
+from functools import reduce
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
+from bkstore.offline.analyses.dumped import Dump
+from bkstore.offline.analyses.kernels import Condense
+from bkstore.offline.analyses.running import checked, finish
+from bkstore.offline.analyses.sql import HOLES_SQL
 from bkstore.offline.dump import TABLES
+from bkstore.spark.errors import spark_errors
+from bkstore.tables import ENTRIES, GROUPS, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["holes", "read_dump", "totals"]
+__all__ = ["FUNCTIONS", "SparkEngine", "holes", "read_dump", "totals"]
+
+FUNCTIONS = (
+    "create or replace temporary function bk_div(a bigint, b bigint) returns bigint return a div b",
+    "create or replace temporary function bk_unsigned(a bigint) returns bigint"
+    " return a ^ (-9223372036854775807 - 1)",
+    "create or replace temporary function bk_qualified(a bigint, b bigint) returns string"
+    " return lower(concat(lpad(hex(a), 16, '0'), lpad(hex(b), 16, '0')))",
+)
+"""The functions of `bkstore.offline.analyses.sql`, in Spark's words."""
+
+_KINDS = {
+    "int64": "bigint",
+    "int32": "int",
+    "float64": "double",
+    "string": "string",
+    "bool": "boolean",
+    "binary": "binary",
+    "rows": "array<array<bigint>>",
+}
+_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_OTHER = ("groups", "ledgers")
+_MOST_BOOKIES = 200
+
+_TABLE = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
 
 _TOTALS = """
-with rows as (
-  select bookie, count(*) entry_rows, count(distinct log_id, dir_index) entry_logs
-  from {entries} group by bookie),
+with counted as (
+  select bookie, count(*) as entry_rows,
+    count(distinct cast(dir_index as bigint) * 4294967296 + log_id) as entry_logs
+  from entries group by bookie),
 condensed as (
-  select bookie, count(*) sequence_groups,
-    sum(if(sequence_period = 0, sequence_size,
-      ((last_sequence_start - first_sequence_start) div sequence_period + 1) * sequence_size))
-      grouped_entries
-  from {groups} group by bookie),
+  select bookie, count(*) as sequence_groups,
+    sum(case when sequence_period = 0 then sequence_size
+      else (bk_div(last_sequence_start - first_sequence_start, sequence_period) + 1)
+        * sequence_size end) as grouped_entries
+  from groups group by bookie),
 known as (
-  select bookie, count(*) ledgers, count_if(fenced) fenced_ledgers,
-    count_if(scope_id <> 0) scoped_ledgers
-  from {ledgers} group by bookie)
-select bookie, ledgers, fenced_ledgers, scoped_ledgers, coalesce(entry_rows, 0) entries,
-  coalesce(grouped_entries, 0) grouped_entries, coalesce(sequence_groups, 0) sequence_groups,
-  coalesce(entry_logs, 0) entry_logs
-from known left join rows using (bookie) left join condensed using (bookie)
-order by bookie
-"""
-
-# A ledger's stripe is the (size, period) that covers more than half of its entries, if any.
-# Entries of a stripe below x: (x div period) * size + least(x % period, size); so the count
-# between the first and the last stored id is a difference of two such numbers.
-_HOLES = """
-with sized as (
-  select *, last_sequence_start + sequence_size stop,
-    if(sequence_period = 0, sequence_size,
-      ((last_sequence_start - first_sequence_start) div sequence_period + 1) * sequence_size) n
-  from {groups}),
-spans as (
-  select bookie, scope_id, ledger_id, min(first_sequence_start) lo, max(stop) hi, sum(n) stored
-  from sized group by bookie, scope_id, ledger_id),
-stripes as (
-  select bookie, scope_id, ledger_id, sequence_size size, sequence_period period,
-    sum(n) covered, max_by(first_sequence_start, n) % sequence_period - sequence_period phase
-  from sized where sequence_period > 0
-  group by bookie, scope_id, ledger_id, sequence_size, sequence_period),
-shaped as (
-  select s.*, coalesce(t.size, 1) size, coalesce(t.period, 1) period, coalesce(t.phase, 0) phase
-  from spans s left join stripes t
-    on s.bookie = t.bookie and s.scope_id = t.scope_id and s.ledger_id = t.ledger_id
-    and t.covered * 2 > s.stored),
-counted as (
-  select *, ((hi - phase) div period) * size + least((hi - phase) % period, size)
-    - ((lo - phase) div period) * size - least((lo - phase) % period, size) due
-  from shaped)
-select bookie, scope_id, ledger_id,
-  lower(concat(lpad(hex(scope_id), 16, '0'), lpad(hex(ledger_id), 16, '0'))) qualified_name,
-  lo first_entry, hi - 1 last_entry, stored entries,
-  if(period = 1, 'all', concat(size, ' of ', period)) stripe, due - stored holes
-from counted where due <> stored
-order by bookie, qualified_name
+  select bookie, count(*) as ledgers, sum(case when fenced then 1 else 0 end) as fenced_ledgers,
+    sum(case when scope_id <> 0 then 1 else 0 end) as scoped_ledgers
+  from ledgers group by bookie)
+select k.bookie, ledgers, fenced_ledgers, scoped_ledgers, coalesce(entry_rows, 0) as entries,
+  coalesce(grouped_entries, 0) as grouped_entries,
+  coalesce(sequence_groups, 0) as sequence_groups, coalesce(entry_logs, 0) as entry_logs
+from known k left join counted r on k.bookie = r.bookie
+left join condensed c on k.bookie = c.bookie
+order by k.bookie
 """
 
 
-def read_dump(spark: SparkSession, dump: str | Path) -> dict[str, DataFrame]:
+class SparkEngine:
+    """Runs analyses in a Spark session; dumps lie where the driver and all executors see them.
+
+    `batch` is how many rows a Python worker gets at a time. The session's own views and
+    functions stay as they are: the work is done in a session beside it. Raises
+    `MissingDependency` without pandas, which `mapInArrow` asks for.
+    """
+
+    def __init__(self, spark: SparkSession, batch: int = 1 << 16) -> None:
+        if find_spec("pandas") is None:
+            raise MissingDependency.of("pandas", "spark", "analyses with Spark")
+        if batch < 1:
+            raise InvalidArgument(f"batches of {batch} rows: 1 or more")
+        self._spark = spark
+        self._batch = batch
+        self._declared: tuple[Inputs, SparkSession] | None = None
+
+    def run(self, analysis: Analysis, inputs: Inputs) -> Any:
+        """Return the analysis's pyarrow table, of the declared schema and order.
+
+        Raises `InvalidArgument` where the inputs lack what it needs, `BkstoreError` in one line
+        for what Spark reports.
+        """
+        checked(analysis, inputs)
+        options = inputs.options
+        with spark_errors(f"the analysis {analysis.name}"):
+            frame = self.frame(analysis, inputs)
+            if options.top is not None:
+                frame = _top(frame, analysis.ranked_by(options), analysis, options.top)
+            table = frame.toArrow()
+        return finish(table, analysis, options)
+
+    def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
+        """Return the analysis as a DataFrame of the declared columns, in no order.
+
+        For answers that do not fit the driver: write them from the executors. Nothing runs yet.
+        """
+        checked(analysis, inputs)
+        spark = self._session(inputs)
+        made = analysis.work(inputs)
+        if isinstance(made, str):
+            return spark.sql(made).select(*analysis.schema.names)
+        return _fed(spark, analysis, inputs, made)
+
+    def _session(self, inputs: Inputs) -> SparkSession:
+        """Return a session of its own that knows the tables of these inputs."""
+        if self._declared is not None and self._declared[0] is inputs:
+            return self._declared[1]
+        spark = self._spark.newSession()
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+        spark.conf.set("spark.sql.shuffle.partitions", _partitions(self._spark))
+        spark.conf.set(_BATCH, str(self._batch))
+        for function in FUNCTIONS:
+            spark.sql(function)
+        _declare(spark, inputs)
+        self._declared = inputs, spark
+        return spark
+
+
+def _partitions(spark: SparkSession) -> str:
+    found: str = spark.conf.get("spark.sql.shuffle.partitions") or "200"
+    return found
+
+
+def _top(frame: DataFrame, ranked_by: str, analysis: Analysis, top: int) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    names = [name for name in analysis.order if name != "scope_id"]
+    terms = [f.desc_nulls_last(ranked_by), *map(f.col, names)]
+    if "scope_id" in analysis.order:
+        terms.append(f.col("scope_id").bitwiseXOR(f.lit(-(1 << 63))))
+    return frame.orderBy(*terms).limit(top)
+
+
+def _declare(spark: SparkSession, inputs: Inputs) -> None:
+    for schema in TABLES:
+        _view(spark, schema.name, inputs.dump, schema)
+    _rows(spark, "bookies", inputs.dump.bookie_rows())
+    if inputs.metadata is not None:
+        _rows(spark, "metadata", inputs.metadata.table)
+    if inputs.other is not None:
+        for schema in TABLES:
+            if schema.name in _OTHER:
+                _view(spark, f"other_{schema.name}", inputs.other, schema)
+        _rows(spark, "other_bookies", inputs.other.bookie_rows())
+
+
+def _view(spark: SparkSession, name: str, dump: Dump, schema: Schema) -> None:
+    reader = spark.read.schema(_ddl(schema))
+    reader.parquet(*dump.paths(schema.name)).createOrReplaceTempView(name)
+
+
+def _rows(spark: SparkSession, name: str, table: Any) -> None:
+    spark.createDataFrame(table).createOrReplaceTempView(name)
+
+
+def _ddl(schema: Schema) -> str:
+    return ", ".join(f"`{column.name}` {_KINDS[column.kind]}" for column in schema.columns)
+
+
+def _condensed(spark: SparkSession, dump: Dump, made: Pass) -> DataFrame:
+    """Return the groups of entries, made where the entries lie.
+
+    Names of bookies as text cost more on their way to Python than the ids: where each file is
+    one bookie's, and bookies are few enough for a plan, they stay behind.
+    """
+    files = dump.files["entries"]
+    names = sorted({file.bookie for file in files})
+    if not all(file.pure for file in files) or not 0 < len(names) <= _MOST_BOOKIES:
+        return spark.sql(made.feed.text).mapInArrow(Condense(), _ddl(GROUPS))
+    parts = []
+    for name in names:
+        reader = spark.read.schema(_ddl(ENTRIES))
+        rows = reader.parquet(*(file.path for file in files if file.bookie == name))
+        rows = rows.select("scope_id", "ledger_id", "entry_id")
+        parts.append(rows.mapInArrow(Condense(name), _ddl(GROUPS)))
+    return reduce(lambda a, b: a.unionAll(b), parts)
+
+
+def _fed(spark: SparkSession, analysis: Analysis, inputs: Inputs, made: Pass) -> DataFrame:
+    """Return what a kernel makes of its feed, rows of a ledger brought together."""
+    if made.before is not None:
+        rows = _condensed(spark, inputs.dump, made)
+    else:
+        rows = spark.sql(made.feed.text)
+    # Rows of a key have to lie together; in which order keys come is all the same here.
+    order = (*made.feed.keys, *made.feed.order)
+    rows = rows.repartition(*made.feed.keys).sortWithinPartitions(*order)
+    return rows.mapInArrow(made.kernel, _ddl(analysis.schema))
+
+
+# -- a session's own tables
+
+
+def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, DataFrame]:
     """Return the dump's tables as DataFrames by name; reads footers only.
 
     Raises `InvalidArgument` where `dump` is no dump.
@@ -93,17 +232,17 @@ def totals(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
 
 
 def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
-    """Return the ledgers of which a bookie lacks entries between its first and its last.
-
-    Judged without ledger metadata: the ids that a ledger's own regular stripe (or, without
-    one, a contiguous ledger) would hold in that span, less those stored. Columns: bookie,
-    scope_id, ledger_id, qualified_name (whose text order is the id order), first_entry,
-    last_entry, entries, stripe ("all" or "size of period"), holes. Negative holes mean entries
-    off the stripe.
+    """Return the `holes` analysis as a sorted DataFrame: ledgers of which a bookie lacks entries
+    between its first and its last, judged by their own stripe, without ledger metadata.
     """
-    return _ask(spark, _HOLES, tables)
+    schema = ANALYSES["holes"].schema
+    found = _ask(spark, HOLES_SQL, tables).select(*schema.names)
+    return found.orderBy("bookie", "qualified_name")
 
 
 def _ask(spark: SparkSession, query: str, tables: dict[str, DataFrame]) -> DataFrame:
+    """Ask in the session of the tables, which gets the three functions and no view."""
+    for function in FUNCTIONS:
+        spark.sql(function)
     named: dict[str, Any] = dict(tables)
-    return spark.sql(query, **named)
+    return spark.sql(_TABLE.sub(r"\1 {\2}", query), **named)

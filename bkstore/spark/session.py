@@ -38,11 +38,15 @@ def start_session(
     master: str = "local[2]",
     driver_memory: str = "1g",
     config: Mapping[str, str] | None = None,
+    *,
+    fast_start: bool = True,
 ) -> SparkSession:
     """Return a new Spark session, or the running one.
 
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
-    overrides any setting. Takes about 5 s. Raises `MissingDependency` without pyspark or Java.
+    overrides any setting. Takes about 5 s. With `fast_start` the JVM compiles quickly rather
+    than well: right for work of seconds, slower for that of minutes. Raises `MissingDependency`
+    without pyspark or Java.
     """
     running = _running()
     if running is not None:
@@ -51,7 +55,7 @@ def start_session(
 
     scratch = Path(tempfile.mkdtemp(prefix="bkstore-spark-"))
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
-    settings = {**_settings(scratch, driver_memory), **(config or {})}
+    settings = {**_settings(scratch, driver_memory, fast_start), **(config or {})}
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -68,10 +72,12 @@ def _running() -> SparkSession | None:
 
 
 @contextmanager
-def local_session(app_name: str = "bkstore") -> Iterator[SparkSession]:
+def local_session(
+    app_name: str = "bkstore", master: str = "local[2]", *, fast_start: bool = True
+) -> Iterator[SparkSession]:
     """Yield a session, and stop it afterwards unless it was running before."""
     running = _running() is not None
-    spark = start_session(app_name)
+    spark = start_session(app_name, master, fast_start=fast_start)
     try:
         yield spark
     finally:
@@ -79,10 +85,12 @@ def local_session(app_name: str = "bkstore") -> Iterator[SparkSession]:
             spark.stop()
 
 
-def _settings(scratch: Path, driver_memory: str) -> dict[str, str]:
+def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, str]:
     log = scratch / "log4j2.properties"
     log.write_text(_QUIET, encoding="utf-8")
-    java = f"-Dlog4j2.configurationFile=file:{log} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    java = f"-Dlog4j2.configurationFile=file:{log}"
+    if fast_start:
+        java += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return {
         "spark.driver.memory": driver_memory,
         "spark.driver.extraJavaOptions": f"{java} -Dderby.system.home={scratch}",
@@ -90,6 +98,7 @@ def _settings(scratch: Path, driver_memory: str) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.local.dir": str(scratch / "local"),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),

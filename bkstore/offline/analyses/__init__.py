@@ -1,0 +1,68 @@
+"""Analyses of a dump: each a function from tables to a table, written once, run by two engines.
+
+`catalog` lists them; `sql` has the texts, `kernels` and `judging` what works on Arrow batches,
+`axis` the array work on many ledgers at once; `dumped` and `metadata` open what is analysed,
+`local` is the engine of one machine. Spark's is `bkstore.spark.analysis`. Rules, columns and
+costs: `docs/analyses.md`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from bkstore.cluster.store_api import MetadataStore
+from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find
+from bkstore.offline.analyses.dumped import Dump, open_dump
+from bkstore.offline.analyses.local import LocalEngine
+from bkstore.offline.analyses.metadata import Metadata, read_metadata
+from bkstore.offline.analyses.running import Engine, open_inputs
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "ANALYSES",
+    "Analysis",
+    "Dump",
+    "Engine",
+    "Inputs",
+    "LocalEngine",
+    "Metadata",
+    "Options",
+    "find",
+    "open_dump",
+    "open_inputs",
+    "read_metadata",
+    "run",
+]
+
+
+def run(
+    name: str,
+    dump: Dump | str | os.PathLike[str],
+    metadata: Metadata | MetadataStore | str | os.PathLike[str] | None = None,
+    other: Dump | str | os.PathLike[str] | None = None,
+    *,
+    engine: Engine | None = None,
+    options: Options | None = None,
+) -> pa.Table:
+    """Return the table of one analysis, of the schema and in the order that it declares.
+
+    `metadata` are a store, a path that `open_metadata` takes, or were read before; `other` is
+    the later of two dumps to compare. `engine`: `LocalEngine()` unless given. Raises
+    `InvalidArgument` for an unknown name or where the analysis needs more than was given, what
+    `open_dump` and `read_metadata` raise, and `BkstoreError` where the engine fails.
+
+    >>> import tempfile
+    >>> from bkstore.index.hierarchical import HierarchicalIndex
+    >>> from bkstore.offline.dump import dump
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     with HierarchicalIndex(f"{top}/b", writable=True) as index:
+    ...         index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
+    ...     made = dump([f"{top}/b"], f"{top}/out")
+    ...     run("holes", f"{top}/out").select(["ledger_id", "entries", "holes"]).to_pylist()
+    [{'ledger_id': 7, 'entries': 3, 'holes': 1}]
+    """
+    inputs = open_inputs(dump, metadata, other, options)
+    return (engine or LocalEngine()).run(find(name), inputs)

@@ -1,0 +1,77 @@
+"""Arrow batches cut anywhere, as blocks in which every ledger is whole.
+
+What a kernel needs of sorted rows: all of a ledger at once. The rows behind the last border of
+a batch wait for the next one, so memory is a block, or the rows of the longest ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bkstore.ids import Int64Array
+from bkstore.offline.analyses.axis import opens
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["codes", "int64", "whole_blocks"]
+
+_ROWS = 1 << 16
+
+
+def int64(batch: pa.RecordBatch, name: str) -> Int64Array:
+    """Return an integer column without nulls as int64."""
+    found: Int64Array = batch.column(name).to_numpy(zero_copy_only=False)
+    return found.astype(np.int64, copy=False)
+
+
+def codes(batch: pa.RecordBatch, name: str) -> tuple[Int64Array, list[str]]:
+    """Return (number of each row's text, the texts) of a text column without nulls. O(rows)."""
+    made = batch.column(name).dictionary_encode()
+    numbers = made.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return numbers, made.dictionary.to_pylist()
+
+
+def whole_blocks(
+    batches: Iterator[pa.RecordBatch], keys: Sequence[str], rows: int = _ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows as batches of about `rows` or more in which no key is cut.
+
+    Of the order only this is asked: rows of one key follow each other.
+    """
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    size, limit = 0, rows
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        waiting.append(batch)
+        size += batch.num_rows
+        if size < limit:
+            continue
+        whole = _together(pa.Table.from_batches(waiting))
+        at = int(opens(*(_key(whole, key) for key in keys))[-1])
+        if at:
+            yield whole.slice(0, at)
+        waiting, size = [whole.slice(at)], size - at
+        # One ledger only: look for its end again when there is twice as much of it.
+        limit = rows if at else 2 * size
+    if size:
+        yield _together(pa.Table.from_batches(waiting))
+
+
+def _together(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
+
+
+def _key(batch: pa.RecordBatch, name: str) -> Int64Array:
+    import pyarrow as pa
+
+    if pa.types.is_integer(batch.schema.field(name).type):
+        return int64(batch, name)
+    return codes(batch, name)[0]

@@ -1,0 +1,155 @@
+"""Kernels over sorted Arrow batches: sequences of ledgers, and two dumps side by side.
+
+A kernel is a callable from batches to batches that can be pickled. It carries what it needs
+over their borders, so that it does not matter where they are cut; the local reader and Spark's
+`mapInArrow` feed the same ones. That of ledger metadata is in `judging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bkstore.availability import codec
+from bkstore.availability.sequences import Groups
+from bkstore.errors import CorruptionError
+from bkstore.ids import Int64Array
+from bkstore.offline.analyses.axis import Owned, common, condense, count, fold_many, opens
+from bkstore.offline.analyses.blocks import codes, int64, whole_blocks
+from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Compare", "Condense", "Sequences", "qualified_names"]
+
+_GROUP_COLUMNS = GROUPS.names[3:]
+
+
+def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
+    """Return the qualified name of each ledger, ids as tables carry them."""
+    return [f"{scope % 2**64:016x}{ledger % 2**64:016x}" for scope, ledger in zip(scopes, ledgers)]
+
+
+class Condense:
+    """Entries to groups: batches of (bookie, scope_id, ledger_id, entry_id) to `groups` rows.
+
+    The groups are those of each stretch of rows that are of one ledger and in one batch:
+    `Sequences` puts them together, so the rows may come in any order. With `bookie` given all
+    rows are that one's, and the column is not looked at. O(entries).
+    """
+
+    def __init__(self, bookie: str | None = None) -> None:
+        self.bookie = bookie
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `groups`."""
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            scope, ledger = int64(batch, "scope_id"), int64(batch, "ledger_id")
+            entries = int64(batch, "entry_id")
+            if int(entries.min()) < 0:
+                raise CorruptionError(None, None, f"entry id {int(entries.min())} is negative")
+            keys = [scope, ledger]
+            if self.bookie is None:
+                keys.append(codes(batch, "bookie")[0])
+            starts = opens(*keys)
+            owner = np.repeat(starts, np.diff(np.append(starts, entries.size)))
+            yield self._groups(batch, condense(owner, entries))
+
+    def _groups(self, batch: pa.RecordBatch, found: Owned) -> pa.RecordBatch:
+        """Return `groups` rows; an owner is the number of a row that has its ids."""
+        import pyarrow as pa
+
+        rows = pa.array(found.owner)
+        if self.bookie is None:
+            bookie = batch.column("bookie").take(rows)
+        else:
+            bookie = pa.repeat(pa.scalar(self.bookie), len(rows))
+        ids = [batch.column(name).take(rows) for name in GROUPS.names[1:3]]
+        columns = [bookie, *ids, *map(pa.array, found.groups)]
+        return pa.RecordBatch.from_arrays(columns, schema=GROUPS.to_arrow())
+
+
+def _owned(batch: pa.RecordBatch, *keys: Int64Array) -> tuple[Int64Array, Owned]:
+    """Return where each key's rows begin, and the rows' groups by number of the key."""
+    starts = opens(*keys)
+    owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, batch.num_rows)))
+    return starts, Owned(owner, Groups(*(int64(batch, name) for name in _GROUP_COLUMNS)))
+
+
+class Sequences:
+    """Groups to `sequences` rows: the availability of every ledger of every bookie, as bytes.
+
+    Rows of `groups`, sorted by bookie and ledger, then by first sequence. O(groups).
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `sequences`."""
+        for block in whole_blocks(batches, GROUPS.names[:3]):
+            scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
+            bookie, names = codes(block, "bookie")
+            starts, rows = _owned(block, bookie, scope, ledger)
+            found = fold_many(rows)
+            scopes, ledgers = scope[starts].tolist(), ledger[starts].tolist()
+            first = opens(found.owner)
+            bounds = np.append(first, found.owner.size)
+            made = {
+                "bookie": [names[each] for each in bookie[starts]],
+                "scope_id": scopes,
+                "ledger_id": ledgers,
+                "qualified_name": qualified_names(scopes, ledgers),
+                "entries": count(found, starts.size),
+                "first_entry": found.groups.first[first],
+                "last_entry": found.groups.ends[bounds[1:] - 1] - 1,
+                "sequences": np.add.reduceat(found.groups.counts, first),
+                "groups": np.diff(bounds),
+                "availability": [
+                    codec.encode(Groups(*(column[lo:hi] for column in found.groups)))
+                    for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist())
+                ],
+            }
+            yield from Table(SEQUENCES, made).to_arrow().to_batches()
+
+
+class Compare:
+    """Groups of two dumps to `comparison` rows.
+
+    Rows of `groups` and `side` (0 before, 1 after), sorted by bookie, ledger, side and first
+    sequence. Set algebra on groups: O(groups), entries are not taken apart.
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `comparison`."""
+        for block in whole_blocks(batches, GROUPS.names[:3]):
+            scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
+            bookie, names = codes(block, "bookie")
+            starts, rows = _owned(block, bookie, scope, ledger)
+            side = int64(block, "side")
+            here, there = (fold_many(rows.take(side == each)) for each in (0, 1))
+            before, after = count(here, starts.size), count(there, starts.size)
+            both = common(here, there, starts.size)
+            scopes, ledgers = scope[starts].tolist(), ledger[starts].tolist()
+            made = {
+                "bookie": [names[each] for each in bookie[starts]],
+                "scope_id": scopes,
+                "ledger_id": ledgers,
+                "qualified_name": qualified_names(scopes, ledgers),
+                "before": before,
+                "after": after,
+                "common": both,
+                "added": after - both,
+                "removed": before - both,
+                "change": _changes(before, after, both),
+            }
+            yield from Table(COMPARISON, made).to_arrow().to_batches()
+
+
+def _changes(before: Int64Array, after: Int64Array, both: Int64Array) -> list[str]:
+    conditions = [before == 0, after == 0, (before == both) & (after == both)]
+    names = ["new", "gone", "same", "grown", "shrunk"]
+    found = np.select([*conditions, before == both, after == both], names, "changed")
+    return found.tolist()  # type: ignore[no-any-return]

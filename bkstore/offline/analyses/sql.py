@@ -1,0 +1,217 @@
+"""The analyses that are SQL, and what kernels are fed: texts that Spark and DuckDB both take.
+
+Written once. What the two say differently goes through three functions that each engine
+defines: ``bk_div(a, b)`` divides non-negative integers, ``bk_qualified(scope, ledger)`` is the
+qualified name, ``bk_unsigned(id)`` a number whose signed order is the id order. Sums are cast,
+as an engine may widen them. Tables: those of a dump, ``bookies(bookie, is_read)`` of its manifest,
+``metadata`` if there are some, and with another dump ``other_groups``, ``other_ledgers``,
+``other_bookies``. Names in braces are filled in by `catalog`.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "BOOKIE_BYTES_SQL",
+    "COMPARED",
+    "ENTRY_IDS",
+    "FRAGMENTATION_SQL",
+    "HOLES_SQL",
+    "JUDGED",
+    "LEDGER_BYTES_SQL",
+    "LIVE_BY_INDEX",
+    "LIVE_BY_METADATA",
+    "LOG_OCCUPANCY_SQL",
+    "ORPHANS_SQL",
+    "SCOPE_BYTES_SQL",
+]
+
+HOLES_SQL = """
+with sized as (
+  select g.*, last_sequence_start + sequence_size as stop,
+    case when sequence_period = 0 then sequence_size
+      else (bk_div(last_sequence_start - first_sequence_start, sequence_period) + 1)
+        * sequence_size end as n
+  from groups g anti join (select * from ledgers where entries is null) u
+    on g.bookie = u.bookie and g.scope_id = u.scope_id and g.ledger_id = u.ledger_id),
+spans as (
+  select bookie, scope_id, ledger_id, min(first_sequence_start) as lo, max(stop) as hi,
+    cast(sum(n) as bigint) as stored
+  from sized group by bookie, scope_id, ledger_id),
+striped as (
+  select bookie, scope_id, ledger_id, sequence_size, sequence_period, first_sequence_start,
+    sum(n) over (partition by bookie, scope_id, ledger_id, sequence_size, sequence_period)
+      as covered,
+    row_number() over (partition by bookie, scope_id, ledger_id, sequence_size, sequence_period
+      order by n desc, first_sequence_start) as place
+  from sized where sequence_period > 0),
+shaped as (
+  select s.bookie, s.scope_id, s.ledger_id, s.lo, s.hi, s.stored,
+    coalesce(t.sequence_size, 1) as size, coalesce(t.sequence_period, 1) as period,
+    coalesce(t.first_sequence_start % t.sequence_period, 0) as phase
+  from spans s left join striped t
+    on s.bookie = t.bookie and s.scope_id = t.scope_id and s.ledger_id = t.ledger_id
+    and t.place = 1 and t.covered * 2 > s.stored),
+placed as (
+  select shaped.*, (lo % period - phase + period) % period as ahead,
+    bk_div(hi - lo, period) as whole, (hi - lo) % period as rest
+  from shaped),
+counted as (
+  select placed.*, whole * size + least(size, ahead + rest) - least(size, ahead)
+    + greatest(least(size, ahead + rest - period), 0) as due
+  from placed)
+select bookie, scope_id, ledger_id, bk_qualified(scope_id, ledger_id) as qualified_name,
+  lo as first_entry, hi - 1 as last_entry, stored as entries,
+  case when period = 1 then 'all'
+    else concat(cast(size as string), ' of ', cast(period as string)) end as stripe,
+  cast(due - stored as bigint) as holes
+from counted where due <> stored
+"""
+"""A ledger's stripe is the (size, period) that covers more than half of its entries, if any, and
+lies where the longest such group does. Due are the entries of it between the first and the last
+that are stored: whole periods, and what the rest covers, which begins `ahead` into a period."""
+
+ORPHANS_SQL = """
+select l.bookie, l.scope_id, l.ledger_id, l.qualified_name, l.entries,
+  cast(coalesce(b.bytes, 0) as bigint) as bytes
+from (select k.* from ledgers k anti join metadata m
+    on k.scope_id = m.scope_id and k.ledger_id = m.ledger_id) l
+left join (select bookie, scope_id, ledger_id, sum(bytes) as bytes
+    from log_ledgers group by bookie, scope_id, ledger_id) b
+  on l.bookie = b.bookie and l.scope_id = b.scope_id and l.ledger_id = b.ledger_id
+"""
+
+LIVE_BY_INDEX = """
+select r.* from log_ledgers r semi join ledgers k
+  on r.bookie = k.bookie and r.scope_id = k.scope_id and r.ledger_id = k.ledger_id
+"""
+
+LIVE_BY_METADATA = """
+select r.* from log_ledgers r semi join metadata k
+  on r.scope_id = k.scope_id and r.ledger_id = k.ledger_id
+"""
+
+LOG_OCCUPANCY_SQL = """
+with live as ({live}),
+held as (
+  select bookie, dir_index, log_id, count(*) as n, cast(sum(bytes) as bigint) as bytes
+  from log_ledgers group by bookie, dir_index, log_id),
+kept as (
+  select bookie, dir_index, log_id, count(*) as n, cast(sum(bytes) as bigint) as bytes
+  from live group by bookie, dir_index, log_id),
+counted as (
+  select l.bookie, l.dir_index, l.log_id, l.file, l.bytes, l.closed,
+    coalesce(h.n, 0) as ledgers, coalesce(k.n, 0) as live_ledgers,
+    coalesce(k.bytes, 0) as live_bytes,
+    coalesce(h.bytes, 0) - coalesce(k.bytes, 0) as garbage_bytes,
+    case when coalesce(h.bytes, 0) > 0
+      then cast(coalesce(k.bytes, 0) as double) / cast(h.bytes as double)
+      else cast(0 as double) end as occupancy
+  from entry_logs l
+  left join held h on l.bookie = h.bookie and l.dir_index = h.dir_index and l.log_id = h.log_id
+  left join kept k on l.bookie = k.bookie and l.dir_index = k.dir_index and l.log_id = k.log_id)
+select counted.*, live_bytes > 0 and occupancy < cast({pinned} as double) as pinned
+from counted
+"""
+
+LEDGER_BYTES_SQL = """
+with here as (
+  select bookie, scope_id, ledger_id, coalesce(entries, 0) as entries,
+    cast(0 as bigint) as bytes from ledgers
+  union all
+  select bookie, scope_id, ledger_id, cast(0 as bigint), bytes from log_ledgers)
+select scope_id, ledger_id, bk_qualified(scope_id, ledger_id) as qualified_name,
+  count(distinct bookie) as bookies, cast(sum(entries) as bigint) as replicas,
+  cast(sum(bytes) as bigint) as bytes
+from here group by scope_id, ledger_id
+"""
+
+SCOPE_BYTES_SQL = f"""
+select scope_id, count(*) as ledgers, cast(sum(replicas) as bigint) as replicas,
+  cast(sum(bytes) as bigint) as bytes
+from ({LEDGER_BYTES_SQL}) by_ledger group by scope_id
+"""  # noqa: S608
+
+BOOKIE_BYTES_SQL = """
+with live as ({live}),
+known as (select bookie, count(*) as n, cast(sum(entries) as bigint) as entries
+  from ledgers group by bookie),
+logs as (select bookie, count(*) as n, cast(sum(bytes) as bigint) as bytes
+  from entry_logs group by bookie),
+records as (select bookie, cast(sum(bytes) as bigint) as bytes
+  from log_ledgers group by bookie),
+kept as (select bookie, cast(sum(bytes) as bigint) as bytes from live group by bookie),
+damaged as (select bookie, count(*) as n
+  from findings where severity = 'damage' group by bookie)
+select b.bookie, coalesce(k.n, 0) as ledgers, coalesce(k.entries, 0) as entries,
+  coalesce(l.n, 0) as entry_logs, coalesce(l.bytes, 0) as log_file_bytes,
+  coalesce(r.bytes, 0) as record_bytes, coalesce(v.bytes, 0) as live_bytes,
+  coalesce(r.bytes, 0) - coalesce(v.bytes, 0) as garbage_bytes, coalesce(d.n, 0) as damage
+from bookies b
+left join known k on b.bookie = k.bookie
+left join logs l on b.bookie = l.bookie
+left join records r on b.bookie = r.bookie
+left join kept v on b.bookie = v.bookie
+left join damaged d on b.bookie = d.bookie
+"""
+
+FRAGMENTATION_SQL = """
+with placed as (
+  select bookie, scope_id, ledger_id, entry_id, position,
+    cast(dir_index as bigint) * 4294967296 + log_id as place from entries),
+steps as (
+  select bookie, scope_id, ledger_id, position, place,
+    lag(place) over (partition by bookie, scope_id, ledger_id
+      order by entry_id, place, position) as place_before,
+    lag(position) over (partition by bookie, scope_id, ledger_id
+      order by entry_id, place, position) as position_before
+  from placed),
+counted as (
+  select bookie, scope_id, ledger_id, count(*) as entries, count(distinct place) as logs,
+    cast(sum(case when place <> place_before then 1 else 0 end) as bigint) as log_changes,
+    cast(sum(case when place_before is null or place <> place_before
+      or position <= position_before then 1 else 0 end) as bigint) as stretches
+  from steps group by bookie, scope_id, ledger_id)
+select bookie, scope_id, ledger_id, bk_qualified(scope_id, ledger_id) as qualified_name,
+  entries, logs, log_changes, stretches,
+  cast(entries as double) / cast(stretches as double) as mean_stretch
+from counted
+"""
+
+# -- what kernels are fed
+
+ENTRY_IDS = "select bookie, scope_id, ledger_id, entry_id from entries"
+
+JUDGED = """
+select scope_id, ledger_id, 0 as role, '' as bookie, cast(0 as bigint) as first_sequence_start,
+  cast(0 as bigint) as last_sequence_start, cast(0 as bigint) as sequence_size,
+  cast(0 as bigint) as sequence_period, said
+from metadata
+union all
+select scope_id, ledger_id, 1, bookie, cast(0 as bigint), cast(0 as bigint), cast(0 as bigint),
+  cast(0 as bigint), cast(null as string)
+from ledgers where entries is null
+union all
+select g.scope_id, g.ledger_id, 2, g.bookie, g.first_sequence_start, g.last_sequence_start,
+  g.sequence_size, g.sequence_period, cast(null as string)
+from groups g semi join metadata m on g.scope_id = m.scope_id and g.ledger_id = m.ledger_id
+"""
+"""Roles as in `judging`: metadata, then who could not read the ledger, then groups."""
+
+COMPARED = """
+with unread as (
+  select bookie, scope_id, ledger_id from ledgers where entries is null
+  union all
+  select bookie, scope_id, ledger_id from other_ledgers where entries is null),
+shared as (
+  select b.bookie from bookies b join other_bookies o on b.bookie = o.bookie
+  where b.is_read and o.is_read),
+sides as (
+  select groups.*, 0 as side from groups
+  union all
+  select other_groups.*, 1 as side from other_groups)
+select s.* from (select sides.* from sides semi join shared on sides.bookie = shared.bookie) s
+anti join unread u
+  on s.bookie = u.bookie and s.scope_id = u.scope_id and s.ledger_id = u.ledger_id
+"""
+"""Only what both dumps have read: a bookie or a ledger that one of them could not read has not
+lost or won anything."""

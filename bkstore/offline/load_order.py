@@ -1,0 +1,198 @@
+"""Rows of a dump in the order of an index's keys, one a key, whatever order they come in.
+
+The order is unsigned: scope, ledger, entry. Of several rows of one entry, that with the highest
+location wins (log id, then position): entry logs grow, so it is the one that was put last, and
+the order of rows and files says nothing. Rows that come in order are passed on. Others are
+spread over bucket files by key ranges, and sorted bucket by bucket: memory is one bucket, disk
+32 bytes a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.ids import Int64Array
+from bkstore.index.access import readable, writing
+from bkstore.index.api import IndexBatch
+from bkstore.offline.load_source import LoadSource, read_rows
+
+__all__ = ["BUCKET_ROWS", "OrderedRows", "Survey", "survey"]
+
+BUCKET_ROWS = 1 << 21
+"""Rows that a bucket aims at: 64 MiB, and as much again while they are sorted."""
+
+_SAMPLES = 64
+"""Sampled keys a bucket: buckets come out within some 40 % of their aim."""
+
+_KEY = np.dtype("S24")
+Keys = npt.NDArray[Any]
+
+
+@dataclass
+class _Place:
+    """What was seen of the rows of one directory."""
+
+    rows: int = 0
+    ordered: bool = True
+    last: tuple[int, int, int] = (-1, -1, -1)
+    samples: list[Keys] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+
+@dataclass
+class Survey:
+    """How many rows there are, and for each directory which files have any, in order or not."""
+
+    places: list[_Place]
+
+    @property
+    def rows(self) -> int:
+        """Rows of the bookie, duplicates too."""
+        return sum(place.rows for place in self.places)
+
+
+def survey(source: LoadSource, bucket_rows: int = BUCKET_ROWS) -> Survey:
+    """Read all rows once, and say how they lie. About 40 ns a row; memory: the sampled keys.
+
+    Raises `CorruptionError` for rows that no index has.
+    """
+    made = Survey([_Place() for _ in range(source.directories)])
+    step = max(bucket_rows // _SAMPLES, 1)
+    for path in source.entries:
+        for rows in read_rows(source, [path]):
+            for at, place in enumerate(made.places):
+                part = _of_directory(rows, at, source.directories)
+                if part.entry_id.size:
+                    _look(place, part, step)
+                    if path not in place.files[-1:]:
+                        place.files.append(path)
+    return made
+
+
+def _of_directory(rows: IndexBatch, at: int, directories: int) -> IndexBatch:
+    if directories == 1:
+        return rows
+    here = rows.ledger_id.view(np.uint64) % np.uint64(directories) == at
+    return rows if here.all() else IndexBatch(*(column[here] for column in rows))
+
+
+def _look(place: _Place, rows: IndexBatch, step: int) -> None:
+    if place.ordered:
+        place.ordered = _ascending(rows, place.last)
+        ends = (column[-1:].view(np.uint64)[0] for column in rows[1:4])
+        place.last = tuple(map(int, ends))  # type: ignore[assignment]
+    first = -place.rows % step
+    place.samples.append(_packed(IndexBatch(*(column[first::step] for column in rows))))
+    place.rows += rows.entry_id.size
+
+
+def _ascending(rows: IndexBatch, last: tuple[int, int, int]) -> bool:
+    """Whether the keys ascend strictly, from above `last` on."""
+    scope, ledger, entry = (column.view(np.uint64) for column in rows[1:4])
+    if (int(scope[0]), int(ledger[0]), int(entry[0])) <= last:
+        return False
+    further = (ledger[1:] == ledger[:-1]) & (entry[1:] > entry[:-1])
+    up = (ledger[1:] > ledger[:-1]) | further
+    return bool(((scope[1:] > scope[:-1]) | (scope[1:] == scope[:-1]) & up).all())
+
+
+def _packed(rows: IndexBatch) -> Keys:
+    """Return the keys as 24 big-endian bytes, whose order is the order of keys.
+
+    Only compared, never taken out: numpy strips their trailing zeros then.
+    """
+    words = np.empty((rows.entry_id.size, 3), ">i8")
+    for at, column in enumerate(rows[1:4]):
+        words[:, at] = column
+    packed: Keys = words.view(_KEY).ravel()
+    return packed
+
+
+class OrderedRows:
+    """The rows of one directory in the order of keys, one a key, as often as they are asked for.
+
+    `duplicates` counts the rows that lost against another of the same key, after a pass.
+    `scratch` takes the bucket files, if there must be any; they stay for the next pass.
+    """
+
+    def __init__(
+        self,
+        source: LoadSource,
+        seen: Survey,
+        directory: int,
+        scratch: Path,
+        bucket_rows: int = BUCKET_ROWS,
+    ) -> None:
+        self.duplicates = 0
+        self._source = source
+        self._place = seen.places[directory]
+        self._directory = directory
+        self._scratch = scratch
+        self._bucket_rows = bucket_rows
+        self._buckets: list[Path] | None = None
+
+    def __iter__(self) -> Iterator[IndexBatch]:
+        if self._place.ordered:
+            yield from self._raw()
+            return
+        if self._buckets is None:
+            self._buckets = self._spread()
+        self.duplicates = 0
+        for path in self._buckets:
+            with readable(path):
+                columns = np.fromfile(path, np.int64).reshape(-1, 4).T
+            rows = _sorted_distinct(columns)
+            self.duplicates += columns.shape[1] - rows.entry_id.size
+            if rows.entry_id.size:
+                yield rows
+
+    def _raw(self) -> Iterator[IndexBatch]:
+        for rows in read_rows(self._source, self._place.files):
+            part = _of_directory(rows, self._directory, self._source.directories)
+            if part.entry_id.size:
+                yield part
+
+    def _spread(self) -> list[Path]:
+        """Write every row into the bucket of its key, and return the buckets in order."""
+        splits = _splits(self._place.samples, self._place.rows, self._bucket_rows)
+        count = len(splits) + 1
+        buckets = [self._scratch / f"bucket-{self._directory}-{n:05d}" for n in range(count)]
+        with writing(self._scratch), ExitStack() as stack:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            files = [stack.enter_context(open(path, "wb")) for path in buckets]
+            for rows in self._raw():
+                homes = np.searchsorted(splits, _packed(rows), side="right")
+                order = np.argsort(homes, kind="stable")
+                data = np.stack(rows[1:], axis=1)[order]
+                borders = np.searchsorted(homes[order], np.arange(count + 1))
+                for file, lo, hi in zip(files, borders, borders[1:]):
+                    if hi > lo:
+                        file.write(data[lo:hi].tobytes())
+        return buckets
+
+
+def _splits(samples: Sequence[Keys], rows: int, bucket_rows: int) -> Keys:
+    """Return the keys at which buckets begin, but for the first."""
+    count = -(-rows // bucket_rows)
+    keys = np.sort(np.concatenate(samples)) if samples else np.empty(0, _KEY)
+    at = np.arange(1, count) * keys.size // max(count, 1)
+    return keys[at]
+
+
+def _sorted_distinct(columns: Int64Array) -> IndexBatch:
+    """Return the rows of (scope, ledger, entry, location) in order, the last of each key."""
+    flip = np.int64(-(1 << 63))
+    scope, ledger, entry, location = columns
+    order = np.lexsort((location, entry, ledger ^ flip, scope ^ flip))
+    scope, ledger, entry, location = (np.ascontiguousarray(c[order]) for c in columns)
+    same = (scope[1:] == scope[:-1]) & (ledger[1:] == ledger[:-1]) & (entry[1:] == entry[:-1])
+    keep = np.concatenate((~same, np.ones(min(entry.size, 1), bool)))
+    zero = np.broadcast_to(np.int64(0), int(keep.sum()))
+    return IndexBatch(zero, scope[keep], ledger[keep], entry[keep], location[keep])

@@ -1,0 +1,311 @@
+"""What a load reads: the `entries` and `ledgers` files of one bookie of a dump.
+
+A dump says in its manifest which files it has. A folder without one is taken too, if it has
+`entries/` and `ledgers/` with Parquet files of the declared columns: what another program has
+made of dumps. Footers are looked at before any row is: a file that is no Parquet, or has other
+columns, is refused by name. Format: `docs/formats/dump.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
+from bkstore.index.api import Finding, IndexBatch
+from bkstore.offline.manifest import MANIFEST, read_manifest
+from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ENTRY_COLUMNS", "LoadSource", "open_dump", "read_ledgers", "read_rows"]
+
+ENTRY_COLUMNS = (
+    "bookie",
+    "dir_index",
+    "scope_id",
+    "ledger_id",
+    "entry_id",
+    "log_id",
+    "position",
+)
+"""The columns of `entries` that a load reads; others are passed over."""
+
+_LEDGER_COLUMNS = (
+    "bookie",
+    "scope_id",
+    "ledger_id",
+    "entries",
+    "fenced",
+    "limbo",
+    "explicit_lac",
+    "master_key",
+    "layout",
+)
+_BATCH = 1 << 18
+
+
+@dataclass(frozen=True)
+class LoadSource:
+    """One bookie of a dump: its files in order, and what is known of them by their footers.
+
+    `rows` is of the files, which may hold other bookies' rows too unless `pure`. `directories`
+    are the ledger directories it is spread over: ledger L lies in number ``L mod n``; with
+    index files there is one place, whatever `dir_index` says. `findings` tell what the dump
+    itself lacks.
+    """
+
+    dump: Path
+    bookie: str
+    layout: str
+    entries: tuple[Path, ...]
+    ledgers: tuple[Path, ...]
+    rows: int
+    pure: bool
+    directories: int = 1
+    findings: tuple[Finding, ...] = field(default=())
+
+
+def open_dump(dump: Path, bookie: str | None = None, directories: int | None = None) -> LoadSource:
+    """Return the bookie of that name, or the only one. Reads footers, and names of bookies.
+
+    `directories` is for folders without a manifest (default 1). Raises `InvalidArgument` where
+    `dump` is none, or which bookie is meant cannot be told; `CorruptionError` for a file that
+    is no Parquet or not as the manifest says; `UnsupportedLayout` for other columns.
+    """
+    require_pyarrow("load")
+    if (dump / MANIFEST).exists():
+        if directories is not None:
+            raise InvalidArgument(f"{dump}: its manifest says how many directories there are")
+        return _by_manifest(dump, bookie)
+    return _by_files(dump, bookie, directories or 1)
+
+
+def _by_manifest(dump: Path, bookie: str | None) -> LoadSource:
+    manifest = read_manifest(dump)
+    try:
+        by_name = {said["id"]: said for said in manifest["bookies"]}
+        name = _chosen(dump, list(by_name), bookie)
+        said = by_name[name]
+        if not said["read"]:
+            raise InvalidArgument(f"{dump}: {said['reason']}")
+        files = {table: _listed(dump, manifest, table, name) for table in ("entries", "ledgers")}
+        index = said["directories"]["index"]
+        layout, damage = said["layout"], said["damage"]
+    except (KeyError, TypeError) as error:
+        raise CorruptionError(dump / MANIFEST, None, f"lacks {error}") from None
+    findings: tuple[Finding, ...] = ()
+    if damage:
+        detail = f"{damage} findings of damage: what bookie {name} could not read is not loaded"
+        findings = (Finding("damage", detail, str(dump / "findings")),)
+    rows = sum(rows for _, rows in files["entries"])
+    entries, ledgers = (tuple(p for p, _ in files[table]) for table in ("entries", "ledgers"))
+    spread = len(index) if layout == "rocksdb" else 1
+    return LoadSource(dump, name, layout, entries, ledgers, rows, True, spread, findings)
+
+
+def _listed(
+    dump: Path, manifest: dict[str, Any], table: str, bookie: str
+) -> list[tuple[Path, int]]:
+    """Return the files of a bookie's table with their rows, each as the manifest says it."""
+    found = []
+    for said in manifest["tables"][table]["files"]:
+        if said["bookie"] == bookie:
+            path = dump / said["path"]
+            rows = _footer(path, ENTRIES if table == "entries" else LEDGERS)
+            if rows != said["rows"]:
+                reason = f"has {rows} rows, the manifest says {said['rows']}"
+                raise CorruptionError(path, None, reason)
+            found.append((path, rows))
+    return found
+
+
+def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:
+    files: dict[str, list[Path]] = {}
+    rows: dict[str, int] = {}
+    for schema in (ENTRIES, LEDGERS):
+        folder = dump / schema.name
+        if not folder.is_dir():
+            raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST} and no {schema.name}/")
+        files[schema.name] = _parquet_files(folder)
+        rows[schema.name] = sum(_footer(path, schema) for path in files[schema.name])
+    names = {name for paths in files.values() for name in _distinct(paths, "bookie")}
+    name = _chosen(dump, sorted(names), bookie)
+    source = LoadSource(
+        dump,
+        name,
+        "idx",
+        tuple(files["entries"]),
+        tuple(files["ledgers"]),
+        rows["entries"],
+        names == {name},
+        directories,
+    )
+    layouts = {str(row["layout"]) for row in read_ledgers(source)}
+    if len(layouts) > 1:
+        raise InvalidArgument(f"{dump}: bookie {name} is of several layouts: {sorted(layouts)}")
+    layout = layouts.pop() if layouts else "idx"
+    return LoadSource(**{**vars(source), "layout": layout})
+
+
+def _parquet_files(folder: Path) -> list[Path]:
+    """Return the Parquet files below; as readers do, without names that begin with _ or a dot."""
+    found = sorted(folder.rglob("*.parquet"))
+    return [path for path in found if not any(p[0] in "_." for p in path.relative_to(folder).parts)]
+
+
+def _chosen(dump: Path, names: Sequence[str], asked: str | None) -> str:
+    if asked is None and len(names) == 1:
+        return names[0]
+    listed = ", ".join(names) or "none"
+    if asked is None:
+        raise InvalidArgument(f"{dump}: which bookie? say --bookie NAME; it has {listed}")
+    if asked not in names:
+        raise InvalidArgument(f"{dump}: no bookie {asked!r} is in it; it has {listed}")
+    return asked
+
+
+# -- files
+
+
+def _footer(path: Path, schema: Schema) -> int:
+    """Return how many rows a file has; refuse it unless it has the columns that are read."""
+    with _Opened(path) as file:
+        here = file.schema_arrow
+        wanted = ENTRY_COLUMNS if schema is ENTRIES else _LEDGER_COLUMNS
+        for column in schema.to_arrow():
+            if column.name not in wanted:
+                continue
+            at = here.get_all_field_indices(column.name)
+            if len(at) != 1:
+                reason = f"not the table {schema.name} of a dump: no column {column.name}"
+                raise UnsupportedLayout(f"{path}: {reason}")
+            if not _alike(here.field(at[0]).type, column.type):
+                kind = here.field(at[0]).type
+                reason = f"not the table {schema.name} of a dump: {column.name} is {kind}"
+                raise UnsupportedLayout(f"{path}: {reason}, not {column.type}")
+        return int(file.metadata.num_rows)
+
+
+def _alike(here: pa.DataType, wanted: pa.DataType) -> bool:
+    return bool(here == wanted) or str(here) == f"large_{wanted}"
+
+
+class _Opened:
+    """A Parquet file; what pyarrow cannot read is a `CorruptionError`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            self.file = pq.ParquetFile(self.path)
+        except (OSError, pa.ArrowException) as error:
+            raise self._unreadable(error) from None
+        return self.file
+
+    def _unreadable(self, error: Exception) -> CorruptionError:
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return CorruptionError(self.path, None, f"cannot be read as Parquet: {text}")
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        import pyarrow as pa
+
+        self.file.close()
+        if isinstance(error, (OSError, pa.ArrowException)):
+            raise self._unreadable(error) from None
+
+
+def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with _Opened(path) as file:
+        yield from file.iter_batches(_BATCH, columns=list(columns), use_threads=False)
+
+
+def _distinct(paths: Sequence[Path], column: str) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        for batch in _batches(path, [column]):
+            found.update(batch.column(0).unique().to_pylist())
+    if None in found:
+        raise UnsupportedLayout(f"{paths[0].parent}: null in column {column}")
+    return found
+
+
+def _mine(source: LoadSource, batch: pa.RecordBatch) -> pa.RecordBatch:
+    if source.pure:
+        return batch
+    import pyarrow.compute as pc
+
+    return batch.filter(pc.equal(batch.column("bookie"), source.bookie))
+
+
+# -- rows
+
+
+def read_ledgers(source: LoadSource) -> Iterator[dict[str, Any]]:
+    """Yield the rows of `ledgers` of the bookie as dicts, in the order of the files."""
+    for path in source.ledgers:
+        for batch in _batches(path, _LEDGER_COLUMNS):
+            for row in _mine(source, batch).to_pylist():
+                if None in (row["scope_id"], row["ledger_id"]):
+                    raise CorruptionError(path, None, "a ledger's id is null")
+                try:
+                    row["name"] = LedgerId.from_signed(row["scope_id"], row["ledger_id"])
+                except InvalidArgument as error:
+                    raise CorruptionError(path, None, str(error)) from None
+                yield row
+
+
+def read_rows(source: LoadSource, paths: Sequence[Path] | None = None) -> Iterator[IndexBatch]:
+    """Yield the bookie's rows of `entries` as the files have them, in bounded memory.
+
+    Raises `CorruptionError` for rows that no index has: null or out of range.
+    """
+    names = ENTRY_COLUMNS[1:] if source.pure else ENTRY_COLUMNS
+    for path in source.entries if paths is None else paths:
+        for batch in _batches(path, names):
+            yield _checked(source, path, _mine(source, batch))
+
+
+def _checked(source: LoadSource, path: Path, batch: pa.RecordBatch) -> IndexBatch:
+    columns = {}
+    for name in ENTRY_COLUMNS[1:]:
+        column = batch.column(name)
+        if column.null_count:
+            raise CorruptionError(path, None, f"null in column {name}")
+        columns[name] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    place, scope, ledger, entry, log, position = columns.values()
+    _refuse(path, "scope 0 has ledgers up to 2^63-1 only", (scope == 0) & (ledger < 0), columns)
+    _refuse(path, f"entry ids are 0..{MAX_ENTRY_ID}", _beyond(entry, MAX_ENTRY_ID), columns)
+    _refuse(path, f"log ids are 0..{MAX_LOG_ID}", _beyond(log, MAX_LOG_ID), columns)
+    _refuse(path, "positions are 32 bits", _beyond(position, (1 << 32) - 1), columns)
+    location = log << np.int64(32) | position
+    _refuse(path, "log 0, position 0 is no location", location == 0, columns)
+    if source.layout == "rocksdb":
+        homes = ledger.view(np.uint64) % np.uint64(source.directories)
+        reason = (
+            f"with {source.directories} directories a ledger's place is its id modulo that "
+            "(--directories says how many there are)"
+        )
+        _refuse(path, reason, homes != place.view(np.uint64), columns)
+    return IndexBatch(place, scope, ledger, entry, location)
+
+
+def _beyond(values: Int64Array, most: int) -> Any:
+    return values.view(np.uint64) > np.uint64(most)  # negative ones are above too
+
+
+def _refuse(path: Path, rule: str, bad: Any, columns: dict[str, Int64Array]) -> None:
+    if bad.any():
+        at = int(np.flatnonzero(bad)[0])
+        shown = ", ".join(f"{name} {int(values[at])}" for name, values in columns.items())
+        raise CorruptionError(path, None, f"no row of an index ({rule}): {shown}")

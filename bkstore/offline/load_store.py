@@ -1,0 +1,87 @@
+"""The folder in which a load grows: ``DST.partial`` beside DST, until one rename makes it DST.
+
+Each run works in a folder of its own below; what an ended run left there is removed by the next.
+So whatever ends a load (an error, a killed executor, a kill of the driver), nothing is under
+its name that is not whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bkstore.errors import DirectoryInUse
+from bkstore.index.access import writing
+from bkstore.index.files import OS_FILES, Files
+
+__all__ = ["GrowingLoad"]
+
+
+class GrowingLoad:
+    """A load's folder: a context manager that holds its lock; `DirectoryInUse` if it is taken.
+
+    `data` is what becomes `out`, `work` is for pieces and scratch files. Leaving it removes
+    both. `WriteFailed` where the system refuses.
+    """
+
+    def __init__(self, out: Path, files: Files = OS_FILES) -> None:
+        self.out = Path(os.path.abspath(out))
+        self.top = self.out.with_name(self.out.name + ".partial")
+        run = self.top / f"run-{os.getpid()}-{os.urandom(4).hex()}"
+        self.data, self.work = run / "data", run / "work"
+        self._run = run
+        self._files = files
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with writing(self.top):
+            self._lock()
+            try:
+                for path in self.top.glob("run-*"):  # executors of a killed run may still write
+                    shutil.rmtree(path, ignore_errors=True)
+                self._files.makedirs(self.data)
+                self._files.makedirs(self.work)
+            except BaseException:
+                self._remove()
+                raise
+        return self
+
+    def _lock(self) -> None:
+        while True:
+            self._files.makedirs(self.top)
+            path = self.top / "lock"
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with ExitStack() as stack:
+                stack.callback(os.close, fd)
+                try:
+                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise DirectoryInUse(f"{self.top}: another load is being made here") from None
+                with suppress(FileNotFoundError):
+                    if os.path.samestat(os.fstat(fd), os.stat(path)):
+                        self._stack = stack.pop_all()
+                        return  # else a load that ended has just removed it
+
+    def finish(self) -> None:
+        """Let `data` be the target, durably."""
+        with writing(self.out):
+            self._files.replace(self.data, self.out)
+            self._files.sync_dir(self.out.parent)
+            self._files.sync_dir(self._run)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        with self._stack:
+            shutil.rmtree(self.top, ignore_errors=True)

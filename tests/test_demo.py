@@ -1,0 +1,91 @@
+"""`bkstore demo`: the whole road, and that its own check can fail."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.cli import demo
+from bkstore.cli.demo_data import make_cluster
+from bkstore.cli.main import main
+from bkstore.cluster.store_dump import open_metadata
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.storage.directory import BookieDir
+
+Capsys = pytest.CaptureFixture[str]
+
+
+def test_the_cluster_is_what_it_says(tmp_path: Path) -> None:
+    """Each bookie has its storage, and lacks exactly what the demo says was lost."""
+    made = make_cluster(tmp_path)
+    store = open_metadata(made.metadata)
+    layouts = []
+    for name, path in made.bookies.items():
+        with BookieDir(path) as bookie:
+            layouts.append(bookie.layout)
+            for ledger in store.ledgers():
+                metadata = store.read(ledger).metadata
+                size, quorum = metadata.ensemble_size, metadata.write_quorum_size
+                index = metadata.segments[0].ensemble.index(name)
+                due = {e for e in range(3000) if (index - e) % size < quorum}
+                held = set(bookie.index.entries(ledger).tolist())
+
+                assert made.lost.get((ledger, name), set()) == due - held
+                assert held <= due
+            assert made.orphan in bookie.index.ledgers()
+
+    assert ["idx", "idx", "rocksdb"] == layouts
+    assert made.orphan not in store.ledgers()
+    assert 7 == len(store.ledgers())
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return an empty folder that is the working directory."""
+    pytest.importorskip("pyspark")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_whole_road(here: Path, capsys: Capsys) -> None:
+    """The audit and Spark find what was lost, and the report's path comes last."""
+    code = main(["demo"])
+    out = capsys.readouterr().out
+    page = (here / "bkstore-demo.html").read_text(encoding="utf-8")
+
+    assert 0 == code
+    assert "The audit found all 3155 lost replicas of 5 places, and no others." in out
+    assert "Spark found all 3155 lost replicas of 5 places, and no others." in out
+    assert f"6. Report: {here / 'bkstore-demo.html'}" == out.splitlines()[-1]
+    assert "Data lost" in page
+    assert "c0ffee00feed4bad9e550123456789ab" in page
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_a_directory_of_ones_own(here: Path, capsys: Capsys) -> None:
+    """--bookie goes the road on a given directory, without audit; nothing is judged."""
+    with HierarchicalIndex(here / "b", writable=True) as index:
+        index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
+    code = main(["demo", "--bookie", "b", "--report", "page.html"])
+    out = capsys.readouterr().out
+    page = (here / "page.html").read_text(encoding="utf-8")
+
+    assert 0 == code
+    assert "b (idx): 1 ledgers" in out
+    assert "Auditing" not in out
+    assert "Not judged" in page
+
+
+def test_the_check_can_fail(capsys: Capsys) -> None:
+    """What was not found, or found and not lost, is told, and counts."""
+    lost: Any = {("ledger", "b1"): {1, 2}}
+
+    assert 0 == demo._check("Spark", {("ledger", "b1"): {1, 2}}, lost)  # type: ignore[dict-item]
+    assert 1 == demo._check("Spark", {}, lost)
+    assert 1 == demo._check("Spark", {("ledger", "b1"): {1}}, lost)  # type: ignore[dict-item]
+    assert "Spark found {}" in capsys.readouterr().out
