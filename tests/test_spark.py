@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import os
 import stat
 import subprocess
@@ -190,36 +189,3 @@ def test_not_a_dump(spark: Any, tmp_path: Path) -> None:
 
     with pytest.raises(InvalidArgument, match="not a dump: it has no entries/"):
         read_dump(spark, tmp_path)
-
-
-def test_demo_runs_on_a_given_directory(
-    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`bkstore demo --bookie DIR` goes the whole road on somebody's directory."""
-    from bkstore.cli.main import main
-
-    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
-        index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
-    code = main(["demo", "--bookie", str(tmp_path / "b")])
-    out = capsys.readouterr().out
-
-    assert 0 == code
-    assert "b (idx): 1 ledgers" in out
-    assert any("0000000000000007" in line and line.split()[-1] == "1" for line in out.splitlines())
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_demo_finds_what_it_punched(
-    spark: Any, seed: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The demo's own check passes, and fails when Spark's answer is changed."""
-    from bkstore.cli import demo
-
-    row = type("Row", (), {"bookie": "b", "scope_id": 0, "ledger_id": seed, "holes": 2})
-    from bkstore import Availability
-
-    punched = {("b", LedgerId.of(seed)): Availability.from_entries([1, 5])}
-
-    assert 0 == demo._compare([row], punched)
-    assert 1 == demo._compare([], punched)
-    assert 1 == demo._compare(list(itertools.repeat(row, 1)), {})
