@@ -11,7 +11,7 @@ FAMILIES := --durations=0 --durations-min=5
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bkstore needs Python 3.11 or newer; set PYTHON=python3.x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,spark,report,serve,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[arrow,local,spark,report,serve,dev]'
 	touch $(STAMP)
 
 demo: $(STAMP)

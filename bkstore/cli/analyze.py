@@ -26,7 +26,7 @@ from bkstore.offline.analyses import (
 )
 from bkstore.offline.analyses.catalog import PINNED
 from bkstore.offline.analyses.running import top_rows
-from bkstore.offline.dump_store import check_target
+from bkstore.offline.growing import check_target
 from bkstore.tables import Column, Schema, Table
 
 if TYPE_CHECKING:

@@ -1,3 +1,6 @@
-"""What is done with directories that are not running. `dump` writes their indexes to Parquet."""
+"""What is done with directories that are not running.
 
-__all__ = ["dump"]
+`dump` writes what bookies have to Parquet, `load` makes an index of a dump, `analyses` asks dumps.
+"""
+
+__all__ = ["analyses", "dump", "load"]

@@ -25,8 +25,9 @@ from bkstore.offline.dump_plan import (
     fingerprint,
     plan_bookie,
 )
-from bkstore.offline.dump_store import PartialDump, check_target, dumped_name
+from bkstore.offline.dump_store import PartialDump, dumped_name
 from bkstore.offline.dump_workers import Lost, Outcome, Refused, Task, Unread, run_tasks
+from bkstore.offline.growing import check_target
 from bkstore.offline.manifest import encode_manifest, finding_to_json
 from bkstore.offline.parquet import ParquetFile
 from bkstore.storage.directory import BookieDir

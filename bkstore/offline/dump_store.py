@@ -8,7 +8,6 @@ last step is one rename. So whatever ends a dump, nothing is under its name that
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,28 +17,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from bkstore.errors import DirectoryInUse, InvalidArgument
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.offline.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump_plan import Piece, file_name
+from bkstore.offline.growing import locked, partial_path
 from bkstore.offline.manifest import MANIFEST, finding_from_json, finding_to_json
 
-__all__ = ["PartialDump", "check_target", "dumped_name", "partial_path"]
-
-
-def partial_path(out: Path) -> Path:
-    """Return where a dump to `out` grows."""
-    place = Path(os.path.abspath(out))
-    return place.with_name(place.name + ".partial")
-
-
-def check_target(out: Path) -> None:
-    """Raise `InvalidArgument` unless `out` is a name for something new, or an empty folder."""
-    if os.path.lexists(out) and (out.is_symlink() or not out.is_dir() or any(out.iterdir())):
-        raise InvalidArgument(f"{out}: is there and not an empty folder")
-    if os.path.ismount(out):  # a mount cannot be renamed over
-        raise InvalidArgument(f"{out}: is a mount point; name a folder in it")
+__all__ = ["PartialDump", "dumped_name"]
 
 
 def dumped_name(table: str, bookie_id: str, number: int) -> str:
@@ -63,7 +48,7 @@ class PartialDump:
         self._files = files
         self._stack = ExitStack()
         with writing(self.top):
-            self._lock()
+            self._stack = locked(self.top, "dump", files)
             try:
                 self._clear(everything=not resume)
                 for folder in (self.data, self._pieces, self.work):
@@ -71,22 +56,6 @@ class PartialDump:
             except BaseException:
                 self._stack.close()
                 raise
-
-    def _lock(self) -> None:
-        while True:
-            self._files.makedirs(self.top)
-            path = self.top / "lock"
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            with ExitStack() as stack:
-                stack.callback(os.close, fd)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise DirectoryInUse(f"{self.top}: another dump is being made here") from None
-                with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(fd), os.stat(path)):
-                        self._stack = stack.pop_all()
-                        return  # else a dump that was whole has just removed it
 
     def _clear(self, everything: bool) -> None:
         """Remove what ended runs had in work, or all that they did."""

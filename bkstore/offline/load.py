@@ -18,7 +18,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
 from bkstore.index.files import OS_FILES, Files
-from bkstore.offline.dump_store import check_target
+from bkstore.offline.growing import check_target
 from bkstore.offline.load_build import build
 from bkstore.offline.load_check import compare_rows
 from bkstore.offline.load_order import BUCKET_ROWS, OrderedRows, survey

@@ -7,17 +7,16 @@ its name that is not whole.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bkstore.errors import DirectoryInUse
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.offline.growing import locked, partial_path
 
 __all__ = ["GrowingLoad"]
 
@@ -31,7 +30,7 @@ class GrowingLoad:
 
     def __init__(self, out: Path, files: Files = OS_FILES) -> None:
         self.out = Path(os.path.abspath(out))
-        self.top = self.out.with_name(self.out.name + ".partial")
+        self.top = partial_path(out)
         run = self.top / f"run-{os.getpid()}-{os.urandom(4).hex()}"
         self.data, self.work = run / "data", run / "work"
         self._run = run
@@ -40,7 +39,7 @@ class GrowingLoad:
 
     def __enter__(self) -> Self:
         with writing(self.top):
-            self._lock()
+            self._stack = locked(self.top, "load", self._files)
             try:
                 for path in self.top.glob("run-*"):  # executors of a killed run may still write
                     shutil.rmtree(path, ignore_errors=True)
@@ -50,22 +49,6 @@ class GrowingLoad:
                 self._remove()
                 raise
         return self
-
-    def _lock(self) -> None:
-        while True:
-            self._files.makedirs(self.top)
-            path = self.top / "lock"
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            with ExitStack() as stack:
-                stack.callback(os.close, fd)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise DirectoryInUse(f"{self.top}: another load is being made here") from None
-                with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(fd), os.stat(path)):
-                        self._stack = stack.pop_all()
-                        return  # else a load that ended has just removed it
 
     def finish(self) -> None:
         """Let `data` be the target, durably."""
