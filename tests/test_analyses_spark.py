@@ -9,6 +9,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from bkstore.errors import InvalidArgument
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
 from tests.analyses_oracle import DumpWorld, Expected, random_dump, write_dump
+from tests.spark_masters import standalone_master
 from tests.test_analyses import ALONE, _changed, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 pytest.importorskip("pyspark")
+
+LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 
 
 @pytest.fixture(scope="module")
@@ -167,8 +171,9 @@ def test_a_dump_of_the_golden_trees(spark: Any, unpack: Any, golden: Path, tmp_p
 
 
 @pytest.mark.long
-def test_two_executors(tmp_path: Path) -> None:
-    """On `local-cluster` the kernels are pickled to executors of their own; rows are the same."""
+@pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
+def test_two_executors(kind: str, tmp_path: Path) -> None:
+    """On executors of their own, to which kernels are pickled, every table is the same."""
     import pyspark
 
     world = random_dump(6)
@@ -180,26 +185,32 @@ def test_two_executors(tmp_path: Path) -> None:
         "from bkstore.spark import start_session\n"
         "from bkstore.spark.analysis import SparkEngine\n"
         "import pickle\n"
-        "spark = start_session('x', 'local-cluster[2,1,1024]',"
-        " config={'spark.executor.memory': '1g'})\n"
+        "spark = start_session('x', sys.argv[3], config={'spark.executor.memory': '1g'})\n"
         "inputs = pickle.loads(open(sys.argv[1], 'rb').read())\n"
         "inputs = analyses.open_inputs(*inputs)\n"
         "engine = SparkEngine(spark)\n"
-        "names = ['sequences', 'violations', 'ledger_health', 'holes']\n"
-        "tables = {n: engine.run(analyses.find(n), inputs).to_pydict() for n in names}\n"
+        "possible = [each for each in analyses.ANALYSES.values() if each.lacks(inputs) is None]\n"
+        "tables = {each.name: engine.run(each, inputs).to_pydict() for each in possible}\n"
         "open(sys.argv[2], 'wb').write(pickle.dumps(tables))\n"
         "spark.stop()\n"
     )
     given = analyses.read_metadata(world.store())
     (tmp_path / "in").write_bytes(pickle.dumps((str(dump), given)))
     command = [sys.executable, str(script), str(tmp_path / "in"), str(tmp_path / "made")]
+    master = standalone_master(tmp_path) if kind == "standalone" else nullcontext(LOCAL_CLUSTER)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+        with master as url:
+            done = subprocess.run(
+                [*command, url], capture_output=True, text=True, timeout=240, check=False
+            )
     finally:
         shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)
 
     assert 0 == done.returncode, done.stderr[-2000:]
-    for name, columns in pickle.loads((tmp_path / "made").read_bytes()).items():
+    made = pickle.loads((tmp_path / "made").read_bytes())
+
+    assert set(ANALYSES) - {"comparison"} == set(made)
+    for name, columns in made.items():
         rows = list(zip(*columns.values()))
 
         assert getattr(Expected(world), name)() == rows
