@@ -142,16 +142,18 @@ def test_another_run_s_file_is_refused(tmp_path: Path) -> None:
         if done:
             raise Killed
 
-    def run(progress: Any = None, **options: Any) -> AuditReport:
+    def run(progress: Any = None, what: str = "ours", **options: Any) -> AuditReport:
         settings = AuditOptions(looks=0, batch=1, **options)
-        bookies = dict.fromkeys(("b1", "b2", "b3"), FULL)
-        return Auditor(store, bookies, options=settings).run(progress=progress, resume=kept)
+        auditor = Auditor(store, dict.fromkeys(("b1", "b2", "b3"), FULL), options=settings)
+        return auditor.run(progress=progress, resume=kept, what=what)
 
     with pytest.raises(Killed):
         run(kill)
     before = kept.read_bytes()
     with pytest.raises(InvalidArgument, match="other parameters"):
         run(grace_period=5.0)
+    with pytest.raises(InvalidArgument, match="other parameters"):
+        run(what="another cluster")
 
     assert before == kept.read_bytes()
     assert 2 == run().checked

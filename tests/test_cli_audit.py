@@ -186,6 +186,30 @@ def test_an_interrupted_run_is_resumed(made: Path, capsys: Capsys) -> None:
     assert (1, 1, False) == (code, len(rows), kept.exists())
 
 
+def test_another_cluster_s_file_is_refused(
+    made: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of other metadata or bookies is not gone on with: its verdicts are not theirs."""
+
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    kept, other = made / "kept", made / "other.json"
+    other.write_bytes((made / "metadata.json").read_bytes())
+    with monkeypatch.context() as patched:
+        patched.setattr("bkstore.cluster.audit.asking._ask", stopped)
+
+        assert 130 == main([*_words(made), "--resume", str(kept)])
+    capsys.readouterr()
+    before = kept.read_bytes()
+
+    assert "other parameters" in _fails(capsys, *_words(made, "b1", "b2"), "--resume", kept)
+    words = [word if word != str(made / "metadata.json") else str(other) for word in _words(made)]
+    assert "other parameters" in _fails(capsys, *words, "--resume", kept)
+    assert before == kept.read_bytes()
+    assert 1 == _run(capsys, *_words(made), "--resume", kept)[0]
+
+
 # -- wrong input
 
 

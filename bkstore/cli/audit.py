@@ -121,13 +121,24 @@ def run(args: argparse.Namespace) -> int:
         bookies = {name: DirectoryBookie(found, args.compat) for name, found in opened.items()}
         auditor = Auditor(store, bookies, placement=placement, options=options)
         with work_progress("ledgers") as show:
-            report = auditor.run(progress=_progress(show), resume=args.resume)
+            report = auditor.run(
+                progress=_progress(show), resume=args.resume, what=_what(args, opened)
+            )
         for found in opened.values():
             found.check_unchanged()
     _write(report, args)
     for line in report.summary():
         print(line, file=sys.stderr)  # noqa: T201
     return 0 if report.clean else 1
+
+
+def _what(args: argparse.Namespace, opened: dict[str, BookieDir]) -> str:
+    """Say what is audited, and by which policy: all that a resumed run must have in common."""
+    places = [f"{name}={os.path.realpath(bookie.path)}" for name, bookie in opened.items()]
+    policy = [args.placement, str(args.spread), str(args.enforce_places)]
+    if args.places is not None:
+        policy.append(os.path.realpath(args.places))
+    return " ".join([os.path.realpath(args.metadata), *sorted(places), *policy])
 
 
 def _progress(show: Callable[[str, int, int, int], None] | None) -> Progress | None:

@@ -84,21 +84,32 @@ class Auditor:
         """Runs that were due and not begun (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
 
     def run(
-        self, *, progress: Progress | None = None, resume: StrPath | None = None
+        self,
+        *,
+        progress: Progress | None = None,
+        resume: StrPath | None = None,
+        what: str = "",
     ) -> AuditReport:
         """Check every ledger once and return what was found.
 
         With `resume`, a file, the run can be interrupted: the next call with the same file goes
-        on behind the last batch that was judged; the file goes when the run ends. Raises what
-        the metadata store raises; damage of one ledger's metadata is in the report.
+        on behind the last batch that was judged; the file goes when the run ends. `what` says in
+        words what is audited: a file that says otherwise is refused, as one of other options is,
+        for its verdicts are not this cluster's. Raises what the metadata store raises; damage of
+        one ledger's metadata is in the report.
         """
-        return self._run(progress or _silent, resume, self._wait)
+        return self._run(progress or _silent, resume, self._wait, what)
 
     def _run(
-        self, progress: Progress, resume: StrPath | None, wait: Callable[[float], object]
+        self,
+        progress: Progress,
+        resume: StrPath | None,
+        wait: Callable[[float], object],
+        what: str = "",
     ) -> AuditReport:
         begun = self._clock()
-        kept = None if resume is None else RunFile(resume, self._parameters(), begun)
+        run = {**self._parameters(), "what": what}
+        kept = None if resume is None else RunFile(resume, run, begun)
         report = AuditReport(begun if kept is None else kept.started_at)
         ledgers = self.store.ledgers()
         report.ledgers = len(ledgers)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bkstore.availability import Availability
 from bkstore.cluster.audit.asking import Answers, DueRow, Questions, ask_bookies
-from bkstore.cluster.audit.durability import has_due, shortage
+from bkstore.cluster.audit.durability import due_places, shortage
 from bkstore.cluster.audit.faithful import missing_as_built
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.outcome import Outcome
@@ -301,13 +301,8 @@ def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
 def _due_rows(number: int, subject: _Subject) -> Iterator[tuple[str, DueRow]]:
     """Yield (bookie, row) for each place in a segment that entries go to."""
     size, quorum = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
-    for first, last, ensemble in subject.segments:
-        if last < first:
-            continue
-        everyone = quorum == size or last - first >= size - 1
-        for at, bookie in enumerate(ensemble):
-            if everyone or has_due(first, last, at, size, quorum):
-                yield bookie, (number, first, last, at, size, quorum)
+    for bookie, first, last, at in due_places(subject.segments, size, quorum):
+        yield bookie, (number, first, last, at, size, quorum)
 
 
 def _segment(subject: _Subject, row: DueRow) -> SegmentRange:

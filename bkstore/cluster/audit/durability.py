@@ -20,7 +20,7 @@ from bkstore.availability.sequences import Groups, clip_rows, empty
 from bkstore.ids import Int64Array
 from bkstore.schedule import expected_many
 
-__all__ = ["Due", "Held", "Shortage", "has_due", "missing_entries", "shortage"]
+__all__ = ["Due", "Held", "Shortage", "due_places", "has_due", "missing_entries", "shortage"]
 
 AXIS = 2**62
 """Ledgers share an axis up to this length; a longer one has an axis of its own."""
@@ -75,6 +75,25 @@ def has_due(first: int, last: int, index: int, ensemble_size: int, write_quorum:
         return False
     ahead = (index - write_quorum + 1 - first) % ensemble_size
     return ahead + write_quorum > ensemble_size or first + ahead <= last
+
+
+def due_places(
+    segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
+) -> Iterator[tuple[str, int, int, int]]:
+    """Yield (bookie, first, last, bookie index) for each place in a segment that entries go to.
+
+    Segments are (first, last, ensemble); empty ones have none. O(segments x E).
+
+    >>> list(due_places([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
+    [('b1', 0, 0, 0)]
+    """
+    for first, last, ensemble in segments:
+        if last < first:
+            continue
+        everyone = write_quorum == ensemble_size or last - first >= ensemble_size - 1
+        for at, bookie in enumerate(ensemble):
+            if everyone or has_due(first, last, at, ensemble_size, write_quorum):
+                yield bookie, first, last, at
 
 
 def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:

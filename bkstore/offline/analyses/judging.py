@@ -20,7 +20,7 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequences import Groups
-from bkstore.cluster.audit.durability import Due, Held, has_due, missing_entries, shortage
+from bkstore.cluster.audit.durability import Due, Held, due_places, missing_entries, shortage
 from bkstore.cluster.audit.report import Category, Violation, category_of
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.axis import Owned, count, fold_many, opens
@@ -156,15 +156,12 @@ def _due_rows(subjects: dict[int, _Subject], bookies: frozenset[str]) -> dict[st
         if said.skip is not None:
             continue
         size, quorum = said.ensemble_size, said.write_quorum
-        for first, last, ensemble in said.ranges():
-            everyone = quorum == size or last - first >= size - 1
-            for at, bookie in enumerate(ensemble):
-                if not everyone and not has_due(first, last, at, size, quorum):
-                    continue
+        for segment in said.ranges():
+            for bookie, first, last, at in due_places([segment], size, quorum):
                 if bookie not in bookies:
                     subject.absent.add(bookie)
                 elif bookie not in subject.unread:
-                    row = _DueRow(number, first, last, at, size, quorum, ensemble)
+                    row = _DueRow(number, first, last, at, size, quorum, segment[2])
                     found[bookie].append(row)
     return found
 
