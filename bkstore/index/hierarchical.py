@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import check_batch, check_compat, truth, whole
 from bkstore.availability import Availability
 from bkstore.availability.sequences import expand
 from bkstore.errors import (
@@ -28,7 +29,14 @@ from bkstore.errors import (
 )
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
-from bkstore.ids import Int64Array, LedgerId, as_entry_ids, check_entry_id
+from bkstore.ids import (
+    Int64Array,
+    LedgerId,
+    as_entry_ids,
+    check_bounds,
+    check_entry_id,
+    check_scope,
+)
 from bkstore.index import idx_file
 from bkstore.index.access import readable, unreadable, writing
 from bkstore.index.api import (
@@ -95,8 +103,11 @@ class HierarchicalIndex(EntryIndex):
         compat: Literal["bookkeeper"] | None = None,
         files: Files = OS_FILES,
     ) -> None:
-        if page_size < 8 or page_size % 8:
-            raise InvalidArgument(f"page size {page_size} is not a positive multiple of 8")
+        page_size = idxfile.check_page_size("page_size", page_size)
+        header_version = idxfile.check_header_version("header_version", header_version)
+        max_pages = whole(1)("max_pages", max_pages)
+        compat = check_compat("compat", compat)
+        writable = truth("writable", writable)
         if isinstance(directories, (str, os.PathLike)):
             directories = [directories]
         self._currents = [_current(Path(directory)) for directory in directories]
@@ -140,6 +151,7 @@ class HierarchicalIndex(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with an index file, in unsigned order; by name, opens none."""
+        scope = check_scope(scope)
         with self._lock:
             files = self._scanned().files
             return sorted(name for name in files if scope is None or name.scope == scope)
@@ -231,6 +243,7 @@ class HierarchicalIndex(EntryIndex):
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids of first..last; reads that part of the file."""
+        first, last = check_bounds(first, last)
 
         def act(fd: int, path: str) -> Int64Array:
             return expand(idx_file.present_groups(fd, path, *self._bounds(fd, path, first, last)))
@@ -241,6 +254,7 @@ class HierarchicalIndex(EntryIndex):
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of first..last; reads that part of the file."""
+        first, last = check_bounds(first, last)
 
         def act(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
             parts = list(idx_file.read_items(fd, path, *self._bounds(fd, path, first, last)))
@@ -316,10 +330,13 @@ class HierarchicalIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every row by ledger and entry; a batch gathers many small files.
+        """Return every row by ledger and entry; a batch gathers many small files.
 
         Memory: one batch and one file chunk.
         """
+        return self._gathered(check_batch("batch", batch), findings)
+
+    def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         waiting: list[IndexBatch] = []
         rows = 0
         for ledger in self.ledgers():

@@ -17,11 +17,21 @@ from struct import Struct
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import check_batch, truth
 from bkstore.availability import Availability
 from bkstore.errors import CorruptionError, IllegalOperation, NoSuchLedger, ReadOnlyError
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, check_entry_id
+from bkstore.ids import (
+    MAX_ENTRY_ID,
+    Int64Array,
+    LedgerId,
+    as_entry_ids,
+    check_bounds,
+    check_entry_id,
+    check_location,
+    check_scope,
+)
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -101,6 +111,7 @@ class RocksIndex(EntryIndex):
         live: bool = False,
         files: Files = OS_FILES,
     ) -> None:
+        writable, live = truth("writable", writable), truth("live", live)
         top = Path(directory)
         self._current = top if top.name == "current" else top / "current"
         self._writable = writable
@@ -175,6 +186,7 @@ class RocksIndex(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan."""
+        scope = check_scope(scope)
         found: dict[LedgerId, None] = {}
         if scope is None or scope == 0:
             found.update((name, None) for name, _, _ in self._rows(False))
@@ -186,6 +198,7 @@ class RocksIndex(EntryIndex):
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids of first..last: one bounded key scan, about 140 ns an entry."""
         name = LedgerId.of(ledger)
+        first, last = check_bounds(first, last)
         database = self._locations(name)
         if database is None or (last is not None and last < first):
             return _NONE
@@ -254,6 +267,7 @@ class RocksIndex(EntryIndex):
     ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of first..last: one bounded scan, about 240 ns a row."""
         name = LedgerId.of(ledger)
+        first, last = check_bounds(first, last)
         database = self._locations(name)
         if database is None or (last is not None and last < first):
             return _NONE, _NONE
@@ -289,10 +303,13 @@ class RocksIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every row of `locations`, then of `locations-128`, in one pass each.
+        """Return every row of `locations`, then of `locations-128`, in one pass each.
 
         With `findings`, the pass begins again behind a damaged place, at the next ledger.
         """
+        return self._scanned(check_batch("batch", batch), findings)
+
+    def _scanned(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for wide in (False, True):
             database, rows = self._held("locations", wide), self._held("ledgers", wide)
             if database is not None and rows is not None:
@@ -370,9 +387,9 @@ class RocksIndex(EntryIndex):
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store the location of one entry, without sync (`flush` syncs)."""
-        ids, places = check_put([entry], [location])
+        entry, location = check_entry_id(entry), check_location(location)
         name, database = self._writing_entries(ledger)
-        database.put(entry_key(name, int(ids[0])), int(places[0]).to_bytes(8, "big"))
+        database.put(entry_key(name, entry), location.to_bytes(8, "big"))
 
     def put_many(
         self,

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from bkstore.arguments import check_compat
 from bkstore.ids import Int64Array
 
 __all__ = ["DEFAULT_MAX_SIZE", "FRAME_OVERHEAD", "how_many", "most_records"]
@@ -47,6 +48,8 @@ def how_many(
     ...     np.array([500, 100, 100, 100]), 0, 36 + 504 + 208, compat="bookkeeper")
     (3, 1)
     """
+    if compat is not None:
+        check_compat("compat", compat)
     if not sizes.size:
         return 0
     count = min(int(sizes.size), max_count if max_count > 0 else _UNLIMITED)

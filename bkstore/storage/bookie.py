@@ -17,6 +17,7 @@ from typing import Self
 
 import numpy as np
 
+from bkstore.arguments import instance, optional
 from bkstore.availability import Availability
 from bkstore.errors import IllegalOperation, InvalidArgument
 from bkstore.formats.entry import record_header
@@ -32,7 +33,7 @@ from bkstore.storage.last_mark import delete_journals_before, journal_of, write_
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
 from bkstore.storage.lock import WriterLock
 from bkstore.storage.log_reader import RecordBatch
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 from bkstore.storage.replay import Replay
 
 __all__ = ["DIRTY", "Bookie"]
@@ -40,6 +41,8 @@ __all__ = ["DIRTY", "Bookie"]
 DIRTY = "DIRTY"
 """Stands in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
 
+_check_options = optional(instance(StorageOptions))
+_check_journal = optional(instance(JournalOptions))
 _LEDGER = Struct(">q").unpack_from
 
 
@@ -114,7 +117,8 @@ class Bookie(EntrySource, Closing):
         that lastMark names is missing, a record or length in a journal that cannot be. Nothing
         that is stored is changed then, beyond what the replay had flushed.
         """
-        settings = journal or JournalOptions()
+        settings = _check_journal("journal", journal) or JournalOptions()
+        _check_options("options", options), optional(check_storage)("storage", storage)
         place = _place(path, ledger_dirs, journal_dirs, index_dirs)
         place.check_cookie(bookie_id)
         with ExitStack() as undo:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from bkstore.arguments import check_batch, check_compat, truth
 from bkstore.errors import DirectoryInUse, InvalidArgument, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.formats.entrylog import LogMetadata
@@ -91,9 +92,9 @@ class BookieDir(Closing):
         compat: Literal["bookkeeper"] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.live = live
-        self._page_size = page_size
-        self._compat = compat
+        self.live = truth("live", live)
+        self._page_size = idxfile.check_page_size("page_size", page_size)
+        self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
         with readable(self.path):
             self.folders: BookieFolders = find_folders(self.path)
@@ -286,7 +287,10 @@ class BookieDir(Closing):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        """Return every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        return self._numbered(check_batch("batch", batch), findings)
+
+    def _numbered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for rows in self.index.scan(batch, findings):
             if self.layout == "rocksdb":
                 yield rows

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from bkstore.arguments import optional, whole
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
 from bkstore.formats.journal import (
     ALIGNMENT,
@@ -30,6 +31,7 @@ from bkstore.index.access import syncing, writing
 from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.last_mark import NO_MARK, journal_files, journal_name
+from bkstore.storage.options import JournalOptions
 
 __all__ = ["JournalWriter"]
 
@@ -79,10 +81,15 @@ class JournalWriter(Closing):
         first_id: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if alignment < ALIGNMENT or alignment % ALIGNMENT:
-            raise InvalidArgument(f"journal alignment {alignment} is no multiple of {ALIGNMENT}")
-        if preallocate < 0 or preallocate % alignment:
-            raise InvalidArgument(f"preallocation {preallocate} is no multiple of {alignment}")
+        JournalOptions(  # which checks them
+            version=version,
+            max_size=max_size,
+            preallocate=preallocate,
+            alignment=alignment,
+            write_buffer=write_buffer,
+            clock=clock,
+        )
+        first_id = optional(whole(0))("first_id", first_id)
         self.current = Path(current)
         self.version = version
         self._header = encode_header(version)

@@ -17,6 +17,7 @@ from typing import Self
 
 import numpy as np
 
+from bkstore.arguments import instance, optional
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -47,6 +48,7 @@ Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
 """The ledgers that a metadata store has, or what asks it."""
 
 _V1 = Struct(">qqq")
+_check_options = optional(instance(StorageOptions))
 
 
 class LedgerStorage(LedgerBook, Closing):
@@ -106,7 +108,7 @@ class LedgerStorage(LedgerBook, Closing):
         `DirectoryInUse` where another writer has one, `UnsupportedLayout` where the index that
         is there is another storage's.
         """
-        settings = options or StorageOptions()
+        settings = _check_options("options", options) or StorageOptions()
         folders = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         if not folders:
             raise InvalidArgument("no ledger directory given")

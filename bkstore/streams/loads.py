@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
+from bkstore.arguments import number, optional, whole
 from bkstore.errors import IllegalOperation, LoadFailed
 from bkstore.index.api import Closing
 from bkstore.streams.image import StreamImage
@@ -47,12 +48,13 @@ class Loader(Closing):
     ) -> None:
         self._reader = reader
         self._on_load = on_load
+        self._keep = whole()("keep", keep)
+        self._timeout = optional(number(above=True))("timeout", timeout)
+        workers = whole(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
         self._lock = threading.Lock()
         self._running: dict[int, Future[ObjectRanges]] = {}
         self._kept: OrderedDict[int, ObjectRanges] = OrderedDict()
-        self._keep = keep
-        self._timeout = timeout
         self._closed = False
 
     def close(self) -> None:

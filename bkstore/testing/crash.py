@@ -40,6 +40,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
+from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument
 from bkstore.index.files import Files, StrPath
 from bkstore.testing.crash_image import (
@@ -118,8 +119,7 @@ class CrashFiles(Files):
 
     def stop_after(self, calls: int) -> None:
         """Make the changing call that is `calls` from now (1: the next), and all later, fail."""
-        if calls < 1:
-            raise InvalidArgument(f"stop after {calls} calls: the next one is number 1")
+        whole(1)("calls", calls)  # the next one is number 1
         with self._lock:
             self._stop_at = self.calls + calls
 

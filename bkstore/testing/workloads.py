@@ -14,11 +14,13 @@ import heapq
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from bkstore.arguments import any_of, check_fields, choice, instance, number, pair, whole
 from bkstore.errors import InvalidArgument
+from bkstore.formats.digest import digest_name
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.testing import generators
@@ -98,13 +100,7 @@ class Workload:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        low, high = self.payload
-        if not 0 <= low <= high or self.window < 1 or self.in_flight < 1:
-            raise InvalidArgument(
-                f"payload {low}..{high}, window {self.window}, {self.in_flight} in flight"
-            )
-        if not (0 <= self.late <= 1 and 0 <= self.duplicate <= 1):
-            raise InvalidArgument(f"late {self.late} and duplicate {self.duplicate} are shares")
+        check_fields(self, _CHECKS)
         if len({shape.ledger for shape in self.ledgers}) != len(self.ledgers):
             raise InvalidArgument("a ledger has one writer, not two")
 
@@ -291,6 +287,39 @@ def interleaved(
     """
     shapes = tuple(LedgerShape(name, entries) for name in _names(writers, first_ledger, scopes))
     return Workload(ledgers=shapes, writers=order, seed=seed)
+
+
+_SHAPE = {
+    "ledger": instance(LedgerId),
+    "written": whole(),
+    "bookie_index": whole(),
+    "ensemble_size": whole(1),
+    "write_quorum": whole(1),
+}
+
+
+def _check_shape(name: str, shape: LedgerShape) -> LedgerShape:
+    instance(LedgerShape)(name, shape)
+    check_fields(shape, _SHAPE)
+    return shape
+
+
+def _check_digest(name: str, value: str) -> str:
+    return digest_name(instance(str)(name, value))
+
+
+_CHECKS = {
+    "ledgers": any_of(_check_shape),
+    "writers": choice(*get_args(Writers)),
+    "late": number(0, 1),
+    "duplicate": number(0, 1),
+    "window": whole(1),
+    "payload": pair(whole()),
+    "in_flight": whole(1),
+    "digest": _check_digest,
+    "password": instance(bytes),
+    "seed": whole(-(2**63)),
+}
 
 
 def late_and_duplicate(
