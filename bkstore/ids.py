@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +151,7 @@ class LedgerId(_Parts):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise InvalidArgument(f"not a ledger id: {value!r} (an int or a LedgerId is)")
-        return cls(0, check_integer(value, "ledger id"))
+        return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
     def parse(cls, text: str, scope: int = 0) -> LedgerId:

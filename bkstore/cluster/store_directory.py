@@ -182,6 +182,7 @@ class DirectoryValues:
                 fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
             os.close(fd)
 
 

@@ -87,6 +87,13 @@ class IndexBatch(NamedTuple):
             locations,
         )
 
+    @classmethod
+    def joined(cls, parts: list[IndexBatch]) -> IndexBatch:
+        """Return the rows of several batches, one behind the other, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(np.concatenate(columns) for columns in zip(*parts)))
+
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, entries, locations) for each stretch of rows of one ledger."""
         if not self.entry_id.size:

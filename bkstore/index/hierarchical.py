@@ -16,12 +16,12 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bkstore import forks
 from bkstore.arguments import check_batch, check_compat, truth, whole
 from bkstore.availability import Availability
 from bkstore.availability.sequences import expand
 from bkstore.errors import (
     CorruptionError,
-    IllegalOperation,
     InvalidArgument,
     NoSuchLedger,
     ReadOnlyError,
@@ -80,7 +80,8 @@ class HierarchicalIndex(EntryIndex):
     more than `max_pages` pages is refused (`InvalidArgument`).
 
     Threads: one lock guards the open files, reads of different ledgers run beside each other.
-    Fork: reopen in the child if it writes. Processes: one writer, any number of readers.
+    Fork: one that writes is closed in the child, one that reads goes on. Processes: one writer,
+    any number of readers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, HierarchicalIndex(top, writable=True) as index:
@@ -122,6 +123,7 @@ class HierarchicalIndex(EntryIndex):
         self._changes = Changes(files)
         self._lock = RLock()
         self._closed = False
+        forks.register(self)
         for current in self._currents:
             if writable:
                 with writing(current):
@@ -139,7 +141,7 @@ class HierarchicalIndex(EntryIndex):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise IllegalOperation(f"{self._currents[0]}: this index is closed")
+            raise forks.closed(f"{self._currents[0]}: this index")
 
     def _scanned(self) -> Tree:
         self._check_open()
@@ -204,7 +206,7 @@ class HierarchicalIndex(EntryIndex):
         except OSError as error:
             raise unreadable(error, path) from error
         try:
-            _read_header(fd, path, self._compat)
+            idx_file.read_header(fd, path, self._compat)
         except BaseException:
             self._files.close(fd)
             raise
@@ -315,7 +317,7 @@ class HierarchicalIndex(EntryIndex):
         """Return the file's header; `NoSuchLedger` if there is no file."""
 
         def act(fd: int, path: str) -> IdxHeader | None:
-            return _read_header(fd, path, self._compat)
+            return idx_file.read_header(fd, path, self._compat)
 
         found = self._with_file(ledger, act, None)
         if found is None:
@@ -344,10 +346,10 @@ class HierarchicalIndex(EntryIndex):
                 waiting.append(part)
                 rows += part.entry_id.size
                 if rows >= batch:
-                    yield _joined(waiting)
+                    yield IndexBatch.joined(waiting)
                     waiting, rows = [], 0
         if waiting:
-            yield _joined(waiting)
+            yield IndexBatch.joined(waiting)
 
     def _ledger_rows(
         self, ledger: LedgerId, findings: list[Finding] | None
@@ -370,7 +372,7 @@ class HierarchicalIndex(EntryIndex):
 
     def _rows_of(self, ledger: LedgerId, fd: int, path: str) -> Iterator[IndexBatch]:
         try:
-            _read_header(fd, path, self._compat)
+            idx_file.read_header(fd, path, self._compat)
             for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
                 yield IndexBatch.of_ledger(ledger, entries, locations)
         finally:
@@ -430,7 +432,7 @@ class HierarchicalIndex(EntryIndex):
             held = self._held(name)
             old = IdxHeader(version=self._header_version)
             if held is not None:
-                old = _read_header(*held, self._compat)
+                old = idx_file.read_header(*held, self._compat)
             data = idxfile.encode_header(self._changed(old, state))
             fd, path = self._file_to_write(name)
             self._changes.wrote(path)
@@ -476,6 +478,12 @@ class HierarchicalIndex(EntryIndex):
         if name in self._open:
             self._open[name] = (self._open[name][0], path)
 
+    def _forked(self) -> None:
+        self._lock = RLock()
+        if self._writable:
+            self._closed = True
+            self._open.clear()  # the descriptors go with the child
+
     def close(self) -> None:
         """Flush, then close every file, also where the flush fails."""
         with self._lock:
@@ -490,18 +498,3 @@ class HierarchicalIndex(EntryIndex):
 
 def _current(directory: Path) -> Path:
     return directory if directory.name == "current" else directory / "current"
-
-
-def _read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> IdxHeader:
-    try:
-        return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
-    except CorruptionError as error:
-        raise error.within(path) from None
-    except OSError as error:
-        raise unreadable(error, path) from error
-
-
-def _joined(parts: list[IndexBatch]) -> IndexBatch:
-    if len(parts) == 1:
-        return parts[0]
-    return IndexBatch(*(np.concatenate(columns) for columns in zip(*parts)))

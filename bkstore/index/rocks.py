@@ -17,9 +17,10 @@ from struct import Struct
 import numpy as np
 import numpy.typing as npt
 
+from bkstore import forks
 from bkstore.arguments import check_batch, truth
 from bkstore.availability import Availability
-from bkstore.errors import CorruptionError, IllegalOperation, NoSuchLedger, ReadOnlyError
+from bkstore.errors import CorruptionError, NoSuchLedger, ReadOnlyError
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
@@ -91,8 +92,10 @@ class RocksIndex(EntryIndex):
 
     A ledger is known if it has a row in `ledgers`; entries without one (a delete that was cut
     short leaves them) still answer look-ups, and `findings` names their ledgers.
-    Threads: reads beside each other, one writer. Fork: open in the child. Close it: an open
-    iterator keeps a database locked.
+    Threads: reads beside each other, one writer. Fork: closed in the child, which may open it
+    for reading; for writing only where no database was opened before the fork (else
+    `IllegalOperation`: RocksDB's threads are not there). Close it: an open iterator keeps a
+    database locked.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, RocksIndex(top, writable=True) as index:
@@ -122,6 +125,7 @@ class RocksIndex(EntryIndex):
         self._closed = False
         self._begun = False
         self._known: set[LedgerId] = set()
+        forks.register(self)
         try:
             for wide in (False, True) if self._has_wide() else (False,):
                 for kind in _KINDS:
@@ -172,7 +176,7 @@ class RocksIndex(EntryIndex):
     def _held(self, kind: str, wide: bool) -> Database | None:
         """Return a database if it is there; after `close` that is an error, not an absence."""
         if self._closed:
-            raise IllegalOperation(f"{self._current}: this index is closed")
+            raise forks.closed(f"{self._current}: this index")
         return self._open.get((kind, wide))
 
     def _locations(self, ledger: LedgerId) -> Database | None:
@@ -364,7 +368,7 @@ class RocksIndex(EntryIndex):
         if not self._writable:
             raise ReadOnlyError("this index was opened for reading")
         if self._closed:
-            raise IllegalOperation(f"{self._current}: this index is closed")
+            raise forks.closed(f"{self._current}: this index")
         for database in self._open.values():  # the failure of one ends them all
             database.check_writable()
         name = LedgerId.of(ledger)
@@ -467,6 +471,10 @@ class RocksIndex(EntryIndex):
         if self._writable:
             for database in self._open.values():
                 database.sync()
+
+    def _forked(self) -> None:
+        self._closed, self._narrow = True, None
+        self._open.clear()
 
     def close(self) -> None:
         """Flush, close the databases, remove the scratch directories; each whatever else fails."""

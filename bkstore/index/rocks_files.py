@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
+from bkstore.index import rocks_fork
 
 __all__ = [
     "CAN_HOLD",
@@ -38,6 +39,13 @@ _COPIED = ("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")
 
 _open_for_writing: set[str] = set()
 """Databases this process writes."""
+
+
+def _forget_claims() -> None:
+    _open_for_writing.clear()
+
+
+os.register_at_fork(after_in_child=_forget_claims)
 
 
 def claim(path: Path) -> None:
@@ -89,7 +97,8 @@ def _is_locked(lock: Path) -> bool:
     """
     try:
         info = os.stat(lock)
-        if _open_in_this_process(info):
+        # What a child has open of its parent's is no lock of its own.
+        if not rocks_fork.lost_threads() and _open_in_this_process(info):
             return True
         fd = os.open(lock, os.O_RDONLY)
     except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not for us to see

@@ -42,6 +42,7 @@ def locked(top: Path, what: str, files: Files) -> ExitStack:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         with ExitStack() as stack:
             stack.callback(os.close, fd)
+            stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a forked child has `fd`, too
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

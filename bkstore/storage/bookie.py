@@ -17,9 +17,10 @@ from typing import Self
 
 import numpy as np
 
+from bkstore import forks
 from bkstore.arguments import instance, optional
 from bkstore.availability import Availability
-from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
@@ -54,7 +55,7 @@ class Bookie(EntrySource, Closing):
     say), `unclean` whether the last writer did not close it.
 
     Threads: all calls are safe beside each other; adds of several threads share fsyncs. Fork:
-    closed in the child. Processes: lock files keep a second writer out.
+    closed in the child, as its `LedgerStorage` is. Processes: lock files keep a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -91,6 +92,7 @@ class Bookie(EntrySource, Closing):
         self._fencing = Lock()
         self._checkpointing = Lock()
         self._closed = False
+        forks.register(self)
 
     @classmethod
     def open(
@@ -435,9 +437,12 @@ class Bookie(EntrySource, Closing):
         """
         return self.storage.collect_garbage(live, threshold=threshold, transactional=transactional)
 
+    def _forked(self) -> None:
+        self._closed = True  # and `DIRTY` stays, for the parent
+
     def _check_open(self) -> None:
         if self._closed:
-            raise IllegalOperation("this bookie is closed")
+            raise forks.closed("this bookie")
 
 
 def _place(

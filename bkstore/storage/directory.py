@@ -68,8 +68,8 @@ class BookieDir(Closing):
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
 
-    Threads: reading is safe as far as `index` is. Fork: reopen in the child. Close it, or use
-    it as a context manager.
+    Threads: reading is safe as far as `index` is. Fork: with index files it goes on in the child,
+    with RocksDB it is closed there; open it again. Close it, or use it as a context manager.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex

@@ -68,8 +68,9 @@ class EntryLogger(Closing):
     log for each ledger (`entryLogPerLedgerEnabled`), at most `max_active` of them. A new log goes
     to a directory that `choose` picks among the numbers 0..n-1; a bookie picks at random.
 
-    Threads: one lock guards writing; reading needs none. Fork: no. Processes: one writer.
-    A write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
+    Threads: one lock guards writing; reading needs none. Fork: only to read; the storage that has
+    it is closed in the child. Processes: one writer. A
+    write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
     written at the same place by the next try; after `SyncFailed` the logger takes no more.
 
     >>> import tempfile

@@ -60,8 +60,9 @@ class LedgerStorage(LedgerBook, Closing):
 
     Threads: all calls are safe beside each other; adds of one directory take turns. Reads wait
     for nobody, but for the first of a ledger, which may wait for a flush. Fork: closed in the
-    child, which may open it when the parent has closed it. Processes: a lock file keeps a second
-    writer out.
+    child, which may open it when the parent has closed it; db storage, like every `RocksIndex`,
+    only where no RocksDB database was opened before the fork (else `IllegalOperation`).
+    Processes: a lock file keeps a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode

@@ -45,7 +45,7 @@ class StreamLookup(Closing):
     ``bloom``         and no load of an object whose filter says it lacks the stream
 
     `index` and `filters` may be shared with other look-ups over the same objects. A query works
-    on the image that was the newest when it began. Threads: safe. Fork: no.
+    on the image that was the newest when it began. Threads: safe. Fork: closed in the child.
 
     >>> from bkstore.streams.objects import ImageReader
     >>> image = StreamImage.from_json({

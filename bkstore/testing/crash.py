@@ -40,6 +40,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
+from bkstore import forks
 from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument
 from bkstore.index.files import Files, StrPath
@@ -114,6 +115,10 @@ class CrashFiles(Files):
         self._state = Remembered()
         self._scratch: list[str] = []
         self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch)
+        forks.register(self)
+
+    def _forked(self) -> None:
+        self._cleanup.detach()  # the scratch directories are the parent's
 
     # -- when the power goes, and which syncs count
 
