@@ -300,7 +300,8 @@ _SHAPE = {
 
 def _check_shape(name: str, shape: LedgerShape) -> LedgerShape:
     instance(LedgerShape)(name, shape)
-    check_fields(shape, _SHAPE)
+    for field, check in _SHAPE.items():
+        check(f"{name}.{field}", getattr(shape, field))
     return shape
 
 
