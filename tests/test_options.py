@@ -33,6 +33,7 @@ from bkstore.formats.ledgerpaths import short_path
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.analyses.catalog import Options as AnalysisOptions
 from bkstore.offline.analyses.local import LocalEngine
 from bkstore.offline.dump import TABLES, dump
@@ -289,6 +290,15 @@ ARGUMENTS: dict[str, tuple[Callable[[Path, Any], Any], tuple[Any, ...]]] = {
     ),
     "latency": (lambda _, bad: ImageReader(StreamImage(), latency=bad), (-1, math.nan, "1", True)),
     "failures": (lambda _, bad: ImageReader(StreamImage(), failures=bad), (*SHARE[2:7], "1")),
+    "stream": (lambda _, bad: OffsetRangeIndex().put(bad, 1, 1, 1), NO_NUMBER),
+    "ensemble size": (
+        lambda _, bad: LedgerMetadata(LedgerId(0, 7), bad, 1, 1, ((0, ("b1",)),)),
+        (*NO_NUMBER, 2**63),
+    ),
+    "batch of a workload": (
+        lambda _, bad: Workload(**NEEDED[Workload]).ids(bad),
+        POSITIVE,
+    ),
     "max_bytes": (lambda _, bad: SparseRangeIndex(bad), (*POSITIVE, 39)),
     "max_bytes of filters": (lambda _, bad: FilterSet(bad), FROM_0),
     "ttl": (lambda _, bad: OffsetRangeIndex(ttl=bad), (None, "1", math.nan, 0, -1, True)),

@@ -264,7 +264,7 @@ class OffsetRangeIndex:
 def _check_int64(*numbers: int) -> None:
     for given in numbers:
         try:
-            fits = -(2**63) <= operator.index(given) < 2**63
+            fits = -(2**63) <= operator.index(given) < 2**63 and not isinstance(given, bool)
         except TypeError:
             fits = False
         if not fits:

@@ -319,7 +319,7 @@ class EntryRules(SuiteBase):
         for ledger in (-1, 2**63, 2**64, -(2**63), "7", 7.0, (0, 7), *NO_IDS):
             for call in calls:
                 with pytest.raises(InvalidArgument):
-                    call(ledger)  # type: ignore[arg-type]
+                    call(ledger)
 
         assert [LedgerId(0, 1)] == index.ledgers()
         assert {0: 5} == rows_of(index, 1)

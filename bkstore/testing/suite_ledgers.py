@@ -182,7 +182,8 @@ class LedgerRules(SuiteBase):
     def test_batch_of_any_size(self, index: EntryIndex) -> None:
         """More rows at a time than there are are all that there are."""
         index.put_many(7, [0, 1], [5, 6])
-        for batch in (np.int64(2), 2**62):
+        batches: tuple[Any, ...] = (np.int64(2), 2**62)
+        for batch in batches:
             assert 2 == len(scanned(index.scan(batch)))
 
     @pytest.mark.parametrize("batch", [1, 3, 1000, 1 << 18])

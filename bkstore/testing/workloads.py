@@ -18,7 +18,16 @@ from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
-from bkstore.arguments import any_of, check_fields, choice, instance, number, pair, whole
+from bkstore.arguments import (
+    any_of,
+    check_batch,
+    check_fields,
+    choice,
+    instance,
+    number,
+    pair,
+    whole,
+)
 from bkstore.errors import InvalidArgument
 from bkstore.formats.digest import digest_name
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
@@ -122,7 +131,10 @@ class Workload:
         return self._arriving(self._records_of)
 
     def ids(self, batch: int = 1 << 16) -> Iterator[Arrivals]:
-        """Yield the ids of the same arrivals, up to `batch` rows at once. About 1 us a row."""
+        """Return the ids of the same arrivals, up to `batch` rows at once. About 1 us a row."""
+        return self._id_batches(check_batch("batch", batch))
+
+    def _id_batches(self, batch: int) -> Iterator[Arrivals]:
         rows: list[tuple[int, int, int]] = []
         for row in self._arriving(_ids_of):
             rows.append(row)
