@@ -58,7 +58,7 @@ def test_largest_filter_has_a_size() -> None:
 
 def test_unknown_compat() -> None:
     """A rule for the hash count that is not known is refused."""
-    with pytest.raises(InvalidArgument, match="None or 'guava-31.1"):
+    with pytest.raises(InvalidArgument, match=r"None or 'guava-31.1"):
         BloomFilter(1, compat="guava-1")  # type: ignore[arg-type]
 
 
