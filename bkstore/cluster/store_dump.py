@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bkstore.cluster.store import AVAILABLE, DirectoryStore, KeyValueStore, MemoryStore
 from bkstore.cluster.store_api import MetadataStore, Value
-from bkstore.cluster.store_directory import is_store, walk
+from bkstore.cluster.store_directory import VALUE_LIMIT, is_store, walk
 from bkstore.errors import (
     CorruptionError,
     InvalidArgument,
@@ -25,11 +25,13 @@ from bkstore.formats.ledgerpaths import parse_path
 from bkstore.formats.metadatafile import ClusterMetadata, decode_file
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
+from bkstore.index.opening import read_whole
 
 __all__ = ["DumpStore", "DumpValues", "open_metadata", "snapshot", "store_of"]
 
 # Where a ledger's path may begin, longest form first: a long path ends like a flat one.
 _DEPTHS = (5, 3, 1)
+_FILE_LIMIT = 4 << 30  # some 400 bytes a ledger
 
 
 class DumpValues:
@@ -45,11 +47,13 @@ class DumpValues:
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`; the version is always 0."""
         file = self.where(key)
+        if os.path.isdir(file) and not os.path.islink(file):
+            return None  # a folder is a node of which the dump has no value
         with readable(file):
             try:
-                return Value(Path(file).read_bytes(), 0, file)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return None  # a folder is a node of which the dump has no value
+                return Value(read_whole(file, VALUE_LIMIT), 0, file)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """Raise `ReadOnlyError`."""
@@ -137,7 +141,7 @@ def open_metadata(path: str | os.PathLike[str]) -> MetadataStore:
     if os.path.isdir(path):
         return DirectoryStore(Path(path), read_only=True) if is_store(path) else DumpStore(path)
     with readable(path):
-        data = Path(path).read_bytes()
+        data = read_whole(path, _FILE_LIMIT, text=True)
     try:
         return store_of(decode_file(data))
     except CorruptionError as error:
