@@ -48,7 +48,11 @@ def _listed(kind: str, currents: list[Path], wanted: Callable[[str], bool]) -> I
 
 
 def _row(kind: str, number: int, path: Path) -> Row:
-    return kind, number, str(path), path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except OSError:  # a link that leads nowhere
+        size = 0
+    return kind, number, str(path), size
 
 
 def _journals(folders: BookieFolders) -> Iterator[Row]:
