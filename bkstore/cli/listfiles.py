@@ -69,7 +69,7 @@ def _indexes(folders: BookieFolders) -> Iterator[Row]:
     for number, current in enumerate(folders.index):
         found = [*current.rglob("*.idx"), *current.rglob("*.idx.rloc")]
         for name in _DATABASES:
-            found += [path for path in (current / name).glob("*") if path.is_file()]
+            found += [path for path in (current / name).glob("*") if not path.is_dir()]
         yield from (_row("index", number, path) for path in sorted(found))
 
 

@@ -198,7 +198,10 @@ class DirectoryValues:
 
 
 def walk(top: str) -> Iterator[str]:
-    """Yield the paths of files below `top`; a folder that is not there has none."""
+    """Yield the paths of files below `top`, and of empty folders, which may stand for one.
+
+    A folder that is not there has none.
+    """
     with readable(top):
         try:
             entries = list(os.scandir(top))
@@ -206,6 +209,7 @@ def walk(top: str) -> Iterator[str]:
             return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            yield from (f"{entry.name}/{name}" for name in walk(entry.path))
+            below = [f"{entry.name}/{name}" for name in walk(entry.path)]
+            yield from below or [entry.name]
         elif not entry.name.endswith(SCRATCH):
             yield entry.name

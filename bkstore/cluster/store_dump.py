@@ -47,9 +47,9 @@ class DumpValues:
     def get(self, key: str) -> Value | None:
         """As `KeyValues.get`; the version is always 0."""
         file = self.where(key)
-        if os.path.isdir(file) and not os.path.islink(file):
-            return None  # a folder is a node of which the dump has no value
         with readable(file):
+            if os.path.isdir(file) and os.listdir(file):
+                return None  # a node of which the dump has no value
             try:
                 return Value(read_whole(file, VALUE_LIMIT), 0, file)
             except (FileNotFoundError, NotADirectoryError):
@@ -101,7 +101,8 @@ class DumpStore(KeyValueStore):
             if ledger is not None:
                 self._keys[ledger] = name.removeprefix(top)
         self._names = {key: ledger for ledger, key in self._keys.items()}
-        self.other_files = tuple(name[1:] for name, _, ledger in found if ledger is None)
+        others = (name[1:] for name, _, ledger in found if ledger is None)
+        self.other_files = tuple(name for name in others if not os.path.isdir(Path(path) / name))
         values = DumpValues(f"{os.fspath(path)}{top}")
         kinds = {"registered": AVAILABLE, "underreplicated": "/underreplication/ledgers"}
         tells = {kind for kind, folder in kinds.items() if os.path.isdir(values.where(folder))}

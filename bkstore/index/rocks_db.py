@@ -180,7 +180,7 @@ class Database:
             raise self._translation(str(error)) from error
 
     def _readable(self, text: str) -> str:
-        text = _HINT.sub("", text)
+        text = _HINT.sub("", text).rstrip()
         return text.replace(self._scratch, str(self.path)) if self._scratch else text
 
     def _translation(self, raw: str) -> BkstoreError:
