@@ -171,6 +171,8 @@ WORLD = {
     "stream_objects": [],
 }
 
+_LOOKUP = ("streams", "lookup", "--format", "jsonl", "--stream", "42")
+
 MAKERS: dict[str, Callable[[Path], Any]] = {
     "sorted": lambda top: _bookie(top, "sorted"),
     "db": lambda top: _bookie(top, "db"),
@@ -292,7 +294,7 @@ def _read_single(path: Path) -> Readers:
     yield "places", lambda f: read_places(path / "places")
     yield "conf", lambda f: BookieDir(path / "conf").close()
     yield "audit", lambda f: RunFile(path / "audit", {"a": 1}, 5.0).steps
-    yield "image", _command("streams", "compare", path / "image.json")
+    yield "image", _command(*_LOOKUP, "--start", "0", path / "image.json")
 
 
 def _commands(path: Path) -> Readers:

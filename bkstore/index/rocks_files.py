@@ -44,7 +44,7 @@ _NUMBERED = ("MANIFEST-", "OPTIONS-")
 _DATA = re.compile(r"\d+\.(log|sst|blob)")
 _LIMITS = {"CURRENT": 1 << 10, "MANIFEST": 4 << 30, "LOG": 1 << 40}  # a manifest rolls at 1 GiB
 _MOST = 16 << 20
-_HOLES = 1 << 30
+_HOLES = 128 << 20  # more than RocksDB allocates ahead
 _TAIL = 64 << 20
 _COPIED = 1 << 20
 
@@ -89,25 +89,30 @@ def check_files(path: Path) -> None:
     """Raise `CorruptionError` for what RocksDB would wait for, or read without an end.
 
     That is, for names that it opens itself: what is no regular file, what is longer than it can
-    be, and a log with more than 1 GiB of holes. A `stat` a file.
+    be, and what it reads from end to end with more holes than it leaves. A `stat` a file.
     """
     for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
         try:
             if entry.name in _OPENED or entry.name.startswith(_NUMBERED):
-                _check_size(path / entry.name)
+                info = _check_size(path / entry.name)
             elif _DATA.fullmatch(entry.name):
                 info = check_regular(entry.path)
-                if entry.name.endswith(".log") and info.st_size - 512 * info.st_blocks > _HOLES:
-                    reason = f"{info.st_size} bytes, most of which were never written"
-                    raise CorruptionError(entry.path, None, reason)
+            else:
+                continue
+            holes = info.st_size - 512 * info.st_blocks
+            if holes > _HOLES and not entry.name.endswith((".sst", ".blob")):
+                reason = f"{info.st_size} bytes, of which {holes} were never written"
+                raise CorruptionError(entry.path, None, reason)
         except FileNotFoundError:  # gone since the listing
             continue
 
 
-def _check_size(file: Path) -> None:
+def _check_size(file: Path) -> os.stat_result:
     limit = _LIMITS.get(file.name.partition("-")[0], _MOST)
-    if check_regular(file).st_size > limit:
+    info = check_regular(file)
+    if info.st_size > limit:
         raise CorruptionError(file, limit, f"is longer than the {limit} bytes that it may have")
+    return info
 
 
 def in_use(path: Path, why: str = "is open in another place") -> DirectoryInUse:

@@ -15,7 +15,7 @@ from bkstore.cluster.audit.outcome import Outcome
 from bkstore.errors import CorruptionError, InvalidArgument, WriteFailed
 from bkstore.index.access import readable
 from bkstore.index.files import StrPath
-from bkstore.index.opening import opened
+from bkstore.index.opening import open_regular, opened
 
 __all__ = ["RunFile"]
 
@@ -84,7 +84,8 @@ class RunFile:
     def _append(self, line: dict[str, Any], new: bool = False) -> None:
         data = json.dumps(line).encode("ascii") + b"\n"
         try:
-            with open(self.path, "xb" if new and not self.path.exists() else "r+b") as file:
+            made = os.O_CREAT | os.O_EXCL if new and not self.path.exists() else 0
+            with os.fdopen(open_regular(self.path, os.O_RDWR | made), "r+b") as file:
                 file.seek(self._whole)
                 file.truncate()
                 file.write(data)
