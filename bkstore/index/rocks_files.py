@@ -2,7 +2,7 @@
 
 rocksdict writes a side file into every directory it opens, read-only opens included, and fails
 where it may not. So a database is read through a scratch directory: links to the table files
-and write-ahead logs, copies of the small files that name them. The original stays as it was,
+and write-ahead logs, a copy of the manifest, which names them. The original stays as it was,
 also without write permission.
 """
 
