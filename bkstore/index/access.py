@@ -20,7 +20,8 @@ def unreadable(error: OSError, path: str | os.PathLike[str]) -> BkstoreError:
     `CorruptionError` where the medium fails or the file is none (a folder, a pipe).
     """
     file = os.fspath(path) if error.filename is None else error.filename
-    reason = f"cannot be read: {error.strerror or error}"
+    said = str(error.strerror or error).splitlines()  # pyarrow's may have several
+    reason = f"cannot be read: {said[0] if said else type(error).__name__}"
     if error.errno in _DAMAGE:
         return CorruptionError(file, None, reason)
     return BkstoreError(f"{file}: {reason}")

@@ -53,6 +53,7 @@ from bkstore.index.files import OS_FILES, Files
 from bkstore.index.idx_changes import Changes
 from bkstore.index.idx_tree import Tree, find_index_file, scan_trees
 from bkstore.index.marker import check_marker
+from bkstore.index.opening import check_regular, open_regular
 
 __all__ = ["DEFAULT_MAX_PAGES", "HierarchicalIndex"]
 
@@ -171,7 +172,7 @@ class HierarchicalIndex(EntryIndex):
         name = LedgerId.of(ledger)
         self._check_open()
         with self._lock:
-            if self._tree is not None:
+            if self._tree is not None and (name in self._tree.files or not self._tree.hidden):
                 return self._tree.files.get(name)
             if name in self._changes.new:
                 return self._changes.name_of(name)
@@ -201,7 +202,8 @@ class HierarchicalIndex(EntryIndex):
         if path is None:
             return None
         mode = os.O_RDWR if self._writable else os.O_RDONLY
-        try:  # a pipe in the place of a file must not stop us
+        try:
+            check_regular(path)
             fd = self._files.open(path, mode | os.O_NONBLOCK)
         except OSError as error:
             raise unreadable(error, path) from error
@@ -341,6 +343,10 @@ class HierarchicalIndex(EntryIndex):
     def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         waiting: list[IndexBatch] = []
         rows = 0
+        for error in self._hidden():
+            if findings is None:
+                raise error
+            findings.append(Finding.of(error))
         for ledger in self.ledgers():
             for part in self._ledger_rows(ledger, findings):
                 waiting.append(part)
@@ -351,6 +357,10 @@ class HierarchicalIndex(EntryIndex):
         if waiting:
             yield IndexBatch.joined(waiting)
 
+    def _hidden(self) -> list[CorruptionError]:
+        with self._lock:
+            return list(self._scanned().hidden)
+
     def _ledger_rows(
         self, ledger: LedgerId, findings: list[Finding] | None
     ) -> Iterator[IndexBatch]:
@@ -358,7 +368,7 @@ class HierarchicalIndex(EntryIndex):
         try:
             with self._lock:  # a flush may be giving the file its name
                 path = self._changes.new.get(ledger) or self.path(ledger)
-                fd = None if path is None else os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+                fd = None if path is None else open_regular(path)
             if path is not None and fd is not None:
                 yield from self._rows_of(ledger, fd, path)
         except CorruptionError as error:

@@ -159,7 +159,7 @@ class RocksIndex(EntryIndex):
     def _has_wide(self) -> bool:
         """Return whether databases of other scopes are here, and marked."""
         marked = check_marker(self._current)
-        there = any((self._current / f"{kind}-128").is_dir() for kind in _KINDS)
+        there = any(os.path.lexists(self._current / f"{kind}-128") for kind in _KINDS)
         if there and not marked:
             reason = "missing, but 128-bit databases are here"
             raise CorruptionError(self._current / MARKER_NAME, None, reason)

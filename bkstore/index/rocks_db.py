@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -110,6 +110,7 @@ class Database:
         with writing(self.path):
             self._files.makedirs(self.path)
         rocks_files.check_not_in_use(self.path)
+        rocks_files.check_files(self.path)
         self._files.database_opened(self.path)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
@@ -125,17 +126,23 @@ class Database:
         for table in rocks_manifest.check_complete(said, self.path):
             detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
             self.oddities.append((table, None, detail))
-        for log, offset in rocks_manifest.check_logs(said, self.path):
+        torn = rocks_manifest.check_logs(said, self.path)
+        for log, offset in torn:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log, offset, detail))
-        return self._open_links()
+        if said.torn_at is not None:
+            torn.append((manifest, said.torn_at))
+        return self._open_links(torn)
 
-    def _open_links(self, held: ExitStack | None = None) -> Rdict:
+    def _open_links(
+        self, torn: Sequence[tuple[Path, int]] = (), held: ExitStack | None = None
+    ) -> Rdict:
         scratch = self._stack.enter_context(rocks_files.link_copy(self.path, held))
         self._scratch = str(scratch)
         if held is not None:  # a live one was not checked yet
             said = rocks_manifest.read_manifest(rocks_files.manifest_path(scratch))
-            rocks_manifest.check_logs(said, scratch)
+            torn = rocks_manifest.check_logs(said, scratch)
+        rocks_files.cut_tails(scratch, torn)
         options = reading_options()
         if rocks_fork.lost_threads():
             options.set_max_file_opening_threads(1)  # none but this one
@@ -149,7 +156,7 @@ class Database:
             logs = list(self.path.glob("*.log"))
             try:
                 with ExitStack() as held:
-                    db = self._open_links(held)
+                    db = self._open_links(held=held)
             except Exception:
                 self._stack.close()
                 if attempt + 1 == _LIVE_TRIES:
@@ -178,7 +185,7 @@ class Database:
             raise self._translation(str(error)) from error
 
     def _readable(self, text: str) -> str:
-        text = _HINT.sub("", text)
+        text = _HINT.sub("", text).rstrip()
         return text.replace(self._scratch, str(self.path)) if self._scratch else text
 
     def _translation(self, raw: str) -> BkstoreError:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore.index.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump
 from bkstore.offline.analyses.kernels import Condense
@@ -221,6 +222,8 @@ def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, Da
         folder = Path(dump).resolve() / schema.name  # the JVM has a working directory of its own
         if not folder.is_dir():
             raise InvalidArgument(f"{dump}: not a dump: it has no {schema.name}/")
+        for path in folder.rglob("*.parquet"):
+            check_regular(path)
         found[schema.name] = spark.read.parquet(str(folder))
     return found
 

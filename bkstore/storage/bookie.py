@@ -185,7 +185,7 @@ class Bookie(EntrySource, Closing):
 
     def _mark_dirty(self) -> bool:
         """Put the marker of a running bookie into each ledger directory; was one there?"""
-        there = [(current / DIRTY).exists() for current in self.place.ledger]
+        there = [os.path.lexists(current / DIRTY) for current in self.place.ledger]
         for current in self.place.ledger:
             with writing(current / DIRTY):
                 self._files.write_file(current / DIRTY, b"", durable=False)

@@ -32,6 +32,7 @@ from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
 from bkstore.index.access import readable, syncing, writing
 from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.opening import read_whole
 from bkstore.storage.log_reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
@@ -39,6 +40,7 @@ __all__ = ["LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]
 
 HARD_LIMIT = 2**31 - 1
 LAST_ID = "lastId"
+_LAST_ID_LIMIT = 1 << 16
 _BUFFER = 64 << 10  # writeBufferSizeBytes
 _FEW = 16  # records below which single appends are cheaper than arrays of them
 
@@ -451,7 +453,7 @@ def last_log_id(currents: Sequence[Path]) -> int:
         last = max([last, *_logs_in(current)])
         text = ""
         with readable(current / LAST_ID), suppress(FileNotFoundError):
-            text = (current / LAST_ID).read_text("utf-8", "replace")
+            text = read_whole(current / LAST_ID, _LAST_ID_LIMIT).decode("utf-8", "replace")
         with suppress(ValueError):
             last = max(last, int(text.strip(), 16))
     return last

@@ -17,6 +17,7 @@ from bkstore import forks
 from bkstore.errors import DirectoryInUse
 from bkstore.index.access import writing
 from bkstore.index.api import Closing
+from bkstore.index.opening import open_regular
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
 
@@ -64,7 +65,7 @@ class WriterLock(Closing):
 
 def _locked(path: Path) -> int:
     with writing(path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -80,7 +81,7 @@ def check_not_locked(directory: Path) -> None:
     """Raise `DirectoryInUse` if a writer holds the directory's lock. Creates nothing."""
     path = _lock_path(directory)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except (FileNotFoundError, PermissionError):  # never written by bkstore, or not for us to see
         return
     try:

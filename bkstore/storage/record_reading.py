@@ -7,6 +7,7 @@ limbo answers neither.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -129,4 +130,4 @@ class RecordReading(Closing):
 def _find_log(currents: Sequence[Path], log_id: int) -> Path | None:
     """Return the path of a log, None if no directory has it."""
     paths = [current / log_name(log_id) for current in currents]
-    return next((path for path in paths if path.exists()), None)
+    return next((path for path in paths if os.path.lexists(path)), None)

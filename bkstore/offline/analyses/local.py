@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bkstore.arguments import optional, whole
 from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.index.access import readable
+from bkstore.index.opening import check_regular
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump, DumpFile
 from bkstore.offline.analyses.kernels import Condense, Sequences
@@ -162,5 +163,7 @@ def _entry_batches(file: DumpFile) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     columns = ["scope_id", "ledger_id", "entry_id"]
+    with readable(file.path):
+        check_regular(file.path)
     with readable(file.path), pq.ParquetFile(file.path) as opened:
         yield from opened.iter_batches(_FILE_BATCH, columns=columns)
