@@ -259,11 +259,12 @@ def test_check_unchanged_looks_into_databases(tmp_path: Path, database: str) -> 
 
 
 def test_link_to_nowhere_is_no_crash(tmp_path: Path) -> None:
-    """A dangling link in the directory does not stop the watching."""
+    """A dangling link in the directory does not stop the watching; a log of that name is told."""
     os.symlink("nowhere", _bookie(tmp_path, "idx") / "current" / "9.log")
     with BookieDir(tmp_path) as bookie:
         bookie.check_unchanged()
-        assert [0] == [log.log_id for log in bookie.entry_logs]
+        assert [0, 9] == [log.log_id for log in bookie.entry_logs]
+        assert ["9.log"] == [Path(found.file or "").name for found in bookie.findings()]
 
 
 def test_closed_writer_is_closed(tmp_path: Path) -> None:

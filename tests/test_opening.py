@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import bkstore
 from bkstore.errors import CorruptionError
-from bkstore.index.opening import open_regular, read_whole
+from bkstore.index.opening import open_regular, opened, past_hole, read_whole
+
+BKSTORE = Path(bkstore.__file__).parent
 
 
 def _odd_places(folder: Path) -> dict[str, Path]:
@@ -70,3 +75,91 @@ def test_the_systems_refusals_stay(tmp_path: Path) -> None:
     """A file that is not there is not called damaged."""
     with pytest.raises(FileNotFoundError):
         open_regular(tmp_path / "none")
+
+
+def test_links_that_lead_nowhere(tmp_path: Path) -> None:
+    """A name is there, so it is damage and not absence."""
+    (tmp_path / "nowhere").symlink_to("none")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, reason in (("nowhere", "a link to nothing"), ("loop", "leads back to itself")):
+        with pytest.raises(CorruptionError, match=reason):
+            open_regular(tmp_path / name)
+        with pytest.raises(CorruptionError, match=reason):
+            open_regular(tmp_path / name, os.O_RDWR | os.O_CREAT)
+
+    assert ["loop", "nowhere"] == sorted(os.listdir(tmp_path))
+
+
+def test_text_has_no_holes(tmp_path: Path) -> None:
+    """The first NUL byte of a text ends its reading: a sparse file takes no memory."""
+    path = tmp_path / "file"
+    path.write_bytes(b"{}")
+    os.truncate(path, 1 << 40)
+    with pytest.raises(CorruptionError, match="offset 2: has a NUL byte"):
+        read_whole(path, 1 << 41, text=True)
+
+
+def test_position_stays_behind_a_hole(tmp_path: Path) -> None:
+    """Looking for data moves no position: a file object above the descriptor reads on."""
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    os.truncate(path, 1 << 24)
+    with opened(path) as file:
+        assert b"01" == file.read(2)
+        assert past_hole(file.fileno(), 1 << 23) in (None, 1 << 23)
+        assert b"23" == file.read(2)
+
+
+# -- one way, used everywhere
+
+OWN_WAYS = {
+    "index/opening.py": "the way itself",
+    "index/files.py": "what writers change, and folders",
+    "cli/main.py": "/dev/null",
+    "cluster/faults.py": "damages its own cluster's files",
+    "cluster/local.py": "copies its own bookie",
+    "offline/load_order.py": "buckets that it has just written",
+    "spark/source_rows.py": "pieces that it has just written",
+    "report/__init__.py": "an example's page",
+}
+"""Modules that open files another way, and why they may; `testing` damages what tests made."""
+
+READS = {
+    "read_bytes",
+    "read_text",
+    "copyfile",
+    "copy2",
+    "copytree",
+    "fromfile",
+    "memmap",
+}
+PARQUET = {"pq.ParquetFile", "pq.read_metadata", "pq.read_table"}
+
+
+def _opens(tree: ast.AST, checks: bool) -> Iterator[str]:
+    """Yield the calls that open a file for reading; `checks`: the module looks before it does."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        of = ast.unparse(node.func)
+        name = of.rpartition(".")[2]
+        words = [*node.args, *(keyword.value for keyword in node.keywords)]
+        modes = [a.value for a in words if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        reads = any(set(mode) <= set("rb+t") and "r" in mode for mode in modes)
+        bare = of == "os.open" or (name == "open" and reads) or (of == "open" and not modes)
+        if bare or name in READS or (of in PARQUET and not checks):
+            yield f"{node.lineno}: {of}"
+
+
+def test_everything_is_opened_this_way() -> None:
+    """No module opens a file for reading by itself, but for those that say why."""
+    found = {}
+    for path in sorted(BKSTORE.rglob("*.py")):
+        name = str(path.relative_to(BKSTORE))
+        text = path.read_text(encoding="utf-8")
+        exempt = name in OWN_WAYS or name.startswith("testing/")
+        if not exempt and (calls := list(_opens(ast.parse(text), "check_regular(" in text))):
+            found[name] = calls
+
+    assert {} == found
+    assert [] == [name for name in OWN_WAYS if not (BKSTORE / name).exists()]

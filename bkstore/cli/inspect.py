@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 
 from bkstore.cli.options import add_directory, add_output, open_bookie, report_findings
@@ -67,7 +68,7 @@ def properties(bookie: BookieDir, findings: list[Finding]) -> Iterator[tuple[str
     yield "entry logs", str(len(bookie.entry_logs))
     yield "entry log bytes", str(sum(log.bytes for log in bookie.entry_logs))
     yield "journal files", str(len(bookie.journals))
-    if any((current / "DIRTY").exists() for current in bookie.folders.ledger):
+    if any(os.path.lexists(current / "DIRTY") for current in bookie.folders.ledger):
         yield "shut down cleanly", "no (DIRTY is there)"
 
 

@@ -48,7 +48,11 @@ def _listed(kind: str, currents: list[Path], wanted: Callable[[str], bool]) -> I
 
 
 def _row(kind: str, number: int, path: Path) -> Row:
-    return kind, number, str(path), path.stat().st_size
+    try:
+        size = path.stat().st_size
+    except OSError:  # a link that leads nowhere
+        size = 0
+    return kind, number, str(path), size
 
 
 def _journals(folders: BookieFolders) -> Iterator[Row]:
@@ -65,7 +69,7 @@ def _indexes(folders: BookieFolders) -> Iterator[Row]:
     for number, current in enumerate(folders.index):
         found = [*current.rglob("*.idx"), *current.rglob("*.idx.rloc")]
         for name in _DATABASES:
-            found += [path for path in (current / name).glob("*") if path.is_file()]
+            found += [path for path in (current / name).glob("*") if not path.is_dir()]
         yield from (_row("index", number, path) for path in sorted(found))
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from bkstore.cli.options import add_output
 from bkstore.cli.output import write_tables
 from bkstore.errors import InvalidArgument
+from bkstore.index.opening import read_whole
 from bkstore.streams.chain import AnswerObject
 from bkstore.streams.image import StreamImage
 from bkstore.streams.lookup import StreamLookup
@@ -25,6 +26,7 @@ __all__ = ["add_arguments", "run"]
 
 _SUMS = LOOKUPS.names[LOOKUPS.names.index("loads") :]
 _RANDOM = 100
+_LIMIT = 1 << 30
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +95,7 @@ class _World(NamedTuple):
 def _worlds(path: Path, name: str | None) -> list[_World]:
     """Return the worlds of a file, only that of the name if one is given."""
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(read_whole(path, _LIMIT, text=True))
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path}: not JSON: {error}") from None
     listed = document.get("worlds") if isinstance(document, dict) else None

@@ -10,12 +10,14 @@ Upstream asks a `DNSToSwitchMapping`; its table form (`TableMapping`) is this fi
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.index.access import readable
+from bkstore.index.opening import read_whole
 
 __all__ = ["read_places"]
+
+_LIMIT = 64 << 20
 
 
 def read_places(path: str | os.PathLike[str]) -> dict[str, str]:
@@ -26,7 +28,7 @@ def read_places(path: str | os.PathLike[str]) -> dict[str, str]:
     that does not begin with a slash, and a bookie that is there twice.
     """
     with readable(path):
-        data = Path(path).read_bytes()
+        data = read_whole(path, _LIMIT, text=True)
     places: dict[str, str] = {}
     offset = 0
     for line in data.splitlines(True):

@@ -22,14 +22,26 @@ from bkstore.cluster.store_memory import check_version
 from bkstore.errors import CorruptionError, InvalidArgument, ReadOnlyError, UnsupportedLayout
 from bkstore.index.access import readable, writing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.opening import open_regular, read_whole
 
-__all__ = ["MARKER", "DirectoryValues", "decode_value", "encode_value", "is_store", "walk"]
+__all__ = [
+    "MARKER",
+    "VALUE_LIMIT",
+    "DirectoryValues",
+    "decode_value",
+    "encode_value",
+    "is_store",
+    "walk",
+]
 
 MARKER = "BKSTORE-METADATA"
 VERSION = 1
 KINDS = ("tree", "keys")
 LOCK = "lock"
 SCRATCH = ".tmp"
+VALUE_LIMIT = 16 << 20
+"""Bytes that a value's file may have; upstream's stores take some 1 MiB."""
+_MARKER_LIMIT = 1 << 16
 
 _HEAD = re.compile(rb"BKSTORE-VALUE\t([0-9]{1,9})\t([0-9]{1,18})\t([0-9a-f]{8})\n")
 _KEY = re.compile(r"(?:/(?!\.\.?(?:/|$))[!-.0-~]+)+")
@@ -60,7 +72,7 @@ def decode_value(key: str, content: bytes) -> Value:
 
 def is_store(path: str | os.PathLike[str]) -> bool:
     """Return whether a directory says that it is a metadata store."""
-    return (Path(path) / MARKER).is_file()
+    return os.path.lexists(Path(path) / MARKER)
 
 
 class DirectoryValues:
@@ -106,7 +118,7 @@ class DirectoryValues:
     def _read_marker(self) -> str:
         path = self.path / MARKER
         with readable(path):
-            lines = path.read_bytes().split(b"\n")
+            lines = read_whole(path, _MARKER_LIMIT).split(b"\n")
         if len(lines) != 4 or lines[0] != MARKER.encode("ascii") or not lines[1].isdigit():
             raise CorruptionError(path, 0, f"marker does not say {MARKER}, version and layout")
         if lines[1] != b"%d" % VERSION or lines[2].decode("latin-1") not in KINDS:
@@ -124,7 +136,7 @@ class DirectoryValues:
         file = self.where(key)
         with readable(file):
             try:
-                content = Path(file).read_bytes()
+                content = read_whole(file, VALUE_LIMIT)
             except FileNotFoundError:
                 return None
         try:
@@ -176,17 +188,21 @@ class DirectoryValues:
             raise ReadOnlyError(f"{self.path} is open for reading")
         path = self.path / LOCK
         with writing(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fd = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             with writing(path):
                 fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
             os.close(fd)
 
 
 def walk(top: str) -> Iterator[str]:
-    """Yield the paths of files below `top`; a folder that is not there has none."""
+    """Yield the paths of files below `top`, and of empty folders, which may stand for one.
+
+    A folder that is not there has none.
+    """
     with readable(top):
         try:
             entries = list(os.scandir(top))
@@ -194,6 +210,7 @@ def walk(top: str) -> Iterator[str]:
             return
     for entry in entries:
         if entry.is_dir(follow_symlinks=False):
-            yield from (f"{entry.name}/{name}" for name in walk(entry.path))
+            below = [f"{entry.name}/{name}" for name in walk(entry.path)]
+            yield from below or [entry.name]
         elif not entry.name.endswith(SCRATCH):
             yield entry.name

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bkstore.cluster.store import AVAILABLE, DirectoryStore, KeyValueStore, MemoryStore
 from bkstore.cluster.store_api import MetadataStore, Value
-from bkstore.cluster.store_directory import is_store, walk
+from bkstore.cluster.store_directory import VALUE_LIMIT, is_store, walk
 from bkstore.errors import (
     CorruptionError,
     InvalidArgument,
@@ -25,11 +25,13 @@ from bkstore.formats.ledgerpaths import parse_path
 from bkstore.formats.metadatafile import ClusterMetadata, decode_file
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
+from bkstore.index.opening import read_whole
 
 __all__ = ["DumpStore", "DumpValues", "open_metadata", "snapshot", "store_of"]
 
 # Where a ledger's path may begin, longest form first: a long path ends like a flat one.
 _DEPTHS = (5, 3, 1)
+_FILE_LIMIT = 4 << 30  # some 400 bytes a ledger
 
 
 class DumpValues:
@@ -46,10 +48,12 @@ class DumpValues:
         """As `KeyValues.get`; the version is always 0."""
         file = self.where(key)
         with readable(file):
+            if os.path.isdir(file) and os.listdir(file):
+                return None  # a node of which the dump has no value
             try:
-                return Value(Path(file).read_bytes(), 0, file)
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                return None  # a folder is a node of which the dump has no value
+                return Value(read_whole(file, VALUE_LIMIT), 0, file)
+            except (FileNotFoundError, NotADirectoryError):
+                return None
 
     def put(self, key: str, data: bytes, expected: int | None) -> int:
         """Raise `ReadOnlyError`."""
@@ -97,7 +101,8 @@ class DumpStore(KeyValueStore):
             if ledger is not None:
                 self._keys[ledger] = name.removeprefix(top)
         self._names = {key: ledger for ledger, key in self._keys.items()}
-        self.other_files = tuple(name[1:] for name, _, ledger in found if ledger is None)
+        others = (name[1:] for name, _, ledger in found if ledger is None)
+        self.other_files = tuple(name for name in others if not os.path.isdir(Path(path) / name))
         values = DumpValues(f"{os.fspath(path)}{top}")
         kinds = {"registered": AVAILABLE, "underreplicated": "/underreplication/ledgers"}
         tells = {kind for kind, folder in kinds.items() if os.path.isdir(values.where(folder))}
@@ -137,7 +142,7 @@ def open_metadata(path: str | os.PathLike[str]) -> MetadataStore:
     if os.path.isdir(path):
         return DirectoryStore(Path(path), read_only=True) if is_store(path) else DumpStore(path)
     with readable(path):
-        data = Path(path).read_bytes()
+        data = read_whole(path, _FILE_LIMIT, text=True)
     try:
         return store_of(decode_file(data))
     except CorruptionError as error:

@@ -12,9 +12,12 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["OS_FILES", "Files", "StrPath"]
+__all__ = ["NO_OTHER", "OS_FILES", "Files", "StrPath"]
 
 StrPath = str | os.PathLike[str]
+
+NO_OTHER = os.O_NOFOLLOW | os.O_NONBLOCK
+"""For what is written anew: a link there is not followed, a pipe not waited for."""
 
 
 class Files:
@@ -103,7 +106,7 @@ class Files:
         """
         target = Path(path)
         scratch = target.with_name(target.name + ".tmp")
-        fd = self.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = self.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_OTHER)
         try:
             self.pwrite(fd, data, 0)
             if durable:

@@ -7,18 +7,21 @@ either byte order), and only the locations that are wanted are byte-swapped.
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
 from bkstore.availability import grouping, scanning
 from bkstore.availability.sequences import Groups
 from bkstore.errors import CorruptionError
-from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
+from bkstore.formats import idxfile
+from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
 from bkstore.ids import Int64Array
+from bkstore.index.access import unreadable
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.opening import past_hole
 
 __all__ = [
     "CHUNK_SLOTS",
@@ -27,6 +30,7 @@ __all__ = [
     "overwrite",
     "present_groups",
     "read_at",
+    "read_header",
     "read_items",
     "slot_count",
     "write_slots",
@@ -65,18 +69,6 @@ def read_at(fd: int, view: memoryview, offset: int, path: str) -> None:
         done += got
 
 
-def _next_data(fd: int, offset: int) -> int | None:
-    """Return where data begin at or after `offset`, skipping holes; None if only holes follow."""
-    try:
-        return os.lseek(fd, offset, os.SEEK_DATA)
-    except OSError as error:
-        if error.errno == errno.ENXIO:
-            return None
-        if error.errno == errno.EINVAL:  # a file system that does not report holes
-            return offset
-        raise
-
-
 def _chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, Int64Array]]:
     """Yield (first slot, raw words) for slots first..stop-1; the words are reused, not kept."""
     buffer = np.empty(min(CHUNK_SLOTS, max(stop - first, 0)), np.int64)
@@ -85,7 +77,7 @@ def _chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, In
     at = first
     while at < stop:
         if sparse:
-            data = _next_data(fd, HEADER_SIZE + SLOT_SIZE * at)
+            data = past_hole(fd, HEADER_SIZE + SLOT_SIZE * at)
             if data is None:
                 return
             at = max(at, (data - HEADER_SIZE) // SLOT_SIZE)
@@ -132,7 +124,7 @@ def last_present(fd: int, path: str, stop: int) -> int | None:
     span = CHUNK_SLOTS
     while stop > 0:
         first = max(stop - span, 0)
-        data = _next_data(fd, HEADER_SIZE + SLOT_SIZE * first)
+        data = past_hole(fd, HEADER_SIZE + SLOT_SIZE * first)
         if data is None or data >= HEADER_SIZE + SLOT_SIZE * stop:
             stop, span = first, 2 * span
         elif span > CHUNK_SLOTS:
@@ -229,3 +221,13 @@ def _pages(
         words.view(np.uint8)[: len(old)] = np.frombuffer(old, np.uint8)
     words[entries - first] = locations
     return offset, words.tobytes()
+
+
+def read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> IdxHeader:
+    """Return the header of an open index file; `CorruptionError` names `path`."""
+    try:
+        return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
+    except CorruptionError as error:
+        raise error.within(path) from None
+    except OSError as error:
+        raise unreadable(error, path) from error

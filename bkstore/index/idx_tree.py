@@ -12,10 +12,12 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bkstore.errors import CorruptionError
 from bkstore.formats.idxfile import ledger_of_path
 from bkstore.ids import LedgerId
 from bkstore.index.access import unreadable
 from bkstore.index.api import Finding
+from bkstore.index.opening import is_folder
 
 __all__ = ["Tree", "find_index_file", "has_index_files", "scan_trees"]
 
@@ -28,9 +30,11 @@ class Tree:
 
     files: dict[LedgerId, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    hidden: list[CorruptionError] = field(default_factory=list)
+    """What stands where a folder of index files should: what it hides is not known."""
 
 
-def _walk(current: Path) -> list[tuple[str, ...]]:
+def _walk(current: Path, hidden: list[CorruptionError]) -> list[tuple[str, ...]]:
     """Return the path parts of every .idx and .idx.rloc file, sorted."""
     found: list[tuple[str, ...]] = []
     stack: list[tuple[str, ...]] = [()]
@@ -44,9 +48,16 @@ def _walk(current: Path) -> list[tuple[str, ...]]:
         for entry in entries:
             if entry.name.endswith((".idx", ".idx.rloc")):
                 found.append((*parts, entry.name))
-            elif not deepest and _LEVEL.fullmatch(entry.name) and entry.is_dir():
-                stack.append((*parts, entry.name))
+            elif not deepest and _LEVEL.fullmatch(entry.name):
+                if is_folder(entry):
+                    stack.append((*parts, entry.name))
+                else:
+                    hidden.append(_no_folder(entry.path))
     return sorted(found)
+
+
+def _no_folder(path: str) -> CorruptionError:
+    return CorruptionError(path, None, "is no folder: index files in it cannot be read")
 
 
 def scan_trees(currents: list[Path]) -> Tree:
@@ -58,7 +69,7 @@ def scan_trees(currents: list[Path]) -> Tree:
     tree = Tree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current in currents:
-        for parts in _walk(current):
+        for parts in _walk(current, tree.hidden):
             path = os.path.join(current, *parts)
             ledger = ledger_of_path(parts)
             if ledger is None:
@@ -73,6 +84,7 @@ def scan_trees(currents: list[Path]) -> Tree:
                 tree.files[ledger] = path
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
+    tree.findings += map(Finding.of, tree.hidden)
     return tree
 
 
@@ -86,7 +98,10 @@ def _add_leftover(tree: Tree, ledger: LedgerId, path: str) -> None:
 
 
 def find_index_file(currents: list[Path], relative: str) -> str | None:
-    """Return the path of one index file, first directory first, `.idx` before `.rloc`."""
+    """Return the path of one index file, first directory first, `.idx` before `.rloc`.
+
+    Raises `CorruptionError` where what should be a folder on the way there is none.
+    """
     for suffix in ("", ".rloc"):
         for current in currents:
             path = os.path.join(current, relative + suffix)
@@ -97,7 +112,21 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
             except OSError as error:  # not the same as absent
                 raise unreadable(error, path) from error
             return path
+    for current in currents:
+        _check_folders(current, os.path.dirname(relative))
     return None
+
+
+def _check_folders(current: Path, relative: str) -> None:
+    if os.path.isdir(os.path.join(current, relative)):
+        return
+    place = str(current)
+    for part in relative.split("/"):
+        place = os.path.join(place, part)
+        if not os.path.isdir(place):
+            if os.path.lexists(place):
+                raise _no_folder(place)
+            return
 
 
 def has_index_files(current: Path) -> bool:
@@ -119,6 +148,6 @@ def has_index_files(current: Path) -> bool:
 def _directories(path: str | Path) -> list[str]:
     try:
         with os.scandir(path) as entries:
-            return sorted(e.path for e in entries if _LEVEL.fullmatch(e.name) and e.is_dir())
+            return sorted(e.path for e in entries if _LEVEL.fullmatch(e.name) and is_folder(e))
     except FileNotFoundError:
         return []

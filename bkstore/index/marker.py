@@ -11,11 +11,13 @@ from pathlib import Path
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.opening import read_whole
 
 __all__ = ["MARKER_NAME", "MARKER_VERSION", "check_marker", "write_marker"]
 
 MARKER_NAME = "BKSTORE-128"
 MARKER_VERSION = 1
+_LIMIT = 1 << 16
 
 
 def write_marker(current: Path, files: Files = OS_FILES) -> None:
@@ -30,7 +32,7 @@ def check_marker(current: Path) -> bool:
     """Return whether the marker is there; `UnsupportedLayout` for a version we do not know."""
     path = current / MARKER_NAME
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
+        lines = read_whole(path, _LIMIT).decode("ascii").splitlines()
     except FileNotFoundError:
         return False
     except UnicodeDecodeError as error:

@@ -9,12 +9,10 @@ checked. Errors are plain exceptions with text, so they are turned into ours.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -33,17 +31,17 @@ from rocksdict import (
     WriteBatch,
 )
 
+from bkstore import forks
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
     DirectoryInUse,
-    IllegalOperation,
     SyncFailed,
     UnsupportedLayout,
     WriteFailed,
 )
-from bkstore.index import rocks_files, rocks_manifest
-from bkstore.index.access import syncing, unreadable, writing
+from bkstore.index import rocks_files, rocks_fork, rocks_manifest
+from bkstore.index.access import os_error, syncing, unreadable, writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.rocks_options import reading_options
 
@@ -67,7 +65,8 @@ class Database:
 
     Read-only goes through a scratch directory (`rocks_files.link_copy`) and is a snapshot;
     `oddities` holds what the check of its files met, as (file, offset, detail).
-    Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: no.
+    Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: closed
+    in the child, which may open it for reading, and for writing only where `rocks_fork` lets it.
     """
 
     def __init__(
@@ -93,6 +92,7 @@ class Database:
         self._stack = ExitStack()
         # Also where nobody closes: at collection, or when the interpreter ends.
         self._cleanup = weakref.finalize(self, self._stack.close)
+        forks.register(self)
         try:
             with self._translated():
                 if options is not None:
@@ -106,12 +106,15 @@ class Database:
     # -- opening
 
     def _open_writing(self, options: Options) -> Rdict:
+        rocks_fork.check_may_write(self.path)
         with writing(self.path):
             self._files.makedirs(self.path)
         rocks_files.check_not_in_use(self.path)
+        rocks_files.check_files(self.path)
         self._files.database_opened(self.path)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
+        rocks_fork.note_opened()
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
@@ -123,18 +126,27 @@ class Database:
         for table in rocks_manifest.check_complete(said, self.path):
             detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
             self.oddities.append((table, None, detail))
-        for log, offset in rocks_manifest.check_logs(said, self.path):
+        torn = rocks_manifest.check_logs(said, self.path)
+        for log, offset in torn:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log, offset, detail))
-        return self._open_links()
+        if said.torn_at is not None:
+            torn.append((manifest, said.torn_at))
+        return self._open_links(torn)
 
-    def _open_links(self, held: ExitStack | None = None) -> Rdict:
+    def _open_links(
+        self, torn: Sequence[tuple[Path, int]] = (), held: ExitStack | None = None
+    ) -> Rdict:
         scratch = self._stack.enter_context(rocks_files.link_copy(self.path, held))
         self._scratch = str(scratch)
         if held is not None:  # a live one was not checked yet
             said = rocks_manifest.read_manifest(rocks_files.manifest_path(scratch))
-            rocks_manifest.check_logs(said, scratch)
+            torn = rocks_manifest.check_logs(said, scratch)
+        rocks_files.cut_tails(scratch, torn)
         options = reading_options()
+        if rocks_fork.lost_threads():
+            options.set_max_file_opening_threads(1)  # none but this one
+        rocks_fork.note_opened()
         return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
 
     def _open_live(self) -> Rdict:
@@ -144,7 +156,7 @@ class Database:
             logs = list(self.path.glob("*.log"))
             try:
                 with ExitStack() as held:
-                    db = self._open_links(held)
+                    db = self._open_links(held=held)
             except Exception:
                 self._stack.close()
                 if attempt + 1 == _LIVE_TRIES:
@@ -166,14 +178,14 @@ class Database:
         except OSError as error:
             raise BkstoreError(self._readable(str(unreadable(error, self.path)))) from error
         except DbClosedError as error:
-            raise IllegalOperation(f"{self.path}: the database is closed") from error
+            raise forks.closed(f"{self.path}: the database") from error
         except Exception as error:
             if type(error) is not Exception:  # rocksdict raises no other
                 raise
             raise self._translation(str(error)) from error
 
     def _readable(self, text: str) -> str:
-        text = _HINT.sub("", text)
+        text = _HINT.sub("", text).rstrip()
         return text.replace(self._scratch, str(self.path)) if self._scratch else text
 
     def _translation(self, raw: str) -> BkstoreError:
@@ -191,8 +203,18 @@ class Database:
     @property
     def _handle(self) -> Rdict:
         if self._db is None:
-            raise IllegalOperation(f"{self.path}: the database is closed")
+            raise forks.closed(f"{self.path}: the database")
         return self._db
+
+    def _forked(self) -> None:
+        """Be closed: the child has neither the parent's locks nor RocksDB's threads.
+
+        The handle stays in memory. Destroyed, it would flush, and wait for ever for a thread; and
+        the scratch directory is the parent's.
+        """
+        forks.leak((self._db, self._stack))
+        self._cleanup.detach()
+        self._db = None
 
     # -- reading
 
@@ -265,6 +287,7 @@ class Database:
         more = True
         while more:
             with self._translated():
+                _ = self._handle  # not closed meanwhile, nor by a fork
                 part, odd = self._part(rows, row, width, batch)
             words = _words(part)
             keys, values = words[:, : width // 8], words[:, -2]
@@ -386,7 +409,7 @@ class Database:
             raise
         except Exception as error:
             if type(error) is Exception and str(error).startswith("IO error"):
-                raise WriteFailed(self.path, _os_error(str(error))) from error
+                raise WriteFailed(self.path, os_error(str(error))) from error
             with self._translated():
                 raise
 
@@ -436,7 +459,7 @@ class Database:
                 try:
                     database.flush_wal(True)
                 except Exception as error:
-                    raise _os_error(str(error)) from error
+                    raise os_error(str(error)) from error
                 self._files.database_synced(self.path)
         except SyncFailed as error:
             self._failed = error
@@ -456,20 +479,12 @@ class Database:
         except Exception as error:
             if type(error) is not Exception or not self._writes:
                 raise
-            raise WriteFailed(self.path, _os_error(self._readable(str(error)))) from error
+            raise WriteFailed(self.path, os_error(self._readable(str(error)))) from error
         finally:
             del database  # an Rdict that failed to close holds the lock until it goes
             if self._writes:
                 (self.path / _SIDE_FILE).unlink(missing_ok=True)
             self._cleanup()
-
-
-def _os_error(text: str) -> OSError:
-    """Return the system's error that RocksDB tells in words; `OSError` of the words, else."""
-    for number in errno.errorcode:
-        if os.strerror(number) in text:
-            return OSError(number, text)
-    return OSError(text)
 
 
 def _bounds(hi: bytes) -> ReadOptions:

@@ -2,7 +2,7 @@
 
 rocksdict writes a side file into every directory it opens, read-only opens included, and fails
 where it may not. So a database is read through a scratch directory: links to the table files
-and write-ahead logs, copies of the small files that name them. The original stays as it was,
+and write-ahead logs, a copy of the manifest, which names them. The original stays as it was,
 also without write permission.
 """
 
@@ -10,20 +10,26 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
+from bkstore.index import rocks_fork
+from bkstore.index.opening import check_regular, open_regular, opened, past_hole, read_whole
 
 __all__ = [
     "CAN_HOLD",
+    "check_files",
     "check_not_in_use",
     "claim",
+    "copy_start",
+    "cut_tails",
     "in_use",
     "link_copy",
     "manifest_path",
@@ -34,10 +40,24 @@ _DESCRIPTORS = "/proc/self/fd"
 CAN_HOLD = os.path.isdir(_DESCRIPTORS)
 """Whether an open file can be opened again after it was removed."""
 
-_COPIED = ("CURRENT", "IDENTITY", "MANIFEST-", "OPTIONS-")
+_OPENED = ("CURRENT", "IDENTITY", "LOCK", "LOG", "rocksdict-config.json")
+_NUMBERED = ("MANIFEST-", "OPTIONS-")
+_DATA = re.compile(r"\d+\.(log|sst|blob)")
+_LIMITS = {"CURRENT": 1 << 10, "MANIFEST": 4 << 30, "LOG": 1 << 40}  # a manifest rolls at 1 GiB
+_MOST = 16 << 20
+_HOLES = 128 << 20  # more than RocksDB allocates ahead
+_TAIL = 64 << 20
+_COPIED = 1 << 20
 
 _open_for_writing: set[str] = set()
 """Databases this process writes."""
+
+
+def _forget_claims() -> None:
+    _open_for_writing.clear()
+
+
+os.register_at_fork(after_in_child=_forget_claims)
 
 
 def claim(path: Path) -> None:
@@ -53,19 +73,54 @@ def release(path: Path) -> None:
 def manifest_path(path: Path) -> Path:
     """Return the manifest that CURRENT names; raise unless `path` looks like a database."""
     if not path.is_dir():
+        if os.path.lexists(path):
+            raise CorruptionError(path, None, "cannot be read: is no folder")
         raise UnsupportedLayout(f"{path}: no such RocksDB directory")
     current = path / "CURRENT"
     try:
-        text = current.read_bytes()
+        text = read_whole(current, _LIMITS["CURRENT"])
     except FileNotFoundError:
         raise CorruptionError(current, None, "missing: the database cannot be opened") from None
     name = text.decode("ascii", "replace").rstrip("\n")
     digits = name.removeprefix("MANIFEST-")
     if not (text.endswith(b"\n") and digits != name and digits.isdecimal()):
         raise CorruptionError(current, 0, f"names no manifest: {name[:40]!r}")
-    if not (path / name).is_file():
-        raise CorruptionError(path / name, None, "missing: CURRENT names this manifest")
+    try:
+        _check_size(path / name)
+    except FileNotFoundError:
+        missing = "missing: CURRENT names this manifest"
+        raise CorruptionError(path / name, None, missing) from None
     return path / name
+
+
+def check_files(path: Path) -> None:
+    """Raise `CorruptionError` for what RocksDB would wait for, or read without an end.
+
+    That is, for names that it opens itself: what is no regular file, what is longer than it can
+    be, and what it reads from end to end with more holes than it leaves. A `stat` a file.
+    """
+    for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+        try:
+            if entry.name in _OPENED or entry.name.startswith(_NUMBERED):
+                info = _check_size(path / entry.name)
+            elif _DATA.fullmatch(entry.name):
+                info = check_regular(entry.path)
+            else:
+                continue
+            holes = info.st_size - 512 * info.st_blocks
+            if holes > _HOLES and not entry.name.endswith((".sst", ".blob")):
+                reason = f"{info.st_size} bytes, of which {holes} were never written"
+                raise CorruptionError(entry.path, None, reason)
+        except FileNotFoundError:  # gone since the listing
+            continue
+
+
+def _check_size(file: Path) -> os.stat_result:
+    limit = _LIMITS.get(file.name.partition("-")[0], _MOST)
+    info = check_regular(file)
+    if info.st_size > limit:
+        raise CorruptionError(file, limit, f"is longer than the {limit} bytes that it may have")
+    return info
 
 
 def in_use(path: Path, why: str = "is open in another place") -> DirectoryInUse:
@@ -88,10 +143,11 @@ def _is_locked(lock: Path) -> bool:
     a file drops all POSIX locks that the process holds on it.
     """
     try:
-        info = os.stat(lock)
-        if _open_in_this_process(info):
+        info = check_regular(lock)
+        # What a child has open of its parent's is no lock of its own.
+        if not rocks_fork.lost_threads() and _open_in_this_process(info):
             return True
-        fd = os.open(lock, os.O_RDONLY)
+        fd = open_regular(lock)
     except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not for us to see
         return False
     try:
@@ -127,30 +183,60 @@ def _query_lock(fd: int) -> bool:
 def link_copy(path: Path, held: ExitStack | None = None) -> Iterator[Path]:
     """Yield a scratch directory that stands for the database at `path`; remove it afterwards.
 
-    Logs first, then the small files, then the tables that a copied manifest names: whatever a
-    writer flushes meanwhile is in a log that was there or in a table that is. With `held`
-    (where the system can), files are held open until it is closed, so that a writer cannot
-    take them away. Cost: one link a file, and a copy of the manifest.
+    Logs first, then the manifest and CURRENT, which names it, then the tables that it names:
+    whatever a writer flushes meanwhile is in a log that was there or in a table that is. With
+    `held` (where the system can), files are held open until it is closed, so that a writer cannot
+    take them away. Cost: one link a file, and a copy of the manifest. Raises `CorruptionError`
+    for what is no regular file, or longer than it can be.
     """
     scratch = Path(tempfile.mkdtemp(prefix="bkstore-rocksdb-"))
     try:
         _link(path, scratch, (".log",), held)
-        for name in sorted(os.listdir(path)):
-            if name.startswith(_COPIED):
-                shutil.copyfile(path / name, scratch / name)
+        manifest = manifest_path(path)
+        copy_start(manifest, scratch / manifest.name)
+        (scratch / "CURRENT").write_bytes(os.fsencode(manifest.name) + b"\n")
         _link(path, scratch, (".sst", ".blob"), held)
         yield scratch
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def copy_start(source: Path, target: Path, size: int | None = None) -> None:
+    """Copy the first `size` bytes of a file (None: all that it has now); holes stay holes."""
+    with opened(source) as file, open(target, "wb") as copy:
+        stop = os.fstat(file.fileno()).st_size if size is None else size
+        at = 0
+        while (data := past_hole(file.fileno(), at)) is not None and data < stop:
+            file.seek(data)
+            copy.seek(data)
+            part = file.read(min(_COPIED, stop - data))
+            if not part:
+                break
+            copy.write(part)
+            at = data + len(part)
+        copy.truncate(stop)
+
+
+def cut_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
+    """Let files of a scratch directory end where their last whole record does.
+
+    Only those with much behind it, which RocksDB would read through: a copy stands for them.
+    """
+    for path, offset in torn:
+        link = scratch / path.name
+        if os.stat(link).st_size - offset > _TAIL:
+            copy_start(link, scratch / "cut", offset)
+            os.replace(scratch / "cut", link)
+
+
 def _link(path: Path, scratch: Path, suffixes: tuple[str, ...], held: ExitStack | None) -> None:
     for name in sorted(os.listdir(path)):
-        if not name.endswith(suffixes):
+        if not (name.endswith(suffixes) and _DATA.fullmatch(name)):
             continue
         target = os.path.realpath(path / name)
+        check_regular(path / name)
         if held is not None and CAN_HOLD:
-            fd = os.open(target, os.O_RDONLY)
+            fd = open_regular(target)
             held.callback(os.close, fd)
             target = f"{_DESCRIPTORS}/{fd}"
         os.symlink(target, scratch / name)

@@ -22,6 +22,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from bkstore.errors import CorruptionError
+from bkstore.index.opening import opened, past_hole
 
 __all__ = ["LogReader", "read_varint"]
 
@@ -68,7 +69,7 @@ class LogReader:
         """Yield (offset, type 1..4, payload) of each piece."""
         number = _log_number(self.path)
         base = 0
-        with self.path.open("rb") as file:
+        with opened(self.path) as file:
             while block := file.read(BLOCK):
                 at = 0
                 while at + HEADER <= len(block):
@@ -117,9 +118,13 @@ def _valid(block: bytes, at: int, end: int, header: int) -> bool:
 
 def _only_zeros(file: BinaryIO) -> bool:
     """Whether nothing but zeros follows: space that was allocated and never written."""
-    while chunk := file.read(1 << 20):
+    while (data := past_hole(file.fileno(), file.tell())) is not None:
+        file.seek(data)
+        chunk = file.read(1 << 20)
         if any(chunk):
             return False
+        if not chunk:
+            break
     return True
 
 

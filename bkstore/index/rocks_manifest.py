@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
+from bkstore.index.opening import opened
 from bkstore.index.rocks_log import LogReader, read_varint
 
 __all__ = ["Manifest", "check_complete", "check_logs", "needed_logs", "read_manifest"]
@@ -204,7 +205,7 @@ def _log_was_dropped(manifest: Manifest, directory: Path) -> bool:
 
 def _finished(table: Path) -> bool:
     """Whether a table file has its footer."""
-    with table.open("rb") as file:
+    with opened(table) as file:
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))
         return int.from_bytes(file.read(8), "little") in _TABLE_MAGICS

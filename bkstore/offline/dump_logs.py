@@ -10,6 +10,7 @@ from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.formats.entrylog import LogMetadata, decode_header
 from bkstore.index.access import readable
 from bkstore.index.api import Finding
+from bkstore.index.opening import opened
 from bkstore.offline.dump_plan import Piece
 from bkstore.storage.directory import LogFile
 from bkstore.storage.log_scan import read_log_metadata
@@ -41,7 +42,7 @@ def log_tables(piece: Piece, findings: list[Finding]) -> Iterator[Table]:
 
 def _is_closed(log: LogFile) -> bool | None:
     """Return whether the header says where a ledgers map is; None where it says nothing."""
-    with open(log.path, "rb") as file:
+    with opened(log.path) as file:
         data = file.read(_HEADER_FIELDS)
     try:
         header = decode_header(data)

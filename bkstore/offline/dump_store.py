@@ -17,14 +17,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from bkstore.errors import CorruptionError
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.opening import check_regular, read_whole
 from bkstore.offline.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump_plan import Piece, file_name
 from bkstore.offline.growing import locked, partial_path
 from bkstore.offline.manifest import MANIFEST, finding_from_json, finding_to_json
 
 __all__ = ["PartialDump", "dumped_name"]
+
+_RECORD_LIMIT = 64 << 20
 
 
 def dumped_name(table: str, bookie_id: str, number: int) -> str:
@@ -83,7 +87,7 @@ class PartialDump:
         The record must have the piece's key, each file its size, and its footer its rows.
         """
         try:
-            said = json.loads((self._pieces / f"{piece.name}.json").read_bytes())
+            said = json.loads(read_whole(self._pieces / f"{piece.name}.json", _RECORD_LIMIT))
         except (OSError, ValueError):
             return None
         if said["key"] != key:
@@ -158,9 +162,9 @@ def _is_whole(path: Path, file: FileDone) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        if path.stat().st_size != file.bytes:
+        if check_regular(path).st_size != file.bytes:
             return False
         rows: Any = pq.read_metadata(path).num_rows
-    except (OSError, pa.ArrowException):
+    except (OSError, CorruptionError, pa.ArrowException):
         return False
     return bool(rows == file.rows)

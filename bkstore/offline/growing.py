@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bkstore.errors import DirectoryInUse, InvalidArgument
 from bkstore.index.files import Files
+from bkstore.index.opening import open_regular
 
 __all__ = ["check_target", "locked", "partial_path"]
 
@@ -39,9 +40,10 @@ def locked(top: Path, what: str, files: Files) -> ExitStack:
     while True:
         files.makedirs(top)
         path = top / "lock"
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
         with ExitStack() as stack:
             stack.callback(os.close, fd)
+            stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a forked child has `fd`, too
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:

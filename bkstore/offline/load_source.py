@@ -8,6 +8,7 @@ columns, is refused by name. Format: `docs/formats/dump.md`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
+from bkstore.index.opening import check_regular
 from bkstore.offline.manifest import MANIFEST, read_manifest
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
@@ -80,7 +82,7 @@ def open_dump(dump: Path, bookie: str | None = None, directories: int | None = N
     is no Parquet or not as the manifest says; `UnsupportedLayout` for other columns.
     """
     require_pyarrow("load")
-    if (dump / MANIFEST).exists():
+    if os.path.lexists(dump / MANIFEST):
         if directories is not None:
             raise InvalidArgument(f"{dump}: its manifest says how many directories there are")
         return _by_manifest(dump, bookie)
@@ -208,6 +210,7 @@ class _Opened:
         import pyarrow.parquet as pq
 
         try:
+            check_regular(self.path)
             self.file = pq.ParquetFile(self.path)
         except (OSError, pa.ArrowException) as error:
             raise self._unreadable(error) from None

@@ -17,6 +17,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
 from bkstore.index.api import Finding
+from bkstore.index.opening import read_whole
 
 __all__ = [
     "FORMAT",
@@ -30,6 +31,7 @@ __all__ = [
 MANIFEST = "manifest.json"
 FORMAT = 1
 _KIND = "bkstore dump"
+_LIMIT = 1 << 30  # some 200 bytes a file
 _LISTED = 1000
 """Findings that are listed; the table `findings` has all."""
 
@@ -71,10 +73,11 @@ def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
     format, `CorruptionError` for a manifest that cannot be parsed.
     """
     path = Path(dump) / MANIFEST
-    if not path.is_file():
-        raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST}")
     with readable(path):
-        data = path.read_bytes()
+        try:
+            data = read_whole(path, _LIMIT, text=True)
+        except (FileNotFoundError, NotADirectoryError):
+            raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST}") from None
     try:
         document = json.loads(data)
     except ValueError as error:

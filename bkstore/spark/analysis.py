@@ -15,7 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore.index.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump
 from bkstore.offline.analyses.kernels import Condense
@@ -89,10 +91,8 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, batch: int = 1 << 16) -> None:
         if find_spec("pandas") is None:
             raise MissingDependency.of("pandas", "spark", "analyses with Spark")
-        if batch < 1:
-            raise InvalidArgument(f"batches of {batch} rows: 1 or more")
+        self._batch = whole(1, 2**31 - 1)("batch", batch)
         self._spark = spark
-        self._batch = batch
         self._declared: tuple[Inputs, SparkSession] | None = None
 
     def run(self, analysis: Analysis, inputs: Inputs) -> Any:
@@ -222,6 +222,8 @@ def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, Da
         folder = Path(dump).resolve() / schema.name  # the JVM has a working directory of its own
         if not folder.is_dir():
             raise InvalidArgument(f"{dump}: not a dump: it has no {schema.name}/")
+        for path in folder.rglob("*.parquet"):
+            check_regular(path)
         found[schema.name] = spark.read.parquet(str(folder))
     return found
 

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bkstore.errors import DirectoryInUse, InvalidArgument, UnsupportedLayout
+from bkstore.arguments import check_batch, check_compat, truth
+from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
+from bkstore.index.opening import check_regular
 from bkstore.storage.layout import (
     DATABASES,
     BookieFolders,
@@ -67,8 +69,8 @@ class BookieDir(Closing):
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
 
-    Threads: reading is safe as far as `index` is. Fork: reopen in the child. Close it, or use
-    it as a context manager.
+    Threads: reading is safe as far as `index` is. Fork: with index files it goes on in the child,
+    with RocksDB it is closed there; open it again. Close it, or use it as a context manager.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -91,9 +93,9 @@ class BookieDir(Closing):
         compat: Literal["bookkeeper"] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.live = live
-        self._page_size = page_size
-        self._compat = compat
+        self.live = truth("live", live)
+        self._page_size = idxfile.check_page_size("page_size", page_size)
+        self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
         with readable(self.path):
             self.folders: BookieFolders = find_folders(self.path)
@@ -211,14 +213,16 @@ class BookieDir(Closing):
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:
-        """The entry log files, by directory and log id. Reads names and sizes only."""
+        """The entry log files, by directory and log id. Reads names and sizes only.
+
+        What has a log's name and is no file is among them, with 0 bytes: reading it will say so.
+        """
         found = []
         for number, current in enumerate(self.folders.ledger):
             with readable(current):
                 for entry in os.scandir(current):
                     match = _LOG.fullmatch(entry.name)
-                    if match and entry.is_file():
-                        size = entry.stat().st_size
+                    if match and (size := _size(entry)) is not None:
                         found.append(LogFile(number, int(match[1], 16), entry.path, size))
         return sorted(found, key=lambda log: (log.dir_index, log.log_id))
 
@@ -240,6 +244,7 @@ class BookieDir(Closing):
             detail = "entry logs but no ledger in the index: unflushed, lost, or stored elsewhere"
             found.append(Finding("oddity", detail, str(self.folders.index[0])))
         cookie, here = self.folders.cookie, len(self.folders.ledger)
+        found += self._odd_logs()
         if cookie and len(cookie.ledger_dirs) != here:
             detail = f"{here} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
             found.append(Finding("oddity", f"{detail} are here", str(self.path)))
@@ -247,6 +252,16 @@ class BookieDir(Closing):
             detail = "journals only: no index and no entry log is here"
             found.append(Finding("oddity", detail, str(self.folders.journal[0])))
         return found
+
+    def _odd_logs(self) -> Iterator[Finding]:
+        empty = [Path(log.path) for log in self.entry_logs if not log.bytes]
+        for path in [*empty, *self.journals]:
+            try:
+                check_regular(path)
+            except CorruptionError as error:
+                yield Finding.of(error)
+            except FileNotFoundError:  # gone since the listing
+                continue
 
     # -- rows that know their directory
 
@@ -286,7 +301,10 @@ class BookieDir(Closing):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        """Return every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        return self._numbered(check_batch("batch", batch), findings)
+
+    def _numbered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for rows in self.index.scan(batch, findings):
             if self.layout == "rocksdb":
                 yield rows
@@ -432,9 +450,19 @@ def _sizes_and_times(place: Path) -> dict[str, tuple[int, int]]:
             if not entry.is_dir():
                 info = entry.stat()
                 seen[entry.path] = (info.st_size, info.st_mtime_ns)
-        except FileNotFoundError:  # gone since the listing, or a link to nowhere
+        except OSError:  # gone since the listing, or a link to nowhere
             seen[entry.path] = (-1, 0)
     return seen
+
+
+def _size(entry: os.DirEntry[str]) -> int | None:
+    """Return the bytes of a file, 0 for what is none, None for what is gone since the listing."""
+    try:
+        return check_regular(entry.path).st_size
+    except CorruptionError:
+        return 0
+    except FileNotFoundError:
+        return None
 
 
 def open_index(

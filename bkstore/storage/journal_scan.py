@@ -25,6 +25,7 @@ from bkstore.formats.journal import (
 )
 from bkstore.index.access import readable
 from bkstore.index.api import Finding
+from bkstore.index.opening import open_regular
 
 __all__ = ["JournalScan", "ScannedRecord", "scan_journal"]
 
@@ -115,7 +116,7 @@ class JournalScan:
     @contextmanager
     def _opened(self) -> Iterator[int]:
         with readable(self.path):
-            fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = open_regular(self.path)
         try:
             yield fd
         finally:

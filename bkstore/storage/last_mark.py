@@ -17,6 +17,7 @@ from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable, writing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.opening import open_regular
 
 __all__ = [
     "NO_MARK",
@@ -105,7 +106,7 @@ def mark_of_file(path: Path) -> LogMark | None:
 def _first_bytes(path: Path) -> bytes | None:
     with readable(path):
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = open_regular(path)
         except FileNotFoundError:
             return None
         try:

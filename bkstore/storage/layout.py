@@ -14,8 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.arguments import choice, optional
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.index.idx_tree import has_index_files
+from bkstore.index.opening import opened, read_whole
 
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie
@@ -24,6 +26,7 @@ __all__ = [
     "DATABASES",
     "BookieFolders",
     "Layout",
+    "check_layout",
     "check_order",
     "find_folders",
     "holdings",
@@ -34,6 +37,7 @@ __all__ = [
 ]
 
 Layout = Literal["idx", "rocksdb"]
+check_layout = choice("idx", "rocksdb")
 Holding = Literal["idx", "rocksdb", "logs", "journal"]
 
 _LOG = re.compile(r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?")
@@ -43,6 +47,7 @@ DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
 _OTHERS = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
 """What the ``current/`` of an empty bookie may hold: index folders stay after a delete."""
 _CONF_LIMIT = 1 << 20
+_COOKIE_LIMIT = 1 << 20
 _CONF_KEYS = {
     "ledger": ("ledgerDirectories", "ledgerDirectory"),
     "index": ("indexDirectories", "indexDirectory"),
@@ -69,7 +74,7 @@ def holdings(current: Path) -> set[Holding]:
     """Return what a ``current/`` directory holds. Reads names only."""
     names = os.listdir(current)
     held: set[Holding] = set()
-    if any(name in DATABASES and (current / name).is_dir() for name in names):
+    if any(name in DATABASES for name in names):  # one that is no folder too: it is not absent
         held.add("rocksdb")
     if any(_LOG.fullmatch(name) or _LEDGER_FILES.fullmatch(name) for name in names):
         held.add("logs")
@@ -82,7 +87,7 @@ def holdings(current: Path) -> set[Holding]:
 
 def find_folders(path: Path) -> BookieFolders:
     """Return the directories that `path` stands for; `UnsupportedLayout` if it is no bookie."""
-    if path.is_file():
+    if os.path.lexists(path) and not path.is_dir():
         return _from_conf(path)
     if not path.is_dir():
         raise UnsupportedLayout(f"{path}: no such directory")
@@ -108,10 +113,8 @@ def _is_foreign(current: Path) -> bool:
 
 
 def _children(root: Path) -> list[Path]:
-    found = sorted(
-        (child / "current" for child in root.iterdir() if (child / "current").is_dir()),
-        key=lambda current: _natural(current.parent.name),
-    )
+    currents = (child / "current" for child in root.iterdir() if child.is_dir())
+    found = sorted(filter(_is_there, currents), key=lambda current: _natural(current.parent.name))
     if found:
         return found
     deeper = sorted(str(child) for child in root.iterdir() if list(child.glob("*/current")))
@@ -120,6 +123,15 @@ def _children(root: Path) -> list[Path]:
     raise UnsupportedLayout(
         f"{root}: not a bookie directory: neither it nor a folder in it has a current/{hint}"
     )
+
+
+def _is_there(current: Path) -> bool:
+    """Return whether there is such a folder; `CorruptionError` for what is none."""
+    if current.is_dir():
+        return True
+    if os.path.lexists(current):
+        raise CorruptionError(current, None, "is no folder: what is in it cannot be read")
+    return False
 
 
 def _natural(name: str) -> list[tuple[int, int | str]]:
@@ -192,7 +204,7 @@ def _from_conf(path: Path) -> BookieFolders:
 
 
 def _conf_text(path: Path) -> str:
-    with path.open("rb") as file:
+    with opened(path) as file:
         data = file.read(_CONF_LIMIT + 1)
     if len(data) > _CONF_LIMIT or b"\0" in data:
         raise UnsupportedLayout(f"{path}: neither a directory nor a bk_server.conf")
@@ -218,12 +230,14 @@ def read_cookie(currents: list[Path]) -> Cookie | None:
     found: tuple[Path, Cookie] | None = None
     for current in currents:
         path = current / "VERSION"
-        if not path.is_file():
+        try:
+            data = read_whole(path, _COOKIE_LIMIT)
+        except FileNotFoundError:
             continue
         from bkstore.formats import cookie as cookie_format  # loads protobuf
 
         try:
-            cookie = cookie_format.decode(path.read_bytes())
+            cookie = cookie_format.decode(data)
         except CorruptionError as error:
             raise error.within(path) from None
         if found is not None and cookie != found[1]:
@@ -305,13 +319,12 @@ def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by:
 
 def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
     """Return the index layout of the directories; refuse a mix unless told which one to read."""
+    optional(check_layout)("layout", asked)
     by_kind: dict[str, Path] = {}
     for current in folders.index:
         for kind in holdings(current) & {"idx", "rocksdb"}:
             by_kind.setdefault(kind, current)
     if asked is not None:
-        if asked not in ("idx", "rocksdb"):
-            raise InvalidArgument(f"unknown layout {asked!r}: 'idx' or 'rocksdb'")
         if by_kind and asked not in by_kind:
             other = next(iter(by_kind))
             raise UnsupportedLayout(f"{by_kind[other]}: the index here is {other}, not {asked}")

@@ -11,11 +11,13 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from weakref import WeakMethod, WeakSet
+from weakref import WeakMethod
 
+from bkstore import forks
 from bkstore.errors import DirectoryInUse
 from bkstore.index.access import writing
 from bkstore.index.api import Closing
+from bkstore.index.opening import open_regular
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
 
@@ -37,7 +39,7 @@ class WriterLock(Closing):
     def __init__(self, directories: Iterable[Path]) -> None:
         self._fds: list[int] = []
         self._owner: WeakMethod[Callable[[], None]] | None = None
-        _held.add(self)
+        forks.register(self)
         try:
             for directory in dict.fromkeys(map(_lock_path, directories)):
                 self._fds.append(_locked(directory))
@@ -61,20 +63,9 @@ class WriterLock(Closing):
         self.close()
 
 
-_held: WeakSet[WriterLock] = WeakSet()
-
-
-def _after_fork() -> None:
-    for lock in list(_held):
-        lock._forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 def _locked(path: Path) -> int:
     with writing(path):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -90,7 +81,7 @@ def check_not_locked(directory: Path) -> None:
     """Raise `DirectoryInUse` if a writer holds the directory's lock. Creates nothing."""
     path = _lock_path(directory)
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_regular(path)
     except (FileNotFoundError, PermissionError):  # never written by bkstore, or not for us to see
         return
     try:

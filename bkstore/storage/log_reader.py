@@ -22,6 +22,7 @@ from bkstore.formats.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.access import unreadable
 from bkstore.index.api import Closing
+from bkstore.index.opening import open_regular
 
 __all__ = ["LogReader", "OpenFile", "RecordBatch"]
 
@@ -139,7 +140,7 @@ class OpenFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self.guess = _SHORT
-        self.fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.fd = open_regular(path)
 
     def __del__(self) -> None:
         fd = getattr(self, "fd", None)

@@ -23,6 +23,7 @@ from bkstore.formats.framing import PREFIX, Bytes, find_frames, run_end, words, 
 from bkstore.ids import Int64Array
 from bkstore.index.access import readable
 from bkstore.index.api import Closing
+from bkstore.index.opening import open_regular, past_hole
 
 __all__ = [
     "ENTRY",
@@ -61,7 +62,7 @@ class LogBytes(Closing):
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         with readable(self.path):
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._fd = open_regular(self.path)
             self.size = os.fstat(self._fd).st_size
 
     def close(self) -> None:
@@ -90,12 +91,19 @@ class LogBytes(Closing):
     def run_end(self, at: int, value: int) -> int:
         """Return where a run of bytes `value` that begins at `at` ends; `size` at the latest."""
         while at < self.size:
+            if value == 0:
+                at = self._past_hole(at)
             data = self.read(at, 1 << 16)
             end = run_end(data, 0, value)
             at += end
             if end < data.size:
                 break
         return at
+
+    def _past_hole(self, at: int) -> int:
+        with readable(self.path):
+            data = past_hole(self._fd, at)
+        return self.size if data is None else min(data, self.size)
 
 
 @dataclass(frozen=True)

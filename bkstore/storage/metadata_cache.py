@@ -7,6 +7,7 @@ of garbage collection fills it again. Source: `bookie/PersistentEntryLogMetadata
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
@@ -24,7 +25,7 @@ def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetad
     RocksDB database raises.
     """
     path = current / METADATA_CACHE
-    if not path.is_dir():
+    if not os.path.lexists(path):
         return {}
     from bkstore.index.rocks_db import Database
 

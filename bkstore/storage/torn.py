@@ -16,6 +16,7 @@ from bkstore.formats.entry import decode, decode_explicit_lac
 from bkstore.formats.journal import JournalRecord
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
+from bkstore.index.opening import opened
 from bkstore.storage.ledger_storage import LedgerStorage
 
 __all__ = ["blank_sectors", "is_unwritten", "why_torn"]
@@ -48,7 +49,7 @@ def is_unwritten(path: Path, sectors: Iterable[int]) -> bool:
     A sector is written whole or not at all: what follows a record in its last sector (padding,
     the next record) shows that it was.
     """
-    with readable(path), path.open("rb") as file:
+    with readable(path), opened(path) as file:
         for sector in sectors:
             file.seek(sector)
             if not any(file.read(_SECTOR)):

@@ -13,11 +13,14 @@ from typing import Any
 
 from bkstore.cluster.audit.outcome import Outcome
 from bkstore.errors import CorruptionError, InvalidArgument, WriteFailed
+from bkstore.index.access import readable
 from bkstore.index.files import StrPath
+from bkstore.index.opening import open_regular, opened
 
 __all__ = ["RunFile"]
 
 FORMAT = "bkstore-audit-1"
+_LONGEST_LINE = 32 << 20
 
 
 class RunFile:
@@ -53,9 +56,17 @@ class RunFile:
 
     def _lines(self) -> list[bytes]:
         """Return the whole lines of the file."""
-        if not self.path.exists():
-            return []
-        return [each for each in self.path.read_bytes().splitlines(True) if each.endswith(b"\n")]
+        lines: list[bytes] = []
+        with readable(self.path):
+            try:
+                with opened(self.path) as file:
+                    while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
+                        lines.append(line)
+            except FileNotFoundError:
+                return []
+        if len(line) == _LONGEST_LINE:
+            raise CorruptionError(self.path, sum(map(len, lines)), "a line without an end")
+        return lines
 
     def _parsed(self, line: bytes, offset: int) -> dict[str, Any]:
         try:
@@ -73,7 +84,8 @@ class RunFile:
     def _append(self, line: dict[str, Any], new: bool = False) -> None:
         data = json.dumps(line).encode("ascii") + b"\n"
         try:
-            with open(self.path, "xb" if new and not self.path.exists() else "r+b") as file:
+            made = os.O_CREAT | os.O_EXCL if new and not self.path.exists() else 0
+            with os.fdopen(open_regular(self.path, os.O_RDWR | made), "r+b") as file:
                 file.seek(self._whole)
                 file.truncate()
                 file.write(data)

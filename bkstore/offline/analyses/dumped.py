@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.index.access import readable
+from bkstore.index.opening import check_regular
 from bkstore.offline.dump import TABLES
 from bkstore.offline.manifest import MANIFEST, read_manifest
 from bkstore.tables import Schema, require_pyarrow
@@ -66,6 +67,8 @@ class Dump:
         (schema,) = (each.to_arrow() for each in TABLES if each.name == table)
         parts = []
         for path in self.paths(table):
+            with readable(path):
+                check_regular(path)
             with readable(path), pq.ParquetFile(path) as file:
                 parts.append(file.read().cast(schema))
         return pa.concat_tables(parts) if parts else schema.empty_table()
@@ -130,6 +133,7 @@ def _footer(path: Path, table: Schema) -> Any:
 
     with readable(path):
         try:
+            check_regular(path)
             with pq.ParquetFile(path) as file:
                 here, footer = file.schema_arrow, file.metadata
         except pa.ArrowInvalid as error:

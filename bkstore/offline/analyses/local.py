@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import BkstoreError, InvalidArgument, MissingDependency
+from bkstore.arguments import optional, whole
+from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.index.access import readable
+from bkstore.index.opening import check_regular
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump, DumpFile
 from bkstore.offline.analyses.kernels import Condense, Sequences
@@ -49,8 +51,8 @@ class LocalEngine:
     def __init__(
         self, memory: int = 1024, threads: int | None = None, scratch: str | None = None
     ) -> None:
-        if memory < 64 or (threads is not None and threads < 1):
-            raise InvalidArgument(f"{memory} MiB, {threads} threads: at least 64, and 1")
+        memory = whole(64)("memory", memory)
+        threads = optional(whole(1, 1 << 12))("threads", threads)
         try:
             import duckdb
         except ImportError as error:
@@ -161,5 +163,7 @@ def _entry_batches(file: DumpFile) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     columns = ["scope_id", "ledger_id", "entry_id"]
+    with readable(file.path):
+        check_regular(file.path)
     with readable(file.path), pq.ParquetFile(file.path) as opened:
         yield from opened.iter_batches(_FILE_BATCH, columns=columns)
