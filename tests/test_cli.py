@@ -19,6 +19,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 
 WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
+LAC = (16).to_bytes(8, "big") + bytes(8)
 
 
 @pytest.fixture(params=["idx", "rocksdb"])
@@ -29,7 +30,7 @@ def bookie(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     with kind(top, writable=True) as index:
         index.set_state(7, LedgerState(b"\x01" * 20))
         index.put_many(7, [0, 1, 3], [1028, 1100, (2 << 32) + 1028])
-        index.set_state(16, LedgerState(b"\x02" * 20, True, False, bytes(20)))
+        index.set_state(16, LedgerState(b"\x02" * 20, True, False, LAC))
         index.put_many(WIDE, [5], [1028])
     return str(top)
 
@@ -53,7 +54,7 @@ def test_ledgers(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert seven == {key: rows[0][key] for key in seven}
     assert sixteen == {key: rows[1][key] for key in sixteen}
     assert ["01" * 20, "02" * 20] == [row["master_key"] for row in rows]
-    assert [None, "00" * 20] == [row["explicit_lac"] for row in rows]
+    assert [None, LAC.hex()] == [row["explicit_lac"] for row in rows]
     assert {"bookie-9"} == {row["bookie"] for row in rows}
 
 

@@ -177,7 +177,9 @@ def test_read_by_index(tmp_path: Path, damage: str) -> None:
             assert batch.stopped is not None
 
     assert {n: record for n, record in records.items() if n not in bad} == found
-    assert [f"entry {n} of ledger 7" for n in bad] == [f.detail.split(":")[0] for f in findings]
+    told = [n for f in findings for n in range(f.first_entry or 0, (f.last_entry or 0) + 1)]
+    assert list(bad) == told
+    assert len(bad) == sum(found.entries or 0 for found in findings)
 
 
 def test_nothing_is_written(tmp_path: Path) -> None:

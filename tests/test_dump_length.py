@@ -74,18 +74,22 @@ def test_without_asking(tmp_path: Path) -> None:
 
 
 def test_log_that_is_gone(tmp_path: Path) -> None:
-    """Entries whose log is missing have no length; one finding counts them."""
+    """Entries whose log is missing have no length; one finding a ledger counts them."""
     sizes = _bookie(tmp_path / "b", "idx", 50)
     (tmp_path / "b/l1/current/7fffffff.log").unlink()
     result = dump([tmp_path / "b"], tmp_path / "out", length=True)
     found = _lengths(tmp_path / "out")
     here = {key: size for key, size in found.items() if size is not None}
-    (finding,) = result.findings
+    lost = {ledger: [e for name, e in sizes if name == ledger] for ledger in LEDGERS}
+    lost = {ledger: [e for e in own if (ledger, e) not in here] for ledger, own in lost.items()}
 
     assert len(sizes) - len(sizes) // 2 == len(sizes) - len(here)
     assert {key: sizes[key] for key in here} == here
-    assert ("damage", "7fffffff.log") == (finding.severity, finding.file)
-    assert f"no such entry log: no length of {len(sizes) - len(here)} entries" in finding.detail
+    assert [("damage", "7fffffff.log")] * 3 == [(f.severity, f.file) for f in result.findings]
+    assert [(ledger, own[0], own[-1], len(own)) for ledger, own in lost.items()] == [
+        (f.ledger, f.first_entry, f.last_entry, f.entries) for f in result.findings
+    ]
+    assert all(found.detail.endswith(": no length: no such entry log") for found in result.findings)
 
 
 def test_log_that_is_cut(tmp_path: Path) -> None:
@@ -126,7 +130,8 @@ def test_record_of_another(tmp_path: Path, at: int, value: bytes) -> None:
     data[start : start + len(value)] = value
     path.write_bytes(data)
     result = dump([tmp_path / "b"], tmp_path / "out", length=True)
-    told = [found for found in result.findings if "no length of 1 entries" in found.detail]
+    told = [found for found in result.findings if "no length" in found.detail]
 
     assert [64, None, 64] == list(_lengths(tmp_path / "out").values())
     assert [(str(path), places[key, 1], key)] == [(f.file, f.offset, f.ledger) for f in told]
+    assert [(1, 1, 1)] == [(f.first_entry, f.last_entry, f.entries) for f in told]

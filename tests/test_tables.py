@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bkstore import InvalidArgument, MissingDependency
+from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.summaries import finding_table
 from bkstore.tables import ENTRIES, FINDINGS, GROUPS, INSPECT, LEDGERS, Repeated, Table
@@ -80,12 +81,17 @@ def test_shape_is_checked(columns: dict[str, list[str]]) -> None:
 
 
 def test_findings_table() -> None:
-    """Findings are rows: severity, detail, place, ledger."""
-    found = Finding("damage", "torn", "/f", 7)
+    """Findings are rows: severity, detail, place, ledger, and which entries of it."""
+    torn = Finding("damage", "torn", "/f", 7)
+    lost = Finding("damage", "lost", "/f", 7, LedgerId.of(9), 3, 8, 4)
+    names = ["severity", "detail", "file", "offset", "scope_id", "ledger_id"]
 
-    assert [("damage", "torn", "/f", 7, None, None)] == list(finding_table([found]).rows())
-    assert "/f: offset 7: torn" == str(found)
-    assert ["severity", "detail", "file", "offset", "scope_id", "ledger_id"] == FINDINGS.names
+    assert [
+        ("damage", "torn", "/f", 7, None, None, None, None, None),
+        ("damage", "lost", "/f", 7, 0, 9, 3, 8, 4),
+    ] == list(finding_table([torn, lost]).rows())
+    assert "/f: offset 7: torn" == str(torn)
+    assert [*names, "first_entry", "last_entry", "entries"] == FINDINGS.names
 
 
 def test_arrow_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:

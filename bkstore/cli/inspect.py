@@ -76,7 +76,9 @@ def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
     fenced = 0
     for ledger in bookie.index.ledgers():
         try:
-            fenced += bookie.index.state(ledger).fenced
+            state, odd = bookie.index.checked_state(ledger)
+            fenced += state.fenced
+            findings += odd
         except BkstoreError as error:
             found = Finding.of(error, ledger)
             if not any(old.ledger == ledger and old.severity == "damage" for old in findings):

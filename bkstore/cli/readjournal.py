@@ -6,14 +6,16 @@ import argparse
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bkstore.cli.options import add_directory, add_output, open_bookie, report_findings
 from bkstore.cli.output import write_tables
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
+from bkstore.formats.statechecks import explicit_lac_oddity, master_key_oddity
 from bkstore.index.api import Finding
+from bkstore.index.damage import DamageRuns
 from bkstore.storage.journal_scan import JournalScan, scan_journal
 from bkstore.storage.last_mark import SUFFIX, journal_files
 from bkstore.tables import JOURNAL_RECORDS, Table
@@ -119,16 +121,32 @@ def _rows(
     file: _File, scan: JournalScan, payloads: bool, findings: list[Finding]
 ) -> Iterator[tuple[Any, ...]]:
     place = (file.path.name, file.directory, file.journal_id, scan.version)
+    runs = DamageRuns(findings)
     for offset, data in scan:
         try:
             record = decode_record(data)
         except CorruptionError as error:
-            findings.append(Finding.of(error.within(file.path, offset + 4)))
+            runs.add(Finding.of(error.within(file.path, offset + 4)))
             continue
-        if scan.version < SPECIAL_VERSIONS.get(record.kind, 1):
-            detail = f"{record.kind} record in a file of version {scan.version}: no bookie reads it"
-            findings.append(Finding("damage", detail, str(file.path), offset, record.ledger))
+        odd = _oddity(record, scan.version)
+        if odd is None:
+            runs.end()
+        else:
+            runs.add(Finding(*odd, str(file.path), offset, record.ledger))
         yield (*place, offset, *_fields(record, len(data), payloads))
+
+
+def _oddity(record: JournalRecord, version: int) -> tuple[Literal["damage", "oddity"], str] | None:
+    """Return what is wrong with a record that can be read, None if nothing is."""
+    if version < SPECIAL_VERSIONS.get(record.kind, 1):
+        return "damage", f"{record.kind} record in a file of version {version}: no bookie reads it"
+    if record.kind == "explicit_lac":
+        why = explicit_lac_oddity(record.ledger, record.body)
+    elif record.kind == "master_key":
+        why = master_key_oddity(record.body)
+    else:
+        why = None
+    return None if why is None else ("oddity", why)
 
 
 def _fields(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]:

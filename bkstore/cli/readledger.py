@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from bkstore.cli.ledger import note_unknown
 from bkstore.cli.options import (
     add_directory,
@@ -22,6 +24,7 @@ from bkstore.formats.entry import Coder, record_header
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
+from bkstore.index.damage import DamageRuns
 from bkstore.storage.directory import BookieDir
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.tables import ENTRY_RECORDS, Table
@@ -85,7 +88,8 @@ def _batches(
     batch = bookie.read_entries(ledger, args.first, count, args.max_size or 0)
     yield batch
     if batch.stopped is not None:
-        findings.append(Finding.of(batch.stopped, ledger))
+        entry = np.array([args.first + len(batch)], np.int64)
+        DamageRuns(findings).add(Finding.of(batch.stopped, ledger), entry)
 
 
 def _tables(
@@ -95,13 +99,14 @@ def _tables(
     coder: Coder | None,
     findings: list[Finding],
 ) -> Iterator[Table]:
+    runs = DamageRuns(findings)
     for batch in batches:
         if len(batch):
             locations = bookie.index.get_many(ledger, batch.entries)
             numbers = bookie.dir_indexes(ledger, locations)
             places = zip(batch.entries.tolist(), numbers.tolist(), locations.tolist())
             rows = [
-                _row(ledger, place, bytes(record), coder, findings)
+                _row(ledger, place, bytes(record), coder, runs)
                 for place, record in zip(places, batch)
             ]
             yield Table.from_rows(ENTRY_RECORDS, rows)
@@ -112,7 +117,7 @@ def _row(
     place: tuple[int, int, int],
     record: bytes,
     coder: Coder | None,
-    findings: list[Finding],
+    runs: DamageRuns,
 ) -> tuple[Any, ...]:
     entry, directory, location = place
     log_id, position = split_location(location)
@@ -123,9 +128,10 @@ def _row(
         good = True
         try:
             coder.decode(record, ledger, entry)
+            runs.end()
         except CorruptionError as error:
             good = False
-            detail = f"entry {entry} of ledger {ledger}: {error.reason}"
-            findings.append(Finding("damage", detail, log_name(log_id), position, ledger))
+            damage = Finding("damage", error.reason, log_name(log_id), position, ledger)
+            runs.add(damage, np.array([entry], np.int64))
     sizes = (len(record), header.lac, header.length)
     return (*ledger.signed, entry, directory, log_id, position, *sizes, good, payload)

@@ -19,11 +19,14 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from bkstore.arguments import check_compat, whole
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.formats.digest import MASTER_KEY_SIZE
+from bkstore.formats.statechecks import explicit_lac_oddity, master_key_oddity
 from bkstore.ids import LedgerId
 
 __all__ = [
@@ -36,6 +39,7 @@ __all__ = [
     "check_page_size",
     "decode_header",
     "encode_header",
+    "header_oddities",
     "index_path",
     "ledger_of_path",
 ]
@@ -140,6 +144,43 @@ def decode_header(
             None, at + 4, f"explicit LAC length {len(lac)} is less than {MIN_EXPLICIT_LAC}"
         )
     return IdxHeader(key, bits, lac or None, VERSION_1)
+
+
+def header_oddities(
+    data: bytes | memoryview, header: IdxHeader, ledger: LedgerId
+) -> Iterator[tuple[int, str]]:
+    """Yield (offset, what does not fit) of a ledger's header that `decode_header` took.
+
+    A bookie reads it without a word: unknown state bits, bytes behind the fields, a master key
+    or an explicit LAC that cannot be this ledger's.
+    """
+    bits = 12 + len(header.master_key)
+    end = bits + 4
+    if header.version == VERSION_1:
+        end += 4 + len(header.explicit_lac or b"")
+    key = master_key_oddity(header.master_key)
+    if key is not None:
+        yield 8, key
+    cut = ""
+    if 0 < len(header.master_key) < MASTER_KEY_SIZE:
+        cut = f"; is the master key cut, its length says {len(header.master_key)}?"
+    if header.state_bits & ~FENCED_BIT:
+        yield bits, f"unknown state bits {header.state_bits:#x}: only {FENCED_BIT:#x} is known{cut}"
+    lac = header.explicit_lac and explicit_lac_oddity(ledger, header.explicit_lac)
+    if lac:
+        yield bits + 8, lac
+    behind = bytes(memoryview(data)[end:HEADER_SIZE]).lstrip(b"\0")
+    if behind:
+        yield (
+            HEADER_SIZE - len(behind),
+            f"bytes that are not zero behind {_last_field(header)}{cut}",
+        )
+
+
+def _last_field(header: IdxHeader) -> str:
+    if header.version == VERSION_0:
+        return "the state bits, the last field of version 0"
+    return "an explicit LAC of no length" if header.explicit_lac is None else "the explicit LAC"
 
 
 def _i32(view: memoryview, at: int) -> int:

@@ -16,14 +16,19 @@ Persisted format: do not renumber.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.proto import BOOL, BYTES, OPTIONAL, REQUIRED, declare
+from bkstore.formats.statechecks import state_oddities
+from bkstore.ids import LedgerId
 
-__all__ = ["FLAGS_KEY", "NEEDS_INTEGRITY_CHECK", "LedgerData", "decode", "encode"]
+__all__ = ["FLAGS_KEY", "NEEDS_INTEGRITY_CHECK", "LedgerData", "decode", "encode", "oddities"]
 
 FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
 """Key of the storage flags row; negative, so it sorts after every ledger of scope 0."""
@@ -43,13 +48,17 @@ _Message = declare(
 
 @dataclass(frozen=True, slots=True)
 class LedgerData:
-    """One ledger row. `limbo` None means that the field is not there."""
+    """One ledger row. `limbo` None means that the field is not there.
+
+    `unknown` are the numbers of fields that the message has and its declaration does not.
+    """
 
     master_key: bytes = b""
     fenced: bool = False
     explicit_lac: bytes | None = None
     limbo: bool | None = None
     exists: bool = True
+    unknown: tuple[int, ...] = ()
 
 
 def encode(data: LedgerData) -> bytes:
@@ -83,4 +92,19 @@ def decode(value: bytes) -> LedgerData:
         message.explicitLac if message.HasField("explicitLac") else None,
         message.limbo if message.HasField("limbo") else None,
         message.exists,
+        _unknown(message),
     )
+
+
+def _unknown(message: Any) -> tuple[int, ...]:
+    fields: Any = UnknownFieldSet(message)
+    return tuple(field.field_number for field in fields)
+
+
+def oddities(data: LedgerData, ledger: LedgerId) -> Iterator[str]:
+    """Yield what does not fit in the row of a ledger: its state, or the row itself."""
+    yield from state_oddities(ledger, data.master_key, data.explicit_lac or None)
+    if not data.exists:
+        yield "the row says that the ledger does not exist"
+    if data.unknown:
+        yield f"the row has fields that are not known: {', '.join(map(str, data.unknown))}"

@@ -17,7 +17,7 @@ hold for every backend, and that `bkstore.testing.EntryIndexSuite` checks:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, NamedTuple, Self
@@ -28,6 +28,7 @@ import numpy.typing as npt
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.formats.statechecks import state_oddities
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
 
 __all__ = [
@@ -88,8 +89,8 @@ class IndexBatch(NamedTuple):
         )
 
     @classmethod
-    def joined(cls, parts: list[IndexBatch]) -> IndexBatch:
-        """Return the rows of several batches, one behind the other, as one."""
+    def joined(cls, parts: Sequence[IndexBatch]) -> IndexBatch:
+        """Return the rows of batches one behind the other; of a single one itself."""
         if len(parts) == 1:
             return parts[0]
         return cls(*(np.concatenate(columns) for columns in zip(*parts)))
@@ -120,6 +121,9 @@ class Finding:
     file: str | None = None
     offset: int | None = None
     ledger: LedgerId | None = None
+    first_entry: int | None = None
+    last_entry: int | None = None
+    entries: int | None = None
 
     @classmethod
     def of(cls, error: BkstoreError, ledger: LedgerId | None = None) -> Finding:
@@ -220,6 +224,16 @@ class EntryIndex(EntrySource, Closing):
     @abstractmethod
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return the ledger's state; `NoSuchLedger` if it is unknown."""
+
+    def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
+        """Return the ledger's state, and what in it contradicts itself; raises as `state`.
+
+        The state is as it is stored in any case. Costs little more than `state`.
+        """
+        name = LedgerId.of(ledger)
+        state = self.state(name)
+        odd = state_oddities(name, state.master_key, state.explicit_lac)
+        return state, [Finding("oddity", detail, ledger=name) for detail in odd]
 
     @abstractmethod
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:

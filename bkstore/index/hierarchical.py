@@ -317,19 +317,28 @@ class HierarchicalIndex(EntryIndex):
 
     def header(self, ledger: LedgerLike) -> IdxHeader:
         """Return the file's header; `NoSuchLedger` if there is no file."""
+        return self._header(LedgerId.of(ledger))[0]
 
-        def act(fd: int, path: str) -> IdxHeader | None:
-            return idx_file.read_header(fd, path, self._compat)
+    def _header(self, name: LedgerId) -> tuple[IdxHeader, bytes, str]:
+        def act(fd: int, path: str) -> tuple[IdxHeader, bytes, str]:
+            header = idx_file.read_header(fd, path, self._compat)
+            return header, os.pread(fd, HEADER_SIZE, 0), path
 
-        found = self._with_file(ledger, act, None)
+        found = self._with_file(name, act, None)
         if found is None:
-            raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} has no index file")
+            raise NoSuchLedger(f"ledger {name} has no index file")
         return found
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced flag and explicit LAC from the header."""
-        header = self.header(ledger)
-        return LedgerState(header.master_key, header.fenced, False, header.explicit_lac)
+        return _state(self.header(ledger))
+
+    def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
+        """Return the state, and what of the header does not fit; one read."""
+        name = LedgerId.of(ledger)
+        header, data, path = self._header(name)
+        odd = idxfile.header_oddities(data, header, name)
+        return _state(header), [Finding("oddity", why, path, at, name) for at, why in odd]
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
@@ -504,6 +513,10 @@ class HierarchicalIndex(EntryIndex):
                 self._closed = True
                 while self._open:
                     self._files.close(self._open.popitem()[1][0])
+
+
+def _state(header: IdxHeader) -> LedgerState:
+    return LedgerState(header.master_key, header.fenced, False, header.explicit_lac)
 
 
 def _current(directory: Path) -> Path:

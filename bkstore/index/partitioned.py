@@ -109,6 +109,10 @@ class PartitionedIndex(EntryIndex):
         """Return the state kept in the ledger's part."""
         return self._part(ledger).state(ledger)
 
+    def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
+        """Return the state kept in the ledger's part, and what in it contradicts itself."""
+        return self._part(ledger).checked_state(ledger)
+
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Store the state in the ledger's part."""
         self._part(ledger).set_state(ledger, state)

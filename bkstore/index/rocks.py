@@ -321,13 +321,24 @@ class RocksIndex(EntryIndex):
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return what the ledger's row says; `NoSuchLedger` if there is none. Two look-ups."""
+        return self._row(LedgerId.of(ledger))[0]
+
+    def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
+        """Return the state, and what of the row does not fit. Two look-ups."""
         name = LedgerId.of(ledger)
+        state, data, path = self._row(name)
+        odd = ledgerdata.oddities(data, name)
+        found = [Finding("oddity", f"row of ledger {name}: {why}", path, None, name) for why in odd]
+        return state, found
+
+    def _row(self, name: LedgerId) -> tuple[LedgerState, LedgerData, str]:
         database = self._held("ledgers", bool(name.scope))
         data = find_row(database, name) if database else None
-        if data is None:
+        if database is None or data is None:
             raise NoSuchLedger(f"ledger {name} has no row in {self._current}")
         lac = data.explicit_lac or None
-        return LedgerState(data.master_key, data.fenced, bool(data.limbo), lac)
+        state = LedgerState(data.master_key, data.fenced, bool(data.limbo), lac)
+        return state, data, str(database.path)
 
     @property
     def storage_flags(self) -> int | None:

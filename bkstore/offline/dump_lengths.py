@@ -20,6 +20,7 @@ from bkstore.formats.framing import words_at
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.access import unreadable
 from bkstore.index.api import Finding, IndexBatch
+from bkstore.index.damage import DamageRuns
 from bkstore.storage.directory import LogFile
 from bkstore.storage.log_reader import OpenFile
 
@@ -30,6 +31,7 @@ _GAP = 16384
 
 _WINDOW = 4 << 20
 _OPEN_LOGS = 64
+_MOST_LEDGERS = 1000
 
 
 class RecordLengths:
@@ -42,11 +44,16 @@ class RecordLengths:
     def __init__(self, logs: Iterable[LogFile]) -> None:
         self._paths = {(log.dir_index, log.log_id): log.path for log in reversed(list(logs))}
         self._open: dict[str, OpenFile] = {}
-        self._bad: dict[tuple[str, str], list[Any]] = {}
+        self._whys: dict[tuple[str, str], int] = {}
+        self._found: list[Finding] = []
+        self._runs = DamageRuns(self._found, most=1)
+        self._told: dict[int, tuple[int, LedgerId]] = {}
+        self._more: dict[int, list[Any]] = {}
 
     def of(self, rows: IndexBatch) -> np.ma.MaskedArray[Any, Any]:
         """Return the length of each row's record, masked where it is not known."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
+        whys = np.zeros(rows.entry_id.size, np.int64)
         order = np.lexsort((rows.location, rows.dir_index))
         logs = log_ids(rows.location)[order]
         numbers = rows.dir_index[order]
@@ -54,53 +61,86 @@ class RecordLengths:
         for part in np.split(order, cuts):
             if part.size:
                 own = IndexBatch(*(column[part] for column in rows))
-                lengths[part] = self._in_log(own)
+                lengths[part], whys[part] = self._in_log(own)
+        self._tell(rows, whys)
         return np.ma.masked_array(lengths, lengths == 0)
 
     def findings(self) -> list[Finding]:
-        """Return what was wrong, a finding for each log and reason."""
-        found = []
-        for (path, reason), (count, ledger, entry, position) in self._bad.items():
-            detail = f"{reason}: no length of {count} entries, first entry {entry}"
-            found.append(Finding("damage", f"{detail} of ledger {ledger}", path, position, ledger))
-        return found
+        """Return what was wrong: a finding for each log, reason and ledger.
 
-    def _note(self, path: str, reason: str, rows: IndexBatch, bad: Any) -> None:
-        """Count the rows that the mask `bad` says; the first of a reason is named."""
-        where = np.flatnonzero(bad)
-        if not where.size:
+        Of a reason that many ledgers share the first thousand are told apart.
+        """
+        said = {number: why for why, number in self._whys.items()}
+        more = [
+            Finding("damage", f"{count} entries of more ledgers, from {ledger} on: {reason}", path)
+            for why, (count, ledger) in self._more.items()
+            for path, reason in [said[why]]
+        ]
+        return self._found + more
+
+    def _tell(self, rows: IndexBatch, whys: Int64Array) -> None:
+        """Tell of the rows without a length; `whys` are numbers of reasons, 0 = none."""
+        bad = np.flatnonzero(whys)
+        if not bad.size:
             return
-        at = int(where[0])
-        ledger = LedgerId.from_signed(int(rows.scope_id[at]), int(rows.ledger_id[at]))
-        first = [0, ledger, int(rows.entry_id[at]), int(positions(rows.location[at : at + 1])[0])]
-        self._bad.setdefault((path, reason), first)[0] += where.size
+        reasons = {number: why for why, number in self._whys.items()}
+        whys, rows = whys[bad], IndexBatch(*(column[bad] for column in rows))
+        at = 0
+        for ledger, entries, locations in rows.by_ledger():
+            own = whys[at : at + entries.size]
+            at += entries.size
+            for why in np.unique(own).tolist():
+                chosen = entries[own == why]
+                if self._is_one_more(why, ledger, chosen.size):
+                    continue
+                places = positions(locations[own == why])
+                path, reason = reasons[why]
+                damage = Finding("damage", reason, path, int(places[0]), ledger)
+                self._runs.add(damage, chosen, int(places[-1]))
 
-    def _in_log(self, rows: IndexBatch) -> Int64Array:
-        """Return the lengths of rows of one log, in ascending positions; 0 = not known."""
+    def _is_one_more(self, why: int, ledger: LedgerId, entries: int) -> bool:
+        """Count the ledgers of a reason; True if this one is no longer told of by itself."""
+        count, last = self._told.get(why, (0, None))
+        count += ledger != last
+        self._told[why] = count, ledger
+        if count <= _MOST_LEDGERS:
+            return False
+        self._more.setdefault(why, [0, ledger])[0] += entries
+        return True
+
+    def _why(self, path: str, reason: str) -> int:
+        """Return the number that stands for a reason of a log."""
+        return self._whys.setdefault((path, f"no length: {reason}"), len(self._whys) + 1)
+
+    def _in_log(self, rows: IndexBatch) -> tuple[Int64Array, Int64Array]:
+        """Return the lengths of rows of one log, in ascending positions, and why they are 0."""
         lengths = np.zeros(rows.entry_id.size, np.int64)
-        every = np.ones(lengths.size, np.bool_)
+        whys = np.zeros(lengths.size, np.int64)
         number, log_id = int(rows.dir_index[0]), int(log_ids(rows.location[:1])[0])
         path = self._paths.get((number, log_id))
         if path is None:
-            self._note(f"{log_id:x}.log", "no such entry log", rows, every)
-            return lengths
+            whys[:] = self._why(f"{log_id:x}.log", "no such entry log")
+            return lengths, whys
         try:
             file = self._file(path)
             size = os.fstat(file.fd).st_size
             places = positions(rows.location)
             inside = (places >= HEADER_SIZE + PREFIX) & (places + V1_HEADER <= size)
-            self._note(path, "location points out of the log", rows, ~inside)
+            if not inside.all():
+                whys[~inside] = self._why(path, f"location points out of the log ({size} bytes)")
             here = np.flatnonzero(inside)
             for part, data, offsets in _read(file.fd, places, here):
                 own = IndexBatch(*(column[part] for column in rows))
                 lengths[part] = found = _sizes(data, offsets, own, size - places[part])
-                self._note(path, "the record is not the entry, or is cut", own, found == 0)
+                if not found.all():
+                    why = self._why(path, "the record is not the entry, or is cut")
+                    whys[part[found == 0]] = why
         except OSError as error:
             reason = str(unreadable(error, path)).removeprefix(f"{path}: ")
-            self._note(path, reason, rows, lengths == 0)
+            whys[lengths == 0] = self._why(path, reason)
         except BkstoreError as error:
-            self._note(path, str(error), rows, lengths == 0)
-        return lengths
+            whys[lengths == 0] = self._why(path, str(error).removeprefix(f"{path}: "))
+        return lengths, whys
 
     def _file(self, path: str) -> OpenFile:
         file = self._open.get(path)

@@ -189,7 +189,8 @@ class _IndexPiece:
         index, piece = self.index.index, self.piece
         state: LedgerState | None = None
         try:
-            state = index.state(name)
+            state, odd = index.checked_state(name)
+            self.findings += odd
         except BkstoreError as error:
             found = Finding.of(error, name)
             if found not in known:  # a bad header stops entries and state alike

@@ -99,6 +99,9 @@ def finding_to_json(found: Finding) -> dict[str, Any]:
         "offset": found.offset,
         "scope_id": scope,
         "ledger_id": ledger,
+        "first_entry": found.first_entry,
+        "last_entry": found.last_entry,
+        "entries": found.entries,
     }
 
 
@@ -107,4 +110,5 @@ def finding_from_json(said: Mapping[str, Any]) -> Finding:
     ledger = None
     if said["ledger_id"] is not None:
         ledger = LedgerId.from_signed(said["scope_id"], said["ledger_id"])
-    return Finding(said["severity"], said["detail"], said["file"], said["offset"], ledger)
+    run = (said["first_entry"], said["last_entry"], said["entries"])
+    return Finding(said["severity"], said["detail"], said["file"], said["offset"], ledger, *run)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -184,6 +185,25 @@ class LogReader(Closing):
         while len(self._handles) > _OPEN_LOGS:
             self._handles.pop(next(iter(self._handles)), None)
         return handle
+
+    def lost(self, locations: Int64Array) -> int:
+        """Return how many locations, from the first on, point into no log or behind its end.
+
+        All of them into the same log: what is wrong with one is wrong with each.
+        """
+        if not locations.size:
+            return 0
+        log_id, least = int(locations[0]) >> 32, 0
+        with suppress(CorruptionError):
+            least = os.fstat(self._handle(log_id).fd).st_size
+        low, stop, look = (log_id << 32) + least, 0, _GUESS
+        while stop < locations.size:
+            part = locations[stop : stop + look]
+            readable = (part < low) | (part >> 32 != log_id)
+            if readable.any():
+                return stop + int(np.argmax(readable))
+            stop, look = stop + part.size, 2 * look
+        return stop
 
     # -- one record
 

@@ -15,8 +15,9 @@ from typing import Literal
 
 from bkstore.errors import CorruptionError, DataUnknown, NoSuchEntry
 from bkstore.formats.entrylog import log_name
-from bkstore.ids import LedgerId, check_entry_id, check_integer
+from bkstore.ids import LedgerId, check_entry_id, check_integer, positions
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding
+from bkstore.index.damage import DamageRuns
 from bkstore.storage.batch import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
 from bkstore.storage.log_reader import LogReader, RecordBatch
 from bkstore.storage.runs import consecutive, read_run
@@ -27,6 +28,8 @@ LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
 _PIECE = 4 << 20
+_FEW, _MORE = 8, 4
+"""Behind damage, entries are looked at by so few; then by so many times as many."""
 
 
 class RecordReading(Closing):
@@ -107,9 +110,10 @@ class RecordReading(Closing):
     ) -> Iterator[RecordBatch]:
         """Yield the records of first..last; see `BookieDir.scan_ledger`."""
         entries, locations = self._index.items(name, first, last)
-        reader, at = self._reader(name), 0
+        reader, at, look = self._reader(name), 0, DEFAULT_BATCH
+        runs = None if findings is None else DamageRuns(findings)
         while at < entries.size:
-            part = slice(at, at + DEFAULT_BATCH)
+            part = slice(at, at + look)
             try:
                 batch = reader.read_many(name, entries[part], locations[part], _PIECE)
             except CorruptionError as error:
@@ -118,13 +122,17 @@ class RecordReading(Closing):
                 damage = batch.stopped
                 at += len(batch)
                 yield batch
+                look = min(_MORE * look, DEFAULT_BATCH)
+                if runs is not None:
+                    runs.end()
             if damage is None:
                 continue
-            if findings is None:
+            if runs is None:
                 raise damage
-            detail = f"entry {int(entries[at])} of ledger {name}: {damage.reason}"
-            findings.append(Finding("damage", detail, damage.file, damage.offset, name))
-            at += 1
+            stop = at + max(reader.lost(locations[at:]), 1)
+            far = None if damage.offset is None else int(positions(locations[stop - 1 : stop])[0])
+            runs.add(Finding.of(damage, name), entries[at:stop], far if stop > at + 1 else None)
+            at, look = stop, _FEW
 
 
 def _find_log(currents: Sequence[Path], log_id: int) -> Path | None:

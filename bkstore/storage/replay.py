@@ -19,6 +19,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.journal import JournalRecord, LogMark
 from bkstore.index.api import Finding
+from bkstore.index.damage import DamageRuns
 from bkstore.storage.journal_scan import scan_journal
 from bkstore.storage.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -32,7 +33,7 @@ _log = logging.getLogger("bkstore")
 class Replay:
     """Brings a ledger storage up to what the journals say.
 
-    `findings` tells what was odd on the way: torn ends, unknown records. `records` counts what
+    `findings` tells in runs what was odd: torn ends, unknown records. `records` counts what
     was done; records of ledgers that are not known (deleted ones) are counted in `skipped`.
     Cost: about 5 us a record.
     """
@@ -42,6 +43,7 @@ class Replay:
         self._checks_torn = storage.options.compat is None
         self._skip_invalid = skip_invalid
         self.findings: list[Finding] = []
+        self._runs = DamageRuns(self.findings)
         self.records = 0
         self.skipped = 0
 
@@ -86,15 +88,16 @@ class Replay:
         why = why_torn(record, self._storage)
         if why is not None:
             detail = f"record is torn, it ends in zeros ({why}): passed over"
-            self.findings.append(Finding("damage", detail, str(path), offset, record.ledger))
+            self._runs.add(Finding("damage", detail, str(path), offset, record.ledger))
         return why is not None
 
     def _apply(self, record: JournalRecord, path: Path, offset: int) -> None:
         storage, ledger = self._storage, record.ledger
         if record.kind == "unknown":
             detail = f"record of unknown kind {record.entry_id} is passed over"
-            self.findings.append(Finding("oddity", detail, str(path), offset, ledger))
+            self._runs.add(Finding("oddity", detail, str(path), offset, ledger))
             return
+        self._runs.end()
         self.records += 1
         if record.kind == "master_key":
             storage.set_master_key(ledger, record.body)

@@ -51,7 +51,8 @@ def ledger_row(
     entries, first, last = summary or (None, None, None)
     state: LedgerState | None = None
     try:
-        state = bookie.index.state(ledger)
+        state, odd = bookie.index.checked_state(ledger)
+        findings += odd
     except BkstoreError as error:
         found = Finding.of(error, ledger)
         if found not in findings:  # a bad header stops entries and state alike
@@ -71,4 +72,5 @@ def finding_table(findings: list[Finding]) -> Table:
 
 def _finding_row(found: Finding) -> tuple[Any, ...]:
     ids = (None, None) if found.ledger is None else found.ledger.signed
-    return (found.severity, found.detail, found.file, found.offset, *ids)
+    run = (found.first_entry, found.last_entry, found.entries)
+    return (found.severity, found.detail, found.file, found.offset, *ids, *run)

@@ -87,5 +87,8 @@ BOOKIE_FINDINGS = schema(
     ("offset", "int64", True),
     ("scope_id", "int64", True),
     ("ledger_id", "int64", True),
+    ("first_entry", "int64", True),
+    ("last_entry", "int64", True),
+    ("entries", "int64", True),
 )
-"""Oddities and damage of many bookies (`bkstore dump`)."""
+"""Oddities and damage of many bookies (`bkstore dump`); of entries, a row a run of them."""

@@ -210,8 +210,11 @@ FINDINGS = schema(
     ("offset", "int64", True),
     ("scope_id", "int64", True),
     ("ledger_id", "int64", True),
+    ("first_entry", "int64", True),
+    ("last_entry", "int64", True),
+    ("entries", "int64", True),
 )
-"""Oddities and damage."""
+"""Oddities and damage. `entries` says how many of first..last a run is about."""
 
 INSPECT = schema("inspect", ("property", "string"), ("value", "string"))
 """What `bkstore inspect` says, one property a row."""

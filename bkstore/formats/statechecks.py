@@ -1,0 +1,60 @@
+"""What contradicts itself in the state of a ledger that reads well otherwise.
+
+An index file's header, a row of `ledgers` and the special records of a journal keep the same two
+things: the master key, and the explicit LAC as a client sent it. A bookie believes them; a
+reader of copies says what does not fit. Sources: `proto/checksum/DigestManager`,
+`proto/checksum/MacDigestManager`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bkstore.errors import CorruptionError
+from bkstore.formats.digest import DIGEST_SIZES, MASTER_KEY_SIZE
+from bkstore.formats.entry import decode_explicit_lac, is_v2
+from bkstore.ids import MAX_ENTRY_ID, LedgerId
+
+__all__ = ["explicit_lac_oddity", "master_key_oddity", "state_oddities"]
+
+_LAC_V1, _LAC_V2 = 16, 25
+_NO_ENTRY = -1
+
+
+def state_oddities(
+    ledger: LedgerId, master_key: bytes, explicit_lac: bytes | None
+) -> Iterator[str]:
+    """Yield what does not fit in a ledger's master key and explicit LAC.
+
+    >>> list(state_oddities(LedgerId.of(7), bytes(20), bytes(7) + b"\\x08" + bytes(8)))
+    ['the explicit LAC is of ledger 8, not of ledger 7']
+    """
+    found = master_key_oddity(master_key)
+    if found is not None:
+        yield found
+    found = None if explicit_lac is None else explicit_lac_oddity(ledger, explicit_lac)
+    if found is not None:
+        yield found
+
+
+def master_key_oddity(key: bytes) -> str | None:
+    """Return what is odd about a master key: a SHA-1 has 20 bytes; shorter ones can be clients'."""
+    if len(key) <= MASTER_KEY_SIZE:
+        return None
+    return f"master key of {len(key)} bytes: a client's has {MASTER_KEY_SIZE}"
+
+
+def explicit_lac_oddity(ledger: LedgerId, body: bytes) -> str | None:
+    """Return what is odd about the body of a ledger's explicit LAC; its digest is not verified."""
+    try:
+        named, lac = decode_explicit_lac(body)
+    except CorruptionError as error:
+        return f"the explicit LAC cannot be read: {error.reason}"
+    if named != ledger:
+        return f"the explicit LAC is of ledger {named}, not of ledger {ledger}"
+    if not _NO_ENTRY <= lac <= MAX_ENTRY_ID:
+        return f"the explicit LAC is {lac}, outside -1..{MAX_ENTRY_ID}"
+    digest = len(body) - (_LAC_V2 if is_v2(body) else _LAC_V1)
+    if digest not in DIGEST_SIZES.values():
+        return f"the explicit LAC has {digest} bytes of digest, which no digest type has"
+    return None
