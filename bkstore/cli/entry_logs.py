@@ -40,7 +40,7 @@ def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list
     if path.is_file() and path.suffix == ".log":
         yield None, [_single(path, args)]
         return
-    with open_bookie(args) as bookie:
+    with open_bookie(args, needs_index=False) as bookie:
         yield bookie, _chosen(bookie, args.log, args.dir_index)
         bookie.check_unchanged()
 

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a row for each journal."""
-    with open_bookie(args) as bookie:
+    with open_bookie(args, needs_index=False) as bookie:
         rows = list(_rows(bookie.folders.ledger, len(bookie.folders.journal)))
         bookie.check_unchanged()
     write_tables(LAST_MARKS, [Table.from_rows(LAST_MARKS, rows)], args.format, args.output)

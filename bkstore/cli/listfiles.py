@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a row for each file; without a choice, of all kinds."""
     chosen = [name for name in _KINDS if getattr(args, name)] or list(_KINDS)
-    with open_bookie(args) as bookie, readable(bookie.path):
+    with open_bookie(args, needs_index=False) as bookie, readable(bookie.path):
         rows = [row for name in chosen for row in _KINDS[name][1](bookie.folders)]
         bookie.check_unchanged()
     write_tables(BOOKIE_FILES, [Table.from_rows(BOOKIE_FILES, rows)], args.format, args.output)

@@ -107,9 +107,15 @@ def parse_range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def open_bookie(args: argparse.Namespace, directory: Path | None = None) -> BookieDir:
+def open_bookie(
+    args: argparse.Namespace, directory: Path | None = None, *, needs_index: bool = True
+) -> BookieDir:
     """Open the directory read-only, as the options say; output into it is refused."""
-    bookie = BookieDir(directory or args.directory, live=args.live, layout=args.layout)
+    path = directory or args.directory
+    bookie = BookieDir(path, live=args.live, layout=args.layout, needs_index=needs_index)
+    if bookie.unopened is not None:
+        message = f"note: the order of the directories cannot be checked: {bookie.unopened}"
+        print(message, file=sys.stderr)  # noqa: T201
     if getattr(args, "output", None) is not None:
         try:
             bookie.refuse_output(args.output)

@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     """Print a row for each record; what is torn or damaged goes to stderr."""
     if args.directory.is_file() and args.directory.suffix == SUFFIX:
         return _run_file(args)
-    with open_bookie(args) as bookie:
+    with open_bookie(args, needs_index=False) as bookie:
         files = _chosen(bookie.folders.journal, args.journal, args.journal_dir)
         findings = _print(files, args)
         bookie.check_unchanged()

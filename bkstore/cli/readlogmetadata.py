@@ -11,6 +11,7 @@ from typing import Any
 from bkstore.cli.entry_logs import add_logs, open_logs
 from bkstore.cli.options import add_output, report_findings
 from bkstore.cli.output import write_tables
+from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
 from bkstore.storage.directory import BookieDir, LogFile
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     with open_logs(args) as (bookie, logs):
         found = _by_log(logs, findings)
         if bookie is not None:
-            found = chain(found, _kept(bookie, logs, args))
+            found = chain(found, _kept(bookie, logs, args, findings))
         write_tables(LOG_METADATA, _tables(found), args.format, args.output)
     return report_findings(findings)
 
@@ -50,14 +51,24 @@ def _by_log(logs: list[LogFile], findings: list[Finding]) -> Iterator[_Found]:
         yield log.dir_index, Path(log.path).name, source, metadata
 
 
-def _kept(bookie: BookieDir, logs: list[LogFile], args: argparse.Namespace) -> Iterator[_Found]:
+def _kept(
+    bookie: BookieDir, logs: list[LogFile], args: argparse.Namespace, findings: list[Finding]
+) -> Iterator[_Found]:
     """Yield what garbage collection keeps of these logs, and of lost ones unless LOG is given."""
     wanted = {(log.dir_index, log.log_id) for log in logs}
     for number in range(len(bookie.folders.ledger)):
-        if args.dir_index in (None, number):
-            for log_id, metadata in sorted(bookie.metadata_cache(number).items()):
-                if args.log is None or (number, log_id) in wanted:
-                    yield number, log_name(log_id), "cache", metadata
+        if args.dir_index not in (None, number):
+            continue
+        try:
+            kept = bookie.metadata_cache(number)
+        except DirectoryInUse:
+            raise
+        except BkstoreError as error:  # the logs say what they have without it
+            findings.append(Finding.of(error))
+            continue
+        for log_id, metadata in sorted(kept.items()):
+            if args.log is None or (number, log_id) in wanted:
+                yield number, log_name(log_id), "cache", metadata
 
 
 def _tables(found: Iterator[_Found]) -> Iterator[Table]:

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     ledger = chosen_ledger(args)
     first, last = (0, None) if args.entries is None else parse_range(args.entries)
     findings: list[Finding] = []
-    with open_bookie(args) as bookie:
+    with open_bookie(args, needs_index=False) as bookie:
         found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
         write_tables(LOG_ENTRIES, _tables(found, args.ranges), args.format, args.output)
         bookie.check_unchanged()

@@ -46,7 +46,7 @@ _LEAST_ROW = 4
 
 _LOGS_PER_PIECE = 256
 _LOWEST = LedgerId(0, 0)
-_FORMAT = 1
+_FORMAT = 2
 """Of pieces; another number makes what is kept of an interrupted dump worthless."""
 
 

@@ -12,25 +12,32 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from bkstore.arguments import check_batch, check_compat, truth
-from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument, UnsupportedLayout
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    DirectoryInUse,
+    IllegalOperation,
+    InvalidArgument,
+    UnsupportedLayout,
+)
 from bkstore.formats import idxfile
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.opening import check_regular
+from bkstore.index.rocks_files import check_not_in_use
 from bkstore.storage.layout import (
     DATABASES,
     BookieFolders,
     Layout,
-    check_order,
     find_folders,
-    order_by_residue,
     pick_layout,
 )
 from bkstore.storage.lock import check_not_locked
@@ -40,7 +47,6 @@ from bkstore.storage.metadata_cache import read_metadata_cache
 from bkstore.storage.record_reading import LAST_ENTRY, RecordReading
 
 if TYPE_CHECKING:
-    from bkstore.index.rocks import RocksIndex
     from bkstore.storage.log_finder import FoundLog, LogFinder
 
 __all__ = ["BookieDir", "LogFile", "open_index"]
@@ -69,6 +75,11 @@ class BookieDir(Closing):
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
 
+    With ``needs_index=False`` an index that cannot be opened is no obstacle to logs and journals:
+    it is opened when it is first asked for, and what is wrong with it is raised then. Only for
+    several directories of db storage it is tried at once, as their order is checked by it.
+    `unopened` says why it could not be; nothing is looked up by that order then.
+
     Threads: reading is safe as far as `index` is. Fork: with index files it goes on in the child,
     with RocksDB it is closed there; open it again. Close it, or use it as a context manager.
 
@@ -91,21 +102,27 @@ class BookieDir(Closing):
         bookie_id: str | None = None,
         page_size: int = idxfile.DEFAULT_PAGE_SIZE,
         compat: Literal["bookkeeper"] | None = None,
+        needs_index: bool = True,
     ) -> None:
         self.path = Path(path)
         self.live = truth("live", live)
         self._page_size = idxfile.check_page_size("page_size", page_size)
         self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
+        self._closed = False
         with readable(self.path):
             self.folders: BookieFolders = find_folders(self.path)
             self.layout: Layout = pick_layout(self.folders, layout)
             self._before = self._fingerprint()
             self._check_logs()
             self._check_locks()
-            self.index: EntryIndex = self._open_index()
-        by_ledger = self.layout == "rocksdb"
-        self._records = RecordReading(self.index, self.folders.ledger, by_ledger, compat)
+        self.unopened: BkstoreError | None = None
+        self._index: EntryIndex | None = None
+        self._opening = Lock()
+        if needs_index:
+            self._opened()
+        elif self.layout == "rocksdb" and len(self.folders.ledger) > 1:
+            self._try_index()
 
     # -- opening
 
@@ -126,10 +143,44 @@ class BookieDir(Closing):
             seen[log.log_id] = log.path
 
     def _check_locks(self) -> None:
-        """Refuse directories that a writer of ours has open."""
-        if not self.live:
-            for folder in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
-                check_not_locked(folder)
+        """Refuse directories that a writer of ours, or a bookie's RocksDB, has open."""
+        if self.live:
+            return
+        for folder in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
+            check_not_locked(folder)
+        if self.layout == "rocksdb":
+            for current in self.folders.index:
+                for name in DATABASES:
+                    check_not_in_use(current / name)
+
+    @property
+    def index(self) -> EntryIndex:
+        """The index, merged over the directories; opened now if it was not needed before."""
+        return self._index or self._opened()
+
+    def _opened(self) -> EntryIndex:
+        with self._opening:
+            if self._index is None:
+                if self._closed:
+                    raise IllegalOperation(f"{self.path}: this bookie directory is closed")
+                if self.unopened is not None:
+                    raise self.unopened
+                with readable(self.path):
+                    self._index = self._open_index()
+            return self._index
+
+    @cached_property
+    def _records(self) -> RecordReading:
+        by_ledger = self.layout == "rocksdb"
+        return RecordReading(self.index, self.folders.ledger, by_ledger, self._compat)
+
+    def _try_index(self) -> None:
+        try:
+            self._opened()
+        except DirectoryInUse:
+            raise
+        except BkstoreError as error:
+            self.unopened = error
 
     def _open_index(self) -> EntryIndex:
         if self.layout == "idx":
@@ -138,52 +189,17 @@ class BookieDir(Closing):
             return HierarchicalIndex(
                 self.folders.index, page_size=self._page_size, compat=self._compat
             )
-        return self._open_rocks()
+        from bkstore.storage.rocks_parts import open_rocks
 
-    def _open_rocks(self) -> EntryIndex:
-        from bkstore.index.partitioned import PartitionedIndex
-        from bkstore.index.rocks import RocksIndex
-
-        folders = self.folders
-        if len(folders.ledger) != len(folders.index):
-            raise UnsupportedLayout(
-                f"{self.path}: {len(folders.index)} index directories, {len(folders.ledger)} "
-                "ledger directories; db storage pairs them by position"
-            )
-        parts: list[RocksIndex] = []
-        try:
-            parts.extend(RocksIndex(current, live=self.live) for current in folders.index)
-            if len(parts) > 1:
-                parts = self._in_order(parts)
-        except BaseException:
-            for part in parts:
-                part.close()
-            raise
-        return parts[0] if len(parts) == 1 else PartitionedIndex(parts)
-
-    def _in_order(self, parts: list[RocksIndex]) -> list[RocksIndex]:
-        """Return the parts in configured order, and put the folders into it."""
-        folders = self.folders
-        if folders.cookie and len(folders.cookie.ledger_dirs) != len(parts):
-            raise UnsupportedLayout(
-                f"{self.path}: the cookie names {len(folders.cookie.ledger_dirs)} ledger "
-                f"directories, {len(parts)} are here; db storage needs all of them, or one alone"
-            )
-        held = [[name.ledger for name in part.ledgers()] for part in parts]
-        names = [str(current.parent) for current in folders.index]
-        if folders.ordered != "names":
-            check_order(names, held, folders.ordered)
-            return parts
-        order = order_by_residue(names, held)
-        # Separate ledger and index directories are pairs by position, here in name order.
-        folders.index = [folders.index[at] for at in order]
-        folders.ledger = [folders.ledger[at] for at in order]
-        return [parts[at] for at in order]
+        return open_rocks(self.path, self.folders, self.live)
 
     def close(self) -> None:
         """Close logs and index, remove scratch directories. Idempotent."""
-        self._records.close()
-        self.index.close()
+        self._closed = True
+        if "_records" in self.__dict__:
+            self._records.close()
+        if self._index is not None:
+            self._index.close()
 
     def refuse_output(self, target: Path) -> None:
         """Raise `InvalidArgument` if `target` lies in one of these directories."""
@@ -379,7 +395,7 @@ class BookieDir(Closing):
     def _finder(self) -> LogFinder:
         from bkstore.storage.log_finder import LogFinder  # loads mmh3
 
-        by_ledger = self.layout == "rocksdb"
+        by_ledger = self.layout == "rocksdb" and self.unopened is None
         return LogFinder(self.entry_logs, len(self.folders.ledger) if by_ledger else 1)
 
     def find_logs(
