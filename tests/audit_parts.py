@@ -90,5 +90,6 @@ def audit(
 
 
 def categories(report: AuditReport) -> list[tuple[str, int]]:
-    """(category, ledger) of each row."""
-    return [(each.category, each.ledger.ledger) for each in report.violations]
+    """(category, ledger) of each row; rows about no ledger are not for this."""
+    assert all(each.ledger is not None for each in report.violations)
+    return [(each.category, each.ledger.ledger) for each in report.violations if each.ledger]

@@ -37,7 +37,7 @@ def _audit(running: Cluster, bookies: Any = None, **options: Any) -> Any:
 
 def _rows(report: Any) -> set[Row]:
     return {
-        (v.category, v.ledger, v.first_entry, v.bookie, tuple(v.missing.entries().tolist()))
+        (v.category, v.ledger, v.first_entry, v.bookie, tuple(v.missing or ()))
         for v in report.violations
     }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -14,7 +15,7 @@ from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.cookie import encode as encode_cookie
 from bkstore.formats.ledgermetadata import Mark, decode
-from bkstore.formats.metadatafile import encode_file
+from bkstore.formats.metadatafile import decode_file, encode_file
 from bkstore.ids import LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -119,12 +120,24 @@ def test_a_sound_cluster_exits_clean(made: Path, capsys: Capsys) -> None:
 
 
 def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
-    """A registered bookie without a directory is reported, once a ledger."""
-    code, rows, _ = _run(capsys, *_words(made, "b1", "b2"))
+    """A registered bookie without a directory is one row, whatever the ledgers and segments."""
+    code, rows, err = _run(capsys, *_words(made, "b1", "b2"))
+    (row,) = rows
 
     assert 1 == code
-    assert [("bookie_unavailable", "b3")] * 2 == [(r["category"], r["bookie"]) for r in rows]
-    assert "nothing is known of its place; it is registered" == rows[0]["detail"].split(",")[0]
+    assert ("bookie_unavailable", "b3") == (row["category"], row["bookie"])
+    assert (
+        "nothing is known of its place; it is registered, and its unavailability is not known: "
+        "2 segments of 2 ledgers judged without it"
+    ) == row["detail"]
+    nothing = ["scope_id", "ledger_id", "qualified_name", "first_entry"]
+    nothing += ["missing_entries", "missing", "missing_groups"]
+    assert {None} == {row[name] for name in nothing}
+    assert "bookie_unavailable: 2 ledgers\n" in err
+    assert main(_words(made, "b1", "b2")) == 1
+    assert ["bookie_unavailable", "-", "-", "b3", "-", "nothing"] == (
+        capsys.readouterr().out.splitlines()[2].split()[:6]
+    )
 
 
 def test_marks_and_grace_period(made: Path, capsys: Capsys) -> None:
@@ -251,12 +264,108 @@ def test_a_directory_alone_needs_a_cookie(made: Path, capsys: Capsys) -> None:
     )
 
 
-def test_a_stranger_is_named(made: Path, capsys: Capsys) -> None:
-    """A bookie that no ensemble names and that is not registered is told of."""
-    HierarchicalIndex(made / "b9", writable=True).close()
-    _, _, err = _run(capsys, *_words(made, *ENSEMBLE, "b9"))
+@pytest.mark.parametrize("told", [True, False], ids=["registered", "not-told"])
+def test_strangers_are_named(made: Path, capsys: Capsys, told: bool) -> None:
+    """Given bookies that no segment of any ledger names are named, registered ones too."""
+    store = MemoryStore()
+    store.create(_metadata(segments=((0, ENSEMBLE), (3, ("b1", "b2", "b7")))))
+    store.create(_metadata(8, segments=((0, ("b1", "b2", "b5")),), state="OPEN", last_entry_id=-1))
+    store.register_bookie("b8")
+    document = snapshot(store)
+    if not told:
+        document = replace(document, registered_bookies=None)
+    (made / "metadata.json").write_bytes(encode_file(document))
+    for name in ("b5", "b7", "b8", "b9"):
+        HierarchicalIndex(made / name, writable=True).close()
+    _, _, err = _run(capsys, *_words(made, *ENSEMBLE, "b9", "b8", "b7", "b5"))
+    named = [line for line in err.splitlines() if "no ensemble names it" in line]
+    more = [", but it is registered", ", nor is it registered"] if told else ["", ""]
 
-    assert err.startswith("b9: in no ensemble, nor registered\n")
+    assert [
+        f"b8: no ensemble names it{more[0]}",
+        f"b9: no ensemble names it{more[1]}",
+    ] == named
+
+
+def test_absent_bookies_are_rows_beside_others(made: Path, capsys: Capsys) -> None:
+    """Bookies without a directory come first, a row each; what the others lack follows."""
+    store = MemoryStore()
+    segments = ((0, ("b1", "b4", "b3")), (2, ("b1", "b4", "b5")), (4, ENSEMBLE))
+    for ledger in (7, 8):
+        store.create(_metadata(ledger, segments=segments))
+    (made / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    code, rows, err = _run(capsys, *_words(made), "--resume", made / "kept")
+    said = [(row["bookie"], row["detail"].split(": ")[-1]) for row in rows[:2]]
+
+    assert 1 == code
+    assert [
+        ("b4", "4 segments of 2 ledgers judged without it"),
+        ("b5", "2 segments of 2 ledgers judged without it"),
+    ] == said
+    assert all(row["ledger_id"] in (7, 8) for row in rows[2:])
+    assert len(rows) > 2
+    assert "bookie_unavailable: 2 ledgers\n" in err
+
+
+class _Case(NamedTuple):
+    code: int
+    err: str
+    document: dict[str, Any] | None = None
+    bookies: tuple[str, ...] = ENSEMBLE
+    whole: bool = True
+    words: tuple[str, ...] = ()
+
+
+EXITS = {
+    "clean": _Case(0, "2 of 2 ledgers checked", words=("--grace-period", "9")),
+    "marks not asked": _Case(0, "not judged: overdue marks, no grace period is given"),
+    "store tells nothing": _Case(
+        0,
+        "not judged: which bookies are registered, the store does not tell",
+        {"registered_bookies": None, "unavailable_bookies": None, "underreplicated": None},
+    ),
+    "known to be unavailable": _Case(
+        0,
+        "2 ledgers judged in part: b3 is known to be unavailable",
+        {
+            "registered_bookies": frozenset({"b1", "b2"}),
+            "unavailable_bookies": frozenset({"b3"}),
+        },
+        ("b1", "b2"),
+    ),
+    "loss": _Case(1, "below_ack_quorum: 1 ledger", whole=False),
+    "absent": _Case(1, "bookie_unavailable: 2 ledgers", bookies=("b1", "b2")),
+    "absent, nobody tells": _Case(
+        1,
+        "2 ledgers judged in part: no answer from b3",
+        {"registered_bookies": None, "unavailable_bookies": None},
+        ("b1", "b2"),
+    ),
+    "contradiction": _Case(
+        1,
+        "not judged: its metadata",
+        {"ledgers": (_metadata(7, segments=((0, ENSEMBLE), (99, ENSEMBLE))),)},
+    ),
+    "no such directory": _Case(2, "no such directory", bookies=(*ENSEMBLE, "b4")),
+    "no such file": _Case(2, "nowhere", words=("--places", "nowhere", "--placement", "rack")),
+}
+
+
+@pytest.mark.parametrize("case", EXITS.values(), ids=EXITS)
+def test_exit_codes(made: Path, capsys: Capsys, case: _Case) -> None:
+    """0 if nothing was found and no ledger or replica was left without a verdict, 1, or 2."""
+    path = made / "metadata.json"
+    if case.whole:
+        with HierarchicalIndex(made / "b3", writable=True) as index:
+            index.put(7, 4, 1428)
+    if case.document:
+        path.write_bytes(encode_file(replace(decode_file(path.read_bytes()), **case.document)))
+    code, rows, err = _run(capsys, *_words(made, *case.bookies), *case.words)
+
+    assert case.code == code
+    assert case.err in err
+    if code == 0:
+        assert [] == rows
 
 
 def test_contradicting_metadata_are_named(made: Path, capsys: Capsys) -> None:
@@ -286,7 +395,8 @@ def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
     code, rows, _ = _run(capsys, *_words(made))
     (row,) = (row for row in rows if row["bookie"] == "b1")
 
-    assert (1, "bookie_unavailable", 0) == (code, row["category"], row["missing_entries"])
+    assert (1, "bookie_unavailable") == (code, row["category"])
+    assert [None] * 3 == [row[name] for name in ("missing_entries", "missing", "missing_groups")]
     assert "7.idx" in row["detail"]
 
 

@@ -43,7 +43,7 @@ _ON_SCREEN = Schema(
     "violations",
     (
         Column("category", "string"),
-        Column("ledger", "string"),
+        Column("ledger", "string", True),
         Column("segment", "int64", True),
         Column("bookie", "string", True),
         Column("missing", "string"),
@@ -198,15 +198,18 @@ def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> No
 
 
 def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
-    """Say which of the given bookies the metadata store has never heard of."""
-    known = set(store.registered_bookies() or ())
-    strangers = set(opened) - known
-    for name in store.ledgers() if strangers else ():
+    """Say which of the given bookies no ensemble names, in whatever segment of any ledger."""
+    strangers = set(opened)
+    for name in store.ledgers():
         strangers -= _bookies_of(store, name)
         if not strangers:
-            break
+            return
+    registered = store.registered_bookies()
     for bookie in sorted(strangers):
-        print(f"{bookie}: in no ensemble, nor registered", file=sys.stderr)  # noqa: T201
+        more = ""
+        if registered is not None:
+            more = ", but it is registered" if bookie in registered else ", nor is it registered"
+        print(f"{bookie}: no ensemble names it{more}", file=sys.stderr)  # noqa: T201
 
 
 def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:

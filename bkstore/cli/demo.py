@@ -130,7 +130,11 @@ def _audit(made: DemoCluster, bookies: Sequence[BookieDir]) -> int:
 
 
 def _replicas(violations: Sequence[Violation]) -> Lost:
-    return {(each.ledger, each.bookie or ""): set(each.missing) for each in violations}
+    return {
+        (each.ledger, each.bookie or ""): set(each.missing or ())
+        for each in violations
+        if each.ledger is not None
+    }
 
 
 def _replicas_of(table: pa.Table) -> Lost:

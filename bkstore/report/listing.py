@@ -151,6 +151,8 @@ def _ledger(row: Mapping[str, Any]) -> Html:
 def _missing(row: Mapping[str, Any]) -> Html:
     if row["missing"]:
         return tag("td", ranges_text(row["missing"]))
+    if row["missing_groups"] is None:  # nobody knows
+        return _EMPTY
     return _groups(row["missing_groups"])
 
 

@@ -27,18 +27,19 @@ __all__ = [
 VIOLATIONS = schema(
     "violations",
     ("category", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
+    ("scope_id", "int64", True),
+    ("ledger_id", "int64", True),
+    ("qualified_name", "string", True),
     ("first_entry", "int64", True),
     ("bookie", "string", True),
-    ("missing_entries", "int64"),
+    ("missing_entries", "int64", True),
     ("missing", "rows", True),
-    ("missing_groups", "rows"),
+    ("missing_groups", "rows", True),
     ("detail", "string"),
 )
 """What an audit found. `missing` are inclusive ranges, null where there are too many to list;
-`missing_groups` (first, last, size, period) say the same in BP-34's form, whatever the number."""
+`missing_groups` (first, last, size, period) say the same in BP-34's form, whatever the number.
+All three are null where a bookie gave no answer; the ledger is where it gives none about any."""
 
 SEQUENCES = schema(
     "sequences",

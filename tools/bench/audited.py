@@ -142,7 +142,8 @@ def audited(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Mis
     return {
         (each.ledger.ledger, each.bookie or "", entry)
         for each in report.violations
-        for entry in each.missing
+        if each.ledger is not None
+        for entry in each.missing or ()
     }
 
 

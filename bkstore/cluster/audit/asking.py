@@ -43,10 +43,14 @@ class Questions:
 
 @dataclass(slots=True)
 class Answers:
-    """What one bookie answered, ascending by ledger number; why not, where it did not."""
+    """What one bookie answered, ascending by ledger number; why not, where it did not.
+
+    `absent`: nobody answers for it, so that there is nothing to ask.
+    """
 
     held: list[tuple[int, Availability]] = field(default_factory=list)
     silent: dict[int, str] = field(default_factory=dict)
+    absent: bool = False
 
     def lacks(self, questions: Questions) -> Iterator[tuple[DueRow, Availability]]:
         """Yield (row, missing entries) for the rows that an answer falls short of."""
@@ -74,6 +78,7 @@ def ask_bookies(
         bookie = bookies.get(name)
         if bookie is None:
             found[name].silent = dict.fromkeys(questions.numbers, "nothing is known of its place")
+            found[name].absent = True
             continue
         for at in range(0, len(questions.numbers), AT_A_TIME):
             part = questions.numbers[at : at + AT_A_TIME]

@@ -23,7 +23,7 @@ from bkstore.cluster.audit.durability import due_places, shortage
 from bkstore.cluster.audit.faithful import missing_as_built
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.outcome import Outcome
-from bkstore.cluster.audit.report import Violation, category_of
+from bkstore.cluster.audit.report import Absence, Violation, category_of
 from bkstore.cluster.placement import Adherence, PlacementPolicy
 from bkstore.cluster.store_api import MetadataStore, Versioned
 from bkstore.errors import CorruptionError, NoSuchLedger
@@ -33,6 +33,8 @@ from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange
 
 __all__ = ["Checker"]
+
+_NOTHING = Absence(0, 0, "")
 
 
 class _Lack(NamedTuple):
@@ -47,7 +49,8 @@ class _Lack(NamedTuple):
 class _Subject:
     """A closed ledger that is being judged: its metadata as first read, and what was found.
 
-    `silent` are bookies that gave no answer, with the reason, and the segments concerned.
+    `silent` are bookies that gave no answer, with the reason, and the segments concerned; those
+    in `absent` have nobody to answer for them.
     """
 
     versioned: Versioned
@@ -57,6 +60,7 @@ class _Subject:
     placement: list[Violation] = field(default_factory=list)
     lacks: list[_Lack] = field(default_factory=list)
     silent: dict[str, tuple[str, list[SegmentRange]]] = field(default_factory=dict)
+    absent: set[str] = field(default_factory=set)
 
     @property
     def metadata(self) -> LedgerMetadata:
@@ -220,6 +224,8 @@ class Checker:
             for row in asked.rows:
                 if row[0] in found.silent:
                     subject = subjects[row[0]]
+                    if found.absent:
+                        subject.absent.add(bookie)
                     silent = subject.silent.setdefault(bookie, (found.silent[row[0]], []))
                     silent[1].append(_segment(subject, row))
 
@@ -267,6 +273,7 @@ class Checker:
         registered = self._store.registered_bookies()
         unavailable = self._store.unavailable_bookies()
         unknown = []
+        absent = rows = False
         for bookie, (reason, segments) in sorted(subject.silent.items()):
             wrong = []
             if registered is not None and bookie in registered:
@@ -275,18 +282,26 @@ class Checker:
                 wrong.append("its unavailability is not known")
             if wrong:
                 detail = f"{reason}; {', and '.join(wrong)}"
+                if bookie in subject.absent:
+                    found = Absence(1, len(segments), detail)
+                    outcome.absent[bookie] = outcome.absent.get(bookie, _NOTHING) + found
+                    absent = True
+                    continue
                 for segment in segments:
+                    rows = True
                     yield Violation(
                         "bookie_unavailable",
                         subject.metadata.ledger,
                         segment.first_entry,
                         bookie,
-                        detail=detail,
+                        None,
+                        detail,
                     )
             elif registered is None or unavailable is None:
                 unknown.append(bookie)
             else:
                 outcome.excused[bookie] += 1
+        outcome.without += absent and not rows
         if unknown:
             outcome.unanswered[subject.metadata.ledger] = tuple(unknown)
 

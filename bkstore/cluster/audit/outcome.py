@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.report import AuditReport, Violation
+from bkstore.cluster.audit.report import Absence, AuditReport, Violation
 from bkstore.ids import LedgerId
 
 __all__ = ["Outcome"]
@@ -25,6 +25,8 @@ class Outcome:
     skipped: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)
     excused: Counter[str] = field(default_factory=Counter)
+    absent: dict[str, Absence] = field(default_factory=dict)
+    without: int = 0
     found: dict[LedgerId, list[Violation]] = field(default_factory=dict)
     unreadable: list[tuple[LedgerId, str]] = field(default_factory=list)
     unsettled: list[LedgerId] = field(default_factory=list)
@@ -49,6 +51,8 @@ class Outcome:
             setattr(into, name, getattr(into, name) + getattr(given, name))
         for name in _COUNTERS:
             getattr(into, name).update(getattr(given, name))
+        for name, absence in given.absent.items():
+            into.absent[name] = into.absent[name] + absence if name in into.absent else absence
         into.unreadable += given.unreadable
         into.unsettled += given.unsettled
         into.unanswered.update(given.unanswered)
@@ -58,6 +62,7 @@ class Outcome:
         plain: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         plain |= {name: dict(getattr(self, name)) for name in _COUNTERS}
         return plain | {
+            "absent": {name: list(absence) for name, absence in self.absent.items()},
             "found": [_plain(each) for violations in self.found.values() for each in violations],
             "unreadable": [[ledger.qualified_name, why] for ledger, why in self.unreadable],
             "unsettled": [ledger.qualified_name for ledger in self.unsettled],
@@ -75,9 +80,10 @@ class Outcome:
             getattr(made, name).update(plain[name])
         for name, category, first, bookie, groups, detail in plain["found"]:
             ledger = LedgerId.parse(name)
-            missing = Availability.from_groups(groups)
+            missing = None if groups is None else Availability.from_groups(groups)
             violation = Violation(category, ledger, first, bookie, missing, detail)
             made.found.setdefault(ledger, []).append(violation)
+        made.absent = {name: Absence(*kept) for name, kept in plain["absent"].items()}
         made.unreadable = [(LedgerId.parse(name), why) for name, why in plain["unreadable"]]
         made.unsettled = [LedgerId.parse(name) for name in plain["unsettled"]]
         made.unanswered = {
@@ -88,10 +94,10 @@ class Outcome:
 
 
 def _plain(each: Violation) -> list[Any]:
-    groups = each.missing.groups.tolist()
-    name = each.ledger.qualified_name
+    groups = None if each.missing is None else each.missing.groups.tolist()
+    name = None if each.ledger is None else each.ledger.qualified_name
     return [name, each.category, each.first_entry, each.bookie, groups, each.detail]
 
 
-_NUMBERS = ("checked", "empty", "replicas", "redone", "undated")
+_NUMBERS = ("checked", "empty", "replicas", "redone", "undated", "without")
 _COUNTERS = ("skipped", "seconds", "excused")

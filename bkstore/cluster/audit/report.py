@@ -20,6 +20,7 @@ from bkstore.tables import VIOLATIONS, Table
 __all__ = [
     "DURABILITY",
     "MOST_RANGES",
+    "Absence",
     "AuditReport",
     "Category",
     "Skip",
@@ -52,45 +53,66 @@ class Violation(NamedTuple):
     """One violation, in full.
 
     `first_entry` is the segment's, `bookie` whose replica is concerned; None where the ledger as
-    a whole is meant. `missing` are the segment's entries that the bookie should hold and does
-    not, empty where entries are not the matter.
+    a whole is meant. `ledger` is None for a bookie of which nothing is known, whatever the
+    ledger. `missing` are the segment's entries that the bookie should hold and does not, empty
+    where entries are not the matter, None where a bookie gave no answer about them.
     """
 
     category: Category
-    ledger: LedgerId
+    ledger: LedgerId | None
     first_entry: int | None = None
     bookie: str | None = None
-    missing: Availability = Availability()
+    missing: Availability | None = Availability()
     detail: str = ""
 
     @property
-    def order(self) -> tuple[LedgerId, int, str, str]:
-        """What reports are sorted by: ledger (unsigned), segment, category, bookie."""
+    def order(self) -> tuple[bool, LedgerId, int, str, str]:
+        """What reports are sorted by: ledger (unsigned; none first), segment, category, bookie."""
         first = -1 if self.first_entry is None else self.first_entry
-        return self.ledger, first, self.category, self.bookie or ""
+        ledger = self.ledger or LedgerId(0, 0)
+        return self.ledger is not None, ledger, first, self.category, self.bookie or ""
 
     def row(self) -> tuple[Any, ...]:
         """Return the row of the `violations` table."""
-        scope, number = self.ledger.signed
-        groups = self.missing.groups
-        few = int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
-        return (
-            self.category,
-            scope,
-            number,
-            self.ledger.qualified_name,
-            self.first_entry,
-            self.bookie,
-            len(self.missing),
-            self.missing.ranges().tolist() if few else None,
-            groups.tolist(),
-            self.detail,
-        )
+        ids: tuple[Any, ...] = (None, None, None)
+        if self.ledger is not None:
+            ids = (*self.ledger.signed, self.ledger.qualified_name)
+        place = (self.first_entry, self.bookie)
+        return self.category, *ids, *place, *_missing(self.missing), self.detail
+
+
+def _missing(entries: Availability | None) -> tuple[int | None, list[Any] | None, list[Any] | None]:
+    """Return how many entries, their ranges unless they are too many, and their groups."""
+    if entries is None:
+        return None, None, None
+    groups = entries.groups
+    few = int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
+    return len(entries), entries.ranges().tolist() if few else None, groups.tolist()
 
 
 def violations_table(violations: Iterable[Violation]) -> Table:
     """Return the `violations` table of some violations."""
     return Table.from_rows(VIOLATIONS, (each.row() for each in violations))
+
+
+class Absence(NamedTuple):
+    """A bookie that nobody answers for: how much was judged without it, and what is wrong."""
+
+    ledgers: int
+    segments: int
+    reason: str
+
+    def __add__(self, other: object) -> Absence:
+        """Return both, which are about other ledgers, as one."""
+        if not isinstance(other, Absence):
+            return NotImplemented
+        return Absence(self.ledgers + other.ledgers, self.segments + other.segments, other.reason)
+
+
+def _absent(bookie: str, found: Absence) -> Violation:
+    segments = "1 segment" if found.segments == 1 else f"{found.segments} segments"
+    concerned = f"{segments} of {_ledgers(found.ledgers)} judged without it"
+    return Violation("bookie_unavailable", None, None, bookie, None, f"{found.reason}: {concerned}")
 
 
 @dataclass
@@ -102,8 +124,11 @@ class AuditReport:
     could be judged), or was `checked`. Of checked ledgers `empty` hold no entry, and those in
     `unanswered` have replicas of which nothing is known, as a bookie gave no answer and the store
     does not tell whether that is a violation; `excused` counts those that lie on a bookie which is
-    known to be unavailable. `replicas` are answers of bookies, `redone` judgements begun anew
-    because a ledger changed, `undated` marks without a time, `looks` later looks that were taken.
+    known to be unavailable. `absent` are bookies that nobody answers for: how many ledgers and
+    segments were judged without each, and why that is a violation; `without` counts the ledgers
+    of which such a bookie is the only one without an answer. `replicas` are answers of bookies,
+    `redone` judgements begun anew because a ledger changed, `undated` marks without a time,
+    `looks` later looks that were taken.
     """
 
     started_at: float = 0.0
@@ -123,6 +148,8 @@ class AuditReport:
     undated: int = 0
     looks: int = 0
     excused: Counter[str] = field(default_factory=Counter)
+    absent: dict[str, Absence] = field(default_factory=dict)
+    without: int = 0
     seconds: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -155,8 +182,11 @@ class AuditReport:
         return violations_table(self.violations)
 
     def finish(self, at: float) -> None:
-        """Note the end of the run, and sort what was found."""
+        """Note the end of the run, add a row for each absent bookie, sort what was found."""
         self.ended_at = at
+        self.violations += [_absent(name, found) for name, found in self.absent.items()]
+        if self.without:
+            self.counts["bookie_unavailable"] += self.without
         self.violations.sort(key=lambda each: each.order)
         self.unreadable.sort()
         self.unsettled.sort()
