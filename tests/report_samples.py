@@ -200,7 +200,9 @@ def plain_tables(world: World) -> dict[str, pa.Table]:
         "fragmentation": _table(tables.FRAGMENTATION, fragments),
         "log_occupancy": _table(tables.LOG_OCCUPANCY, logs),
         "bytes_by_bookie": _table(tables.BOOKIE_BYTES, by_bookie),
-        "findings": _table(tables.BOOKIE_FINDINGS, world.findings),
+        "findings": _table(
+            tables.BOOKIE_FINDINGS, [(*row, None, None, None) for row in world.findings]
+        ),
         **_bytes(held),
     }
 

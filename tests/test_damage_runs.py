@@ -18,6 +18,7 @@ from bkstore.index.damage import DamageRuns
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.log_reader import LogReader
+from bkstore.storage.log_scan import scan_log
 
 KEY = b"k" * 20
 COUNT = 21_000
@@ -264,3 +265,46 @@ def test_other_reasons_are_other_runs() -> None:
 
     assert [2] * 5 == [found.entries for found in findings[:5]]
     assert [foreign] == findings[5:]
+
+
+def test_places_in_a_log_are_bounded(tmp_path: Path) -> None:
+    """A log with damage in 1,000 places is told of in no more than some dozens of findings."""
+    path = _bookie(tmp_path, range(5000))
+    with BookieDir(tmp_path) as bookie:
+        places = [place & 0xFFFFFFFF for place in bookie.index.items(7009)[1].tolist()]
+    data = bytearray(path.read_bytes())
+    for place in places[2::5]:
+        data[place - 4 : place] = b"\xff\xff\xff\xff"  # a negative size
+    path.write_bytes(data)
+    findings: list[Finding] = []
+    kept = sum(map(len, scan_log(path, findings)))
+
+    assert 4000 == kept
+    assert 64 == len(findings)
+    assert places[2] - 4 == findings[0].offset
+    assert f"{1000 - 63} places, up to offset {places[-3] - 4}: " in findings[-1].detail
+
+
+def test_states_that_were_not_dumped(tmp_path: Path) -> None:
+    """Ledgers without a state in a dump, one behind the other, are one finding of a load."""
+    pytest.importorskip("pyarrow")
+    from bkstore.index.hierarchical import HierarchicalIndex
+    from bkstore.offline.dump import dump
+    from bkstore.offline.load_source import open_dump
+    from bkstore.offline.load_states import read_states
+
+    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
+        for ledger in range(20):
+            index.put_many(ledger, [0], [1028])
+    for ledger in range(5, 15):
+        (path,) = (tmp_path / "b").rglob(f"{ledger:x}.idx")
+        path.write_bytes(b"nonsense" * 200)
+    dump([tmp_path / "b"], tmp_path / "out")
+    findings: list[Finding] = []
+    states = read_states(open_dump(tmp_path / "out"), findings)
+
+    assert 20 == len(states)
+    assert [
+        "10 ledgers: the state of ledger 5 is not in the dump: it gets an empty one "
+        "(the first; the others are alike)"
+    ] == [finding.detail for finding in findings]

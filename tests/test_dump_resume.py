@@ -232,7 +232,7 @@ def test_other_options(halfway: tuple[Path, list[Path]]) -> None:
     again = dump(copies, out, piece_rows=PIECES, length=True)
 
     assert 2 == again.kept  # those of the entry logs
-    assert {"no such entry log"} == {row[2].partition(":")[0] for row in rows(out, "findings")}
+    assert {"no such entry log"} == {row[2].rpartition(": ")[2] for row in rows(out, "findings")}
 
 
 # -- the order of what is made durable

@@ -30,6 +30,7 @@ class _Run:
     first: Finding
     runs: int
     round: int
+    noun: str
     count: int = 0
     last_offset: int | None = None
     alike: bool = True
@@ -39,7 +40,7 @@ class _Run:
         if self.count == 1:
             what = "" if found.first_entry is None else f"entry {found.first_entry}"
         elif found.first_entry is None or found.last_entry is None:
-            what = f"{self.count} records"
+            what = f"{self.count} {self.noun}"
         elif found.last_entry - found.first_entry + 1 == self.count:
             what = f"entries {found.first_entry}-{found.last_entry}"
         else:
@@ -72,9 +73,12 @@ class DamageRuns:
     a.log: entries 5080-5084: no such entry log
     """
 
-    def __init__(self, findings: list[Finding], most: int = MOST_RUNS) -> None:
+    def __init__(
+        self, findings: list[Finding], most: int = MOST_RUNS, noun: str = "records"
+    ) -> None:
         self._findings = findings
         self._most = most
+        self._noun = noun
         self._runs: dict[_Key, _Run] = {}
         self._round = 0
 
@@ -90,9 +94,9 @@ class DamageRuns:
     ) -> None:
         """Take one piece of damage, whose detail is the reason.
 
-        `entries` are the ids concerned, ascending; None stands for one record that is no
-        entry's. `last_offset` is where the last of them lies, the first being at
-        ``damage.offset``.
+        `entries` are the ids concerned, ascending; None stands for one thing that is no entry
+        (`noun` says what such things are called). `last_offset` is where the last of them lies,
+        the first being at ``damage.offset``.
         """
         # Records without entries run on from ledger to ledger.
         owner = None if entries is None else damage.ledger
@@ -118,4 +122,4 @@ class DamageRuns:
 
     def _begun(self, damage: Finding, runs: int) -> _Run:
         self._findings.append(damage)
-        return _Run(len(self._findings) - 1, damage, runs, self._round)
+        return _Run(len(self._findings) - 1, damage, runs, self._round, self._noun)

@@ -10,6 +10,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger, Unsup
 from bkstore.formats.entry import decode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, LedgerState
+from bkstore.index.damage import DamageRuns
 from bkstore.offline.load_source import LoadSource, read_ledgers
 
 __all__ = ["check_states", "compare_states", "put_states", "read_states"]
@@ -24,11 +25,14 @@ def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, L
     an empty one.
     """
     states: dict[LedgerId, LedgerState] = {}
+    runs = DamageRuns(findings, noun="ledgers")
     for row in read_ledgers(source):
         name = row["name"]
         if row["fenced"] is None:
             detail = f"the state of ledger {name} is not in the dump: it gets an empty one"
-            findings.append(Finding("damage", detail, None, None, name))
+            runs.add(Finding("damage", detail, None, None, name))
+        else:
+            runs.end()
         state = _state(row)
         states[name] = _joined(name, states[name], state) if name in states else state
     return {name: states[name] for name in sorted(states)}

@@ -29,6 +29,7 @@ from bkstore.formats.entrylog import (
 from bkstore.formats.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
+from bkstore.index.damage import DamageRuns
 from bkstore.storage.log_search import (
     ENTRY,
     FILLER,
@@ -112,7 +113,8 @@ def scan_log(
     With `accept` only those of ledgers for which it returns True (asked once a ledger). Records
     are not verified: the log does not know their digests. An empty file has no records.
 
-    With a `findings` list, damage is appended to it and the scan goes on behind it; without,
+    With a `findings` list, damage is appended to it and the scan goes on behind it; of more than
+    64 places of one kind the last finding takes the rest (`DamageRuns`). Without,
     `CorruptionError` is raised, after the records before it were yielded. A record longer than
     a window is read whole, its size having been checked. About 200 ns a record.
 
@@ -162,6 +164,7 @@ class _Scan:
     def __init__(self, log: LogBytes, findings: list[Finding] | None) -> None:
         self._log = log
         self._findings = findings
+        self._runs = None if findings is None else DamageRuns(findings, noun="places")
         self._damaged = False
         self._map_seen = False
         self._direct = False
@@ -179,6 +182,7 @@ class _Scan:
                 self._note(run, header)
                 behind = look(log, run.end)
                 if behind.kind != "garbage":
+                    self._read()
                     yield run
                     at = run.end
                     continue
@@ -186,6 +190,8 @@ class _Scan:
                 found = next_record(log, run.end, run.start(doubtful))
                 while doubtful < run.count and run.start(doubtful + 1) <= found:
                     doubtful += 1
+                if doubtful:
+                    self._read()
                 yield run.first(doubtful)
                 lost = run.start(doubtful)
                 why = behind.reason if lost == run.end else "a size that leads into another record"
@@ -197,6 +203,11 @@ class _Scan:
             else:
                 self._at_end(at, place, header)
                 return
+
+    def _read(self) -> None:
+        """Note that records were read: damage behind them is another run."""
+        if self._runs is not None:
+            self._runs.end()
 
     def _header(self) -> LogHeader:
         try:
@@ -235,9 +246,9 @@ class _Scan:
 
     def _report(self, error: BkstoreError) -> None:
         self._damaged = True
-        if self._findings is None:
+        if self._runs is None:
             raise error
-        self._findings.append(Finding.of(error))
+        self._runs.add(Finding.of(error))
 
 
 # -- which ledgers a log has

@@ -85,8 +85,8 @@ class Table:
     """Columns under a declared schema.
 
     >>> from bkstore.tables import FINDINGS
-    >>> table = Table(FINDINGS, {"severity": ["oddity"], "detail": ["leftover"], "file": [None],
-    ...     "offset": [None], "scope_id": [None], "ledger_id": [None]})
+    >>> table = Table(FINDINGS, {name: [None] for name in FINDINGS.names}
+    ...     | {"severity": ["oddity"], "detail": ["leftover"]})
     >>> len(table), next(table.rows())[:2]
     (1, ('oddity', 'leftover'))
     """
