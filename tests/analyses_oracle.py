@@ -221,11 +221,12 @@ def _log_rows(world: DumpWorld, name: str) -> dict[str, list[Row]]:
 
 
 def _finding_rows(world: DumpWorld, name: str) -> list[Row]:
-    rows: list[Row] = [(name, "oddity", "odd", None, None, None, None)]
+    run = (None, None, None)
+    rows: list[Row] = [(name, "oddity", "odd", None, None, None, None, *run)]
     if name in world.lost:
-        return [*rows, (name, "damage", "gone", None, None, None, None)]
+        return [*rows, (name, "damage", "gone", None, None, None, None, *run)]
     bad = sorted(ledger for bookie, ledger in world.unread if bookie == name)
-    return rows + [(name, "damage", "torn", "x.idx", 8, *ledger.signed) for ledger in bad]
+    return rows + [(name, "damage", "torn", "x.idx", 8, *ledger.signed, *run) for ledger in bad]
 
 
 # -- what the analyses must say
