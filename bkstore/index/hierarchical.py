@@ -28,7 +28,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.formats import idxfile
-from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
+from bkstore.formats.idxfile import HEADER_SIZE, IdxHeader, index_path
 from bkstore.ids import (
     Int64Array,
     LedgerId,
@@ -51,7 +51,8 @@ from bkstore.index.api import (
 )
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.idx_changes import Changes
-from bkstore.index.idx_tree import Tree, find_index_file, scan_trees
+from bkstore.index.idx_states import changed, state_of
+from bkstore.index.idx_tree import Tree, current_of, find_index_file, scan_trees
 from bkstore.index.marker import check_marker
 from bkstore.index.opening import check_regular, open_regular
 
@@ -112,7 +113,7 @@ class HierarchicalIndex(EntryIndex):
         writable = truth("writable", writable)
         if isinstance(directories, (str, os.PathLike)):
             directories = [directories]
-        self._currents = [_current(Path(directory)) for directory in directories]
+        self._currents = [current_of(Path(directory)) for directory in directories]
         self._writable = writable
         self._page_slots = page_size // idxfile.SLOT_SIZE
         self._header_version = header_version
@@ -331,14 +332,14 @@ class HierarchicalIndex(EntryIndex):
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced flag and explicit LAC from the header."""
-        return _state(self.header(ledger))
+        return state_of(self.header(ledger))
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
         """Return the state, and what of the header does not fit; one read."""
         name = LedgerId.of(ledger)
         header, data, path = self._header(name)
         odd = idxfile.header_oddities(data, header, name)
-        return _state(header), [Finding("oddity", why, path, at, name) for at, why in odd]
+        return state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
@@ -352,7 +353,9 @@ class HierarchicalIndex(EntryIndex):
     def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         waiting: list[IndexBatch] = []
         rows = 0
-        for error in self._hidden():
+        with self._lock:
+            hidden = list(self._scanned().hidden)
+        for error in hidden:
             if findings is None:
                 raise error
             findings.append(Finding.of(error))
@@ -365,10 +368,6 @@ class HierarchicalIndex(EntryIndex):
                     waiting, rows = [], 0
         if waiting:
             yield IndexBatch.joined(waiting)
-
-    def _hidden(self) -> list[CorruptionError]:
-        with self._lock:
-            return list(self._scanned().hidden)
 
     def _ledger_rows(
         self, ledger: LedgerId, findings: list[Finding] | None
@@ -452,22 +451,11 @@ class HierarchicalIndex(EntryIndex):
             old = IdxHeader(version=self._header_version)
             if held is not None:
                 old = idx_file.read_header(*held, self._compat)
-            data = idxfile.encode_header(self._changed(old, state))
+            data = idxfile.encode_header(changed(old, state, self._header_version, self._compat))
             fd, path = self._file_to_write(name)
             self._changes.wrote(path)
             with writing(path):
                 idx_file.overwrite(fd, data, 0, self._files)
-
-    def _changed(self, old: IdxHeader, state: LedgerState) -> IdxHeader:
-        """Return the header for a new state; other state bits stay as they were read."""
-        bits = old.state_bits | FENCED_BIT if state.fenced else old.state_bits & ~FENCED_BIT
-        lac, version = state.explicit_lac, old.version
-        if lac is not None and version == idxfile.VERSION_0:
-            if self._compat:  # upstream keeps version 0 and loses the LAC at restart
-                lac = None
-            elif self._header_version >= idxfile.VERSION_1:
-                version = idxfile.VERSION_1
-        return IdxHeader(state.master_key, bits, lac, version)
 
     def delete(self, ledger: LedgerLike) -> None:
         """Remove the ledger's file, leftovers and second copies too; directories stay."""
@@ -513,11 +501,3 @@ class HierarchicalIndex(EntryIndex):
                 self._closed = True
                 while self._open:
                     self._files.close(self._open.popitem()[1][0])
-
-
-def _state(header: IdxHeader) -> LedgerState:
-    return LedgerState(header.master_key, header.fenced, False, header.explicit_lac)
-
-
-def _current(directory: Path) -> Path:
-    return directory if directory.name == "current" else directory / "current"

@@ -19,7 +19,7 @@ from bkstore.index.access import unreadable
 from bkstore.index.api import Finding
 from bkstore.index.opening import is_folder
 
-__all__ = ["Tree", "find_index_file", "has_index_files", "scan_trees"]
+__all__ = ["Tree", "current_of", "find_index_file", "has_index_files", "scan_trees"]
 
 _LEVEL = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
 
@@ -95,6 +95,11 @@ def _add_leftover(tree: Tree, ledger: LedgerId, path: str) -> None:
         tree.files[ledger] = path
         detail = "leftover of an interrupted move, the only file of its ledger; read as the index"
     tree.findings.append(Finding("oddity", detail, path, ledger=ledger))
+
+
+def current_of(directory: Path) -> Path:
+    """Return the ``current/`` of an index directory, or the directory if it is one itself."""
+    return directory if directory.name == "current" else directory / "current"
 
 
 def find_index_file(currents: list[Path], relative: str) -> str | None:
