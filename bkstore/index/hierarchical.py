@@ -378,7 +378,10 @@ class HierarchicalIndex(EntryIndex):
                 path = self._changes.new.get(ledger) or self.path(ledger)
                 fd = None if path is None else open_regular(path)
             if path is not None and fd is not None:
-                yield from self._rows_of(ledger, fd, path)
+                with os.fdopen(fd):
+                    idx_file.read_header(fd, path, self._compat)
+                    for part in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
+                        yield IndexBatch.of_ledger(ledger, *part)
         except CorruptionError as error:
             if findings is None:
                 raise
@@ -387,14 +390,6 @@ class HierarchicalIndex(EntryIndex):
             if findings is None:
                 raise unreadable(error, path or "") from error
             findings.append(Finding("damage", f"cannot be read: {error}", path, None, ledger))
-
-    def _rows_of(self, ledger: LedgerId, fd: int, path: str) -> Iterator[IndexBatch]:
-        try:
-            idx_file.read_header(fd, path, self._compat)
-            for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
-                yield IndexBatch.of_ledger(ledger, entries, locations)
-        finally:
-            os.close(fd)
 
     # -- writing
 
