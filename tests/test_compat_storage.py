@@ -151,9 +151,11 @@ def test_explicit_lac_and_header_version_0(tmp_path: Path, storage: Any) -> None
         opened.add_entries(records(7, range(3)), master_key=KEY)
         with pytest.raises(UnsupportedLayout, match="header version 0"):
             opened.set_explicit_lac(7, lac_body(7, 1))
-    with HierarchicalIndex(tmp_path / "current", writable=True, header_version=0) as index:
-        with pytest.raises(UnsupportedLayout, match="version 0"):
-            index.set_state(7, index.state(7)._replace(explicit_lac=lac_body(7, 1)))
+    with (
+        HierarchicalIndex(tmp_path / "current", writable=True, header_version=0) as index,
+        pytest.raises(UnsupportedLayout, match="version 0"),
+    ):
+        index.set_state(7, index.state(7)._replace(explicit_lac=lac_body(7, 1)))
     old = StorageOptions(index_header_version=0, compat="bookkeeper")
     with LedgerStorage.open(tmp_path, storage, options=old) as opened:
         opened.set_explicit_lac(7, lac_body(7, 1))

@@ -106,6 +106,23 @@ def test_equal_rows_next_to_each_other(tmp_path: Path) -> None:
     assert (2, 1) == (result.rows, result.duplicates)
 
 
+@pytest.mark.parametrize("to", LAYOUTS)
+@pytest.mark.parametrize("step", [1, -1])
+def test_scopes_next_to_each_other(tmp_path: Path, to: Any, step: int) -> None:
+    """The same ledger and entry in neighbouring scopes are rows of their own, in any order."""
+    names = [LedgerId(0, 7), LedgerId(1, 7), LedgerId(2, 7), LedgerId(2**64 - 1, 7)]
+    world: World = {
+        name: ({4: 900 + number}, LedgerState(b"k")) for number, name in enumerate(names)
+    }
+    given = [entry_row(name, 4, 900 + number) for number, name in enumerate(names)][::step]
+    plain_dump(tmp_path / "dump", world, given, 1)
+    result = load(tmp_path / "dump", tmp_path / "out", to)
+
+    assert (4, 0) == (result.rows, result.duplicates)
+    with open_index(tmp_path / "out") as index:
+        assert world == read_world(index)
+
+
 def test_order_is_unsigned_across_files(tmp_path: Path) -> None:
     """Rows in unsigned order are in order: no bucket file is made for them."""
     names = [LedgerId.of(5), LedgerId(1, 2**63 - 1), LedgerId(1, 2**63), LedgerId(2**63, 0)]

@@ -11,6 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rocksdict import Options
 
 __all__ = ["NO_OTHER", "OS_FILES", "Files", "StrPath"]
 
@@ -129,8 +133,11 @@ class Files:
                 finally:
                     self.close(fd)
 
-    def database_opened(self, path: StrPath) -> None:
-        """Be told that RocksDB is about to write in `path`; for layers that simulate."""
+    def database_opened(self, path: StrPath, options: Options | None = None) -> None:
+        """Be told that RocksDB is about to write in `path`; for layers that simulate.
+
+        `options` are those it is opened with: a layer may have it count its own syncs.
+        """
 
     def database_synced(self, path: StrPath) -> None:
         """Be told that RocksDB has made all it was given durable; for layers that simulate."""
