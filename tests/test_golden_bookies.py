@@ -337,9 +337,12 @@ def test_the_same_operations_leave_the_same_journal(journal: Golden, tmp_path: P
 def test_explicit_lacs_in_old_journals(journal: Golden, tmp_path: Path) -> None:
     """Versions 4 and 5 have no record for them: the same bytes as the real journal, and replay."""
     document = journal[1]
-    for variant in document["variants"]:
-        if not variant["name"].startswith("explicit_lac_in_version_"):
-            continue
+    name = "explicit_lac_in_version_"
+    variants = [each for each in document["variants"] if each["name"].startswith(name)]
+    if not variants:
+        assert 6 == document["journal_format_version"]
+        pytest.skip("version 6 has a record for explicit LACs")
+    for variant in variants:
         (told,) = variant["journal_files"]
         options = JournalOptions(
             version=told["version_in_header"],
