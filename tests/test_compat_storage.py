@@ -126,6 +126,24 @@ def test_clean_up_of_a_ledger_made_again(tmp_path: Path, entries: int) -> None:
 
 @BOTH
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
+def test_deleted_ledger_that_was_known(tmp_path: Path, storage: Any, compat: Any) -> None:
+    """What was read of a flushed ledger does not keep it known when it is deleted."""
+    options = StorageOptions(compat=compat)
+    with LedgerStorage.open(tmp_path, storage, options=options) as opened:
+        opened.add_entries(records(7, range(3)), master_key=KEY)
+        opened.flush()
+
+        assert opened.ledger_exists(7)
+        assert records(7, range(3)) == opened.read_entries(7, 0).records()
+        opened.delete_ledger(7)
+        assert not opened.ledger_exists(7)
+        for ask in (opened.read_entry, opened.master_key, opened.last_entry):
+            with pytest.raises(NoSuchLedger):
+                ask(7)
+
+
+@BOTH
+@pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 def test_lac_of_a_ledger_without_entries(tmp_path: Path, storage: Any, compat: Any) -> None:
     """The real storages read the last entry, and there is none; by default it is -1."""
     options = StorageOptions(compat=compat)
