@@ -123,7 +123,7 @@ def test_no_manifest(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"not a dump: it has no manifest.json"):
         read_manifest(tmp_path)
     path.write_text("{")
-    with pytest.raises(CorruptionError, match="not JSON"):
+    with pytest.raises(CorruptionError, match="no JSON"):
         read_manifest(tmp_path)
     path.write_text('{"kind": "else"}')
     with pytest.raises(InvalidArgument, match="not the manifest of a dump"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 from bkstore.cli.options import add_output
 from bkstore.cli.output import write_tables
 from bkstore.errors import InvalidArgument
+from bkstore.formats.json_text import parse_json
 from bkstore.index.opening import read_whole
 from bkstore.streams.chain import AnswerObject
 from bkstore.streams.image import StreamImage
@@ -94,10 +94,7 @@ class _World(NamedTuple):
 
 def _worlds(path: Path, name: str | None) -> list[_World]:
     """Return the worlds of a file, only that of the name if one is given."""
-    try:
-        document = json.loads(read_whole(path, _LIMIT, text=True))
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{path}: not JSON: {error}") from None
+    document = parse_json(read_whole(path, _LIMIT, text=True), path)
     listed = document.get("worlds") if isinstance(document, dict) else None
     worlds: list[Any] = listed if isinstance(listed, list) else [document]
     names = [one.get("name") if isinstance(one, dict) else None for one in worlds]

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bkstore.errors import CorruptionError
+from bkstore.formats.json_text import parse_json
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import check_regular, read_whole
@@ -87,10 +88,10 @@ class PartialDump:
         The record must have the piece's key, each file its size, and its footer its rows.
         """
         try:
-            said = json.loads(read_whole(self._pieces / f"{piece.name}.json", _RECORD_LIMIT))
-        except (OSError, ValueError):
+            said = parse_json(read_whole(self._pieces / f"{piece.name}.json", _RECORD_LIMIT))
+        except (OSError, CorruptionError):
             return None
-        if said["key"] != key:
+        if not isinstance(said, dict) or said.get("key") != key:
             return None
         done = PieceDone(
             [FileDone(**file) for file in said["files"]],

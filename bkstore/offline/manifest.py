@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import bkstore
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.formats.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
 from bkstore.index.api import Finding
@@ -78,10 +79,7 @@ def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
             data = read_whole(path, _LIMIT, text=True)
         except (FileNotFoundError, NotADirectoryError):
             raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST}") from None
-    try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise CorruptionError(path, None, f"not JSON: {error}") from None
+    document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
     if document.get("format") != FORMAT:

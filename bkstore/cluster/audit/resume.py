@@ -13,6 +13,7 @@ from typing import Any
 
 from bkstore.cluster.audit.outcome import Outcome
 from bkstore.errors import CorruptionError, InvalidArgument, WriteFailed
+from bkstore.formats.json_text import parse_json
 from bkstore.index.access import readable
 from bkstore.index.files import StrPath
 from bkstore.index.opening import open_regular, opened
@@ -70,9 +71,9 @@ class RunFile:
 
     def _parsed(self, line: bytes, offset: int) -> dict[str, Any]:
         try:
-            found = json.loads(line)
-        except ValueError as error:
-            raise CorruptionError(self.path, offset, f"no JSON: {error}") from error
+            found = parse_json(line)
+        except CorruptionError as error:
+            raise CorruptionError(self.path, offset, error.reason) from None
         if not isinstance(found, dict):
             raise CorruptionError(self.path, offset, "not the file of an audit")
         return found
