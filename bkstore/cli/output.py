@@ -16,15 +16,17 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
+from bkstore.cli.screen import Screen
 from bkstore.errors import InvalidArgument
+from bkstore.formats.json_text import format_json
 from bkstore.tables import Schema, Table, require_pyarrow
+from bkstore.tables.text import shown
 
 __all__ = ["FORMATS", "write_tables"]
 
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
-_NO_WIDTH = 1 << 20
-_RECORD_WIDTH = 100
-_LONGEST_CELL = 400  # in a table on a screen; the other formats never shorten
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""What a spreadsheet takes for the beginning of a formula, in wide characters too."""
 
 
 def write_tables(
@@ -71,7 +73,7 @@ class _JsonLines(_Text):
             self.stream.write(self._row(row) + "\n")
 
     def _row(self, row: tuple[Any, ...]) -> str:
-        return json.dumps(dict(zip(self.schema.names, map(_plain, row))))
+        return format_json(dict(zip(self.schema.names, map(_plain, row))))
 
 
 class _Json(_JsonLines):
@@ -87,6 +89,11 @@ class _Json(_JsonLines):
 
 
 class _Csv(_Text):
+    """For spreadsheets: texts hold no control characters, and none is taken for a formula.
+
+    The exact texts are in the other formats.
+    """
+
     def start(self, schema: Schema) -> None:
         super().start(schema)
         self.rows = csv.writer(self.stream, lineterminator="\n")
@@ -97,75 +104,21 @@ class _Csv(_Text):
             self.rows.writerow(map(self._cell, row))
 
     def _cell(self, value: Any) -> Any:
+        if isinstance(value, str):
+            text = shown(value)
+            return f"'{text}" if text.startswith(_FORMULA) else text
         if value is None:
             return ""
         return json.dumps(value) if isinstance(value, (list, bool)) else _plain(value)
 
 
 class _Screen(_Text):
-    """Aligned columns for people; a piece is aligned within itself.
-
-    Rows that hold lists are shown as records, a field a line.
-    """
+    def start(self, schema: Schema) -> None:
+        super().start(schema)
+        self.screen = Screen(self.stream)
 
     def write(self, table: Table) -> None:
-        if any(column.kind == "rows" for column in self.schema.columns):
-            for row in table.rows():
-                fields = zip(self.schema.names, row)
-                self._print(("field", "value"), [False, False], fields, _RECORD_WIDTH)
-            return
-        right = [column.kind in ("int64", "int32") for column in self.schema.columns]
-        self._print(self.schema.names, right, table.rows())
-
-    def _print(
-        self,
-        names: Iterable[str],
-        right: list[bool],
-        rows: Iterable[tuple[Any, ...]],
-        widest: int | None = None,
-    ) -> None:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table as RichTable
-
-        shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for name, to_right in zip(names, right):
-            shown.add_column(
-                name, justify="right" if to_right else "left", overflow="fold", max_width=widest
-            )
-        for row in rows:
-            shown.add_row(*map(_cell, row))
-        console = Console(file=self.stream, highlight=False, markup=False, emoji=False)
-        # As wide as it is: a row cut into folded cells is harder to read than a wrapped line.
-        free = console.options.update(width=_NO_WIDTH, max_width=_NO_WIDTH)
-        console.width = console.measure(shown, options=free).maximum
-        with console.capture() as captured:
-            console.print(shown)
-        for line in captured.get().splitlines():
-            self.stream.write(line.rstrip() + "\n")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return _shortened(" ".join(map(_numbers, value)) or "none")
-    return _shortened(str(_plain(value)))
-
-
-def _numbers(row: list[int]) -> str:
-    """Return a range as a-b (or a), a sequence group as first..last/size/period."""
-    if len(row) == 4:
-        return f"{row[0]}..{row[1]}/{row[2]}/{row[3]}"
-    return str(row[0]) if row[0] == row[-1] else f"{row[0]}-{row[-1]}"
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= _LONGEST_CELL:
-        return text
-    return f"{text[:_LONGEST_CELL]}... ({len(text)} characters; see --format json)"
+        self.screen.write(self.schema, table)
 
 
 class _Parquet(_Writer):

@@ -15,10 +15,12 @@ from typing import Any, NoReturn
 
 from bkstore.errors import CorruptionError
 
-__all__ = ["parse_json"]
+__all__ = ["format_json", "parse_json"]
 
 _BOM = "\ufeff"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(r"\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")
+"""A pair of surrogates, a lone one (the group), any other escape; as Python's encoder writes."""
 
 
 def parse_json(
@@ -57,6 +59,20 @@ def parse_json(
     except ValueError as error:  # a number beyond what Python takes, and what the hooks refuse
         raise CorruptionError(file, None, f"{name}: {error}") from None
     return found
+
+
+def format_json(value: Any, indent: int | None = None) -> str:
+    r"""Return a value as JSON in ASCII that any parser takes.
+
+    A lone surrogate, such as the undecodable byte of a file name is, becomes its escape as text.
+
+    >>> print(format_json(["caf\udce9", "\U0001f600"]))
+    ["caf\\udce9", "\ud83d\ude00"]
+    """
+    text = json.dumps(value, indent=indent)
+    if _SURROGATE.search(text):
+        text = _ESCAPE.sub(lambda at: f"\\{at[1]}" if at[1] else at[0], text)
+    return text
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
