@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from bkstore.cli.options import add_opening, add_output
 from bkstore.cli.output import write_tables
 from bkstore.cli.progress import work_progress
+from bkstore.cli.telling import tell
 from bkstore.cluster.audit import (
     AuditOptions,
     Auditor,
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
             found.check_unchanged()
     _write(report, args)
     for line in report.summary():
-        print(line, file=sys.stderr)  # noqa: T201
+        tell(line)
     return 0 if report.clean else 1
 
 
@@ -206,7 +206,7 @@ def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
         if not strangers:
             break
     for bookie in sorted(strangers):
-        print(f"{bookie}: in no ensemble, nor registered", file=sys.stderr)  # noqa: T201
+        tell(f"{bookie}: in no ensemble, nor registered")
 
 
 def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:

@@ -11,13 +11,14 @@ import csv
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from bkstore.cli.screen import Screen
-from bkstore.errors import InvalidArgument
+from bkstore.cli.telling import silence
+from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.formats.json_text import format_json
 from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.text import shown
@@ -41,10 +42,26 @@ def write_tables(
             if target is not None:
                 stream = stack.enter_context(target.open("w", encoding="utf-8", newline=""))
             writer = _WRITERS[form](stream)
-        writer.start(schema)
+        with _named(target):
+            writer.start(schema)
         for table in tables:
-            writer.write(table)
-        writer.finish()
+            with _named(target):
+                writer.write(table)
+        with _named(target):
+            writer.finish()
+
+
+@contextmanager
+def _named(target: Path | None) -> Iterator[None]:
+    """Say what could not be written; that a pipe's reader left is for `main`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if target is None:
+            silence(sys.stdout)
+        raise WriteFailed(target or "standard output", error) from error
 
 
 def _plain(value: Any) -> Any:
@@ -58,13 +75,16 @@ class _Writer(ABC):
     @abstractmethod
     def write(self, table: Table) -> None: ...
 
-    def finish(self) -> None:  # noqa: B027
-        """End the output."""
+    @abstractmethod
+    def finish(self) -> None: ...
 
 
 class _Text(_Writer):
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
+
+    def finish(self) -> None:
+        self.stream.flush()
 
 
 class _JsonLines(_Text):
@@ -86,6 +106,7 @@ class _Json(_JsonLines):
 
     def finish(self) -> None:
         self.stream.write("[]\n" if self.separator == "[\n" else "\n]\n")
+        super().finish()
 
 
 class _Csv(_Text):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bkstore.cli.options import add_output
 from bkstore.cli.output import write_tables
+from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.formats.json_text import parse_json
 from bkstore.index.opening import read_whole
@@ -138,7 +138,7 @@ def _lookup(args: argparse.Namespace) -> int:
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
     write_tables(ANSWERS, [Table.from_rows(ANSWERS, result.objects)], args.format, args.output)
-    print(_said(result), file=sys.stderr)  # noqa: T201
+    tell(_said(result))
     return 0
 
 
@@ -172,7 +172,7 @@ def _compare(args: argparse.Namespace) -> int:
     tables = (_compared(args, world, wrong) for world in worlds)
     write_tables(LOOKUPS, tables, args.format, args.output)
     for line in wrong:
-        print(line, file=sys.stderr)  # noqa: T201
+        tell(line)
     return 1 if wrong else 0
 
 
