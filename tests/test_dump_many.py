@@ -21,6 +21,7 @@ from bkstore.cli.main import main
 from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.offline import dump_workers
 from bkstore.offline.dump import TABLES, DumpProgress, DumpSource, dump
 from bkstore.offline.dump_store import PartialDump
 from bkstore.offline.manifest import read_manifest
@@ -340,8 +341,8 @@ def test_worker_ends_with_its_driver(three: list[Path], tmp_path: Path) -> None:
 from bkstore.offline import dump_workers
 from bkstore.offline.dump import dump
 made = dump_workers._Worker.__init__
-def init(self, folder):
-    made(self, folder)
+def init(self, *arguments):
+    made(self, *arguments)
     print(self.process.pid, flush=True)
 dump_workers._Worker.__init__ = init
 dump({[str(p) for p in three]!r}, {str(tmp_path / "out")!r}, jobs=2)
@@ -360,6 +361,50 @@ dump({[str(p) for p in three]!r}, {str(tmp_path / "out")!r}, jobs=2)
     for pid in pids:
         _wait_gone(pid)
     assert not (tmp_path / "out").exists()
+
+
+def test_terminal_interrupts_reach_the_driver_alone(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers are in process groups of their own from their first instruction on: Ctrl-C, which
+    goes to the terminal's group, cannot meet them at their imports."""
+    groups, make = [], dump_workers._Worker.__init__
+
+    def init(self: dump_workers._Worker, *arguments: Any) -> None:
+        make(self, *arguments)
+        groups.append(os.getpgid(self.process.pid))
+
+    monkeypatch.setattr(dump_workers._Worker, "__init__", init)
+    dump(three, tmp_path / "out", piece_rows=2000, jobs=2)
+
+    assert 2 == len(set(groups) - {os.getpgrp()})
+
+
+def test_terminated_dump_leaves_no_scratch(three: list[Path], tmp_path: Path) -> None:
+    """SIGTERM ends driver and workers with code 143 and without a word; what the
+    workers had in temporary files, links to databases among them, is gone."""
+    for name in ("site", "temp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(STUCK)
+    code = "import sys; from bkstore.cli.main import main; sys.exit(main())"
+    words = ["dump", *map(str, three), str(tmp_path / "out"), "--jobs", "3"]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stderr=subprocess.PIPE,
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path / "temp"),
+            "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path]),
+        },
+    )
+    while not list((tmp_path / "temp").rglob("bkstore-rocksdb-*/copy/CURRENT")):
+        os.sched_yield()
+    driver.terminate()
+    _, said = driver.communicate()
+
+    assert 143 == driver.returncode
+    assert b"" == said
+    assert [] == list((tmp_path / "temp").iterdir())
 
 
 def _wait_gone(pid: int) -> None:

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import bkstore
 from bkstore.cli.telling import silence, tell, terminable, usable_streams
@@ -46,6 +46,10 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the arguments, and exit with code 2."""
         super().error(shown(message))
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; unlike argparse's own, an error of writing is not kept silent."""
+        (file or sys.stdout).write(self.format_help())
 
 
 def _parser() -> argparse.ArgumentParser:
