@@ -217,11 +217,13 @@ def _optional(fields: dict[str, Any], name: str, place: str, kind: Callable[[Any
     if value is None:
         return None
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, (str, bool)):
+        value = "<hidden>" if "password" in name else value
         raise _wrong(f"{place}.{name}", "text" if kind is not bool else "truth value", value)
     try:
         return kind(value)
     except ValueError:
-        raise _wrong(f"{place}.{name}", "hex text", value) from None
+        hidden = "<hidden>" if "password" in name else value
+        raise _wrong(f"{place}.{name}", "hex text", hidden) from None
 
 
 def _mark(fields: dict[str, Any], place: str) -> tuple[LedgerId, Mark]:

@@ -58,6 +58,7 @@ class PartialDump:
                 self._clear(everything=not resume)
                 for folder in (self.data, self._pieces, self.work):
                     files.makedirs(folder)
+                os.chmod(self.work, 0o700)  # files with keys are made here
             except BaseException:
                 self._stack.close()
                 raise

@@ -21,6 +21,9 @@ __all__ = ["ROW_GROUP", "ParquetFile"]
 ROW_GROUP = 1 << 20
 """Rows of a row group, the unit that readers skip by its least and greatest ids."""
 
+_KEYS = "master_key"
+"""A file with this column is its user's only: who has a ledger's key can write and fence it."""
+
 _ENCODINGS = {
     "int64": "DELTA_BINARY_PACKED",
     "int32": "DELTA_BINARY_PACKED",
@@ -54,6 +57,8 @@ class ParquetFile:
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
         with writing(path):
             self._sink = _Sink(path, files)
+            if _KEYS in schema.names:
+                os.fchmod(self._sink.fd, 0o600)
             try:
                 self._file = pq.ParquetWriter(
                     self._sink,
