@@ -42,6 +42,7 @@ from bkstore.tables import (
     Table,
     require_pyarrow,
 )
+from bkstore.tables.text import encodable
 
 __all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]
 
@@ -164,7 +165,7 @@ def _look(given: _Bookie, length: bool, piece_rows: int, out: Path) -> _Looked:
     except InvalidArgument:
         raise
     except BkstoreError as error:
-        name = source.bookie_id or Path(path).resolve().name
+        name = source.bookie_id or encodable(Path(path).resolve().name)
         return BookieDump(name, path, _not_read(name, Finding.of(error))), None, error
 
 

@@ -8,7 +8,6 @@ last step is one rename. So whatever ends a dump, nothing is under its name that
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.json_text import parse_json
+from bkstore.formats.json_text import format_json, parse_json
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import check_regular, read_whole
@@ -124,7 +123,7 @@ class PartialDump:
                 ],
                 "findings": list(map(finding_to_json, done.findings)),
             }
-            files.write_file(record, json.dumps(said).encode())
+            files.write_file(record, format_json(said).encode())
 
     # -- the end
 

@@ -37,6 +37,7 @@ from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.metadata_cache import read_metadata_cache
 from bkstore.storage.record_reading import LAST_ENTRY, RecordReading
+from bkstore.tables.text import encodable
 
 if TYPE_CHECKING:
     from bkstore.index.rocks import RocksIndex
@@ -208,7 +209,7 @@ class BookieDir(Closing):
         path = path.parent if path.is_file() or path.name == "current" else path
         # `bookie-1/ledgers` says more by its parent: the folder's own name is a role.
         generic = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
-        return path.parent.name if generic and path.parent.name else path.name
+        return encodable(path.parent.name if generic and path.parent.name else path.name)
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:
