@@ -22,8 +22,10 @@ from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline import dump_workers
+from bkstore.offline.analyses.dumped import open_dump as analysed_dump
 from bkstore.offline.dump import TABLES, DumpProgress, DumpSource, dump
 from bkstore.offline.dump_store import PartialDump
+from bkstore.offline.load_source import open_dump as loaded_dump
 from bkstore.offline.manifest import read_manifest
 from bkstore.tables import Schema
 from bkstore.testing.faults import FaultPlan
@@ -324,6 +326,57 @@ def test_worker_that_is_killed(
     again = dump(three, out, piece_rows=2000, jobs=2)
     assert 1 == again.pieces - again.kept
     assert contents(whole) == contents(out)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "../elsewhere.parquet",
+        "/etc/passwd",
+        "entries/../../x",
+        "link/x.parquet",
+        "",
+        ".",
+        7,
+        "a\0b",
+    ],
+    ids=repr,
+)
+def test_paths_that_leave_the_dump(whole: Path, tmp_path: Path, said: Any) -> None:
+    """A file of the manifest that lies elsewhere is refused by name, wherever it is read."""
+    made = shutil.copytree(whole, tmp_path / "made")
+    (made / "link").symlink_to(tmp_path)
+    shutil.copy(next((whole / "entries").iterdir()), tmp_path / "x.parquet")
+    document = json.loads((made / "manifest.json").read_text())
+    name = document["tables"]["entries"]["files"][0]["bookie"]
+    document["tables"]["entries"]["files"][0]["path"] = said
+    (made / "manifest.json").write_text(json.dumps(document))
+    reason = r"manifest\.json: .* (is no path in|leaves) the dump"
+    with pytest.raises(CorruptionError, match=reason):
+        analysed_dump(made)
+    with pytest.raises(CorruptionError, match=reason):
+        loaded_dump(made, name)
+
+
+def test_a_dump_below_a_link(whole: Path, tmp_path: Path) -> None:
+    """The dump itself may be reached through a link."""
+    (tmp_path / "link").symlink_to(whole)
+
+    assert ("idx", "rocks", "rocks3") == analysed_dump(tmp_path / "link").bookies
+
+
+def test_ids_of_any_length(three: list[Path], whole: Path, tmp_path: Path) -> None:
+    """Bookie ids longer than a file name can be are dumped, also those that differ at their end
+    only, and in any script; the tables have them whole."""
+    ids = ["x" * 4000 + "1", "x" * 4000 + "2", "\u65e5" * 500]
+    sources = [DumpSource(path, name) for path, name in zip(three, ids)]
+    dump(sources, tmp_path / "out")
+    paths = (tmp_path / "out").rglob("*.parquet")
+
+    assert ids == [each["id"] for each in read_manifest(tmp_path / "out")["bookies"]]
+    assert set(ids) == set(pq.read_table(tmp_path / "out" / "entries")["bookie"].to_pylist())
+    assert 200 > max(len(os.fsencode(path.name)) for path in paths)
+    assert ROWS == loaded_dump(tmp_path / "out", ids[1]).rows
 
 
 STUCK = """

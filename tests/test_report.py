@@ -221,8 +221,8 @@ def test_controls_are_shown(tmp_path: Path) -> None:
         name: made(schema, {c.name: encodable(evil) for c in schema.columns if c.kind == "string"})
         for name, schema in SCHEMAS.items()
     }
-    bookie = {"id": encodable(evil), "path": evil, "read": False, "reason": evil, "layout": evil}
-    bookie |= {"rows": {}, "damage": 0, "oddities": 0}
+    bookie = {name: encodable(evil) for name in ("id", "path", "reason", "layout")}
+    bookie |= {"rows": {}, "damage": 0, "oddities": 0, "read": False}
     listed = [{**bookie, "id": "unread"}, {**bookie, "read": True}]
     source = {"manifest": {"bookies": listed, "tables": {}, "made_at": evil}, "metadata": evil}
     found = written(tmp_path, content, evil, **source)
