@@ -433,9 +433,28 @@ def test_terminal_interrupts_reach_the_driver_alone(
     assert 2 == len(set(groups) - {os.getpgrp()})
 
 
+def test_workers_have_their_scratch_in_the_callers(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's folder for temporary files is one of the caller, which is gone afterwards with
+    all that a worker that was ended left there."""
+    places, start = [], subprocess.Popen
+
+    def popen(*arguments: Any, **named: Any) -> Any:
+        places.append(Path(named["env"]["TMPDIR"]))
+        (places[-1] / "left").touch()
+        return start(*arguments, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    dump(three, tmp_path / "out", piece_rows=2000, jobs=2)
+
+    assert {True} == {place.name.startswith("bkstore-dump-") for place in places}
+    assert not any(place.exists() for place in places)
+
+
 def test_terminated_dump_leaves_no_scratch(three: list[Path], tmp_path: Path) -> None:
-    """SIGTERM ends driver and workers with code 143 and without a word; what the
-    workers had in temporary files, links to databases among them, is gone."""
+    """SIGTERM ends driver and workers with code 143 and without a word; what they
+    had in temporary files, links to databases among them, is gone."""
     for name in ("site", "temp"):
         (tmp_path / name).mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(STUCK)
