@@ -8,6 +8,7 @@ Bytes appear as lower-case hex in the text formats, and as bytes in Parquet.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from abc import ABC, abstractmethod
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bkstore.errors import InvalidArgument
+from bkstore.index.outputs import OutputFile, output_file
 from bkstore.tables import Schema, Table, require_pyarrow
 
 __all__ = ["FORMATS", "write_tables"]
@@ -28,16 +30,29 @@ _LONGEST_CELL = 400  # in a table on a screen; the other formats never shorten
 
 
 def write_tables(
-    schema: Schema, tables: Iterable[Table], form: str, target: Path | None = None
+    schema: Schema,
+    tables: Iterable[Table],
+    form: str,
+    target: Path | None = None,
+    *,
+    private: bool = False,
 ) -> None:
-    """Write the tables, all of `schema`, to `target` or stdout."""
+    """Write the tables, all of `schema`, to `target` or stdout.
+
+    A file has its name when it is whole, and is as it was before if that does not come to pass
+    (`bkstore.index.outputs`); a `private` one is for its owner alone.
+    """
     with ExitStack() as stack:
+        file = None
+        if target is not None:
+            file = stack.enter_context(output_file(target, private=private))
         if form == "parquet":
-            writer: _Writer = _Parquet(target)
+            writer: _Writer = _Parquet(file)
         else:
             stream: IO[str] = sys.stdout
-            if target is not None:
-                stream = stack.enter_context(target.open("w", encoding="utf-8", newline=""))
+            if file is not None:
+                text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", newline="")
+                stream = stack.enter_context(text)
             writer = _WRITERS[form](stream)
         writer.start(schema)
         for table in tables:
@@ -169,10 +184,10 @@ def _shortened(text: str) -> str:
 
 
 class _Parquet(_Writer):
-    def __init__(self, target: Path | None) -> None:
+    def __init__(self, target: OutputFile | None) -> None:
         if target is None and sys.stdout.isatty():
             raise InvalidArgument("parquet is not for a terminal: give -o FILE")
-        self.target: Any = sys.stdout.buffer if target is None else str(target)
+        self.target: Any = sys.stdout.buffer if target is None else target
 
     def start(self, schema: Schema) -> None:
         super().start(schema)
