@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -128,7 +127,7 @@ class _Sink(io.RawIOBase):
         self._files = files
         self._at = 0
         self._given_up = False
-        self.fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.fd = files.fresh(path)
 
     def writable(self) -> bool:
         return True

@@ -14,8 +14,8 @@ from pathlib import Path
 from weakref import WeakMethod, WeakSet
 
 from bkstore.errors import DirectoryInUse
-from bkstore.index.access import writing
 from bkstore.index.api import Closing
+from bkstore.index.locking import held_lock
 from bkstore.index.opening import open_regular
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
@@ -74,17 +74,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _locked(path: Path) -> int:
-    with writing(path):
-        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise DirectoryInUse(f"{path.parent} is open for writing in another place") from None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    return held_lock(path, f"{path.parent} is open for writing in another place")
 
 
 def check_not_locked(directory: Path) -> None:
