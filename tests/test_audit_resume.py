@@ -160,7 +160,8 @@ def test_one_file_one_audit(tmp_path: Path) -> None:
             RunFile(kept, RUN, 6.0)
         refused.append(caught)
 
-    Auditor(store_of(closed()), {"b1": FULL}).run(progress=progress, resume=kept)
+    options = AuditOptions(looks=0)
+    Auditor(store_of(closed()), {"b1": FULL}, options=options).run(progress=progress, resume=kept)
     assert refused
     assert not kept.exists()
 
