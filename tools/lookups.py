@@ -9,6 +9,7 @@ once, so that the times are those of the search itself. JSON first; the picture 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import platform
 import shlex
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bkstore.index.outputs import output_file, write_output
+from bkstore.index.outputs import write_output
 from bkstore.streams import STRATEGIES, ImageReader, ObjectFilters, StreamImage, StreamLookup
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
 
@@ -182,8 +183,9 @@ def draw(document: dict[str, Any], target: Path) -> None:
     _draw_rates(document, axes[0][2], axes[1][2])
     lines, names = axes[0][0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside upper center", ncols=len(STRATEGIES), frameon=False)
-    with output_file(target) as file:
-        figure.savefig(file, format="svg", metadata={"Date": None})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    write_output(target, drawn.getvalue())
     plt.close(figure)
 
 

@@ -74,7 +74,8 @@ class Outcome:
         Raises `KeyError`, `TypeError`, `AttributeError` or `ValueError` (of which
         `InvalidArgument` and `CorruptionError` are) for anything else.
         """
-        made = cls(**{name: int(_number(plain[name])) for name in _NUMBERS})
+        numbers: dict[str, Any] = {name: int(_number(plain[name])) for name in _NUMBERS}
+        made = cls(**numbers)
         for name in _COUNTERS:
             counts = {_text(key): _number(count) for key, count in plain[name].items()}
             getattr(made, name).update(counts)

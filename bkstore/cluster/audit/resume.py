@@ -102,7 +102,8 @@ class RunFile(Closing):
             raise InvalidArgument(
                 f"{self.path}: is there and not the file of an audit: nothing is written to it"
             )
-        run, at = found.get("run"), found.get("started_at")
+        run: Any = found.get("run")
+        at: Any = found.get("started_at")
         if not isinstance(run, dict) or any(isinstance(v, (dict, list)) for v in run.values()):
             raise self._damaged(0, "the head of an audit's file without its run")
         if type(at) not in (int, float) or not math.isfinite(at):
