@@ -19,7 +19,9 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import Cluster, DirectoryStore, MemoryStore, snapshot
 from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.formats.idxfile import index_path
 from bkstore.formats.metadatafile import encode_file
+from bkstore.ids import LedgerId
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
@@ -29,6 +31,7 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.lock import LOCK_NAME
 from bkstore.testing.crash import CrashFiles
 from bkstore.testing.faults import FaultPlan
+from bkstore.testing.storage_suite_base import record
 from tests.audit_parts import closed
 
 IMAGE = {"nodes": [], "streams": [], "objects": []}
@@ -263,6 +266,7 @@ def _new_ledger(top: Path) -> None:
 
 def _storage(top: Path) -> None:
     with LedgerStorage.open(top, "sorted") as storage:
+        storage.add_entry(record(7, 0), master_key=b"")
         storage.flush()
 
 
@@ -274,7 +278,7 @@ def _store(top: Path) -> None:
     ("name", "write"),
     [
         ("current/lastId.tmp", _storage),
-        ("current/0/0/8.idx.new", _new_ledger),
+        (f"current/{index_path(LedgerId(0, 8))}.new", _new_ledger),
         ("store/BKSTORE-METADATA.tmp", _store),
     ],
 )
@@ -288,6 +292,7 @@ def test_planted_scratch_names(name: str, write: Callable[[Path], None], tmp_pat
     write(top)
 
     assert before == _snapshot(tmp_path)["victim"]
+    assert not (top / name).exists()
 
 
 @pytest.mark.parametrize("plant", ["link", "nothing", "pipe", "folder"])
@@ -361,8 +366,8 @@ def test_a_crash_of_a_cluster_s_bookie(linked: bool, tmp_path: Path) -> None:
     assert ["cluster", "elsewhere", "precious"] == sorted(os.listdir(tmp_path))
 
 
-def test_scratch_of_parquet_and_buckets(tmp_path: Path) -> None:
-    """Files of a dump's and a load's work are made anew, never through a link."""
+def test_scratch_of_parquet(tmp_path: Path) -> None:
+    """Files of a dump's work are made anew, never through a link."""
     from bkstore.offline.parquet import ParquetFile
     from bkstore.tables import FINDINGS
 
