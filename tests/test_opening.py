@@ -115,6 +115,9 @@ def test_position_stays_behind_a_hole(tmp_path: Path) -> None:
 OWN_WAYS = {
     "index/opening.py": "the way itself",
     "index/files.py": "what writers change, and folders",
+    "index/locking.py": "lock files, which are looked at when they are open",
+    "index/outputs.py": "what a user named to be written, pipes and devices too",
+    "cluster/audit/resume.py": "a file that it has just made",
     "cli/main.py": "/dev/null",
     "cluster/faults.py": "damages its own cluster's files",
     "cluster/local.py": "copies its own bookie",
