@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Condition
 from typing import TypeVar
 
+from bkstore.arguments import call, number
 from bkstore.cluster.faults import Entries, Part, corrupt_record, drop_index_rows, entry_ids
 from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.ids import Int64Array, LedgerId
@@ -56,8 +57,8 @@ class LocalBookie:
         self.cut: set[str] = set()
         """Clients that do not reach it; `EVERYONE` cuts it off from all."""
         self._open_at = open_at
-        self._timeout = timeout
-        self._sleep = sleep
+        self._timeout = number(above=True)("timeout", timeout)
+        self._sleep = call("sleep", sleep)
         self._bookie: Bookie | None = None
         self._calls = 0
         self._idle = Condition()

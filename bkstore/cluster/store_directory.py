@@ -21,7 +21,7 @@ from bkstore.cluster.store_memory import check_version
 from bkstore.errors import CorruptionError, InvalidArgument, ReadOnlyError, UnsupportedLayout
 from bkstore.index.access import readable, writing
 from bkstore.index.files import OS_FILES, Files
-from bkstore.index.locking import held_lock
+from bkstore.index.locking import held_lock, let_go
 from bkstore.index.opening import read_whole
 
 __all__ = [
@@ -191,7 +191,7 @@ class DirectoryValues:
         try:
             yield
         finally:
-            os.close(fd)
+            let_go(fd)
 
 
 def walk(top: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.index.access import writing
 from bkstore.index.files import StrPath
 
-__all__ = ["held_lock", "lock_file", "take_lock"]
+__all__ = ["held_lock", "let_go", "lock_file", "take_lock"]
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -65,3 +65,9 @@ def take_lock(fd: int, path: StrPath, taken: str, wait: bool = False) -> None:
             fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise DirectoryInUse(taken) from None
+
+
+def let_go(fd: int) -> None:
+    """Unlock and close a locked file; a child that was forked meanwhile keeps nothing locked."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)

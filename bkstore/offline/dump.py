@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bkstore.arguments import optional, truth, whole
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.index.api import Finding
 from bkstore.index.files import OS_FILES, Files
@@ -133,8 +134,9 @@ def dump(
     3
     """
     require_pyarrow("dump")
-    if (jobs is not None and jobs < 1) or piece_rows < 1:
-        raise InvalidArgument(f"{jobs} jobs, {piece_rows} rows a piece: both are 1 or more")
+    jobs = optional(whole(1, 1 << 12))("jobs", jobs)  # a process each
+    piece_rows = whole(1)("piece_rows", piece_rows)
+    truth("length", length), truth("resume", resume)
     target = Path(out)
     check_target(target)
     looked = [_look(bookie, length, piece_rows, target) for bookie in bookies]

@@ -15,7 +15,7 @@ from pathlib import Path
 from bkstore.errors import InvalidArgument
 from bkstore.index.access import writing
 from bkstore.index.files import Files
-from bkstore.index.locking import lock_file, take_lock
+from bkstore.index.locking import let_go, lock_file, take_lock
 
 __all__ = ["check_target", "locked", "partial_path", "remove_growing", "remove_tree"]
 
@@ -48,7 +48,7 @@ def locked(top: Path, what: str, files: Files) -> ExitStack:
     while True:
         fd = _lock_of(top, what, files)
         with ExitStack() as stack:
-            stack.callback(os.close, fd)
+            stack.callback(let_go, fd)
             take_lock(fd, path, f"{top}: another {what} is being made here")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):

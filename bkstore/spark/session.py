@@ -54,13 +54,18 @@ def start_session(
     from pyspark.sql import SparkSession
 
     scratch = Path(tempfile.mkdtemp(prefix="bkstore-spark-"))
-    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    atexit.register(_remove, scratch, os.getpid())
     settings = {**_settings(scratch, driver_memory, fast_start), **(config or {})}
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
     with _environment(JAVA_HOME=str(find_java_home(scratch))):
         return builder.getOrCreate()
+
+
+def _remove(scratch: Path, owner: int) -> None:
+    if os.getpid() == owner:  # not in a forked child, which runs this as well when it ends
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _running() -> SparkSession | None:

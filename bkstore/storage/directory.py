@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from bkstore.arguments import check_batch, check_compat, truth
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.formats.entrylog import LogMetadata
@@ -69,8 +70,8 @@ class BookieDir(Closing):
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
 
-    Threads: reading is safe as far as `index` is. Fork: reopen in the child. Close it, or use
-    it as a context manager.
+    Threads: reading is safe as far as `index` is. Fork: with index files it goes on in the child,
+    with RocksDB it is closed there; open it again. Close it, or use it as a context manager.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -93,9 +94,9 @@ class BookieDir(Closing):
         compat: Literal["bookkeeper"] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.live = live
-        self._page_size = page_size
-        self._compat = compat
+        self.live = truth("live", live)
+        self._page_size = idxfile.check_page_size("page_size", page_size)
+        self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
         with readable(self.path):
             self.folders: BookieFolders = find_folders(self.path)
@@ -308,7 +309,10 @@ class BookieDir(Closing):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        """Return every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        return self._numbered(check_batch("batch", batch), findings)
+
+    def _numbered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for rows in self.index.scan(batch, findings):
             if self.layout == "rocksdb":
                 yield rows

@@ -11,8 +11,9 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from weakref import WeakMethod, WeakSet
+from weakref import WeakMethod
 
+from bkstore import forks
 from bkstore.errors import DirectoryInUse
 from bkstore.index.api import Closing
 from bkstore.index.locking import held_lock
@@ -38,7 +39,7 @@ class WriterLock(Closing):
     def __init__(self, directories: Iterable[Path]) -> None:
         self._fds: list[int] = []
         self._owner: WeakMethod[Callable[[], None]] | None = None
-        _held.add(self)
+        forks.register(self)
         try:
             for directory in dict.fromkeys(map(_lock_path, directories)):
                 self._fds.append(_locked(directory))
@@ -60,17 +61,6 @@ class WriterLock(Closing):
         if close is not None:
             close()
         self.close()
-
-
-_held: WeakSet[WriterLock] = WeakSet()
-
-
-def _after_fork() -> None:
-    for lock in list(_held):
-        lock._forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def _locked(path: Path) -> int:

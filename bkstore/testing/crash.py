@@ -40,6 +40,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
+from bkstore import forks
+from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument
 from bkstore.index.files import Files, StrPath
 from bkstore.testing.crash_image import (
@@ -113,13 +115,16 @@ class CrashFiles(Files):
         self._state = Remembered()
         self._scratch: list[str] = []
         self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch)
+        forks.register(self)
+
+    def _forked(self) -> None:
+        self._cleanup.detach()  # the scratch directories are the parent's
 
     # -- when the power goes, and which syncs count
 
     def stop_after(self, calls: int) -> None:
         """Make the changing call that is `calls` from now (1: the next), and all later, fail."""
-        if calls < 1:
-            raise InvalidArgument(f"stop after {calls} calls: the next one is number 1")
+        whole(1)("calls", calls)  # the next one is number 1
         with self._lock:
             self._stop_at = self.calls + calls
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Protocol, runtime_checkable
 
+from bkstore.arguments import instance, number, optional
 from bkstore.cluster.audit.checking import Checker
 from bkstore.cluster.audit.faithful import ledger_ranges
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
@@ -35,6 +36,7 @@ __all__ = ["Auditor", "Progress"]
 Progress = Callable[[int, int], None]
 """Told of ledgers looked at so far, and how many there are."""
 
+_check_options = optional(instance(AuditOptions))
 _log = logging.getLogger(__name__)
 
 
@@ -77,7 +79,7 @@ class Auditor:
         self.store = store
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
-        self.options = options or AuditOptions()
+        self.options = _check_options("options", options) or AuditOptions()
         self._clock = clock
         self._wait = wait
         self._metrics = metrics
@@ -224,6 +226,7 @@ class Auditor:
         is logged, its time is not kept, and the next one comes an interval later. `stop` ends a
         run that is under way, too, without a report; with `resume` the next one goes on there.
         """
+        number(above=True)("interval", interval)
         while not stop.wait(self._until_due(interval)):
             if not may_run():
                 self.skipped_runs += 1

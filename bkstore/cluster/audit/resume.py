@@ -21,7 +21,7 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.index.access import readable, writing
 from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, StrPath
-from bkstore.index.locking import take_lock
+from bkstore.index.locking import let_go, take_lock
 from bkstore.index.opening import open_regular
 
 __all__ = ["RunFile"]
@@ -166,7 +166,7 @@ class RunFile(Closing):
         """Let go of the file. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
-            os.close(fd)
+            let_go(fd)
 
 
 def _held(path: Path) -> int:
