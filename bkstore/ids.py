@@ -15,7 +15,7 @@ import re
 import uuid
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +29,11 @@ __all__ = [
     "LedgerId",
     "as_entry_ids",
     "as_locations",
+    "check_bounds",
     "check_entry_id",
+    "check_integer",
     "check_location",
+    "check_scope",
     "log_ids",
     "make_location",
     "make_locations",
@@ -77,12 +80,25 @@ def unsigned64(value: int, what: str = "value") -> int:
     return value % _TWO_64
 
 
-def _integer(value: int, what: str) -> int:
-    """Return an int for anything that is one by nature; no float is cut, no text is read."""
+def check_integer(value: int, what: str) -> int:
+    """Return an int for anything that is one by nature: an int, a numpy integer, ``__index__``.
+
+    Raises `InvalidArgument` for all else: no float is cut (1.0 is none), no text is read, and a
+    bool, which Python takes for 0 or 1, is a mistake.
+    """
     try:
-        return operator.index(value)
+        if not isinstance(value, bool):
+            return operator.index(value)
     except TypeError:
-        raise InvalidArgument(f"{what} {value!r} is not an integer") from None
+        pass
+    raise InvalidArgument(f"{what} {value!r} is not an integer") from None
+
+
+def check_scope(scope: int | None) -> int | None:
+    """Return a scope as 0 .. 2^64-1, None (every scope) as it is; else `InvalidArgument`."""
+    if scope is None or (type(scope) is int and 0 <= scope < _TWO_64):
+        return scope
+    return unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
 
 
 class _Parts(NamedTuple):
@@ -113,8 +129,8 @@ class LedgerId(_Parts):
             raise InvalidArgument(
                 "LedgerId takes scope and ledger; for scope 0 say LedgerId(ledger=N)"
             )
-        scope = unsigned64(_integer(scope, "ledger scope id"), "ledger scope id")
-        number = unsigned64(_integer(ledger, "ledger id"), "ledger id")
+        scope = unsigned64(check_integer(scope, "ledger scope id"), "ledger scope id")
+        number = unsigned64(check_integer(ledger, "ledger id"), "ledger id")
         if scope == 0 and number >= _SIGN:
             raise InvalidArgument(
                 f"ledger id {ledger} is outside 0..{_SIGN - 1}, which is all that scope 0 holds"
@@ -133,9 +149,9 @@ class LedgerId(_Parts):
             return _of_scope_0(value)
         if isinstance(value, cls):
             return value
-        if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
-            return cls(0, int(value))
-        raise InvalidArgument(f"not a ledger id: {value!r} (an int or a LedgerId is)")
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise InvalidArgument(f"not a ledger id: {value!r} (an int or a LedgerId is)")
+        return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
     def parse(cls, text: str, scope: int = 0) -> LedgerId:
@@ -210,9 +226,18 @@ def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray
     return np.lexsort((ledger_ids ^ flip, scope_ids ^ flip))
 
 
+def check_bounds(first: int, last: int | None) -> tuple[int, int | None]:
+    """Return the ends of a range of entries, integers of any size; else `InvalidArgument`."""
+    if type(first) is not int:
+        first = check_integer(first, "first entry")
+    if last is not None and type(last) is not int:
+        last = check_integer(last, "last entry")
+    return first, last
+
+
 def check_entry_id(entry: int) -> int:
     """Return `entry` if it is 0 .. 2^63-2, else raise `InvalidArgument`."""
-    number = _integer(entry, "entry id")
+    number = check_integer(entry, "entry id")
     if not 0 <= number <= MAX_ENTRY_ID:
         raise InvalidArgument(f"entry id {entry} is outside 0..{MAX_ENTRY_ID}")
     return number
@@ -220,16 +245,41 @@ def check_entry_id(entry: int) -> int:
 
 def _as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
     if isinstance(values, range):
+        low, _, high = sorted((0, values[0], values[-1])) if values else (0, 0, 0)
+        if low < -_SIGN or high >= _SIGN:
+            raise InvalidArgument(f"{what} must be integers that fit int64, not {values}")
         return np.arange(values.start, values.stop, values.step, dtype=np.int64)
-    lazy = isinstance(values, Iterable) and not isinstance(values, (np.ndarray, list, tuple))
-    array = np.asarray(list(values) if lazy else values)  # type: ignore[arg-type]
+    array = values if isinstance(values, np.ndarray) else _as_array(values, what)
     if array.ndim != 1:
         raise InvalidArgument(f"{what} must be one-dimensional, not of shape {array.shape}")
     if array.size == 0:
         return np.empty(0, np.int64)
+    if array.dtype.kind == "O":
+        array = _one_by_one(array.tolist(), what)
     if array.dtype.kind not in "iu" or (array.dtype == np.uint64 and int(array.max()) >= _SIGN):
         raise InvalidArgument(f"{what} must be integers that fit int64, not {array.dtype}")
     return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def _as_array(values: npt.ArrayLike | Iterable[int], what: str) -> npt.NDArray[Any]:
+    """Return an array of what numpy takes for one, or of what an iterable yields."""
+    if isinstance(values, (str, bytes, bytearray)):
+        raise InvalidArgument(f"{what} must be integers, not {type(values).__name__}")
+    if isinstance(values, Iterable) and not hasattr(values, "__array__"):
+        listed = values if isinstance(values, (list, tuple)) else list(values)
+        kinds = set(map(type, listed))
+        if kinds - {int}:  # numpy would read True as 1 there, and mix some integers to floats
+            nested = any(hasattr(kind, "__len__") for kind in kinds - {str, bytes})
+            return np.empty((len(listed), 0)) if nested else _one_by_one(listed, what)
+        return np.asarray(listed)
+    return np.asarray(values)
+
+
+def _one_by_one(values: Iterable[Any], what: str) -> Int64Array:
+    numbers = [check_integer(value, what) for value in values]
+    if numbers and not -_SIGN <= min(numbers) <= max(numbers) < _SIGN:
+        raise InvalidArgument(f"{what} must be integers that fit int64")
+    return np.array(numbers, np.int64)
 
 
 def as_entry_ids(entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
@@ -246,7 +296,7 @@ def as_entry_ids(entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
 
 def check_location(location: int) -> int:
     """Return `location` if it is a positive int64, else raise `InvalidArgument`."""
-    number = _integer(location, "location")
+    number = check_integer(location, "location")
     if not 0 < number < _SIGN:
         raise InvalidArgument(f"location {location} is not positive (0 means absent)")
     return number
@@ -269,6 +319,8 @@ def make_location(log_id: int, position: int) -> int:
     >>> hex(make_location(2, 1028))
     '0x200000404'
     """
+    if type(log_id) is not int or type(position) is not int:
+        log_id, position = check_integer(log_id, "log id"), check_integer(position, "position")
     if not 0 <= log_id <= MAX_LOG_ID or not 0 <= position < 2**32:
         raise InvalidArgument(f"no location for log id {log_id}, position {position}")
     return log_id << 32 | position

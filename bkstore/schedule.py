@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import check_compat, whole
 from bkstore.availability import Availability, Compat
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequences import INT32_MAX, Groups, clip
@@ -32,12 +33,10 @@ __all__ = [
 
 
 def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
-    if not 1 <= ensemble_size <= INT32_MAX:
-        raise InvalidArgument(f"ensemble size {ensemble_size} is outside 1..{INT32_MAX}")
-    if not 1 <= write_quorum <= ensemble_size:
-        raise InvalidArgument(
-            f"write quorum {write_quorum} is outside 1..{ensemble_size}, the ensemble size"
-        )
+    plain = type(ensemble_size) is type(write_quorum) is int  # asked for each entry
+    if not (plain and 1 <= write_quorum <= ensemble_size <= INT32_MAX):
+        size = whole(1, INT32_MAX)("ensemble_size", ensemble_size)
+        whole(1, size)("write_quorum", write_quorum)
 
 
 def write_sets(
@@ -76,13 +75,12 @@ def bookie_index(
     (2, -2)
     """
     _check_quorum(ensemble_size, write_quorum)
-    if not 0 <= nth < write_quorum:
-        raise InvalidArgument(f"write set index {nth} is outside 0..{write_quorum - 1}")
+    if type(nth) is not int or not 0 <= nth < write_quorum:
+        nth = whole(0, write_quorum - 1)("nth", nth)
     value = check_entry_id(entry) + nth
     if compat is None:
         return value % ensemble_size
-    if compat != "bookkeeper":
-        raise InvalidArgument(f"unknown compat {compat!r}: only 'bookkeeper'")
+    check_compat("compat", compat)
     low = (value + 2**31) % 2**32 - 2**31
     return low % ensemble_size if low >= 0 else -(-low % ensemble_size)
 

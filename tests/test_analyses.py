@@ -177,7 +177,7 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
     for wrong in ({"top": 0}, {"pinned": 1.5}):
         with pytest.raises(InvalidArgument):
             Options(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgument, match="at least 64"):
+    with pytest.raises(InvalidArgument, match="memory must be a whole number, 64 or more"):
         LocalEngine(memory=1)
 
 

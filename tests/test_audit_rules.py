@@ -136,6 +136,27 @@ def test_a_mark_without_a_time_is_not_judged() -> None:
     assert ([], ["1 marks, they have no time"]) == (report.violations, report.not_judged)
 
 
+def test_as_built_a_mark_saves_from_the_replicas_check_only() -> None:
+    """As built, the placement of a marked ledger is judged, beside its age; nobody is asked."""
+    store = store_of(closed(), closed(8))
+    store.mark_underreplicated(7, Mark(NOW - 101, ("b3",)))
+    third = Holder()
+    bookies = {"b1": FULL, "b2": FULL, "b3": third}
+    auditor = Auditor(
+        store,
+        bookies,
+        placement=RackPlacement(dict.fromkeys(B3, "/one")),
+        options=AuditOptions(grace_period=100.0, compat="bookkeeper"),
+        clock=lambda: NOW,
+    )
+    report = auditor.run()
+
+    assert [("overdue", 7), ("placement", 7), ("below_write_quorum", 8), ("placement", 8)] == (
+        sorted(categories(report), key=lambda each: (each[1], each[0] == "placement"))
+    )
+    assert 1 == third.asked
+
+
 # -- the second look
 
 
@@ -200,6 +221,7 @@ def test_a_ledger_deleted_meanwhile_is_gone() -> None:
     report = audit(store, Holder(then=lambda: store.delete(7)))
 
     assert ([], {"gone": 1}) == (report.violations, dict(report.skipped))
+    assert 0 == report.redone
 
 
 def test_one_look_is_enough_where_nothing_is_amiss() -> None:

@@ -200,7 +200,7 @@ class TestDamage:
             cluster.corrupt("bookie-1", 7, 99)
         with pytest.raises(NoSuchLedger):
             cluster.corrupt("bookie-1", 8, 0)
-        with pytest.raises(InvalidArgument, match="payload or header"):
+        with pytest.raises(InvalidArgument, match="'payload' or 'header'"):
             cluster.corrupt("bookie-1", 7, 0, "digest")  # type: ignore[arg-type]
 
 

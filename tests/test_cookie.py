@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.cookie import Cookie, decode, encode
 
 NAMED = Cookie(5, "bookie-1:3181", ("/journal",), ("/data/1", "/data/2"))
@@ -95,6 +95,7 @@ def test_round_trip(cookie: Cookie) -> None:
         {"bookie_id": ""},
         {"version": 3, "bookie_id": "a\nb"},
         {"ledger_dirs": ()},
+        {"index_dirs": ()},
         {"ledger_dirs": ("/a\t/b",)},
         {"ledger_dirs": ("/a\udc80",)},
         {"journal_dirs": ("/a,/b",)},
@@ -105,3 +106,20 @@ def test_what_a_cookie_cannot_hold(change: dict[str, object]) -> None:
     """Names that would read back as others are refused, not written."""
     with pytest.raises(InvalidArgument):
         encode(replace(NAMED, **change))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("listed", ["1\t/a\t/b", "3\t/a\t/b", "0\t/a", "2", "\t/a"])
+def test_a_list_whose_number_is_another(listed: str) -> None:
+    """A list of directories has as many paths as it says, no more and no fewer."""
+    with pytest.raises(CorruptionError, match="directory list is broken"):
+        decode(f"3\nb1:3181\n/j\n{listed}\n".encode())
+
+
+@pytest.mark.parametrize("more", ["", "/x\n"])
+def test_version_3_has_four_lines(more: str) -> None:
+    """A line too many is as wrong as one that is missing."""
+    whole = "3\nb1:3181\n/j\n1\t/a\n"
+    lines = whole + more if more else whole.removesuffix("1\t/a\n")
+
+    with pytest.raises(CorruptionError, match="more lines"):
+        decode(lines.encode())

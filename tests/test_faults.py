@@ -190,14 +190,14 @@ class TestPlan:
     @pytest.mark.parametrize("call", ["fail_write", "fail_sync"])
     def test_bad_numbers(self, plan: FaultPlan, call: str) -> None:
         """A plan for no call is refused."""
-        with pytest.raises(InvalidArgument, match="number 1"):
+        with pytest.raises(InvalidArgument, match="n must be a whole number, 1 or more"):
             getattr(plan, call)(0)
 
     def test_bad_sizes(self, plan: FaultPlan) -> None:
         """Negative sizes are refused."""
-        with pytest.raises(InvalidArgument, match="keep -1 bytes"):
+        with pytest.raises(InvalidArgument, match=r"keep_bytes must be .* not -1"):
             plan.tear_write(1, -1)
-        with pytest.raises(InvalidArgument, match="room for -1 bytes"):
+        with pytest.raises(InvalidArgument, match=r"after_bytes must be .* not -1"):
             plan.disk_full(-1)
 
 

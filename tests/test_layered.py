@@ -133,11 +133,32 @@ class Flushing(EntrySource):
         return found
 
 
+class Below(EntrySource):
+    """What lies below a top that is flushed as soon as this has been asked."""
+
+    def __init__(self, top: Flushing) -> None:
+        self.top = top
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the ledgers, then flush the top."""
+        found = self.top.below.ledgers(scope)
+        self.top.flush()
+        return found
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entries, then flush the top."""
+        found = self.top.below.entries(ledger, first, last)
+        self.top.flush()
+        return found
+
+
+@pytest.mark.parametrize("after", ["top", "below"])
 @pytest.mark.parametrize("question", ["entries", "availability", "last_entry", "ledgers"])
-def test_flush_in_between(question: str) -> None:
+def test_flush_in_between(question: str, after: str) -> None:
     """The top is read first, so an entry that is flushed meanwhile is not lost from the answer."""
     below = memtable([0, 1])
-    source = LayeredSource(Flushing([2, 3], below), below)
+    top = Flushing([2, 3], below)
+    source = LayeredSource(top, below) if after == "top" else LayeredSource(top.inner, Below(top))
     answers: dict[str, Any] = {
         "entries": lambda: source.entries(7).tolist() == [0, 1, 2, 3],
         "availability": lambda: source.availability(7).ranges().tolist() == [[0, 3]],

@@ -306,7 +306,7 @@ def test_target_must_be_new(three: Path, tmp_path: Path) -> None:
     for place in (tmp_path / "full", three / "out"):
         with pytest.raises(InvalidArgument):
             load(three, place, bookie="idx")
-    with pytest.raises(InvalidArgument, match="unknown layout 'x'"):
+    with pytest.raises(InvalidArgument, match="to must be 'idx' or 'rocksdb', not 'x'"):
         load(three, tmp_path / "out", "x", bookie="idx")  # type: ignore[arg-type]
     load(three, tmp_path / "empty", bookie="idx")
 

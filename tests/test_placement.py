@@ -150,7 +150,7 @@ def test_too_few_bookies() -> None:
 @pytest.mark.parametrize("sizes", [(3, 4, 2), (3, 2, 3), (0, 0, 0), (2, 2, 0)])
 def test_sizes_that_contradict_each_other(sizes: tuple[int, int, int]) -> None:
     """E >= W >= A >= 1, else there is nothing to choose."""
-    with pytest.raises(InvalidArgument, match="each is at least the one after it"):
+    with pytest.raises(InvalidArgument, match=r"each is at least|must be a whole number, 1"):
         DefaultPlacement().new_ensemble(*sizes, ["b1", "b2", "b3", "b4"])
 
 
@@ -159,8 +159,8 @@ def test_sizes_that_contradict_each_other(sizes: tuple[int, int, int]) -> None:
     [
         (lambda: RackPlacement({"b1": "r1"}), "'r1', which is no path"),
         (lambda: RackPlacement({"b1": "/"}), "'/', which is no path"),
-        (lambda: RackPlacement({}, min_racks=0), "at least 0 racks"),
-        (lambda: RackPlacement({}, min_racks=3, desired_racks=2), "3 racks, 2 desired"),
+        (lambda: RackPlacement({}, min_racks=0), "min_racks must be"),
+        (lambda: RackPlacement({}, min_racks=3, desired_racks=2), "desired_racks must be"),
         (lambda: RegionPlacement({"b1": "/eu"}), "no /region/rack"),
     ],
 )

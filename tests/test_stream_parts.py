@@ -84,7 +84,7 @@ def test_sparse_with_room_for_one() -> None:
         index.add(stream, ObjectRanges.of([(stream, 0, 1)]))
 
     assert [None] * 4 + [4] == [index.floor(stream, 0) for stream in range(5)]
-    with pytest.raises(InvalidArgument, match="hold no entry"):
+    with pytest.raises(InvalidArgument, match=r"max_bytes must be .* 40 or more"):
         SparseRangeIndex(ENTRY_BYTES - 1)
 
 
@@ -133,7 +133,7 @@ def test_bad_options(options: dict[str, Any]) -> None:
 
 def test_unknown_strategy() -> None:
     """A strategy that nobody knows is refused with the list."""
-    with pytest.raises(InvalidArgument, match="unknown strategy 'magic': one of load-all"):
+    with pytest.raises(InvalidArgument, match=r"strategy must be 'load-all' or .* not 'magic'"):
         opened(world(), "magic")
 
 

@@ -336,3 +336,21 @@ def test_random_worlds_are_valid() -> None:
         assert again.streams[stream].start_offset <= start <= again.streams[stream].end_offset
         assert end == -1 or end > start
         assert 1 <= limit <= 4
+
+
+def test_false_positives_are_loads_that_a_filter_let_through() -> None:
+    """A first load has no filter that could err; only a filter's wrong "perhaps" is counted."""
+    with opened(world(1, 2, others_first=True), preloads=0) as lookup:
+        first = lookup.get_objects(S, 0, 10, 1)
+
+        assert 2 == first.stats.without_stream
+        assert 0 == first.stats.filter_false_positives
+        # A filter made of this stream takes an object that lacks it for one that has it.
+        lookup.filters.drop([2])
+        lookup.filters.filters.build(2, np.array([S], np.int64))
+        lookup.index.clear()
+        second = lookup.get_objects(S, 0, 10, 1)
+
+        assert 1 == second.stats.without_stream
+        assert 1 == second.stats.filter_false_positives
+        assert 1 == second.stats.filter_refusals

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import check_compat
 from bkstore.availability import codec, grouping, scanning, sequences
 from bkstore.availability.algebra import combine
 from bkstore.availability.codec import Encoding
@@ -70,7 +71,7 @@ class Availability:
         if compat is not None:
             from bkstore.availability.built import BuiltAvailability
 
-            _check_compat(compat)
+            check_compat("compat", compat)
             return BuiltAvailability.from_insertions(entries)
         return cls._of(scanning.from_ids(as_entry_ids(entries)))
 
@@ -138,7 +139,7 @@ class Availability:
         if compat is not None:
             from bkstore.availability.built import BuiltAvailability
 
-            _check_compat(compat)
+            check_compat("compat", compat)
             return BuiltAvailability.from_stored(codec.read_raw(data, any_header=True))
         few = codec.decode_few(data)
         return cls._of(grouping.fold(codec.decode(data)) if few is None else few)
@@ -233,7 +234,7 @@ class Availability:
         if compat is not None:
             from bkstore.availability.built import BuiltAvailability
 
-            _check_compat(compat)
+            check_compat("compat", compat)
             built = BuiltAvailability.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
             return built.missing(expected, first, last)
         if first is not None or last is not None:
@@ -259,8 +260,3 @@ class Availability:
             f"<Availability: {len(self)} entries in {self.first_entry}..{self.last_entry}, "
             f"{groups} sequence group{'s' if groups != 1 else ''}>"
         )
-
-
-def _check_compat(compat: str) -> None:
-    if compat != "bookkeeper":
-        raise InvalidArgument(f"unknown compat {compat!r}: only 'bookkeeper'")

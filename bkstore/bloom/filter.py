@@ -16,13 +16,13 @@ All integers are big-endian. Persisted format: do not renumber. Derivation and w
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import choice, number, whole
 from bkstore.bloom.bits import BitArray, add_keys, contains_keys, count_ones
 from bkstore.bloom.murmur3 import as_keys, hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
@@ -61,8 +61,7 @@ def filter_size(
     >>> filter_size(9000), filter_size(9000).words * 8
     (FilterSize(words=1348, hash_count=7), 10784)
     """
-    if compat not in (None, "guava-31.1"):
-        raise InvalidArgument(f"unknown compat {compat!r}: only 'guava-31.1'")
+    _check_compat("compat", compat)
     insertions, rate = max(_insertions(expected_insertions), 1), _rate(fpp)
     bits = math.trunc(-insertions * math.log(rate) / (_LN_2 * _LN_2))
     per_key = -math.log(rate) / _LN_2 if compat is None else bits / insertions * _LN_2
@@ -78,23 +77,18 @@ def filter_size(
     return FilterSize(words, hash_count)
 
 
+_check_compat = choice(None, "guava-31.1")
+
+
 def _insertions(value: int) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"expected insertions {value!r} is not an integer") from None
-    if not 0 <= number < 2**63:
-        raise InvalidArgument(f"expected insertions {value} is outside 0..2^63-1")
-    return number
+    found: int = whole()("expected_insertions", value)
+    return found
 
 
 def _rate(value: float) -> float:
-    try:
-        rate = float(value)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"fpp {value!r} is not a number") from None
-    if not 0 < rate < 1:
-        raise InvalidArgument(f"fpp {value} is not between 0 and 1")
+    rate = float(number(0, 1, above=True)("fpp", value))
+    if rate == 1:
+        raise InvalidArgument("fpp must be below 1")
     return rate
 
 

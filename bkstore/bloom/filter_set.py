@@ -10,8 +10,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from threading import Lock
 
+from bkstore.arguments import whole
 from bkstore.bloom.filter import BloomFilter, filter_size
-from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
 __all__ = ["DEFAULT_MAX_BYTES", "FilterSet"]
@@ -43,10 +43,8 @@ class FilterSet:
     """
 
     def __init__(self, max_bytes: int = DEFAULT_MAX_BYTES, fpp: float = 0.01) -> None:
-        if max_bytes < 0:
-            raise InvalidArgument(f"room for {max_bytes} bytes of filters is less than none")
         filter_size(1, fpp)  # refuses an fpp that makes no filter
-        self.max_bytes = max_bytes
+        self.max_bytes = whole()("max_bytes", max_bytes)
         self.fpp = fpp
         self._lock = Lock()
         self._filters: OrderedDict[Hashable, BloomFilter] = OrderedDict()

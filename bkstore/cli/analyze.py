@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from bkstore.cli.output import FORMATS, write_tables
 from bkstore.cli.progress import work_progress
 from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument, MissingDependency, WriteFailed
+from bkstore.index.outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
     Analysis,
@@ -142,9 +144,14 @@ def _check_targets(args: argparse.Namespace) -> None:
         check_target(args.out)
     read = [path for path in (args.dump, args.metadata, args.other) if path is not None]
     for target in (args.out, args.report):
-        for path in read if target is not None else ():
-            if target.absolute().resolve().is_relative_to(path.resolve()):
-                raise InvalidArgument(f"{target} lies in {path}: nothing is written there")
+        if target is not None:
+            refuse_inputs(target, read)
+    if args.report is None:
+        return
+    if args.out is not None and os.path.realpath(args.out) == os.path.realpath(args.report):
+        raise InvalidArgument(f"{args.report}: is --out, a folder")
+    if args.report.parent != args.out:
+        check_output(args.report)
 
 
 def _suffix(form: str) -> str:

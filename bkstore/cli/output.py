@@ -8,6 +8,7 @@ Bytes appear as lower-case hex in the text formats, and as bytes in Parquet.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from abc import ABC, abstractmethod
@@ -20,6 +21,7 @@ from bkstore.cli.screen import Screen
 from bkstore.cli.telling import silence
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.formats.json_text import format_json
+from bkstore.index.outputs import OutputFile, output_file
 from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.text import shown
 
@@ -31,16 +33,29 @@ _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def write_tables(
-    schema: Schema, tables: Iterable[Table], form: str, target: Path | None = None
+    schema: Schema,
+    tables: Iterable[Table],
+    form: str,
+    target: Path | None = None,
+    *,
+    private: bool = False,
 ) -> None:
-    """Write the tables, all of `schema`, to `target` or stdout."""
+    """Write the tables, all of `schema`, to `target` or stdout.
+
+    A file has its name when it is whole, and is as it was before if that does not come to pass
+    (`bkstore.index.outputs`); a `private` one is for its owner alone.
+    """
     with ExitStack() as stack:
+        file = None
+        if target is not None:
+            file = stack.enter_context(output_file(target, private=private))
         if form == "parquet":
-            writer: _Writer = _Parquet(target)
+            writer: _Writer = _Parquet(file)
         else:
             stream: IO[str] = sys.stdout
-            if target is not None:
-                stream = stack.enter_context(target.open("w", encoding="utf-8", newline=""))
+            if file is not None:
+                text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", newline="")
+                stream = stack.enter_context(text)
             writer = _WRITERS[form](stream)
         with _named(target):
             writer.start(schema)
@@ -143,10 +158,10 @@ class _Screen(_Text):
 
 
 class _Parquet(_Writer):
-    def __init__(self, target: Path | None) -> None:
+    def __init__(self, target: OutputFile | None) -> None:
         if target is None and sys.stdout.isatty():
             raise InvalidArgument("parquet is not for a terminal: give -o FILE")
-        self.target: Any = sys.stdout.buffer if target is None else str(target)
+        self.target: Any = sys.stdout.buffer if target is None else target
 
     def start(self, schema: Schema) -> None:
         super().start(schema)

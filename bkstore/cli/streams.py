@@ -13,6 +13,7 @@ from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.formats.json_text import parse_json
 from bkstore.index.opening import read_whole
+from bkstore.index.outputs import refuse_inputs
 from bkstore.streams.chain import AnswerObject
 from bkstore.streams.image import StreamImage
 from bkstore.streams.lookup import StreamLookup
@@ -79,6 +80,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command that was named."""
+    if args.output is not None:
+        refuse_inputs(args.output, [args.image])
     command = _lookup if args.streams_command == "lookup" else _compare
     return command(args)
 

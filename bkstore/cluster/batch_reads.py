@@ -19,7 +19,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, Entry
 from bkstore.ids import MAX_ENTRY_ID, check_entry_id
-from bkstore.storage.batch import FRAME_OVERHEAD, RECORD_OVERHEAD
+from bkstore.storage.batch import FRAME_OVERHEAD, RECORD_OVERHEAD, check_limits
 from bkstore.storage.log_reader import RecordBatch
 
 __all__ = ["BatchReader"]
@@ -74,8 +74,7 @@ class BatchReader:
 
     def _check(self, start: int, max_count: int, max_size: int, last: int | None) -> None:
         check_entry_id(start)
-        if max_count < 0 or max_size < 0:
-            raise InvalidArgument(f"max_count {max_count} and max_size {max_size}: 0 or more")
+        check_limits(max_count, max_size)
         if last is not None and start > last:
             raise InvalidArgument(
                 f"entry {start} of ledger {self.access.ledger} is beyond the LAC, {last}"

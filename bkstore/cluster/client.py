@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from bkstore.arguments import instance, optional
 from bkstore.cluster.bookie_client import BookieClient
 from bkstore.cluster.last_confirmed import Confirmed
 from bkstore.cluster.ledger_access import ClientContext, ClientOptions, LedgerAccess
 from bkstore.cluster.ledger_handle import LedgerHandle
 from bkstore.cluster.ledger_writer import LedgerWriter
-from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy
+from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy, check_sizes
 from bkstore.cluster.recovery import recover
 from bkstore.cluster.store_api import MetadataStore, Versioned
 from bkstore.errors import InvalidArgument, UnauthorizedAccess
@@ -23,6 +24,9 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 
 __all__ = ["Client"]
+
+_check_options = optional(instance(ClientOptions))
+_check_password = instance(bytes)
 
 
 class Client:
@@ -39,7 +43,10 @@ class Client:
         options: ClientOptions | None = None,
     ) -> None:
         self.context = ClientContext(
-            store, bookies, placement or DefaultPlacement(), options or ClientOptions()
+            store,
+            bookies,
+            placement or DefaultPlacement(),
+            _check_options("options", options) or ClientOptions(),
         )
 
     def create_ledger(
@@ -61,13 +68,15 @@ class Client:
         `InvalidArgument` for numbers or a digest type that do not fit. No bookie is asked.
         """
         store, numbers = self.context.store, (ensemble_size, write_quorum, ack_quorum)
+        check_sizes(*numbers)
+        digest_type, password = digest_name(digest_type), _check_password("password", password)
         bookies = self.context.writable_bookies()
         ensemble = self.context.placement.new_ensemble(*numbers, bookies)
         metadata = LedgerMetadata(
             _name(ledger, scope) or store.next_id(scope),
             *numbers,
             (Segment(0, tuple(ensemble)),),
-            digest_type=digest_name(digest_type),
+            digest_type=digest_type,
             password=password,
             custom_metadata=custom_metadata or {},
         ).checked()

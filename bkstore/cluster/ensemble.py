@@ -13,6 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
+from bkstore.arguments import any_of, call, instance, number, truth, whole
 from bkstore.cluster.client import Client
 from bkstore.cluster.faults import Entries, Part
 from bkstore.cluster.ledger_access import ClientOptions
@@ -27,10 +28,11 @@ from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.files import OS_FILES, Files, StrPath
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.garbage import GarbageReport
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
 __all__ = ["Cluster"]
 
+_check_name = instance(str)
 _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 
 
@@ -66,10 +68,11 @@ class Cluster(Client, Closing):
         """Take settings; `open` fills it with bookies."""
         self.path = Path(path)
         self.store = store
-        self._kinds: list[Storage] = [storage] if isinstance(storage, str) else list(storage)
+        kinds = [storage] if isinstance(storage, str) else storage
+        self._kinds: list[Storage] = list(any_of(check_storage)("storage", kinds))
         self._open_bookie = open_bookie
-        self._timeout = timeout
-        self._sleep = sleep
+        self._timeout = number(above=True)("timeout", timeout)
+        self._sleep = call("sleep", sleep)
         self._servers: dict[str, LocalBookie] = {}
         if not self._kinds:
             raise InvalidArgument("no storage given")
@@ -126,7 +129,10 @@ class Cluster(Client, Closing):
             timeout=timeout,
             sleep=sleep,
         )
-        names = bookies if not isinstance(bookies, int) else [None] * bookies
+        if isinstance(bookies, Sequence) and not isinstance(bookies, str):
+            names: Sequence[str | None] = [_check_name("bookies", name) for name in bookies]
+        else:
+            names = [None] * whole()("bookies", bookies)
         with ExitStack() as undo:
             undo.callback(cluster.close)
             for name in names:
@@ -234,13 +240,11 @@ class Cluster(Client, Closing):
 
         From the timeout on the client takes no notice of the answer, but what it asked for is done.
         """
-        if seconds < 0:
-            raise InvalidArgument(f"an answer cannot take {seconds} s")
-        self._server(bookie).delay = seconds
+        self._server(bookie).delay = number()("seconds", seconds)
 
     def set_batch_reads(self, bookie: str, known: bool) -> None:
         """Say whether a bookie knows batch reads, which servers before 4.18 do not."""
-        self._server(bookie).batch_reads = known
+        self._server(bookie).batch_reads = truth("known", known)
 
     # -- damage
 

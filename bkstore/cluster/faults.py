@@ -15,8 +15,9 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import choice
 from bkstore.availability import Availability
-from bkstore.errors import InvalidArgument, NoSuchEntry
+from bkstore.errors import NoSuchEntry
 from bkstore.formats.entry import V2_HEADER, record_header
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, split_location
@@ -28,6 +29,8 @@ Entries = int | Availability | npt.ArrayLike | Iterable[int]
 """One entry id, several, or an `Availability`."""
 
 Part = Literal["payload", "header"]
+
+check_part = choice("payload", "header")
 
 _NONE = np.empty(0, np.int64)
 
@@ -103,8 +106,7 @@ def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> 
     changes the entry id: the bookie itself tells of damage. Everything that the bookie has in
     memory is written out first. `NoSuchEntry` where the entry is not here.
     """
-    if part not in ("payload", "header"):
-        raise InvalidArgument(f"part {part!r} of a record: payload or header")
+    check_part("part", part)
     record = bookie.read_entry(ledger, entry)
     bookie.checkpoint()
     for path in bookie.storage.paths:

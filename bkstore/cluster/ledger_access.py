@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal, TypeVar
 
+from bkstore.arguments import check_compat, check_fields, truth, whole
 from bkstore.cluster.answers import Answer, ask, verdict
 from bkstore.cluster.bookie_client import BookieClient
 from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy
@@ -49,10 +50,15 @@ class ClientOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        if self.max_frame < 1:
-            raise InvalidArgument(f"max_frame must be positive, not {self.max_frame}")
-        if self.compat not in (None, "bookkeeper"):
-            raise InvalidArgument(f"unknown compat {self.compat!r}: only 'bookkeeper'")
+        check_fields(self, _CHECKS)
+
+
+_CHECKS = {
+    "batch_reads": truth,
+    "max_frame": whole(1, 2**31 - 1),
+    "delay_ensemble_change": truth,
+    "compat": check_compat,
+}
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Condition
 from typing import TypeVar
 
+from bkstore.arguments import call, number
 from bkstore.cluster.faults import Entries, Part, corrupt_record, drop_index_rows, entry_ids
 from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.ids import Int64Array, LedgerId
@@ -55,8 +57,8 @@ class LocalBookie:
         self.cut: set[str] = set()
         """Clients that do not reach it; `EVERYONE` cuts it off from all."""
         self._open_at = open_at
-        self._timeout = timeout
-        self._sleep = sleep
+        self._timeout = number(above=True)("timeout", timeout)
+        self._sleep = call("sleep", sleep)
         self._bookie: Bookie | None = None
         self._calls = 0
         self._idle = Condition()
@@ -101,11 +103,20 @@ class LocalBookie:
         bookie = self._detach()
         if bookie is None:
             raise IllegalOperation(f"{self.bookie_id} does not run")
-        copy = self.path.with_name(f".{self.path.name}.left")
-        shutil.copytree(self.path, copy)
-        bookie.close(checkpoint=False)
-        shutil.rmtree(self.path)
-        os.rename(copy, self.path)
+        place = Path(os.path.realpath(self.path))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        copy, gone = scratch / "left", scratch / "gone"
+        try:
+            try:
+                shutil.copytree(place, copy, symlinks=True)
+            finally:
+                bookie.close(checkpoint=False)
+            os.rename(place, gone)
+            os.rename(copy, place)
+        finally:
+            if not place.exists():
+                os.rename(gone, place)
+            shutil.rmtree(scratch)
 
     @contextmanager
     def at_rest(self) -> Iterator[list[Path]]:

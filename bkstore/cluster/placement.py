@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
+from bkstore.arguments import instance, truth, whole
 from bkstore.errors import InvalidArgument, NotEnoughBookies
 
 __all__ = [
@@ -93,11 +94,7 @@ class DefaultPlacement:
         self, ensemble_size: int, write_quorum: int, ack_quorum: int, bookies: Collection[str]
     ) -> tuple[str, ...]:
         """Return random distinct bookies. Best of many orders where the policy has wishes."""
-        if not 1 <= ack_quorum <= write_quorum <= ensemble_size:
-            raise InvalidArgument(
-                f"ensemble {ensemble_size}, write quorum {write_quorum}, ack quorum "
-                f"{ack_quorum}: each is at least the one after it, and 1"
-            )
+        check_sizes(ensemble_size, write_quorum, ack_quorum)
         return self._best([""] * ensemble_size, range(ensemble_size), write_quorum, bookies)
 
     def replace(
@@ -185,7 +182,7 @@ class RackPlacement(DefaultPlacement):
         super().__init__(seed=seed)
         self._places = _checked_places(racks)
         self._min, self._desired = _checked_spread(min_racks, desired_racks, "racks")
-        self._enforce = enforce
+        self._enforce = truth("enforce", enforce)
 
     def judge(
         self, ensemble: Sequence[str], write_quorum: int, ack_quorum: int
@@ -245,6 +242,7 @@ class RegionPlacement(RackPlacement):
             if place.count("/") < 2:
                 raise InvalidArgument(f"{bookie} is at {place!r}, which is no /region/rack")
         known = {_region(place) for place in self._places.values()}
+        min_regions = whole(1)("min_regions", min_regions)
         desired = max(min_regions, len(known)) if desired_regions is None else desired_regions
         self._min, self._desired = _checked_spread(min_regions, desired, "regions")
 
@@ -266,17 +264,30 @@ class RegionPlacement(RackPlacement):
 
 
 def _checked_places(places: Mapping[str, str]) -> dict[str, str]:
-    for bookie, place in places.items():
-        if not place.startswith("/") or "" in place.split("/")[1:]:
+    for bookie, place in instance(Mapping)("places", places).items():
+        if not isinstance(place, str) or not place.startswith("/") or "" in place.split("/")[1:]:
             raise InvalidArgument(f"{bookie} is at {place!r}, which is no path such as /rack-1")
     return dict(places)
 
 
+def check_sizes(ensemble_size: int, write_quorum: int, ack_quorum: int) -> None:
+    """Raise `InvalidArgument` unless ensemble >= write quorum >= ack quorum >= 1, i32 all."""
+    for name, value in (
+        ("ensemble_size", ensemble_size),
+        ("write_quorum", write_quorum),
+        ("ack_quorum", ack_quorum),
+    ):
+        whole(1, 2**31 - 1)(name, value)
+    if not ack_quorum <= write_quorum <= ensemble_size:
+        raise InvalidArgument(
+            f"ensemble_size {ensemble_size}, write_quorum {write_quorum}, ack_quorum "
+            f"{ack_quorum}: each is at least the one after it"
+        )
+
+
 def _checked_spread(least: int, desired: int | None, what: str) -> tuple[int, int]:
-    wanted = least if desired is None else desired
-    if not 1 <= least <= wanted:
-        raise InvalidArgument(f"at least {least} {what}, {wanted} desired: 1 or more, ascending")
-    return least, wanted
+    least = whole(1)(f"min_{what}", least)
+    return least, least if desired is None else whole(least)(f"desired_{what}", desired)
 
 
 def _write_sets(ensemble: Sequence[str], write_quorum: int) -> Iterable[list[str]]:

@@ -21,8 +21,9 @@ from bkstore.cluster.store_memory import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
 from bkstore.formats.ledgermetadata import Mark, decode, decode_mark, encode, encode_mark
 from bkstore.formats.ledgerpaths import mark_path, parse_mark_path, parse_path, tree_path, uuid_path
-from bkstore.ids import LedgerId
-from bkstore.index.files import OS_FILES, Files
+from bkstore.ids import LedgerId, check_scope
+from bkstore.index.files import OS_FILES, Files, StrPath
+from bkstore.index.outputs import refuse_inputs
 from bkstore.ledger_metadata import LedgerMetadata
 
 __all__ = [
@@ -121,11 +122,13 @@ class KeyValueStore:
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """As `MetadataStore.ledgers`."""
+        scope = check_scope(scope)
         found = map(self._ledger, self._values.keys(self._prefix(scope)))
         return sorted(name for name in found if name is not None and scope in (None, name.scope))
 
     def next_id(self, scope: int = 0) -> LedgerId:
         """As `MetadataStore.next_id`; `InvalidArgument` when the scope is used up."""
+        scope = LedgerId(scope, 0).scope
         key = f"{COUNTERS}{scope:016x}"
         while True:
             value = self._values.get(key)
@@ -318,3 +321,7 @@ class DirectoryStore(KeyValueStore):
         values = DirectoryValues(path, layout, sync=sync, read_only=read_only, files=files)
         super().__init__(values, "keys" if values.kind == "keys" else "tree")
         self.path = values.path
+
+    def refuse_output(self, target: StrPath) -> None:
+        """Raise `InvalidArgument` if `target` lies in the directory."""
+        refuse_inputs(target, [self.path])

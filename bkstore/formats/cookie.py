@@ -69,7 +69,7 @@ def _from_lines(text: str) -> Cookie:
     lines = text.splitlines()
     if len(lines) != 3:
         raise CorruptionError(None, 0, f"cookie of version 3 has {len(lines)} more lines")
-    return Cookie(3, lines[0], _journals(lines[1]), _paths(lines[2]))
+    return Cookie(3, lines[0], tuple(lines[1].split(",")), _paths(lines[2]))
 
 
 def _from_text(version: int, text: str) -> Cookie:
@@ -81,15 +81,11 @@ def _from_text(version: int, text: str) -> Cookie:
     return Cookie(
         version,
         message.bookieHost,
-        _journals(message.journalDir),
+        tuple(message.journalDir.split(",")),
         _paths(message.ledgerDirs),
         _paths(message.indexDirs) if message.HasField("indexDirs") else None,
         message.instanceId if message.HasField("instanceId") else None,
     )
-
-
-def _journals(text: str) -> tuple[str, ...]:
-    return _paths(text) if "\t" in text else tuple(text.split(","))
 
 
 def _paths(text: str) -> tuple[str, ...]:

@@ -63,7 +63,8 @@ def master_key(password: bytes | str) -> bytes:
 
 def digest_name(digest: str | int) -> str:
     """Return the metadata name of a digest type, given by name ("MAC" too) or by number."""
-    name = _NAMES.get(digest) if isinstance(digest, int) else str(digest).upper()
+    plain = isinstance(digest, int) and not isinstance(digest, bool)
+    name = _NAMES.get(digest) if plain else str(digest).upper()  # type: ignore[arg-type]
     name = "HMAC" if name == "MAC" else name
     if name not in DIGEST_NUMBERS:
         known = ", ".join(DIGEST_NUMBERS)

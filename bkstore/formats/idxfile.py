@@ -22,6 +22,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Literal
 
+from bkstore.arguments import check_compat, whole
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 
@@ -31,6 +32,8 @@ __all__ = [
     "HEADER_SIZE",
     "SLOT_SIZE",
     "IdxHeader",
+    "check_header_version",
+    "check_page_size",
     "decode_header",
     "encode_header",
     "index_path",
@@ -48,6 +51,10 @@ VERSION_0 = 0
 VERSION_1 = 1
 FENCED_BIT = 0x1
 MIN_EXPLICIT_LAC = 16  # DigestManager.LAC_METADATA_LENGTH: ledger and LAC, before the digest
+
+check_header_version = whole(VERSION_0, VERSION_1)
+check_page_size = whole(SLOT_SIZE, 1 << 30, SLOT_SIZE)
+"""A page is of whole slots; upstream's size is an int."""
 
 _HEX = re.compile(r"0|[1-9a-f][0-9a-f]{0,15}")
 _WORD = re.compile(r"[0-9a-f]{8}")
@@ -109,6 +116,8 @@ def decode_header(
     1, negative lengths and fields that run past the block are refused; so are negative
     versions, which ``compat="bookkeeper"`` reads as version 0.
     """
+    if compat is not None:
+        check_compat("compat", compat)
     view = memoryview(data)[:HEADER_SIZE]
     if len(view) < HEADER_SIZE:
         raise CorruptionError(

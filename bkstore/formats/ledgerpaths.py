@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable
 from uuid import UUID
 
+from bkstore.arguments import check_compat
 from bkstore.availability import Compat
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
@@ -58,6 +59,7 @@ def short_path(ledger: int | LedgerId, compat: Compat | None = None) -> str:
     >>> short_path(4660)
     '/00/0000/L4660'
     """
+    check_compat("compat", compat)
     number = _scope_0(ledger)
     if number > _SHORT_MAX and compat is None:
         raise InvalidArgument(f"ledger {number} has more digits than a short path")

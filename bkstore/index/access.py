@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, WriteFailed
 
-__all__ = ["readable", "syncing", "unreadable", "writing"]
+__all__ = ["os_error", "readable", "syncing", "unreadable", "writing"]
 
 _DAMAGE = frozenset({errno.EIO, errno.EISDIR, errno.ESPIPE, errno.ENXIO})
 
@@ -52,3 +52,11 @@ def syncing(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except OSError as error:
         raise SyncFailed(error.filename or path, error) from error
+
+
+def os_error(text: str) -> OSError:
+    """Return the system's error that RocksDB tells in words; `OSError` of the words, else."""
+    for number in errno.errorcode:
+        if os.strerror(number) in text:
+            return OSError(number, text)
+    return OSError(text)

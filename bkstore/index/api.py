@@ -8,6 +8,9 @@ hold for every backend, and that `bkstore.testing.EntryIndexSuite` checks:
 * `put` of an entry that is there: `duplicates` says who wins;
 * availability reads index data only and opens no entry log;
 * bytes that cannot be read raise `CorruptionError`, they are never "not found";
+* ids are ints, numpy integers or whatever else has ``__index__``; bools, floats and text are
+  refused (`InvalidArgument`), alone and in arrays, and so is a `batch` below 1;
+* a closed index answers nothing and takes nothing: `IllegalOperation`;
 * ledgers come in unsigned order.
 """
 
@@ -22,6 +25,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
@@ -92,6 +96,13 @@ class IndexBatch(NamedTuple):
             entries,
             locations,
         )
+
+    @classmethod
+    def joined(cls, parts: list[IndexBatch]) -> IndexBatch:
+        """Return the rows of several batches, one behind the other, as one."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(np.concatenate(columns) for columns in zip(*parts)))
 
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, entries, locations) for each stretch of rows of one ledger."""
@@ -254,13 +265,17 @@ class EntryIndex(EntrySource, Closing):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every row on disk in batches of about `batch` rows, by ledger and entry.
+        """Return every row on disk in batches of about `batch` rows, by ledger and entry.
 
-        Rows of ledgers that are not listed (`findings` names them) are among them. Over
-        several databases the order is by directory first.
+        Raises `InvalidArgument` for a `batch` below 1, here or at the first row. Rows of
+        ledgers that are not listed (`findings` names them) are among them. Over several
+        databases the order is by directory first.
         Memory is bounded by the batch. With a `findings` list, damage is appended to it and
         the scan goes on with the next ledger; without, it raises.
         """
+        return self._in_batches(check_batch("batch", batch))
+
+    def _in_batches(self, batch: int) -> Iterator[IndexBatch]:
         for ledger in self.ledgers():
             entries, locations = self.items(ledger)
             for at in range(0, entries.size, batch):

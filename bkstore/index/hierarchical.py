@@ -16,11 +16,12 @@ from typing import Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from bkstore import forks
+from bkstore.arguments import check_batch, check_compat, truth, whole
 from bkstore.availability import Availability
 from bkstore.availability.sequences import expand
 from bkstore.errors import (
     CorruptionError,
-    IllegalOperation,
     InvalidArgument,
     NoSuchLedger,
     ReadOnlyError,
@@ -28,7 +29,14 @@ from bkstore.errors import (
 )
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, HEADER_SIZE, IdxHeader, index_path
-from bkstore.ids import Int64Array, LedgerId, as_entry_ids, check_entry_id
+from bkstore.ids import (
+    Int64Array,
+    LedgerId,
+    as_entry_ids,
+    check_bounds,
+    check_entry_id,
+    check_scope,
+)
 from bkstore.index import idx_file
 from bkstore.index.access import readable, unreadable, writing
 from bkstore.index.api import (
@@ -73,7 +81,8 @@ class HierarchicalIndex(EntryIndex):
     more than `max_pages` pages is refused (`InvalidArgument`).
 
     Threads: one lock guards the open files, reads of different ledgers run beside each other.
-    Fork: reopen in the child if it writes. Processes: one writer, any number of readers.
+    Fork: one that writes is closed in the child, one that reads goes on. Processes: one writer,
+    any number of readers.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, HierarchicalIndex(top, writable=True) as index:
@@ -96,8 +105,11 @@ class HierarchicalIndex(EntryIndex):
         compat: Literal["bookkeeper"] | None = None,
         files: Files = OS_FILES,
     ) -> None:
-        if page_size < 8 or page_size % 8:
-            raise InvalidArgument(f"page size {page_size} is not a positive multiple of 8")
+        page_size = idxfile.check_page_size("page_size", page_size)
+        header_version = idxfile.check_header_version("header_version", header_version)
+        max_pages = whole(1)("max_pages", max_pages)
+        compat = check_compat("compat", compat)
+        writable = truth("writable", writable)
         if isinstance(directories, (str, os.PathLike)):
             directories = [directories]
         self._currents = [_current(Path(directory)) for directory in directories]
@@ -112,6 +124,7 @@ class HierarchicalIndex(EntryIndex):
         self._changes = Changes(files)
         self._lock = RLock()
         self._closed = False
+        forks.register(self)
         for current in self._currents:
             if writable:
                 with writing(current):
@@ -129,7 +142,7 @@ class HierarchicalIndex(EntryIndex):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise IllegalOperation(f"{self._currents[0]}: this index is closed")
+            raise forks.closed(f"{self._currents[0]}: this index")
 
     def _scanned(self) -> Tree:
         self._check_open()
@@ -141,6 +154,7 @@ class HierarchicalIndex(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with an index file, in unsigned order; by name, opens none."""
+        scope = check_scope(scope)
         with self._lock:
             files = self._scanned().files
             return sorted(name for name in files if scope is None or name.scope == scope)
@@ -194,7 +208,7 @@ class HierarchicalIndex(EntryIndex):
         except OSError as error:
             raise unreadable(error, path) from error
         try:
-            _read_header(fd, path, self._compat)
+            idx_file.read_header(fd, path, self._compat)
         except BaseException:
             self._files.close(fd)
             raise
@@ -233,6 +247,7 @@ class HierarchicalIndex(EntryIndex):
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids of first..last; reads that part of the file."""
+        first, last = check_bounds(first, last)
 
         def act(fd: int, path: str) -> Int64Array:
             return expand(idx_file.present_groups(fd, path, *self._bounds(fd, path, first, last)))
@@ -243,6 +258,7 @@ class HierarchicalIndex(EntryIndex):
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of first..last; reads that part of the file."""
+        first, last = check_bounds(first, last)
 
         def act(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
             parts = list(idx_file.read_items(fd, path, *self._bounds(fd, path, first, last)))
@@ -303,7 +319,7 @@ class HierarchicalIndex(EntryIndex):
         """Return the file's header; `NoSuchLedger` if there is no file."""
 
         def act(fd: int, path: str) -> IdxHeader | None:
-            return _read_header(fd, path, self._compat)
+            return idx_file.read_header(fd, path, self._compat)
 
         found = self._with_file(ledger, act, None)
         if found is None:
@@ -318,10 +334,13 @@ class HierarchicalIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every row by ledger and entry; a batch gathers many small files.
+        """Return every row by ledger and entry; a batch gathers many small files.
 
         Memory: one batch and one file chunk.
         """
+        return self._gathered(check_batch("batch", batch), findings)
+
+    def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         waiting: list[IndexBatch] = []
         rows = 0
         for error in self._hidden():
@@ -333,10 +352,10 @@ class HierarchicalIndex(EntryIndex):
                 waiting.append(part)
                 rows += part.entry_id.size
                 if rows >= batch:
-                    yield _joined(waiting)
+                    yield IndexBatch.joined(waiting)
                     waiting, rows = [], 0
         if waiting:
-            yield _joined(waiting)
+            yield IndexBatch.joined(waiting)
 
     def _hidden(self) -> list[CorruptionError]:
         with self._lock:
@@ -363,7 +382,7 @@ class HierarchicalIndex(EntryIndex):
 
     def _rows_of(self, ledger: LedgerId, fd: int, path: str) -> Iterator[IndexBatch]:
         try:
-            _read_header(fd, path, self._compat)
+            idx_file.read_header(fd, path, self._compat)
             for entries, locations in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
                 yield IndexBatch.of_ledger(ledger, entries, locations)
         finally:
@@ -423,7 +442,7 @@ class HierarchicalIndex(EntryIndex):
             held = self._held(name)
             old = IdxHeader(version=self._header_version)
             if held is not None:
-                old = _read_header(*held, self._compat)
+                old = idx_file.read_header(*held, self._compat)
             data = idxfile.encode_header(self._changed(old, state))
             fd, path = self._file_to_write(name)
             self._changes.wrote(path)
@@ -469,6 +488,12 @@ class HierarchicalIndex(EntryIndex):
         if name in self._open:
             self._open[name] = (self._open[name][0], path)
 
+    def _forked(self) -> None:
+        self._lock = RLock()
+        if self._writable:
+            self._closed = True
+            self._open.clear()  # the descriptors go with the child
+
     def close(self) -> None:
         """Flush, then close every file, also where the flush fails."""
         with self._lock:
@@ -483,18 +508,3 @@ class HierarchicalIndex(EntryIndex):
 
 def _current(directory: Path) -> Path:
     return directory if directory.name == "current" else directory / "current"
-
-
-def _read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> IdxHeader:
-    try:
-        return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
-    except CorruptionError as error:
-        raise error.within(path) from None
-    except OSError as error:
-        raise unreadable(error, path) from error
-
-
-def _joined(parts: list[IndexBatch]) -> IndexBatch:
-    if len(parts) == 1:
-        return parts[0]
-    return IndexBatch(*(np.concatenate(columns) for columns in zip(*parts)))

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
 from bkstore.availability import grouping, scanning
 from bkstore.availability.sequences import Groups
 from bkstore.errors import CorruptionError
-from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
+from bkstore.formats import idxfile
+from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
 from bkstore.ids import Int64Array
+from bkstore.index.access import unreadable
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import past_hole
 
@@ -27,6 +30,7 @@ __all__ = [
     "overwrite",
     "present_groups",
     "read_at",
+    "read_header",
     "read_items",
     "slot_count",
     "write_slots",
@@ -217,3 +221,13 @@ def _pages(
         words.view(np.uint8)[: len(old)] = np.frombuffer(old, np.uint8)
     words[entries - first] = locations
     return offset, words.tobytes()
+
+
+def read_header(fd: int, path: str, compat: Literal["bookkeeper"] | None) -> IdxHeader:
+    """Return the header of an open index file; `CorruptionError` names `path`."""
+    try:
+        return idxfile.decode_header(os.pread(fd, HEADER_SIZE, 0), compat)
+    except CorruptionError as error:
+        raise error.within(path) from None
+    except OSError as error:
+        raise unreadable(error, path) from error

@@ -16,14 +16,16 @@ import numpy.typing as npt
 from sortedcontainers import SortedDict
 
 from bkstore.availability import Availability
-from bkstore.errors import NoSuchLedger
+from bkstore.errors import IllegalOperation, NoSuchLedger
 from bkstore.ids import (
     MAX_ENTRY_ID,
     Int64Array,
     LedgerId,
     as_entry_ids,
+    check_bounds,
     check_entry_id,
     check_location,
+    check_scope,
 )
 from bkstore.index.api import EntryIndex, LedgerLike, LedgerState, check_put, locations_of
 
@@ -100,6 +102,7 @@ class MemtableIndex(EntryIndex):
         self._tables: SortedDict[LedgerId, _Table] = SortedDict()
         self._by_name: dict[LedgerLike, _Table] = {}  # as callers say it: int or LedgerId
         self._lock = RLock()
+        self._closed = False
 
     @property
     def writable(self) -> bool:
@@ -107,19 +110,26 @@ class MemtableIndex(EntryIndex):
         return True
 
     def _find(self, ledger: LedgerLike) -> _Table | None:
-        found = self._by_name.get(ledger)
-        return self._tables.get(LedgerId.of(ledger)) if found is None else found
+        self._check_open()
+        return self._tables.get(LedgerId.of(ledger))
 
     def _make(self, ledger: LedgerLike) -> _Table:
         with self._lock:
+            self._check_open()
             found = self._tables.setdefault(LedgerId.of(ledger), _Table())
             self._by_name[ledger] = found
             return found
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise IllegalOperation("this memtable is closed")
+
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store one location unless the entry has one; about 0.3 us."""
-        plain = type(entry) is type(location) is int
+        kind = type(ledger)
+        plain = (kind is int or kind is LedgerId) and type(entry) is type(location) is int
         if not (plain and 0 <= entry <= MAX_ENTRY_ID and 0 < location < 1 << 63):
+            ledger = LedgerId.of(ledger)
             entry, location = check_entry_id(entry), check_location(location)
         table = self._by_name.get(ledger) or self._make(ledger)
         table.tail.extend((entry, location))
@@ -151,6 +161,7 @@ class MemtableIndex(EntryIndex):
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations), views of the merged arrays."""
+        first, last = check_bounds(first, last)
         with self._lock:
             table = self._find(ledger)
             if table is None:
@@ -170,7 +181,9 @@ class MemtableIndex(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order."""
+        scope = check_scope(scope)
         with self._lock:
+            self._check_open()
             if scope is None:
                 return list(self._tables)
             return [name for name in self._tables if name.scope == scope]
@@ -191,6 +204,7 @@ class MemtableIndex(EntryIndex):
     def delete(self, ledger: LedgerLike) -> None:
         """Forget the ledger."""
         with self._lock:
+            self._check_open()
             name = LedgerId.of(ledger)
             if self._tables.pop(name, None) is not None:
                 for said in (name, name.ledger) if name.scope == 0 else (name,):
@@ -200,7 +214,8 @@ class MemtableIndex(EntryIndex):
         """Nothing to do: a memtable is not durable."""
 
     def close(self) -> None:
-        """Drop everything."""
+        """Drop everything; a later call raises `IllegalOperation`. Idempotent."""
         with self._lock:
+            self._closed = True
             self._tables.clear()
             self._by_name.clear()

@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from bkstore.arguments import call, choice, number, whole
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 from bkstore.index.offset_item import OffsetItem
@@ -74,17 +75,11 @@ class OffsetRangeIndex:
         max_entries: int = DEFAULT_MAX_ENTRIES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if expire_after not in ("write", "use"):
-            raise InvalidArgument(f"unknown expire_after {expire_after!r}: 'write' or 'use'")
-        if not ttl > 0:
-            raise InvalidArgument(f"time to live must be above 0 seconds, not {ttl}")
-        if min(max_items, max_entries) < 1:
-            raise InvalidArgument(f"room for {max_items} items, {max_entries} entries: at least 1")
-        self.ttl = ttl
-        self.expire_after = expire_after
-        self.max_items = max_items
-        self.max_entries = max_entries
-        self._clock = clock
+        self.ttl = ttl if ttl == math.inf else number(above=True)("ttl", ttl)
+        self.expire_after = choice("write", "use")("expire_after", expire_after)
+        self.max_items = whole(1)("max_items", max_items)
+        self.max_entries = whole(1)("max_entries", max_entries)
+        self._clock = call("clock", clock)
         self._by_use = expire_after == "use"
         self._lock = Lock()
         self._items: OrderedDict[Key, OffsetItem] = OrderedDict()  # in the order of `since`
@@ -267,10 +262,10 @@ class OffsetRangeIndex:
 
 
 def _check_int64(*numbers: int) -> None:
-    for number in numbers:
+    for given in numbers:
         try:
-            fits = -(2**63) <= operator.index(number) < 2**63
+            fits = -(2**63) <= operator.index(given) < 2**63 and not isinstance(given, bool)
         except TypeError:
             fits = False
         if not fits:
-            raise InvalidArgument(f"{number!r} is not an integer that fits int64")
+            raise InvalidArgument(f"{given!r} is not an integer that fits int64")

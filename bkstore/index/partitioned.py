@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
@@ -129,10 +130,13 @@ class PartitionedIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield the rows of one part after the other, `dir_index` telling which.
+        """Return the rows of one part after the other, `dir_index` telling which.
 
         Ledgers in a part where they do not belong are left out, as in every other answer.
         """
+        return self._scanned(check_batch("batch", batch), findings)
+
+    def _scanned(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for at, part in enumerate(self.parts):
             for rows in part.scan(batch, findings):
                 homes = rows.ledger_id.view(np.uint64) % np.uint64(len(self.parts))

@@ -16,11 +16,22 @@ from struct import Struct
 import numpy as np
 import numpy.typing as npt
 
+from bkstore import forks
+from bkstore.arguments import check_batch, truth
 from bkstore.availability import Availability
-from bkstore.errors import CorruptionError, IllegalOperation, NoSuchLedger, ReadOnlyError
+from bkstore.errors import CorruptionError, NoSuchLedger, ReadOnlyError
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, check_entry_id
+from bkstore.ids import (
+    MAX_ENTRY_ID,
+    Int64Array,
+    LedgerId,
+    as_entry_ids,
+    check_bounds,
+    check_entry_id,
+    check_location,
+    check_scope,
+)
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -81,8 +92,10 @@ class RocksIndex(EntryIndex):
 
     A ledger is known if it has a row in `ledgers`; entries without one (a delete that was cut
     short leaves them) still answer look-ups, and `findings` names their ledgers.
-    Threads: reads beside each other, one writer. Fork: open in the child. Close it: an open
-    iterator keeps a database locked.
+    Threads: reads beside each other, one writer. Fork: closed in the child, which may open it
+    for reading; for writing only where no database was opened before the fork (else
+    `IllegalOperation`: RocksDB's threads are not there). Close it: an open iterator keeps a
+    database locked.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, RocksIndex(top, writable=True) as index:
@@ -101,6 +114,7 @@ class RocksIndex(EntryIndex):
         live: bool = False,
         files: Files = OS_FILES,
     ) -> None:
+        writable, live = truth("writable", writable), truth("live", live)
         top = Path(directory)
         self._current = top if top.name == "current" else top / "current"
         self._writable = writable
@@ -111,6 +125,7 @@ class RocksIndex(EntryIndex):
         self._closed = False
         self._begun = False
         self._known: set[LedgerId] = set()
+        forks.register(self)
         try:
             for wide in (False, True) if self._has_wide() else (False,):
                 for kind in _KINDS:
@@ -161,7 +176,7 @@ class RocksIndex(EntryIndex):
     def _held(self, kind: str, wide: bool) -> Database | None:
         """Return a database if it is there; after `close` that is an error, not an absence."""
         if self._closed:
-            raise IllegalOperation(f"{self._current}: this index is closed")
+            raise forks.closed(f"{self._current}: this index")
         return self._open.get((kind, wide))
 
     def _locations(self, ledger: LedgerId) -> Database | None:
@@ -175,6 +190,7 @@ class RocksIndex(EntryIndex):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers with a row in `ledgers`, in unsigned order. One small scan."""
+        scope = check_scope(scope)
         found: dict[LedgerId, None] = {}
         if scope is None or scope == 0:
             found.update((name, None) for name, _, _ in self._rows(False))
@@ -186,6 +202,7 @@ class RocksIndex(EntryIndex):
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
         """Return the entry ids of first..last: one bounded key scan, about 140 ns an entry."""
         name = LedgerId.of(ledger)
+        first, last = check_bounds(first, last)
         database = self._locations(name)
         if database is None or (last is not None and last < first):
             return _NONE
@@ -254,6 +271,7 @@ class RocksIndex(EntryIndex):
     ) -> tuple[Int64Array, Int64Array]:
         """Return (entries, locations) of first..last: one bounded scan, about 240 ns a row."""
         name = LedgerId.of(ledger)
+        first, last = check_bounds(first, last)
         database = self._locations(name)
         if database is None or (last is not None and last < first):
             return _NONE, _NONE
@@ -289,10 +307,13 @@ class RocksIndex(EntryIndex):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every row of `locations`, then of `locations-128`, in one pass each.
+        """Return every row of `locations`, then of `locations-128`, in one pass each.
 
         With `findings`, the pass begins again behind a damaged place, at the next ledger.
         """
+        return self._scanned(check_batch("batch", batch), findings)
+
+    def _scanned(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for wide in (False, True):
             database, rows = self._held("locations", wide), self._held("ledgers", wide)
             if database is not None and rows is not None:
@@ -347,7 +368,7 @@ class RocksIndex(EntryIndex):
         if not self._writable:
             raise ReadOnlyError("this index was opened for reading")
         if self._closed:
-            raise IllegalOperation(f"{self._current}: this index is closed")
+            raise forks.closed(f"{self._current}: this index")
         for database in self._open.values():  # the failure of one ends them all
             database.check_writable()
         name = LedgerId.of(ledger)
@@ -370,9 +391,9 @@ class RocksIndex(EntryIndex):
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store the location of one entry, without sync (`flush` syncs)."""
-        ids, places = check_put([entry], [location])
+        entry, location = check_entry_id(entry), check_location(location)
         name, database = self._writing_entries(ledger)
-        database.put(entry_key(name, int(ids[0])), int(places[0]).to_bytes(8, "big"))
+        database.put(entry_key(name, entry), location.to_bytes(8, "big"))
 
     def put_many(
         self,
@@ -450,6 +471,10 @@ class RocksIndex(EntryIndex):
         if self._writable:
             for database in self._open.values():
                 database.sync()
+
+    def _forked(self) -> None:
+        self._closed, self._narrow = True, None
+        self._open.clear()
 
     def close(self) -> None:
         """Flush, close the databases, remove the scratch directories; each whatever else fails."""

@@ -9,8 +9,6 @@ checked. Errors are plain exceptions with text, so they are turned into ours.
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import time
 import weakref
@@ -33,17 +31,17 @@ from rocksdict import (
     WriteBatch,
 )
 
+from bkstore import forks
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
     DirectoryInUse,
-    IllegalOperation,
     SyncFailed,
     UnsupportedLayout,
     WriteFailed,
 )
-from bkstore.index import rocks_files, rocks_manifest
-from bkstore.index.access import syncing, unreadable, writing
+from bkstore.index import rocks_files, rocks_fork, rocks_manifest
+from bkstore.index.access import os_error, syncing, unreadable, writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.rocks_options import reading_options
 
@@ -67,7 +65,8 @@ class Database:
 
     Read-only goes through a scratch directory (`rocks_files.link_copy`) and is a snapshot;
     `oddities` holds what the check of its files met, as (file, offset, detail).
-    Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: no.
+    Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: closed
+    in the child, which may open it for reading, and for writing only where `rocks_fork` lets it.
     """
 
     def __init__(
@@ -93,6 +92,7 @@ class Database:
         self._stack = ExitStack()
         # Also where nobody closes: at collection, or when the interpreter ends.
         self._cleanup = weakref.finalize(self, self._stack.close)
+        forks.register(self)
         try:
             with self._translated():
                 if options is not None:
@@ -106,6 +106,7 @@ class Database:
     # -- opening
 
     def _open_writing(self, options: Options) -> Rdict:
+        rocks_fork.check_may_write(self.path)
         with writing(self.path):
             self._files.makedirs(self.path)
         rocks_files.check_not_in_use(self.path)
@@ -113,6 +114,7 @@ class Database:
         self._files.database_opened(self.path)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
+        rocks_fork.note_opened()
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
@@ -142,6 +144,9 @@ class Database:
             torn = rocks_manifest.check_logs(said, scratch)
         rocks_files.cut_tails(scratch, torn)
         options = reading_options()
+        if rocks_fork.lost_threads():
+            options.set_max_file_opening_threads(1)  # none but this one
+        rocks_fork.note_opened()
         return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
 
     def _open_live(self) -> Rdict:
@@ -173,7 +178,7 @@ class Database:
         except OSError as error:
             raise BkstoreError(self._readable(str(unreadable(error, self.path)))) from error
         except DbClosedError as error:
-            raise IllegalOperation(f"{self.path}: the database is closed") from error
+            raise forks.closed(f"{self.path}: the database") from error
         except Exception as error:
             if type(error) is not Exception:  # rocksdict raises no other
                 raise
@@ -198,8 +203,18 @@ class Database:
     @property
     def _handle(self) -> Rdict:
         if self._db is None:
-            raise IllegalOperation(f"{self.path}: the database is closed")
+            raise forks.closed(f"{self.path}: the database")
         return self._db
+
+    def _forked(self) -> None:
+        """Be closed: the child has neither the parent's locks nor RocksDB's threads.
+
+        The handle stays in memory. Destroyed, it would flush, and wait for ever for a thread; and
+        the scratch directory is the parent's.
+        """
+        forks.leak((self._db, self._stack))
+        self._cleanup.detach()
+        self._db = None
 
     # -- reading
 
@@ -272,6 +287,7 @@ class Database:
         more = True
         while more:
             with self._translated():
+                _ = self._handle  # not closed meanwhile, nor by a fork
                 part, odd = self._part(rows, row, width, batch)
             words = _words(part)
             keys, values = words[:, : width // 8], words[:, -2]
@@ -393,7 +409,7 @@ class Database:
             raise
         except Exception as error:
             if type(error) is Exception and str(error).startswith("IO error"):
-                raise WriteFailed(self.path, _os_error(str(error))) from error
+                raise WriteFailed(self.path, os_error(str(error))) from error
             with self._translated():
                 raise
 
@@ -443,7 +459,7 @@ class Database:
                 try:
                     database.flush_wal(True)
                 except Exception as error:
-                    raise _os_error(str(error)) from error
+                    raise os_error(str(error)) from error
                 self._files.database_synced(self.path)
         except SyncFailed as error:
             self._failed = error
@@ -463,20 +479,12 @@ class Database:
         except Exception as error:
             if type(error) is not Exception or not self._writes:
                 raise
-            raise WriteFailed(self.path, _os_error(self._readable(str(error)))) from error
+            raise WriteFailed(self.path, os_error(self._readable(str(error)))) from error
         finally:
             del database  # an Rdict that failed to close holds the lock until it goes
             if self._writes:
                 (self.path / _SIDE_FILE).unlink(missing_ok=True)
             self._cleanup()
-
-
-def _os_error(text: str) -> OSError:
-    """Return the system's error that RocksDB tells in words; `OSError` of the words, else."""
-    for number in errno.errorcode:
-        if os.strerror(number) in text:
-            return OSError(number, text)
-    return OSError(text)
 
 
 def _bounds(hi: bytes) -> ReadOptions:

@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
+from bkstore.index import rocks_fork
 from bkstore.index.opening import check_regular, open_regular, opened, past_hole, read_whole
 from bkstore.index.scratch import scratch_directory
 
@@ -49,6 +50,13 @@ _COPIED = 1 << 20
 
 _open_for_writing: set[str] = set()
 """Databases this process writes."""
+
+
+def _forget_claims() -> None:
+    _open_for_writing.clear()
+
+
+os.register_at_fork(after_in_child=_forget_claims)
 
 
 def claim(path: Path) -> None:
@@ -135,7 +143,8 @@ def _is_locked(lock: Path) -> bool:
     """
     try:
         info = check_regular(lock)
-        if _open_in_this_process(info):
+        # What a child has open of its parent's is no lock of its own.
+        if not rocks_fork.lost_threads() and _open_in_this_process(info):
             return True
         fd = open_regular(lock)
     except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not for us to see

@@ -6,7 +6,6 @@ Source: `client/LedgerMetadataImpl`, `client/LedgerMetadataBuilder`.
 
 from __future__ import annotations
 
-import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -14,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from bkstore.errors import InvalidArgument
-from bkstore.ids import LedgerId
+from bkstore.ids import LedgerId, check_integer
 from bkstore.ledger_metadata.printing import safe_string
 from bkstore.ledger_metadata.rules import NEWEST_VERSION, NO_ENTRY, problems
 
@@ -195,10 +194,7 @@ def _remade(values: dict[str, Any]) -> LedgerMetadata:
 
 
 def _int64(value: int, what: str) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"{what} {value!r} is not an integer") from None
+    number = check_integer(value, what)
     if not _LEAST <= number <= _MOST:
         raise InvalidArgument(f"{what} {number} does not fit 64 bits")
     return number

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bkstore.arguments import optional, truth, whole
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.index.api import Finding
 from bkstore.index.files import OS_FILES, Files
@@ -117,7 +118,8 @@ def dump(
     processes read beside each other (None: one a CPU, where each has a few million rows to
     read: to start one takes half a second). With `length`, the sizes of records are read from the
     entry logs. Until all is done, what is made is in ``OUT.partial``; with `resume`, pieces of
-    an earlier run that are there and fit their source as it is now are kept.
+    an earlier run that are there and fit their source as it is now are kept. A folder of that
+    name which no dump began is refused as it is.
 
     Raises `InvalidArgument` for bad arguments, `WriteFailed` where the system refuses (a full
     disk), the first bookie's error where none can be read, and `BkstoreError` where a process
@@ -133,8 +135,9 @@ def dump(
     3
     """
     require_pyarrow("dump")
-    if (jobs is not None and jobs < 1) or piece_rows < 1:
-        raise InvalidArgument(f"{jobs} jobs, {piece_rows} rows a piece: both are 1 or more")
+    jobs = optional(whole(1, 1 << 12))("jobs", jobs)  # a process each
+    piece_rows = whole(1)("piece_rows", piece_rows)
+    truth("length", length), truth("resume", resume)
     target = Path(out)
     check_target(target)
     looked = [_look(bookie, length, piece_rows, target) for bookie in bookies]

@@ -23,12 +23,13 @@ from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import check_regular, read_whole
 from bkstore.offline.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump_plan import Piece, file_name
-from bkstore.offline.growing import locked, partial_path
+from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree
 from bkstore.offline.manifest import MANIFEST, finding_from_json, finding_to_json
 
 __all__ = ["PartialDump", "dumped_name"]
 
 _RECORD_LIMIT = 64 << 20
+_MADE = ("data", "pieces", "work-*")
 
 
 def dumped_name(table: str, bookie_id: str, number: int) -> str:
@@ -63,10 +64,14 @@ class PartialDump:
                 raise
 
     def _clear(self, everything: bool) -> None:
-        """Remove what ended runs had in work, or all that they did."""
-        for path in self.top.iterdir():
-            if path.is_dir() and (everything or path.name.startswith("work-")):
-                shutil.rmtree(path)
+        """Remove what ended runs had in work, or all that they did; a link that has a name of ours.
+
+        Such a link would take what is written out of here.
+        """
+        for pattern in _MADE:
+            for path in self.top.glob(pattern):
+                if everything or path.name.startswith("work-") or path.is_symlink():
+                    remove_tree(path)
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +160,7 @@ class PartialDump:
     def discard(self) -> None:
         """Remove it."""
         with writing(self.top):
-            shutil.rmtree(self.top)
+            remove_growing(self.top, _MADE)
 
 
 def _is_whole(path: Path, file: FileDone) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+from bkstore.arguments import optional, truth, whole
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
@@ -27,6 +28,7 @@ from bkstore.offline.load_states import check_states, compare_states, read_state
 from bkstore.offline.load_store import GrowingLoad
 from bkstore.offline.load_write import TableFile, row_writer
 from bkstore.storage.directory import open_index
+from bkstore.storage.layout import check_layout
 
 __all__ = ["Engine", "LoadJob", "LoadProgress", "LoadResult", "LocalEngine", "load"]
 
@@ -82,7 +84,7 @@ class LocalEngine:
     """One process: rows in order go straight through, others through buckets on disk."""
 
     def __init__(self, bucket_rows: int = BUCKET_ROWS) -> None:
-        self._bucket_rows = bucket_rows
+        self._bucket_rows = whole(1)("bucket_rows", bucket_rows)
         self._ordered: list[OrderedRows] = []
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
@@ -134,7 +136,8 @@ def load(
     last. Ledgers have their master keys, flags and explicit LACs. A RocksDB bookie of several
     directories becomes ``out/ledgers0``, ``ledgers1``, ...; else `out` has one ``current/``.
     Unless `compare` is False, the index is then opened, and each row and state of it compared
-    with the dump. All grows in ``OUT.partial``, and appears as `out` by one rename.
+    with the dump. All grows in ``OUT.partial``, and appears as `out` by one rename; a folder of
+    that name which no load began is refused as it is.
 
     Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not as a
     dump's, `UnsupportedLayout` for one with other columns, or a state or directories that the
@@ -154,8 +157,9 @@ def load(
     ...         made.rows, index.layout, index.get(7, 3)
     (3, 'rocksdb', 1200)
     """
-    if to not in ("rocksdb", "idx"):
-        raise InvalidArgument(f"unknown layout {to!r}: 'idx' or 'rocksdb'")
+    check_layout("to", to)
+    optional(whole(1))("directories", directories)
+    truth("compare", compare)
     source = open_dump(Path(dump), bookie, directories)
     target = Path(out)
     check_target(target)

@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.index.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
@@ -90,10 +91,8 @@ class SparkEngine:
     def __init__(self, spark: SparkSession, batch: int = 1 << 16) -> None:
         if find_spec("pandas") is None:
             raise MissingDependency.of("pandas", "spark", "analyses with Spark")
-        if batch < 1:
-            raise InvalidArgument(f"batches of {batch} rows: 1 or more")
+        self._batch = whole(1, 2**31 - 1)("batch", batch)
         self._spark = spark
-        self._batch = batch
         self._declared: tuple[Inputs, SparkSession] | None = None
 
     def run(self, analysis: Analysis, inputs: Inputs) -> Any:

@@ -14,7 +14,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import CorruptionError, InvalidArgument, MissingDependency
+from bkstore.arguments import optional, whole
+from bkstore.errors import CorruptionError, MissingDependency
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
@@ -63,8 +64,7 @@ def load(
     """
     if find_spec("pandas") is None:  # which mapInArrow asks for
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
-    if partitions is not None and partitions < 1:
-        raise InvalidArgument(f"{partitions} partitions: 1 or more")
+    optional(whole(1, 2**31 - 1))("partitions", partitions)
     return local.load(
         Path(dump).absolute(),
         Path(out).absolute(),
@@ -81,7 +81,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, partitions: int | None = None) -> None:
         self._spark = spark
-        self._partitions = partitions
+        self._partitions: int | None = optional(whole(1, 2**31 - 1))("partitions", partitions)
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Have the rows sorted and written; return the pieces of the attempts that counted."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from bkstore.arguments import any_of, check_fields, instance, truth, whole
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.json_text import parse_json
 from bkstore.offline.dump import TABLES, DumpSource
@@ -30,6 +31,18 @@ class SourceOptions:
     length: bool
     skip_damage: bool
     partition_rows: int
+
+    def __post_init__(self) -> None:
+        check_fields(self, _CHECKS)
+
+
+_CHECKS = {
+    "sources": any_of(instance(DumpSource)),
+    "table": instance(Schema),
+    "length": truth,
+    "skip_damage": truth,
+    "partition_rows": whole(1),
+}
 
 
 def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptions:

@@ -12,9 +12,10 @@ from typing import Literal
 
 import numpy as np
 
+from bkstore.arguments import check_compat, whole
 from bkstore.ids import Int64Array
 
-__all__ = ["DEFAULT_MAX_SIZE", "FRAME_OVERHEAD", "how_many", "most_records"]
+__all__ = ["DEFAULT_MAX_SIZE", "FRAME_OVERHEAD", "check_limits", "how_many", "most_records"]
 
 DEFAULT_MAX_SIZE = 5 << 20
 """`maxBatchReadSize`, and the frame limit of the protocol."""
@@ -23,6 +24,14 @@ FRAME_OVERHEAD = 36  # 24 of header fields, 8 of request id, 4 of frame length
 RECORD_OVERHEAD = 4
 _UNLIMITED = 2**31 - 1
 _SMALLEST_RECORD = 32
+
+
+_check_number = whole(0)
+
+
+def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
+    """Return the limits of a batch, whole numbers, 0 for none; else `InvalidArgument`."""
+    return _check_number("max_count", max_count), _check_number("max_size", max_size)
 
 
 def most_records(max_count: int, max_size: int) -> int:
@@ -47,6 +56,8 @@ def how_many(
     ...     np.array([500, 100, 100, 100]), 0, 36 + 504 + 208, compat="bookkeeper")
     (3, 1)
     """
+    if compat is not None:
+        check_compat("compat", compat)
     if not sizes.size:
         return 0
     count = min(int(sizes.size), max_count if max_count > 0 else _UNLIMITED)

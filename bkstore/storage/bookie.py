@@ -17,8 +17,10 @@ from typing import Self
 
 import numpy as np
 
+from bkstore import forks
+from bkstore.arguments import instance, optional
 from bkstore.availability import Availability
-from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
@@ -32,7 +34,7 @@ from bkstore.storage.last_mark import delete_journals_before, journal_of, write_
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
 from bkstore.storage.lock import WriterLock
 from bkstore.storage.log_reader import RecordBatch
-from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 from bkstore.storage.replay import Replay
 
 __all__ = ["DIRTY", "Bookie"]
@@ -40,6 +42,8 @@ __all__ = ["DIRTY", "Bookie"]
 DIRTY = "DIRTY"
 """Stands in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
 
+_check_options = optional(instance(StorageOptions))
+_check_journal = optional(instance(JournalOptions))
 _LEDGER = Struct(">q").unpack_from
 
 
@@ -51,7 +55,7 @@ class Bookie(EntrySource, Closing):
     say), `unclean` whether the last writer did not close it.
 
     Threads: all calls are safe beside each other; adds of several threads share fsyncs. Fork:
-    closed in the child. Processes: lock files keep a second writer out.
+    closed in the child, as its `LedgerStorage` is. Processes: lock files keep a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -88,6 +92,7 @@ class Bookie(EntrySource, Closing):
         self._fencing = Lock()
         self._checkpointing = Lock()
         self._closed = False
+        forks.register(self)
 
     @classmethod
     def open(
@@ -114,7 +119,8 @@ class Bookie(EntrySource, Closing):
         that lastMark names is missing, a record or length in a journal that cannot be. Nothing
         that is stored is changed then, beyond what the replay had flushed.
         """
-        settings = journal or JournalOptions()
+        settings = _check_journal("journal", journal) or JournalOptions()
+        _check_options("options", options), optional(check_storage)("storage", storage)
         place = _place(path, ledger_dirs, journal_dirs, index_dirs)
         place.check_cookie(bookie_id)
         with ExitStack() as undo:
@@ -431,9 +437,12 @@ class Bookie(EntrySource, Closing):
         """
         return self.storage.collect_garbage(live, threshold=threshold, transactional=transactional)
 
+    def _forked(self) -> None:
+        self._closed = True  # and `DIRTY` stays, for the parent
+
     def _check_open(self) -> None:
         if self._closed:
-            raise IllegalOperation("this bookie is closed")
+            raise forks.closed("this bookie")
 
 
 def _place(

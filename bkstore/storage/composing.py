@@ -20,7 +20,7 @@ from bkstore.storage.entry_logger import EntryLogger
 from bkstore.storage.garbage import recover_compaction
 from bkstore.storage.layout import check_order, holdings
 from bkstore.storage.lock import WriterLock
-from bkstore.storage.options import Storage, StorageOptions
+from bkstore.storage.options import Storage, StorageOptions, check_storage
 from bkstore.storage.write_path import InterleavedPath, WritePath
 
 __all__ = ["StrPath", "compose"]
@@ -34,8 +34,7 @@ def compose(
     files: Files,
 ) -> tuple[list[WritePath], WriterLock, list[Finding]]:
     """Return the write paths over these directories, the lock on them, what was odd."""
-    if storage not in ("sorted", "interleaved", "db"):
-        raise InvalidArgument(f"storage {storage!r} is none of sorted, interleaved, db")
+    check_storage("storage", storage)
     ledger = [_current(folder) for folder in ledger_dirs]
     index = [_current(folder) for folder in index_dirs] if index_dirs else ledger
     if storage == "db" and len(index) != len(ledger):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from bkstore.arguments import check_batch, check_compat, truth
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument, UnsupportedLayout
 from bkstore.formats import idxfile
 from bkstore.formats.entrylog import LogMetadata
@@ -23,6 +24,7 @@ from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.opening import check_regular
+from bkstore.index.outputs import refuse_inputs
 from bkstore.storage.layout import (
     DATABASES,
     BookieFolders,
@@ -32,7 +34,7 @@ from bkstore.storage.layout import (
     order_by_residue,
     pick_layout,
 )
-from bkstore.storage.lock import check_not_locked
+from bkstore.storage.lock import LOCK_NAME, check_not_locked
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.metadata_cache import read_metadata_cache
@@ -69,8 +71,8 @@ class BookieDir(Closing):
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
 
-    Threads: reading is safe as far as `index` is. Fork: reopen in the child. Close it, or use
-    it as a context manager.
+    Threads: reading is safe as far as `index` is. Fork: with index files it goes on in the child,
+    with RocksDB it is closed there; open it again. Close it, or use it as a context manager.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex
@@ -93,9 +95,9 @@ class BookieDir(Closing):
         compat: Literal["bookkeeper"] | None = None,
     ) -> None:
         self.path = Path(path)
-        self.live = live
-        self._page_size = page_size
-        self._compat = compat
+        self.live = truth("live", live)
+        self._page_size = idxfile.check_page_size("page_size", page_size)
+        self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
         with readable(self.path):
             self.folders: BookieFolders = find_folders(self.path)
@@ -186,8 +188,15 @@ class BookieDir(Closing):
         self.index.close()
 
     def refuse_output(self, target: Path) -> None:
-        """Raise `InvalidArgument` if `target` lies in one of these directories."""
+        """Raise `InvalidArgument` if `target` lies in one of these directories.
+
+        The same for the file that named them, and for a lock file.
+        """
+        if self.path.is_file():
+            refuse_inputs(target, [self.path])
         place = target.resolve()
+        if place.name == LOCK_NAME:
+            raise InvalidArgument(f"{target}: is the name of a bookie's lock file")
         folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
         for folder in sorted(folders):
             if place.is_relative_to(folder.resolve()):
@@ -301,7 +310,10 @@ class BookieDir(Closing):
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
     ) -> Iterator[IndexBatch]:
-        """Yield every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        """Return every index row with the number of its ledger directory; see `EntryIndex.scan`."""
+        return self._numbered(check_batch("batch", batch), findings)
+
+    def _numbered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for rows in self.index.scan(batch, findings):
             if self.layout == "rocksdb":
                 yield rows

@@ -18,10 +18,10 @@ from threading import RLock
 
 import numpy as np
 
+from bkstore.arguments import call, optional, truth, whole
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
-    InvalidArgument,
     ReadOnlyError,
     SyncFailed,
 )
@@ -34,10 +34,10 @@ from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import read_whole
 from bkstore.storage.log_reader import LogReader
+from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
-__all__ = ["DEFAULT_SIZE_LIMIT", "LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]
+__all__ = ["LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]
 
-DEFAULT_SIZE_LIMIT = 1 << 30  # logSizeLimit, default and maximum
 HARD_LIMIT = 2**31 - 1
 LAST_ID = "lastId"
 _LAST_ID_LIMIT = 1 << 16
@@ -70,8 +70,9 @@ class EntryLogger(Closing):
     log for each ledger (`entryLogPerLedgerEnabled`), at most `max_active` of them. A new log goes
     to a directory that `choose` picks among the numbers 0..n-1; a bookie picks at random.
 
-    Threads: one lock guards writing; reading needs none. Fork: no. Processes: one writer.
-    A write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
+    Threads: one lock guards writing; reading needs none. Fork: only to read; the storage that has
+    it is closed in the child. Processes: one writer. A
+    write that fails (`WriteFailed`, a full disk say) leaves everything in the buffer, to be
     written at the same place by the next try; after `SyncFailed` the logger takes no more.
 
     >>> import tempfile
@@ -86,19 +87,17 @@ class EntryLogger(Closing):
         self,
         currents: Sequence[Path],
         *,
-        size_limit: int = DEFAULT_SIZE_LIMIT,
+        size_limit: int = DEFAULT_LOG_SIZE,
         per_ledger: bool = False,
         max_active: int = 500,
         choose: Callable[[int], int] | None = None,
         files: Files = OS_FILES,
     ) -> None:
-        if not HEADER_SIZE < size_limit <= DEFAULT_SIZE_LIMIT:
-            raise InvalidArgument(f"entry log size limit {size_limit} is outside 1025..2^30")
         self._currents = list(currents)
-        self._size_limit = size_limit
-        self._per_ledger = per_ledger
-        self._max_active = max_active
-        self._choose = choose or random.randrange
+        self._size_limit = check_log_size("size_limit", size_limit)
+        self._per_ledger = truth("per_ledger", per_ledger)
+        self._max_active = whole(1)("max_active", max_active)
+        self._choose = optional(call)("choose", choose) or random.randrange
         self.files = files
         self._lock = RLock()
         self._active: dict[LedgerId | None, _OpenLog] = {}

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+from bkstore import forks
+from bkstore.arguments import optional, whole
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
 from bkstore.formats.journal import (
     ALIGNMENT,
@@ -30,6 +32,7 @@ from bkstore.index.access import syncing, writing
 from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.last_mark import NO_MARK, journal_files, journal_name
+from bkstore.storage.options import JournalOptions
 
 __all__ = ["JournalWriter"]
 
@@ -49,8 +52,8 @@ class JournalWriter(Closing):
 
     Threads: every method may be called from any thread. Appends take one lock, which is not held
     during an fsync (but at a roll); so many threads that append and then `sync` share few
-    fsyncs: one that finds its records made durable by another's returns at once. Do not use it
-    across a fork. Nothing here keeps a second writer out of the directory; the bookie's lock does.
+    fsyncs: one that finds its records made durable by another's returns at once. Fork: closed in
+    the child. Nothing here keeps a second writer out of the directory; the bookie's lock does.
 
     Whatever fails in a write (`WriteFailed`) or an fsync (`SyncFailed`) ends the writer: from then
     on every append and flush raises `IllegalOperation`. The file may end in half a record then,
@@ -79,10 +82,15 @@ class JournalWriter(Closing):
         first_id: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if alignment < ALIGNMENT or alignment % ALIGNMENT:
-            raise InvalidArgument(f"journal alignment {alignment} is no multiple of {ALIGNMENT}")
-        if preallocate < 0 or preallocate % alignment:
-            raise InvalidArgument(f"preallocation {preallocate} is no multiple of {alignment}")
+        JournalOptions(  # which checks them
+            version=version,
+            max_size=max_size,
+            preallocate=preallocate,
+            alignment=alignment,
+            write_buffer=write_buffer,
+            clock=clock,
+        )
+        first_id = optional(whole(0))("first_id", first_id)
         self.current = Path(current)
         self.version = version
         self._header = encode_header(version)
@@ -97,6 +105,7 @@ class JournalWriter(Closing):
         self._buffer = bytearray()
         self._closed = False
         self._durable = NO_MARK
+        forks.register(self)
         there = journal_files(self.current)
         if there:
             first_id = there[-1][0] + 1
@@ -285,9 +294,13 @@ class JournalWriter(Closing):
                 with writing(self._path):
                     self._files.close(self._fd)
 
+    def _forked(self) -> None:
+        self._closed = True
+        self._lock, self._sync_lock = threading.Lock(), threading.Lock()
+
     def _check(self) -> None:
         if self._closed:
-            raise IllegalOperation(f"{self.current}: the journal is closed")
+            raise forks.closed(f"{self.current}: the journal")
         if self._failure is not None:
             raise IllegalOperation(
                 f"{self._path}: writing failed before ({self._failure}), and the file may end in "

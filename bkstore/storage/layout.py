@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.arguments import choice, optional
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.index.idx_tree import has_index_files
 from bkstore.index.opening import opened, read_whole
 
@@ -25,6 +26,7 @@ __all__ = [
     "DATABASES",
     "BookieFolders",
     "Layout",
+    "check_layout",
     "check_order",
     "find_folders",
     "holdings",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 Layout = Literal["idx", "rocksdb"]
+check_layout = choice("idx", "rocksdb")
 Holding = Literal["idx", "rocksdb", "logs", "journal"]
 
 _LOG = re.compile(r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?")
@@ -316,13 +319,12 @@ def check_order(names: Sequence[str], ledgers: Sequence[Iterable[int]], said_by:
 
 def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
     """Return the index layout of the directories; refuse a mix unless told which one to read."""
+    optional(check_layout)("layout", asked)
     by_kind: dict[str, Path] = {}
     for current in folders.index:
         for kind in holdings(current) & {"idx", "rocksdb"}:
             by_kind.setdefault(kind, current)
     if asked is not None:
-        if asked not in ("idx", "rocksdb"):
-            raise InvalidArgument(f"unknown layout {asked!r}: 'idx' or 'rocksdb'")
         if by_kind and asked not in by_kind:
             other = next(iter(by_kind))
             raise UnsupportedLayout(f"{by_kind[other]}: the index here is {other}, not {asked}")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from bkstore import forks
 from bkstore.availability import Availability
 from bkstore.errors import (
     CorruptionError,
     DataUnknown,
-    IllegalOperation,
     InvalidArgument,
     NoSuchEntry,
     NoSuchLedger,
@@ -55,7 +55,7 @@ class LedgerBook(EntrySource):
 
     def _check_open(self) -> None:
         if self._closed:
-            raise IllegalOperation("this ledger storage is closed")
+            raise forks.closed("this ledger storage")
 
     def _known(self, ledger: LedgerLike) -> tuple[LedgerId, WritePath, LedgerState]:
         name = LedgerId.of(ledger)

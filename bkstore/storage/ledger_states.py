@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bkstore.errors import NoSuchLedger, UnauthorizedAccess
-from bkstore.ids import LedgerId
+from bkstore.ids import LedgerId, check_scope
 from bkstore.index.api import EntryIndex, LedgerState
 
 __all__ = ["LedgerStates"]
@@ -79,6 +79,7 @@ class LedgerStates:
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""
+        scope = check_scope(scope)
         new = {name for name in self._dirty if scope is None or name.scope == scope}
         return sorted(new.union(self._index.ledgers(scope)) - self._gone)
 

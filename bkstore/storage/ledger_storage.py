@@ -17,6 +17,7 @@ from typing import Self
 
 import numpy as np
 
+from bkstore.arguments import instance, number, optional, truth
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -26,10 +27,10 @@ from bkstore.errors import (
     NoSuchEntry,
 )
 from bkstore.formats.entry import V1_HEADER, record_header
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
 from bkstore.index.files import OS_FILES, Files
-from bkstore.storage.batch import how_many, most_records
+from bkstore.storage.batch import check_limits, how_many, most_records
 from bkstore.storage.composing import StrPath, compose
 from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageCollector, GarbageReport
 from bkstore.storage.ledger_book import LedgerBook
@@ -47,6 +48,8 @@ Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
 """The ledgers that a metadata store has, or what asks it."""
 
 _V1 = Struct(">qqq")
+_check_threshold = optional(number(0, 1))
+_check_options = optional(instance(StorageOptions))
 
 
 class LedgerStorage(LedgerBook, Closing):
@@ -58,8 +61,9 @@ class LedgerStorage(LedgerBook, Closing):
 
     Threads: all calls are safe beside each other; adds of one directory take turns. Reads wait
     for nobody, but for the first of a ledger, which may wait for a flush. Fork: closed in the
-    child, which may open it when the parent has closed it. Processes: a lock file keeps a second
-    writer out.
+    child, which may open it when the parent has closed it; db storage, like every `RocksIndex`,
+    only where no RocksDB database was opened before the fork (else `IllegalOperation`).
+    Processes: a lock file keeps a second writer out.
 
     >>> import tempfile
     >>> from bkstore.formats.entry import Entry, encode
@@ -106,7 +110,7 @@ class LedgerStorage(LedgerBook, Closing):
         `DirectoryInUse` where another writer has one, `UnsupportedLayout` where the index that
         is there is another storage's.
         """
-        settings = options or StorageOptions()
+        settings = _check_options("options", options) or StorageOptions()
         folders = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         if not folders:
             raise InvalidArgument("no ledger directory given")
@@ -223,6 +227,7 @@ class LedgerStorage(LedgerBook, Closing):
             self._check_open()
         path = self.paths[name.ledger % len(self.paths)]
         if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
+            entry = check_integer(entry, "entry id")
             entry = self._last(name) if entry == LAST_ENTRY else check_entry_id(entry)
         record = path.read(name, entry)
         if record is None or not path.knows(name):
@@ -271,8 +276,9 @@ class LedgerStorage(LedgerBook, Closing):
         """
         name = LedgerId.of(ledger)
         path = self._path(name)
-        if max_count < 0 or max_size < 0:
-            raise InvalidArgument(f"max_count {max_count} and max_size {max_size}: 0 or more")
+        max_count, max_size = check_limits(max_count, max_size)
+        if type(start) is not int:
+            start = check_integer(start, "entry id")
         if fence:
             if master_key is None:
                 raise InvalidArgument("a fencing read needs the master key")
@@ -339,6 +345,8 @@ class LedgerStorage(LedgerBook, Closing):
         One pass at a time; another thread's waits.
         """
         self._check_open()
+        _check_threshold("threshold", threshold)
+        truth("transactional", transactional)
         report = GarbageReport()
         with self._collecting:
             if live is not None:

@@ -11,11 +11,12 @@ import fcntl
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from weakref import WeakMethod, WeakSet
+from weakref import WeakMethod
 
+from bkstore import forks
 from bkstore.errors import DirectoryInUse
-from bkstore.index.access import writing
 from bkstore.index.api import Closing
+from bkstore.index.locking import held_lock
 from bkstore.index.opening import open_regular
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
@@ -38,7 +39,7 @@ class WriterLock(Closing):
     def __init__(self, directories: Iterable[Path]) -> None:
         self._fds: list[int] = []
         self._owner: WeakMethod[Callable[[], None]] | None = None
-        _held.add(self)
+        forks.register(self)
         try:
             for directory in dict.fromkeys(map(_lock_path, directories)):
                 self._fds.append(_locked(directory))
@@ -62,29 +63,8 @@ class WriterLock(Closing):
         self.close()
 
 
-_held: WeakSet[WriterLock] = WeakSet()
-
-
-def _after_fork() -> None:
-    for lock in list(_held):
-        lock._forked()
-
-
-os.register_at_fork(after_in_child=_after_fork)
-
-
 def _locked(path: Path) -> int:
-    with writing(path):
-        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise DirectoryInUse(f"{path.parent} is open for writing in another place") from None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    return held_lock(path, f"{path.parent} is open for writing in another place")
 
 
 def check_not_locked(directory: Path) -> None:

@@ -7,24 +7,37 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from bkstore.arguments import call, check_compat, check_fields, choice, optional, truth, whole
 from bkstore.errors import InvalidArgument
-from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, VERSION_1
-from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION
+from bkstore.formats.entrylog import HEADER_SIZE
+from bkstore.formats.idxfile import (
+    DEFAULT_PAGE_SIZE,
+    VERSION_1,
+    check_header_version,
+    check_page_size,
+)
+from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION, OLDEST_WRITABLE
 from bkstore.ids import MAX_ENTRY_ID
 
-__all__ = ["JournalOptions", "Storage", "StorageOptions"]
+__all__ = [
+    "DEFAULT_LOG_SIZE",
+    "JournalOptions",
+    "Storage",
+    "StorageOptions",
+    "check_log_size",
+    "check_storage",
+]
 
 Storage = Literal["sorted", "interleaved", "db"]
 
 _MIB = 1 << 20
-_POSITIVE = (
-    "write_cache",
-    "pending_locations",
-    "max_entry_size",
-    "max_batch_size",
-    "max_index_pages",
-    "max_active_logs",
-)
+_INT32 = 2**31 - 1
+
+DEFAULT_LOG_SIZE = 1 << 30
+"""`logSizeLimit`: its default, and the most that a bookie takes."""
+
+check_storage = choice("sorted", "interleaved", "db")
+check_log_size = whole(HEADER_SIZE + 1, DEFAULT_LOG_SIZE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +64,7 @@ class StorageOptions:
     does the default. ``compat="bookkeeper"`` brings the oddities that `docs/parity.md` lists.
     """
 
-    entry_log_size: int = 1 << 30
+    entry_log_size: int = DEFAULT_LOG_SIZE
     entry_log_per_ledger: bool = False
     max_active_logs: int = 500
     write_cache: int = 64 * _MIB
@@ -67,12 +80,7 @@ class StorageOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if getattr(self, name) < 1:
-                raise InvalidArgument(f"{name} must be positive, not {getattr(self, name)}")
-
-        if self.flush_order not in ("log-first", "index-first"):
-            raise InvalidArgument(f"flush_order {self.flush_order!r}: log-first or index-first")
+        check_fields(self, _STORAGE)
 
     @property
     def index_first(self) -> bool:
@@ -104,3 +112,40 @@ class JournalOptions:
     max_backups: int = 5
     skip_invalid_records: bool = False
     clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        check_fields(self, _JOURNAL)
+        if self.preallocate % self.alignment:
+            raise InvalidArgument(
+                f"preallocate must be a multiple of alignment, {self.alignment}, "
+                f"not {self.preallocate}"
+            )
+
+
+_STORAGE = {
+    "entry_log_size": check_log_size,
+    "entry_log_per_ledger": truth,
+    "max_active_logs": whole(1),
+    "write_cache": whole(1),
+    "auto_flush": truth,
+    "pending_locations": whole(1),
+    "max_entry_size": whole(1, _INT32),  # a record's size is an i32
+    "page_size": check_page_size,
+    "index_header_version": check_header_version,
+    "max_index_pages": whole(1),
+    "max_batch_size": whole(1, _INT32),
+    "flush_order": choice("log-first", "index-first"),
+    "choose": optional(call),
+    "compat": check_compat,
+}
+
+_JOURNAL = {
+    "version": whole(OLDEST_WRITABLE, NEWEST_VERSION),
+    "max_size": whole(1),
+    "preallocate": whole(0),
+    "alignment": whole(ALIGNMENT, 1 << 30, ALIGNMENT),
+    "write_buffer": whole(0),
+    "max_backups": whole(0),
+    "skip_invalid_records": truth,
+    "clock": call,
+}

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from bkstore.errors import CorruptionError, DataUnknown, InvalidArgument, NoSuchEntry
+from bkstore.errors import CorruptionError, DataUnknown, NoSuchEntry
 from bkstore.formats.entrylog import log_name
-from bkstore.ids import LedgerId, check_entry_id
+from bkstore.ids import LedgerId, check_entry_id, check_integer
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding
-from bkstore.storage.batch import DEFAULT_MAX_SIZE, how_many, most_records
+from bkstore.storage.batch import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
 from bkstore.storage.log_reader import LogReader, RecordBatch
 from bkstore.storage.runs import consecutive, read_run
 
@@ -59,6 +59,7 @@ class RecordReading(Closing):
 
     def read_entry(self, name: LedgerId, entry: int = LAST_ENTRY) -> bytes:
         """Return one stored record; see `BookieDir.read_entry`."""
+        entry = check_integer(entry, "entry id")
         if entry == LAST_ENTRY:
             entry = self._last(name)
         location = self._index.get(name, check_entry_id(entry))
@@ -85,8 +86,8 @@ class RecordReading(Closing):
         self, name: LedgerId, start: int, max_count: int, max_size: int
     ) -> RecordBatch:
         """Return records of consecutive entries; see `BookieDir.read_entries`."""
-        if max_count < 0 or max_size < 0:
-            raise InvalidArgument(f"max_count {max_count} and max_size {max_size}: 0 or more")
+        max_count, max_size = check_limits(max_count, max_size)
+        start = check_integer(start, "entry id")
         if start == LAST_ENTRY:
             last = self._last(name)
             return RecordBatch.of([self.read_entry(name, last)], [last])

@@ -18,7 +18,6 @@ from bkstore.errors import (
     UnauthorizedAccess,
 )
 from bkstore.formats.journal import JournalRecord, LogMark
-from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.journal_scan import scan_journal
 from bkstore.storage.last_mark import journal_files, journal_name, read_last_mark
@@ -35,14 +34,13 @@ class Replay:
 
     `findings` tells what was odd on the way: torn ends, unknown records. `records` counts what
     was done; records of ledgers that are not known (deleted ones) are counted in `skipped`.
-    Cost: about 5 us a record. Memory: the key of each ledger met.
+    Cost: about 5 us a record.
     """
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
         self._storage = storage
         self._checks_torn = storage.options.compat is None
         self._skip_invalid = skip_invalid
-        self._keys: dict[LedgerId, bytes] = {}
         self.findings: list[Finding] = []
         self.records = 0
         self.skipped = 0
@@ -99,12 +97,8 @@ class Replay:
             return
         self.records += 1
         if record.kind == "master_key":
-            self._keys[ledger] = record.body
             storage.set_master_key(ledger, record.body)
-            return
-        if ledger in self._keys and not storage.ledger_exists(ledger):
-            storage.set_master_key(ledger, self._keys[ledger])
-        if record.kind == "fence":
+        elif record.kind == "fence":
             storage.fence(ledger)
         elif record.kind == "explicit_lac":
             storage.set_explicit_lac(ledger, record.body)

@@ -19,7 +19,7 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, check_bounds, check_scope
 from bkstore.index.api import EntrySource, LedgerLike
 
 __all__ = ["ENTRY_OVERHEAD", "Pending", "WriteCache"]
@@ -157,6 +157,7 @@ class Pending(EntrySource, Generic[T]):
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the ledgers that have entries here, in unsigned order."""
+        scope = check_scope(scope)
         return sorted(
             name
             for name, table in list(self._tables.items())
@@ -168,6 +169,7 @@ class Pending(EntrySource, Generic[T]):
 
         With a sort in the second case, where they did not come in order.
         """
+        first, last = check_bounds(first, last)
         table = self._tables.get(LedgerId.of(ledger))
         return _NONE if table is None else np.array(table.ids_in(first, last), np.int64)
 

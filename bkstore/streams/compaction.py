@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bkstore.arguments import number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.streams.folding import Fold
 from bkstore.streams.image import StreamImage
@@ -56,10 +57,9 @@ def plan_compactions(
     a very long list takes several turns. Raises `InvalidArgument`. O(objects).
     """
     for name, limit in (("per_node", per_node), ("per_cluster", per_cluster)):
-        if limit is not None and limit < 1:
-            raise InvalidArgument(f"{name} must be positive, not {limit}")
-    if not 0 < target <= 1 or max_objects < 2:
-        raise InvalidArgument(f"target {target} must be in 0..1, max_objects {max_objects} above 1")
+        optional(whole(1))(name, limit)
+    number(0, 1, above=True)("target", target)
+    whole(2)("max_objects", max_objects)
     goals = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
     if per_node is not None:
         left = max(1, int(per_node * target))

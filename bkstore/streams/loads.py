@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
-from bkstore.errors import IllegalOperation, LoadFailed
+from bkstore import forks
+from bkstore.arguments import number, optional, whole
+from bkstore.errors import LoadFailed
 from bkstore.index.api import Closing
 from bkstore.streams.image import StreamImage
 from bkstore.streams.objects import ObjectReader
@@ -33,7 +35,7 @@ class Loader(Closing):
     `timeout` is how many seconds a wave is waited for, None for ever; a load that is late goes
     on, and whoever asks next waits for it again.
 
-    Threads: safe. Fork: no (it has a pool of `workers` threads, begun with the first load).
+    Threads: safe. Fork: closed in the child, which has none of the pool's `workers` threads.
     """
 
     def __init__(
@@ -47,24 +49,32 @@ class Loader(Closing):
     ) -> None:
         self._reader = reader
         self._on_load = on_load
+        self._keep = whole()("keep", keep)
+        self._timeout = optional(number(above=True))("timeout", timeout)
+        workers = whole(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
         self._lock = threading.Lock()
         self._running: dict[int, Future[ObjectRanges]] = {}
         self._kept: OrderedDict[int, ObjectRanges] = OrderedDict()
-        self._keep = keep
-        self._timeout = timeout
         self._closed = False
+        forks.register(self)
+
+    def _forked(self) -> None:
+        self._closed = True
+        self._lock = threading.Lock()
 
     def close(self) -> None:
         """Let the loads that were sent end, send no others. Idempotent."""
         with self._lock:
-            self._closed = True
+            was, self._closed = self._closed, True
+        if was:
+            return
         self._pool.shutdown(wait=True)
 
     def check_open(self) -> None:
         """Raise `IllegalOperation` once it is closed."""
         if self._closed:
-            raise IllegalOperation("this stream look-up is closed")
+            raise forks.closed("this stream look-up")
 
     def kept(self, object_id: int) -> ObjectRanges | None:
         """Return an object that is at hand, None if it has to be loaded."""

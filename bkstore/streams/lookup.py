@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from bkstore.errors import InvalidArgument
+from bkstore.arguments import instance, optional
 from bkstore.index.api import Closing
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.chain import build_chain, check_answer
@@ -21,13 +21,15 @@ from bkstore.streams.image import StreamImage
 from bkstore.streams.loads import Loader
 from bkstore.streams.model import Stream
 from bkstore.streams.objects import ObjectReader
-from bkstore.streams.options import STRATEGIES, LookupOptions, Strategy
+from bkstore.streams.options import LookupOptions, Strategy, check_strategy
 from bkstore.streams.ranges import ObjectRanges
 from bkstore.streams.result import LookupObserver, LookupResult
 from bkstore.streams.sparse import SparseRangeIndex
 from bkstore.streams.stats import LookupTotals, QueryStats
 
 __all__ = ["StreamLookup"]
+
+_check_options = optional(instance(LookupOptions))
 
 
 class StreamLookup(Closing):
@@ -43,7 +45,7 @@ class StreamLookup(Closing):
     ``bloom``         and no load of an object whose filter says it lacks the stream
 
     `index` and `filters` may be shared with other look-ups over the same objects. A query works
-    on the image that was the newest when it began. Threads: safe. Fork: no.
+    on the image that was the newest when it began. Threads: safe. Fork: closed in the child.
 
     >>> from bkstore.streams.objects import ImageReader
     >>> image = StreamImage.from_json({
@@ -71,10 +73,8 @@ class StreamLookup(Closing):
         observer: LookupObserver | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        if strategy not in STRATEGIES:
-            raise InvalidArgument(f"unknown strategy {strategy!r}: one of {', '.join(STRATEGIES)}")
-        self.strategy = strategy
-        self.options = options or LookupOptions()
+        self.strategy = check_strategy("strategy", strategy)
+        self.options = _check_options("options", options) or LookupOptions()
         self.index = OffsetRangeIndex() if index is None else index
         self.filters = ObjectFilters() if filters is None else filters
         self.totals = LookupTotals()

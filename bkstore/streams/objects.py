@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Container
 from typing import Protocol
 
+from bkstore.arguments import number
 from bkstore.errors import CorruptionError, InvalidArgument, LoadFailed
 from bkstore.streams.image import StreamImage
 from bkstore.streams.ranges import ObjectRanges
@@ -49,10 +50,12 @@ class ImageReader:
         seed: int = 0,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
-        if isinstance(failures, (int, float)) and not 0 <= failures <= 1:
-            raise InvalidArgument(f"share of failing loads {failures} is outside 0..1")
-        if isinstance(latency, (int, float)) and latency < 0:
-            raise InvalidArgument(f"latency {latency} is negative")
+        if not callable(latency):
+            latency = number()("latency", latency)
+        if not callable(failures) and not isinstance(failures, Container):
+            failures = number(0, 1)("failures", failures)
+        elif isinstance(failures, (str, bytes)):
+            raise InvalidArgument(f"failures are object ids, not {failures!r}")
         self._image = image
         self._latency = latency
         self._failures = failures

@@ -5,27 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from bkstore.errors import InvalidArgument
+from bkstore.arguments import check_fields, choice, number, optional, truth, whole
+from bkstore.streams.sparse import ENTRY_BYTES
 
-__all__ = ["STRATEGIES", "LookupOptions", "Strategy"]
+__all__ = ["STRATEGIES", "LookupOptions", "Strategy", "check_strategy"]
 
 Strategy = Literal["load-all", "sparse-index", "partial", "preload", "index", "bloom"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
-_LEAST = {
-    "batch": 1,
-    "spread": 1,
-    "tail": 1,
-    "preloads": 0,
-    "keep_objects": 0,
-    "workers": 1,
-    "sparse_bytes": 1,
-}
-_CHOICES = {
-    "growth": ("fixed", "growing", "doubling"),
-    "preload": ("miss", "eager"),
-}
+check_strategy = choice(*STRATEGIES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +49,7 @@ class LookupOptions:
     sparse_bytes: int = 1 << 20
 
     def __post_init__(self) -> None:
-        for name, least in _LEAST.items():
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InvalidArgument(f"{name} must be a number from {least} on, not {value!r}")
-        if self.load_timeout is not None and not self.load_timeout > 0:
-            raise InvalidArgument(f"load_timeout must be above 0 seconds, not {self.load_timeout}")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise InvalidArgument(
-                    f"{name} {getattr(self, name)!r}: one of {', '.join(choices)}"
-                )
+        check_fields(self, _CHECKS)
 
     def wave_size(self, waves: int, missed: int) -> int:
         """Return how many objects the next wave loads, after so many, `missed` without a find."""
@@ -79,3 +58,19 @@ class LookupOptions:
         if self.growth == "doubling":
             return self.batch << min(missed, 30)
         return self.batch
+
+
+_CHECKS = {
+    "batch": whole(1),
+    "growth": choice("fixed", "growing", "doubling"),
+    "preload": choice("miss", "eager"),
+    "spread": whole(1),
+    "tail": whole(1),
+    "preloads": whole(0),
+    "tail_first": truth,
+    "cut_waves": truth,
+    "keep_objects": whole(0),
+    "workers": whole(1, 1 << 16),  # a thread each
+    "load_timeout": optional(number(above=True)),
+    "sparse_bytes": whole(ENTRY_BYTES),
+}

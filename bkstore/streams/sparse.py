@@ -11,10 +11,10 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
 
-from bkstore.errors import InvalidArgument
+from bkstore.arguments import whole
 from bkstore.streams.ranges import ObjectRanges
 
-__all__ = ["SparseRangeIndex"]
+__all__ = ["ENTRY_BYTES", "SparseRangeIndex"]
 
 ENTRY_BYTES = 40
 """Three 64-bit numbers and 16 bytes for the header, as upstream counts."""
@@ -46,9 +46,7 @@ class SparseRangeIndex:
     """
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
-        if max_bytes < ENTRY_BYTES:
-            raise InvalidArgument(f"{max_bytes} bytes hold no entry of {ENTRY_BYTES}")
-        self._max_entries = max_bytes // ENTRY_BYTES
+        self._max_entries = whole(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
         self._streams: OrderedDict[int, _Entries] = OrderedDict()  # in turn
         self._long: OrderedDict[int, None] = OrderedDict()  # those with more than their ends
         self._lock = threading.Lock()

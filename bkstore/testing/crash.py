@@ -40,6 +40,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
 
+from bkstore import forks
+from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument
 from bkstore.index.files import Files, StrPath
 from bkstore.testing.crash_image import (
@@ -113,13 +115,16 @@ class CrashFiles(Files):
         self._state = Remembered()
         self._scratch: list[str] = []
         self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch)
+        forks.register(self)
+
+    def _forked(self) -> None:
+        self._cleanup.detach()  # the scratch directories are the parent's
 
     # -- when the power goes, and which syncs count
 
     def stop_after(self, calls: int) -> None:
         """Make the changing call that is `calls` from now (1: the next), and all later, fail."""
-        if calls < 1:
-            raise InvalidArgument(f"stop after {calls} calls: the next one is number 1")
+        whole(1)("calls", calls)  # the next one is number 1
         with self._lock:
             self._stop_at = self.calls + calls
 
@@ -151,14 +156,14 @@ class CrashFiles(Files):
 
     # -- bytes
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`; also readable, for the bytes that a write replaces."""
         if flags & os.O_ACCMODE == os.O_WRONLY:
             flags = flags & ~os.O_ACCMODE | os.O_RDWR
         with self._lock:
             there = key_of(path) is not None
             if there and flags & os.O_TRUNC and not flags & os.O_EXCL:
-                fd = super().open(path, flags & ~os.O_TRUNC)
+                fd = super().open(path, flags & ~os.O_TRUNC, mode)
                 try:
                     self.truncate(fd, 0)
                 except BaseException:
@@ -166,9 +171,9 @@ class CrashFiles(Files):
                     raise
                 return fd
             if there or not flags & os.O_CREAT:
-                return super().open(path, flags)
+                return super().open(path, flags, mode)
             self._count()
-            fd = super().open(path, flags)
+            fd = super().open(path, flags, mode)
             self._created(path)
             return fd
 
@@ -239,6 +244,9 @@ class CrashFiles(Files):
         """As `Files.unlink`."""
         with self._lock:
             self._count()
+            if os.path.islink(path):  # no writer makes one: it is as durable gone as it was there
+                super().unlink(path)
+                return
             key = key_of(path)
             with self._holding(path):
                 super().unlink(path)

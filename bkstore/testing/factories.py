@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from bkstore.arguments import whole
 from bkstore.cluster.ensemble import Cluster
 from bkstore.cluster.store import MemoryStore
 from bkstore.cluster.store_api import MetadataStore
@@ -263,6 +264,5 @@ def _no_sleep(seconds: float) -> None:
 
 
 def _folders(place: Path, name: str, count: int) -> list[Path]:
-    if count < 1:
-        raise InvalidArgument(f"{count} directories: there is at least one")
+    whole(1)(name, count)
     return [place / name] if count == 1 else [place / f"{name}{at}" for at in range(count)]

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import RLock
 from typing import NamedTuple
 
+from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, NoSuchEntry
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
 from bkstore.ids import LedgerId, check_entry_id
@@ -83,8 +84,7 @@ class FaultPlan(Files):
 
     def tear_write(self, n: int, keep_bytes: int, error: int = errno.EIO) -> None:
         """Let the n-th write from now on fail behind its first `keep_bytes` bytes."""
-        if keep_bytes < 0:
-            raise InvalidArgument(f"a write cannot keep {keep_bytes} bytes")
+        whole()("keep_bytes", keep_bytes)
         self._plan_write(n, "tear_write", keep_bytes, error)
 
     def _plan_write(self, n: int, what: str, kept: int, error: int) -> None:
@@ -102,13 +102,13 @@ class FaultPlan(Files):
         A write that fits in part is done in part. Bytes that a file has already are written
         over at no cost; a gap that a write leaves counts as if it were allocated.
         """
-        if after_bytes < 0:
-            raise InvalidArgument(f"a disk cannot have room for {after_bytes} bytes")
+        whole()("after_bytes", after_bytes)
         with self._lock:
             self._room = after_bytes
 
     def free(self, size: int) -> None:
         """Give the full disk room for `size` more bytes; nothing happens if it is not full."""
+        whole()("size", size)
         with self._lock:
             if self._room is not None:
                 self._room += size
@@ -179,10 +179,10 @@ class FaultPlan(Files):
 
     # -- calls that do not
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`."""
         with self._lock:
-            fd = self.files.open(path, flags)
+            fd = self.files.open(path, flags, mode)
             self._paths[fd] = os.fspath(path)
             return fd
 
@@ -214,9 +214,8 @@ class FaultPlan(Files):
 
 
 def _nth(n: int) -> int:
-    if n < 1:
-        raise InvalidArgument(f"call {n} from now: the next one is number 1")
-    return n
+    found: int = whole(1)("n", n)  # the next call is number 1
+    return found
 
 
 # -- files at rest

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from bkstore.arguments import check_fields, number, pair, whole
 from bkstore.streams.image import StreamImage
 
 __all__ = ["StreamWriter", "WorldShape", "random_queries", "stream_image"]
@@ -34,6 +35,21 @@ class WorldShape:
     lost: float = 0.05
     moved: float = 0.01
     base: int = 0
+
+    def __post_init__(self) -> None:
+        check_fields(self, _CHECKS)
+
+
+_CHECKS = {
+    "nodes": whole(1),
+    "streams": whole(1),
+    "per_object": pair(whole(1)),
+    "slice_records": pair(whole(1)),
+    "alone": number(0, 1),
+    "lost": number(0, 1),
+    "moved": number(0, 1),
+    "base": whole(),
+}
 
 
 class StreamWriter:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,8 +61,37 @@ INVALID_PUTS: dict[str, tuple[object, object]] = {
     "fractions": ([1.5], [5]),
     "text": (["1"], [5]),
     "truth": ([True], [5]),
+    "truth among numbers": ([1, True], [5, 6]),
+    "truth as a location": ([1], [True]),
+    "an array of truths": (np.array([True, False]), [5, 6]),
+    "an array of floats": (np.array([1.0, 2.0]), [5, 6]),
+    "a float among numbers": ([1, 2.0], [5, 6]),
+    "objects": (np.array([1, 2.5], object), [5, 6]),
+    "truth among objects": (np.array([1, True], object), [5, 6]),
+    "too large an object": (np.array([2**70], object), [5]),
+    "unsigned above 2^63": (np.array([2**63 + 5], np.uint64), [5]),
+    "too long a range": (range(2**63, 2**63 + 2), [5, 6]),
+    "one text": ("12", [5, 6]),
+    "bytes": (b"12", [5, 6]),
+    "one number": (1, 5),
+    "nothing": (None, [5]),
+    "uneven rows": ([[1], [2, 3]], [5, 6]),
     "two dimensions": ([[1, 2]], [[5, 6]]),
 }
+
+
+NO_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, np.float64(1), [1])
+"""What is no id, though some of it is equal to a number."""
+
+
+class Whole:
+    """A whole number of another library."""
+
+    def __init__(self, value: int) -> None:
+        self._value = value
+
+    def __index__(self) -> int:
+        return self._value
 
 
 class EntryRules(SuiteBase):
@@ -251,6 +281,8 @@ class EntryRules(SuiteBase):
     def test_invalid_single_put(self, index: EntryIndex) -> None:
         """`put` refuses the same values as `put_many`, and stores nothing."""
         pairs = [(1, 0), (1, -1), (1, 2**63), (-1, 5), (2**63 - 1, 5), (2**64, 5)]
+        for odd in NO_IDS:
+            pairs += [(odd, 5), (1, odd)]
         for ledger in (7, LedgerId(1, 7)):
             for entry, location in pairs:
                 with pytest.raises(InvalidArgument):
@@ -262,7 +294,7 @@ class EntryRules(SuiteBase):
         """Entry ids outside 0..2^63-2 cannot be asked for."""
         index.put(7, 0, 5)
         for ledger in (7, 8):
-            for entry in (-1, 2**63 - 1):
+            for entry in (-1, 2**63 - 1, *NO_IDS):
                 with pytest.raises(InvalidArgument):
                     index.get(ledger, entry)
                 with pytest.raises(InvalidArgument):
@@ -283,12 +315,47 @@ class EntryRules(SuiteBase):
             lambda name: index.put_many(name, [0], [5]),
             lambda name: index.set_state(name, LedgerState()),
         ]
-        for ledger in (-1, 2**63, 2**64, -(2**63), "7", None, 7.0):
+        index.put(1, 0, 5)  # which True and 1.0 are equal to
+        for ledger in (-1, 2**63, 2**64, -(2**63), "7", 7.0, (0, 7), *NO_IDS):
             for call in calls:
                 with pytest.raises(InvalidArgument):
-                    call(ledger)  # type: ignore[arg-type]
+                    call(ledger)
 
-        assert [] == index.ledgers()
+        assert [LedgerId(0, 1)] == index.ledgers()
+        assert {0: 5} == rows_of(index, 1)
+
+    def test_invalid_scopes_and_bounds(self, index: EntryIndex) -> None:
+        """A scope is an unsigned number, the ends of a range are integers of any size."""
+        index.put(1, 1, 5)
+        for odd in (2**64, -(2**63) - 1, *NO_IDS):
+            if odd is not None:
+                with pytest.raises(InvalidArgument):
+                    index.ledgers(odd)
+        for odd in NO_IDS:
+            for ledger in (1, 2):
+                with pytest.raises(InvalidArgument):
+                    index.entries(ledger, odd)
+                with pytest.raises(InvalidArgument):
+                    index.items(ledger, odd)
+                if odd is not None:
+                    with pytest.raises(InvalidArgument):
+                        index.entries(ledger, 0, odd)
+                    with pytest.raises(InvalidArgument):
+                        index.items(ledger, 0, odd)
+
+    @pytest.mark.parametrize("kind", [np.int64, np.uint8, Whole], ids=lambda kind: kind.__name__)
+    def test_integers_of_other_kinds(self, index: EntryIndex, kind: Any) -> None:
+        """numpy integers, and whatever else has ``__index__``, are ids like ints."""
+        index.put(kind(7), kind(3), kind(9))
+        index.put_many(kind(7), [kind(4), 5], [kind(10), 11])
+        index.put_many(LedgerId(kind(1), kind(7)), [kind(0)], [kind(12)])
+
+        assert {3: 9, 4: 10, 5: 11} == rows_of(index, 7)
+        assert 9 == index.get(kind(7), kind(3))
+        assert [9, 10] == index.get_many(kind(7), [kind(3), kind(4)]).tolist()
+        assert [4, 5] == index.entries(kind(7), kind(4), kind(9)).tolist()
+        assert [LedgerId(1, 7)] == index.ledgers(kind(1))
+        assert [LedgerId(0, 7), LedgerId(1, 7)] == index.ledgers()
 
     # -- derived answers
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.errors import NoSuchLedger, UnsupportedLayout
+from bkstore.errors import InvalidArgument, NoSuchLedger, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerLike, LedgerState
 from bkstore.testing import generators
@@ -167,6 +168,23 @@ class LedgerRules(SuiteBase):
             assert [] == scanned(reopened.scan())
 
     # -- scan
+
+    @pytest.mark.parametrize("batch", [0, -1, True, 1.0, 2.5, "8", None, float("nan")])
+    def test_batch_that_is_none(self, index: EntryIndex, batch: Any) -> None:
+        """A scan takes a whole number of rows at a time, 1 or more, and says so at once."""
+        index.put(7, 0, 5)
+        index.put(LedgerId(1, 7), 0, 5)
+        with pytest.raises(InvalidArgument, match="batch"):
+            next(index.scan(batch), None)
+        with pytest.raises(InvalidArgument, match="batch"):
+            next(index.scan(batch, findings=[]), None)
+
+    def test_batch_of_any_size(self, index: EntryIndex) -> None:
+        """More rows at a time than there are are all that there are."""
+        index.put_many(7, [0, 1], [5, 6])
+        batches: tuple[Any, ...] = (np.int64(2), 2**62)
+        for batch in batches:
+            assert 2 == len(scanned(index.scan(batch)))
 
     @pytest.mark.parametrize("batch", [1, 3, 1000, 1 << 18])
     def test_scan(self, index: EntryIndex, batch: int) -> None:

@@ -14,11 +14,22 @@ import heapq
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 
+from bkstore.arguments import (
+    any_of,
+    check_batch,
+    check_fields,
+    choice,
+    instance,
+    number,
+    pair,
+    whole,
+)
 from bkstore.errors import InvalidArgument
+from bkstore.formats.digest import digest_name
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.testing import generators
@@ -98,13 +109,7 @@ class Workload:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        low, high = self.payload
-        if not 0 <= low <= high or self.window < 1 or self.in_flight < 1:
-            raise InvalidArgument(
-                f"payload {low}..{high}, window {self.window}, {self.in_flight} in flight"
-            )
-        if not (0 <= self.late <= 1 and 0 <= self.duplicate <= 1):
-            raise InvalidArgument(f"late {self.late} and duplicate {self.duplicate} are shares")
+        check_fields(self, _CHECKS)
         if len({shape.ledger for shape in self.ledgers}) != len(self.ledgers):
             raise InvalidArgument("a ledger has one writer, not two")
 
@@ -126,7 +131,10 @@ class Workload:
         return self._arriving(self._records_of)
 
     def ids(self, batch: int = 1 << 16) -> Iterator[Arrivals]:
-        """Yield the ids of the same arrivals, up to `batch` rows at once. About 1 us a row."""
+        """Return the ids of the same arrivals, up to `batch` rows at once. About 1 us a row."""
+        return self._id_batches(check_batch("batch", batch))
+
+    def _id_batches(self, batch: int) -> Iterator[Arrivals]:
         rows: list[tuple[int, int, int]] = []
         for row in self._arriving(_ids_of):
             rows.append(row)
@@ -291,6 +299,40 @@ def interleaved(
     """
     shapes = tuple(LedgerShape(name, entries) for name in _names(writers, first_ledger, scopes))
     return Workload(ledgers=shapes, writers=order, seed=seed)
+
+
+_SHAPE = {
+    "ledger": instance(LedgerId),
+    "written": whole(),
+    "bookie_index": whole(),
+    "ensemble_size": whole(1),
+    "write_quorum": whole(1),
+}
+
+
+def _check_shape(name: str, shape: LedgerShape) -> LedgerShape:
+    instance(LedgerShape)(name, shape)
+    for field, check in _SHAPE.items():
+        check(f"{name}.{field}", getattr(shape, field))
+    return shape
+
+
+def _check_digest(name: str, value: str) -> str:
+    return digest_name(instance(str)(name, value))
+
+
+_CHECKS = {
+    "ledgers": any_of(_check_shape),
+    "writers": choice(*get_args(Writers)),
+    "late": number(0, 1),
+    "duplicate": number(0, 1),
+    "window": whole(1),
+    "payload": pair(whole()),
+    "in_flight": whole(1),
+    "digest": _check_digest,
+    "password": instance(bytes),
+    "seed": whole(-(2**63)),
+}
 
 
 def late_and_duplicate(

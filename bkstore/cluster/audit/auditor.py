@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
+from bkstore.arguments import instance, number, optional
 from bkstore.cluster.audit.checking import Checker
 from bkstore.cluster.audit.faithful import ledger_ranges
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
@@ -34,6 +36,7 @@ __all__ = ["Auditor", "Progress"]
 Progress = Callable[[int, int], None]
 """Told of ledgers looked at so far, and how many there are."""
 
+_check_options = optional(instance(AuditOptions))
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +79,7 @@ class Auditor:
         self.store = store
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
-        self.options = options or AuditOptions()
+        self.options = _check_options("options", options) or AuditOptions()
         self._clock = clock
         self._wait = wait
         self._metrics = metrics
@@ -95,8 +98,9 @@ class Auditor:
         With `resume`, a file, the run can be interrupted: the next call with the same file goes
         on behind the last batch that was judged; the file goes when the run ends. `what` says in
         words what is audited: a file that says otherwise is refused, as one of other options is,
-        for its verdicts are not this cluster's. Raises what the metadata store raises; damage of
-        one ledger's metadata is in the report.
+        for its verdicts are not this cluster's. Any other file, a link, and a place in what is
+        audited are refused too, and a file that another run has open (`DirectoryInUse`). Raises
+        what the metadata store raises; damage of one ledger's metadata is in the report.
         """
         return self._run(progress or _silent, resume, self._wait, what)
 
@@ -107,9 +111,21 @@ class Auditor:
         wait: Callable[[float], object],
         what: str = "",
     ) -> AuditReport:
-        begun = self._clock()
+        if resume is None:
+            return self._go(progress, None, wait)
+        for each in (self.store, *self.bookies.values()):
+            if isinstance(each, _Guarded):
+                each.refuse_output(Path(resume))
         run = {**self._parameters(), "what": what}
-        kept = None if resume is None else RunFile(resume, run, begun)
+        with RunFile(resume, run, self._clock()) as kept:
+            report = self._go(progress, kept, wait)
+            kept.remove()
+        return report
+
+    def _go(
+        self, progress: Progress, kept: RunFile | None, wait: Callable[[float], object]
+    ) -> AuditReport:
+        begun = self._clock()
         report = AuditReport(begun if kept is None else kept.started_at)
         ledgers = self.store.ledgers()
         report.ledgers = len(ledgers)
@@ -125,8 +141,6 @@ class Auditor:
         report.finish(self._clock())
         if self._metrics is not None:
             self._metrics.observe(report.stats)
-        if kept is not None:
-            kept.remove()
         return report
 
     def _pool(self, stack: ExitStack) -> ThreadPoolExecutor | None:
@@ -212,6 +226,7 @@ class Auditor:
         is logged, its time is not kept, and the next one comes an interval later. `stop` ends a
         run that is under way, too, without a report; with `resume` the next one goes on there.
         """
+        number(above=True)("interval", interval)
         while not stop.wait(self._until_due(interval)):
             if not may_run():
                 self.skipped_runs += 1
@@ -234,6 +249,13 @@ class Auditor:
     def _until_due(self, interval: float) -> float:
         last = self.store.checked_at()
         return 0.0 if last is None else max(0.0, last + interval - self._clock())
+
+
+@runtime_checkable
+class _Guarded(Protocol):
+    """A store or bookie that has files of its own, where nothing else is written."""
+
+    def refuse_output(self, target: Path) -> None: ...
 
 
 class _Outcomes:

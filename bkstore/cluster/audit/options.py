@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from bkstore.arguments import check_compat, check_fields, number, optional, whole
 from bkstore.availability import Availability
-from bkstore.errors import InvalidArgument
 from bkstore.index.api import LedgerLike
 
 __all__ = ["AuditOptions", "EntriesOfLedger"]
@@ -47,12 +47,16 @@ class AuditOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers that mean nothing."""
-        floors = {"looks": 0, "look_delay": 0, "redo_limit": 0, "concurrency": 1, "batch": 1}
-        for name, least in floors.items():
-            if not getattr(self, name) >= least:
-                raise InvalidArgument(f"{name} {getattr(self, name)} is below {least}")
-        if self.grace_period is not None and not self.grace_period > 0:
-            raise InvalidArgument(f"grace period {self.grace_period} is not above 0 seconds")
-        if self.compat not in (None, "bookkeeper"):
-            raise InvalidArgument(f"unknown compat {self.compat!r}: only 'bookkeeper'")
+        """Refuse what means nothing."""
+        check_fields(self, _CHECKS)
+
+
+_CHECKS = {
+    "grace_period": optional(number(above=True)),
+    "looks": whole(0),
+    "look_delay": number(),
+    "redo_limit": whole(0),
+    "concurrency": whole(1, 1 << 16),  # a thread each
+    "batch": whole(1),
+    "compat": check_compat,
+}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
+from bkstore.arguments import check_compat
 from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequences import Groups
-from bkstore.errors import BookieUnavailable, InvalidArgument
+from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.storage.directory import BookieDir
@@ -27,11 +29,14 @@ class DirectoryBookie:
 
     def __init__(self, bookie: BookieDir, compat: Literal["bookkeeper"] | None = None) -> None:
         """Take directories that are open, and stay open."""
-        if compat not in (None, "bookkeeper"):
-            raise InvalidArgument(f"unknown compat {compat!r}: only 'bookkeeper'")
+        check_compat("compat", compat)
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
         self._unanswered = frozenset(bookie.index.ledgers()) if throws else frozenset[LedgerId]()
+
+    def refuse_output(self, target: Path) -> None:
+        """Raise `InvalidArgument` if `target` lies in one of the directories."""
+        self.bookie.refuse_output(target)
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger are here; none of an unknown one."""

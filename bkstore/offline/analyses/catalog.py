@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from bkstore.arguments import check_fields, instance, number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
 from bkstore.offline.analyses.dumped import Dump
@@ -58,11 +59,15 @@ class Options:
     pinned: float = PINNED
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense."""
-        if self.top is not None and self.top < 1:
-            raise InvalidArgument(f"top {self.top}: 1 or more")
-        if not 0 <= self.pinned <= 1:
-            raise InvalidArgument(f"pinned below {self.pinned}: between 0 and 1")
+        """Refuse what makes no sense. Whether there is a column `by`, its analysis knows."""
+        check_fields(self, _CHECKS)
+
+
+_CHECKS = {
+    "top": optional(whole(1)),
+    "by": optional(instance(str)),
+    "pinned": number(0, 1),
+}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import BkstoreError, InvalidArgument, MissingDependency
+from bkstore.arguments import optional, whole
+from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.index.access import readable
 from bkstore.index.opening import check_regular
 from bkstore.index.scratch import scratch_directory
@@ -50,8 +51,8 @@ class LocalEngine:
     def __init__(
         self, memory: int = 1024, threads: int | None = None, scratch: str | None = None
     ) -> None:
-        if memory < 64 or (threads is not None and threads < 1):
-            raise InvalidArgument(f"{memory} MiB, {threads} threads: at least 64, and 1")
+        memory = whole(64)("memory", memory)
+        threads = optional(whole(1, 1 << 12))("threads", threads)
         try:
             import duckdb
         except ImportError as error:

@@ -1,0 +1,191 @@
+"""Checks of a caller's arguments: whole numbers, shares, seconds, words, calls.
+
+A check is made from what is allowed and called with the argument's name and value; it returns
+the value, or raises `InvalidArgument` that names both. `check_fields` runs a table of them over
+the fields of an options class, so that a class of settings refuses each bad one when it is made,
+before anything is done with it. A check costs some 0.3 us: not for the path of single entries.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from bkstore.errors import InvalidArgument
+
+__all__ = [
+    "Check",
+    "any_of",
+    "call",
+    "check_batch",
+    "check_compat",
+    "check_fields",
+    "choice",
+    "instance",
+    "number",
+    "optional",
+    "pair",
+    "truth",
+    "whole",
+]
+
+Check = Callable[[str, Any], Any]
+"""Takes an argument's name and value; returns the value, or raises `InvalidArgument`."""
+
+LARGEST: Final = 2**63 - 1
+"""What a whole number may be where nothing smaller is said: it must fit a file offset."""
+
+
+def whole(least: int = 0, most: int = LARGEST, multiple: int = 1) -> Check:
+    """Return a check for integers of least..most, multiples of `multiple`; gives an int back.
+
+    numpy integers, and whatever else has ``__index__``, are taken; bools and floats are not.
+
+    >>> whole(1)("batch", 5)
+    5
+    >>> whole(1)("batch", True)
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: batch must be a whole number, 1 or more, not True
+    """
+    allowed = f"{least} or more" if most == LARGEST else f"{least} to {most}"
+    if multiple > 1:
+        allowed += f", a multiple of {multiple}"
+
+    def check(name: str, value: Any) -> int:
+        if type(value) is not int:
+            try:
+                found = None if isinstance(value, bool) else operator.index(value)
+            except TypeError:
+                found = None
+        else:
+            found = value
+        if found is None or not least <= found <= most or found % multiple:
+            raise _odd(name, f"a whole number, {allowed}", value)
+        return found
+
+    return check
+
+
+def number(least: float = 0, most: float = math.inf, *, above: bool = False) -> Check:
+    """Return a check for finite numbers of least..most, fractions too; `above` leaves out least.
+
+    >>> number(0, 1)("fpp", float("nan"))
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: fpp must be a number of 0 to 1, not nan
+    """
+    allowed = f"above {least}" if above else f"of {least}"
+    allowed += (f" up to {most}" if above else f" to {most}") if most < math.inf else ""
+    allowed += "" if above or most < math.inf else " or more"
+
+    def check(name: str, value: Any) -> float:
+        if isinstance(value, (bool, str, bytes)) or not hasattr(value, "__float__"):
+            raise _odd(name, f"a number {allowed}", value)
+        try:
+            found = float(value)
+        except (TypeError, ValueError, OverflowError):
+            found = math.nan
+        if not (math.isfinite(found) and least <= found <= most) or (above and found == least):
+            raise _odd(name, f"a number {allowed}", value)
+        return value if type(value) in (int, float) else found
+
+    return check
+
+
+def choice(*words: str | None) -> Check:
+    """Return a check for one of a few words (or None, where it is among them).
+
+    >>> choice(None, "bookkeeper")("compat", "typo")
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: compat must be None or 'bookkeeper', not 'typo'
+    """
+    allowed = " or ".join(map(repr, words))
+
+    def check(name: str, value: Any) -> Any:
+        if not (value is None or type(value) is str) or value not in words:
+            raise _odd(name, allowed, value)
+        return value
+
+    return check
+
+
+def truth(name: str, value: Any) -> bool:
+    """Check that an argument is True or False."""
+    if type(value) is not bool:
+        raise _odd(name, "True or False", value)
+    return value
+
+
+def call(name: str, value: Any) -> Any:
+    """Check that an argument can be called."""
+    if not callable(value):
+        raise _odd(name, "callable", value)
+    return value
+
+
+def instance(*kinds: type) -> Check:
+    """Return a check for values of one of some classes."""
+    allowed = " or ".join(kind.__name__ for kind in kinds)
+
+    def check(name: str, value: Any) -> Any:
+        if not isinstance(value, kinds):
+            raise _odd(name, f"of type {allowed}", value)
+        return value
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """Return a check that takes None as well."""
+    return lambda name, value: None if value is None else check(name, value)
+
+
+def any_of(check: Check) -> Check:
+    """Return a check for a tuple or list, each item of which passes `check`; gives a tuple."""
+
+    def checked(name: str, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, (tuple, list)):
+            raise _odd(name, "a tuple or a list", value)
+        return tuple(check(f"{name}[{at}]", item) for at, item in enumerate(value))
+
+    return checked
+
+
+def pair(check: Check) -> Check:
+    """Return a check for (low, high), both of which pass `check`, low not above high."""
+    both = any_of(check)
+
+    def checked(name: str, value: Any) -> tuple[Any, ...]:
+        found: tuple[Any, ...] = both(name, value)
+        if len(found) != 2 or found[0] > found[1]:
+            raise _odd(name, "two numbers, the second not below the first", value)
+        return found
+
+    return checked
+
+
+def check_fields(options: object, checks: Mapping[str, Check]) -> None:
+    """Check fields of a frozen dataclass by name, in the order of `checks`.
+
+    A value that its check turned into another (a numpy integer into an int) is stored so.
+    """
+    for name, check in checks.items():
+        value = getattr(options, name)
+        found = check(name, value)
+        if found is not value:
+            object.__setattr__(options, name, found)
+
+
+def _odd(name: str, allowed: str, value: object) -> InvalidArgument:
+    told = repr(value)
+    if len(told) > 80:
+        told = told[:80] + "..."
+    return InvalidArgument(f"{name} must be {allowed}, not {told}")
+
+
+check_compat = choice(None, "bookkeeper")
+"""``check_compat("compat", compat)``: for whatever takes ``compat="bookkeeper"``."""
+
+check_batch = whole(1)
+"""``check_batch("batch", batch)``: how many rows, or things, come at once."""
