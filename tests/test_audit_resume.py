@@ -284,7 +284,7 @@ def test_a_last_line_that_is_cut_off(tail: str, tmp_path: Path) -> None:
 
 
 def test_names_that_are_no_text(tmp_path: Path) -> None:
-    """Reasons with the bytes of a file name that is no UTF-8 are kept and read again."""
+    """Bytes of a file name that are no UTF-8 are kept as they are shown, by their escapes."""
     kept = tmp_path / "run"
     name = os.fsdecode(b"/b/\xff/7.idx")
     with RunFile(kept, RUN, 5.0) as file:
@@ -293,7 +293,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
     with RunFile(kept, RUN, 5.0) as file:
         ((_, outcome),) = file.steps
 
-    assert name == outcome.unreadable[0][1]
+    assert r"/b/\udcff/7.idx" == outcome.unreadable[0][1]
 
 
 def _outcome() -> Any:

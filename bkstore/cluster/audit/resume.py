@@ -96,7 +96,7 @@ class RunFile(Closing):
             found = parse_json(line) if whole else None
         except CorruptionError as error:
             if line.startswith(_HEAD):
-                raise error.within(self.path) from None
+                raise self._damaged(0, error.reason) from None
             found = None
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise InvalidArgument(
@@ -131,7 +131,7 @@ class RunFile(Closing):
             step, outcome = found["step"], Outcome.from_json(found["outcome"])
             known = _STEPS.fullmatch(step)
         except CorruptionError as error:
-            raise error.within(self.path, at) from None
+            raise self._damaged(at, error.reason) from None
         except KeyError as error:
             raise self._damaged(at, f"a step without {error}") from None
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
