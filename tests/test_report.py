@@ -25,6 +25,7 @@ from bkstore.report.risk import at_least
 from bkstore.report.sections import PARTS, SECTIONS
 from bkstore.report.style import STYLE
 from bkstore.tables import Schema, Table
+from bkstore.tables.text import encodable
 from tests.report_pages import Element, page_of, read, rows, tile, verdict, written
 from tests.report_samples import SAMPLES, ranges, sample, sick_world
 
@@ -210,6 +211,26 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     assert EVIL == rows(found, "bookies")[0]["Reason"]
     assert EVIL in tile(found, "at-risk")
     assert EVIL in tile(found, "disk")
+
+
+def test_controls_are_shown(tmp_path: Path) -> None:
+    """A control character, an override of direction, half a pair or a formula of the charts'
+    library in an id stands there as its escape; the page stays well formed and UTF-8."""
+    evil = "b$\\frac$\x1b[2J\x00\u202e\ud800\n&"
+    seen = "b$\\frac$\\x1b[2J\\x00\\u202e\\ud800\\n&"
+    content = {
+        name: made(schema, {c.name: encodable(evil) for c in schema.columns if c.kind == "string"})
+        for name, schema in SCHEMAS.items()
+    }
+    bookie = {name: encodable(evil) for name in ("id", "path", "reason", "layout")}
+    bookie |= {"rows": {}, "damage": 0, "oddities": 0, "read": False}
+    listed = [{**bookie, "id": "unread"}, {**bookie, "read": True}]
+    source = {"manifest": {"bookies": listed, "tables": {}, "made_at": evil}, "metadata": evil}
+    found = written(tmp_path, content, evil, **source)
+
+    assert seen == next(found.all("h1")).text
+    assert seen == rows(found, "violations")[0]["Bookie"]
+    assert seen == rows(found, "bookies")[0]["Reason"]
 
 
 def test_long_tables_are_cut_aloud(tmp_path: Path) -> None:

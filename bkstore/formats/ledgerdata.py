@@ -16,7 +16,7 @@ Persisted format: do not renumber.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
@@ -45,7 +45,7 @@ _Message = declare(
 class LedgerData:
     """One ledger row. `limbo` None means that the field is not there."""
 
-    master_key: bytes = b""
+    master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False
     explicit_lac: bytes | None = None
     limbo: bool | None = None

@@ -165,14 +165,14 @@ class CrashFiles(Files):
 
     # -- bytes
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`; also readable, for the bytes that a write replaces."""
         if flags & os.O_ACCMODE == os.O_WRONLY:
             flags = flags & ~os.O_ACCMODE | os.O_RDWR
         with self._lock:
             there = key_of(path) is not None
             if there and flags & os.O_TRUNC and not flags & os.O_EXCL:
-                fd = super().open(path, flags & ~os.O_TRUNC)
+                fd = super().open(path, flags & ~os.O_TRUNC, mode)
                 try:
                     self.truncate(fd, 0)
                 except BaseException:
@@ -180,9 +180,9 @@ class CrashFiles(Files):
                     raise
                 return fd
             if there or not flags & os.O_CREAT:
-                return super().open(path, flags)
+                return super().open(path, flags, mode)
             self._count()
-            fd = super().open(path, flags)
+            fd = super().open(path, flags, mode)
             self._created(path)
             return fd
 
@@ -253,6 +253,9 @@ class CrashFiles(Files):
         """As `Files.unlink`."""
         with self._lock:
             self._count()
+            if os.path.islink(path):  # no writer makes one: it is as durable gone as it was there
+                super().unlink(path)
+                return
             key = key_of(path)
             with self._holding(path):
                 super().unlink(path)

@@ -182,10 +182,10 @@ class FaultPlan(Files):
 
     # -- calls that do not
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`."""
         with self._lock:
-            fd = self.files.open(path, flags)
+            fd = self.files.open(path, flags, mode)
             self._paths[fd] = os.fspath(path)
             return fd
 
