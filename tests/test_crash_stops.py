@@ -82,7 +82,7 @@ class TestStops:
 
     def test_bad_arguments(self, disk: Disk) -> None:
         """A stop before the next call, a target not empty or in the source, are refused."""
-        with pytest.raises(InvalidArgument, match="number 1"):
+        with pytest.raises(InvalidArgument, match="1 or more, not 0"):
             disk.files.stop_after(0)
         (disk.top / "full" / "x").mkdir(parents=True)
         with pytest.raises(InvalidArgument, match="full is not empty"):
