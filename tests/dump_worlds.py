@@ -91,9 +91,9 @@ class Watched(Files):
         self.tell = tell
         self.paths: dict[int, str] = {}
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`, and remember the path."""
-        fd = super().open(path, flags)
+        fd = super().open(path, flags, mode)
         self.paths[fd] = str(path)
         return fd
 

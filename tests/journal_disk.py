@@ -53,11 +53,11 @@ class Disk(Files):
         self.calls.append(call)
         return len(self.calls) - 1 == self.failing
 
-    def open(self, path: Any, flags: int) -> int:
+    def open(self, path: Any, flags: int, mode: int = 0o644) -> int:
         """Open, and remember by which name."""
         if self._count("open"):
             raise self.error
-        fd = super().open(path, flags)
+        fd = super().open(path, flags, mode)
         self.open_files[fd] = Path(path)
         return fd
 

@@ -20,7 +20,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import LedgerMetadata
+from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, LocalEngine, Options, axis, judging
 from bkstore.offline.analyses import local as local_module
@@ -108,6 +108,31 @@ def test_the_worlds_have_all_that_is_judged() -> None:
         *("bookies not in the dump", "could not be read at"),
     } <= reasons
     assert any(row[2] < 0 for row in rows["sequences"])  # ids with the top bit set
+
+
+@pytest.mark.parametrize("unread", ["", "b1", "b3", "b1 b2 b3"])
+def test_homeless_is_what_was_looked_for(unread: str, tmp_path: Path) -> None:
+    """A ledger that no bookie has is homeless, unless one of them could not be read.
+
+    Ledgers 1 and 2 have no entry anywhere; 1 could not be read at some bookies.
+    """
+    names = ("b1", "b2", "b3")
+    world = DumpWorld()
+    for number in (1, 2, 3):
+        segments = (Segment(0, names),)
+        closed = {"state": "CLOSED", "last_entry_id": 5, "length": 9}
+        world.metadata.append(LedgerMetadata(LedgerId.of(number), 3, 3, 2, segments, **closed))
+    lost, whole = LedgerId.of(1), LedgerId.of(3)
+    for name in names:
+        world.held[name] = {whole: dict.fromkeys(range(6), (0, 1, 99))}
+    for name in unread.split():
+        world.held[name][lost] = {}
+        world.unread.add((name, lost))
+    inputs = analyses.open_inputs(write_dump(world, tmp_path / "dump"), world.store())
+    found = rows_of(ENGINE.run(ANALYSES["homeless"], inputs))
+
+    assert ([2] if unread else [1, 2]) == [row[1] for row in found]
+    assert {("CLOSED", 5, "b1 b2 b3")} == {row[3:] for row in found}
 
 
 @pytest.mark.parametrize("seed", range(3))

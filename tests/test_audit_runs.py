@@ -15,7 +15,6 @@ from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
 from bkstore.errors import (
     BookieUnavailable,
-    CorruptionError,
     InvalidArgument,
     ReadOnlyError,
     WriteFailed,
@@ -157,24 +156,6 @@ def test_another_run_s_file_is_refused(tmp_path: Path) -> None:
 
     assert before == kept.read_bytes()
     assert 2 == run().checked
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        (b"hello\n", "offset 0: no JSON"),
-        (b"[1]\n", "offset 0: not the file"),
-        (b"{}\n", "offset 0"),
-    ],
-)
-def test_a_file_that_is_none_of_ours(content: bytes, reason: str, tmp_path: Path) -> None:
-    """A foreign file is refused with its name and the reason, and stays as it is."""
-    kept = tmp_path / "run"
-    kept.write_bytes(content)
-    with pytest.raises(CorruptionError, match=reason):
-        Auditor(store_of(), {}).run(resume=kept)
-
-    assert content == kept.read_bytes()
 
 
 def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:

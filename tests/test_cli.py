@@ -46,7 +46,7 @@ def _rows(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, obj
 
 def test_ledgers(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
     """`ledgers` shows scope 0 unless asked, with states and bounds."""
-    rows = _rows(capsys, "ledgers", bookie)
+    rows = _rows(capsys, "ledgers", bookie, "--show-keys")
     seven = {"entries": 3, "first_entry": 0, "last_entry": 3, "fenced": False}
     sixteen = {"entries": 0, "first_entry": None, "last_entry": None, "fenced": True}
 

@@ -31,7 +31,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 def test_ledgers(tree: Any, reader: Any, run: Run) -> None:
     """`ledgers` lists the active ledgers with counts, bounds and states."""
-    rows = {row["ledger_id"]: row for row in run("ledgers", str(tree.root))}
+    rows = {row["ledger_id"]: row for row in run("ledgers", str(tree.root), "--show-keys")}
 
     assert sorted(tree.last["active_ledgers"]) == list(rows)
     for answer in tree.known:

@@ -288,6 +288,29 @@ def test_readlog_choices(tmp_path: Path, capsys: Capsys) -> None:
     ]
 
 
+@pytest.mark.parametrize("command", ["readlog", "readlogmetadata"])
+@pytest.mark.parametrize("log", ["31", "0x1f", "0X1F", "0x0000001f", "1f.log", "1F.log"])
+def test_log_ids(tmp_path: Path, capsys: Capsys, command: str, log: str) -> None:
+    """A log id is decimal, or hex with 0x, or the file's name."""
+    (tmp_path / "current").mkdir()
+    (tmp_path / "current" / "lastId").write_text("1e\n")
+    with LedgerStorage.open(tmp_path, "interleaved") as storage:
+        storage.add_entry(Coder("CRC32C", "pw").encode_many(7, [0], [b"x"])[0], master_key=b"k")
+    (row,) = _rows(capsys, command, tmp_path, log)
+
+    assert (31, "1f.log", 7) == (row["log_id"], row["file"], row["ledger_id"])
+
+
+@pytest.mark.parametrize("command", ["readlog", "readlogmetadata"])
+def test_help_says_how_logs_are_named(capsys: Capsys, command: str) -> None:
+    """The help tells of decimal ids, of 0x and of file names."""
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    told = " ".join(capsys.readouterr().out.split())
+
+    assert "an id, decimal or with 0x, or a file name <hex id>.log" in told
+
+
 def test_readlog_positions(tmp_path: Path, capsys: Capsys) -> None:
     """A record counts if one of its bytes, from its size field on, is in the range."""
     records = _written(tmp_path)
@@ -310,6 +333,9 @@ def test_readlog_positions(tmp_path: Path, capsys: Capsys) -> None:
         (("readlog", "D", "12"), "no entry log 12 (c.log) is here"),
         (("readlog", "D", "0"), "entry log 0 is in directories 0, 1: say which"),
         (("readlog", "D", "x"), "not an entry log: 'x'"),
+        (("readlog", "D", "1f"), "not an entry log: '1f'"),
+        (("readlog", "D", "0x"), "not an entry log: '0x'"),
+        (("readlog", "D", "0xc"), "no entry log 12 (c.log) is here"),
         (("readlog", "D", "--dir-index", "2"), "--dir-index 2: 2 are here"),
         (("readlog", "D", "--entry-id", "2"), "need a ledger"),
         (("readlog", "D/a/current/0.log", "0"), "LOG and --dir-index say no more"),

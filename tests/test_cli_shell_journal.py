@@ -74,7 +74,8 @@ def test_readjournal(
     assert journals
     for tree, argument, text in journals:
         root, document = unpack(f"bookkeeper/{tree}")
-        rows = _rows(capsys, "readjournal", str(root / document["tree"]), argument)
+        place = str(root / document["tree"])
+        rows = _rows(capsys, "readjournal", place, argument, "--show-keys")
         shown = _RECORD.findall(text)
         head = re.match(rb"Scan journal (\d+) \((\w+\.txn)\)\nJournal Version : (\d+)\n", text)
 

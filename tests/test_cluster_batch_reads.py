@@ -380,6 +380,24 @@ class TestFallback:
 
                     assert expected == ids(read) == ids(unconfirmed)
 
+    @pytest.mark.parametrize("scope", [0, 5])
+    def test_sizes_to_the_byte(self, bkstore_cluster: ClusterFactory, scope: int) -> None:
+        """What fills the size exactly comes, and one byte less keeps the last entry out.
+
+        A frame has 36 bytes, and 4 more than each record, whose header has 32 bytes (41 in
+        another scope) and whose digest has 4.
+        """
+        cluster = bkstore_cluster()
+        ledgers = [written(cluster, numbers, scope=scope) for numbers in ((3, 3, 2), (3, 2, 2))]
+        for start, count in ((0, 1), (0, 2), (3, 5), (17, 3)):
+            record = 4 + (41 if scope else 32) + 4
+            exact = 36 + sum(record + size for size in SIZES[start : start + count])
+            for ledger in ledgers:  # of the first in a batch, of the striped one singly
+                for size, expected in ((exact, count), (exact - 1, count - 1)):
+                    found = ids(ledger.read_batch_with_fallback(start, 0, size))
+
+                    assert list(range(start, start + max(expected, 1))) == found
+
     def test_damage(self, bkstore_cluster: ClusterFactory) -> None:
         """The first entry has to be readable; damage to all replicas of a later one ends it."""
         cluster = bkstore_cluster()

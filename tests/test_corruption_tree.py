@@ -15,10 +15,19 @@ from pathlib import Path
 
 import pytest
 
-from bkstore import BkstoreError, BookieDir, CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore import (
+    BkstoreError,
+    BookieDir,
+    CorruptionError,
+    InvalidArgument,
+    LedgerId,
+    NoSuchLedger,
+    UnsupportedLayout,
+)
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.layout import order_by_residue
+from bkstore.testing.crash import CrashFiles
 
 COOKIE = '4\nbookieHost: "{id}"\njournalDir: "{journal}"\nledgerDirs: "{ledgers}"\n'
 
@@ -456,6 +465,29 @@ def test_two_copies(odd: Path) -> None:
     with BookieDir(odd) as bookie:
         assert [7, 8, 9] == [name.ledger for name in bookie.index.ledgers()]
         assert [str(second)] == [finding.file for finding in bookie.findings()]
+
+
+@pytest.mark.parametrize("second", ["b/7.idx", "a/7.idx.rloc", "b/7.idx.rloc"])
+@pytest.mark.parametrize("many", [False, True])
+def test_delete_takes_every_copy(tmp_path: Path, second: str, many: bool) -> None:
+    """A deleted ledger's second file and its leftovers go too, durably; others stay."""
+    _idx(tmp_path / "a", 7, 8)
+    folder = tmp_path / second[0] / "current" / "0" / "7"
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(tmp_path / "a/current/0/7/7.idx", folder / second[2:])
+    files, tops = CrashFiles(), [tmp_path / "a", tmp_path / "b"]
+    with HierarchicalIndex(tops, writable=True, files=files) as index:
+        index.delete_many([7]) if many else index.delete(7)
+
+        assert [LedgerId.of(8)] == index.ledgers()
+        index.flush()
+        left = files.crash(tmp_path, tmp_path.parent / f"{tmp_path.name}-left")
+    for top in (tmp_path, left):
+        with HierarchicalIndex([top / "a", top / "b"]) as index:
+            assert [LedgerId.of(8)] == index.ledgers()
+            with pytest.raises(NoSuchLedger):
+                index.state(7)
+        assert [top / "a/current/0/8/8.idx"] == [p for p in top.rglob("*") if p.is_file()]
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rocksdict import Rdict
 
 from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
 from bkstore.index.files import Files
 from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks_keys import entry_key
+from bkstore.index.rocks_options import location_options
 from bkstore.testing.crash import CrashFiles, PowerLoss
 from tests.crash_disk import CREATE, SEEDS, Disk
 
@@ -78,7 +82,7 @@ class TestStops:
 
     def test_bad_arguments(self, disk: Disk) -> None:
         """A stop before the next call, a target not empty or in the source, are refused."""
-        with pytest.raises(InvalidArgument, match="number 1"):
+        with pytest.raises(InvalidArgument, match="1 or more, not 0"):
             disk.files.stop_after(0)
         (disk.top / "full" / "x").mkdir(parents=True)
         with pytest.raises(InvalidArgument, match="full is not empty"):
@@ -160,6 +164,23 @@ class TestDatabases:
                 assert set(range(len(rows))) == rows
             assert {5, 10} <= counts <= {5, 6, 7, 8, 9, 10}
             assert 2 < len(counts)
+
+    def test_only_syncs_of_the_database_itself_count(self, tmp_path: Path) -> None:
+        """To be told of a sync is not enough: rows survive when RocksDB did sync its log."""
+        RocksIndex(tmp_path / "b", writable=True).close()
+        place, options = tmp_path / "b" / "current" / "locations", location_options()
+        files = CrashFiles()
+        files.database_opened(place, options)
+        database = Rdict(str(place), options)
+        found = []
+        for entry, synced in enumerate([False, True, False, True]):
+            database[entry_key(LedgerId.of(1), entry)] = (1028).to_bytes(8, "big")
+            database.flush_wal(synced)
+            files.database_synced(place)
+            found.append(self.rows(files, tmp_path))
+        database.close()
+
+        assert [set(), {0, 1}, {0, 1}, {0, 1, 2, 3}] == found
 
     def test_power_loss_puts_the_database_aside(self, tmp_path: Path) -> None:
         """What closing writes after the power went is not in the crash; before it, it is."""

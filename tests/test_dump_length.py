@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from bkstore import LedgerId
+from bkstore.formats.entry import Entry, encode
+from bkstore.formats.entrylog import LogHeader, encode_header
+from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
@@ -63,6 +66,32 @@ def test_lengths(tmp_path: Path, layout: str, window: int, monkeypatch: pytest.M
 
     assert [] == result.findings
     assert sizes == _lengths(tmp_path / "out")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 9])
+@pytest.mark.parametrize(("key", "least"), [(LedgerId.of(4), 32), (LedgerId(7, 4), 41)])
+@pytest.mark.parametrize("layout", [HierarchicalIndex, RocksIndex])
+def test_shortest_record_at_the_very_end(
+    tmp_path: Path, layout: Any, key: LedgerId, least: int, cut: int
+) -> None:
+    """An entry without digest and payload is its header alone, and its log may end with it."""
+    path = tmp_path / "b/current/0.log"
+    path.parent.mkdir(parents=True)
+    sizes = [50, least]
+    data = bytearray(encode_header(LogHeader(2 if key.scope else 1)))
+    places = []
+    for entry, size in enumerate(sizes):
+        places.append(len(data) + 4)
+        payload = bytes(size - least)
+        data += size.to_bytes(4, "big") + encode(Entry(key, entry, -1, 0, payload), "DUMMY")
+    path.write_bytes(data[: len(data) - cut])
+    with layout(tmp_path / "b", writable=True) as index:
+        index.set_state(key, LedgerState(b"k"))
+        index.put_many(key, [0, 1], places)
+    result = dump([tmp_path / "b"], tmp_path / "out", length=True)
+
+    assert [50, None if cut else least] == list(_lengths(tmp_path / "out").values())
+    assert bool(cut) == bool(result.findings)
 
 
 def test_without_asking(tmp_path: Path) -> None:

@@ -21,8 +21,11 @@ from bkstore.cli.main import main
 from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.offline import dump_workers
+from bkstore.offline.analyses.dumped import open_dump as analysed_dump
 from bkstore.offline.dump import TABLES, DumpProgress, DumpSource, dump
 from bkstore.offline.dump_store import PartialDump
+from bkstore.offline.load_source import open_dump as loaded_dump
 from bkstore.offline.manifest import read_manifest
 from bkstore.tables import Schema
 from bkstore.testing.faults import FaultPlan
@@ -123,7 +126,7 @@ def test_no_manifest(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=r"not a dump: it has no manifest.json"):
         read_manifest(tmp_path)
     path.write_text("{")
-    with pytest.raises(CorruptionError, match="not JSON"):
+    with pytest.raises(CorruptionError, match="no JSON"):
         read_manifest(tmp_path)
     path.write_text('{"kind": "else"}')
     with pytest.raises(InvalidArgument, match="not the manifest of a dump"):
@@ -325,6 +328,57 @@ def test_worker_that_is_killed(
     assert contents(whole) == contents(out)
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "../elsewhere.parquet",
+        "/etc/passwd",
+        "entries/../../x",
+        "link/x.parquet",
+        "",
+        ".",
+        7,
+        "a\0b",
+    ],
+    ids=repr,
+)
+def test_paths_that_leave_the_dump(whole: Path, tmp_path: Path, said: Any) -> None:
+    """A file of the manifest that lies elsewhere is refused by name, wherever it is read."""
+    made = shutil.copytree(whole, tmp_path / "made")
+    (made / "link").symlink_to(tmp_path)
+    shutil.copy(next((whole / "entries").iterdir()), tmp_path / "x.parquet")
+    document = json.loads((made / "manifest.json").read_text())
+    name = document["tables"]["entries"]["files"][0]["bookie"]
+    document["tables"]["entries"]["files"][0]["path"] = said
+    (made / "manifest.json").write_text(json.dumps(document))
+    reason = r"manifest\.json: .* (is no path in|leaves) the dump"
+    with pytest.raises(CorruptionError, match=reason):
+        analysed_dump(made)
+    with pytest.raises(CorruptionError, match=reason):
+        loaded_dump(made, name)
+
+
+def test_a_dump_below_a_link(whole: Path, tmp_path: Path) -> None:
+    """The dump itself may be reached through a link."""
+    (tmp_path / "link").symlink_to(whole)
+
+    assert ("idx", "rocks", "rocks3") == analysed_dump(tmp_path / "link").bookies
+
+
+def test_ids_of_any_length(three: list[Path], whole: Path, tmp_path: Path) -> None:
+    """Bookie ids longer than a file name can be are dumped, also those that differ at their end
+    only, and in any script; the tables have them whole."""
+    ids = ["x" * 4000 + "1", "x" * 4000 + "2", "\u65e5" * 500]
+    sources = [DumpSource(path, name) for path, name in zip(three, ids)]
+    dump(sources, tmp_path / "out")
+    paths = (tmp_path / "out").rglob("*.parquet")
+
+    assert ids == [each["id"] for each in read_manifest(tmp_path / "out")["bookies"]]
+    assert set(ids) == set(pq.read_table(tmp_path / "out" / "entries")["bookie"].to_pylist())
+    assert 200 > max(len(os.fsencode(path.name)) for path in paths)
+    assert ROWS == loaded_dump(tmp_path / "out", ids[1]).rows
+
+
 STUCK = """
 import os, signal
 def pwrite(*args):
@@ -340,8 +394,8 @@ def test_worker_ends_with_its_driver(three: list[Path], tmp_path: Path) -> None:
 from bkstore.offline import dump_workers
 from bkstore.offline.dump import dump
 made = dump_workers._Worker.__init__
-def init(self, folder):
-    made(self, folder)
+def init(self, *arguments):
+    made(self, *arguments)
     print(self.process.pid, flush=True)
 dump_workers._Worker.__init__ = init
 dump({[str(p) for p in three]!r}, {str(tmp_path / "out")!r}, jobs=2)
@@ -360,6 +414,69 @@ dump({[str(p) for p in three]!r}, {str(tmp_path / "out")!r}, jobs=2)
     for pid in pids:
         _wait_gone(pid)
     assert not (tmp_path / "out").exists()
+
+
+def test_terminal_interrupts_reach_the_driver_alone(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers are in process groups of their own from their first instruction on: Ctrl-C, which
+    goes to the terminal's group, cannot meet them at their imports."""
+    groups, make = [], dump_workers._Worker.__init__
+
+    def init(self: dump_workers._Worker, *arguments: Any) -> None:
+        make(self, *arguments)
+        groups.append(os.getpgid(self.process.pid))
+
+    monkeypatch.setattr(dump_workers._Worker, "__init__", init)
+    dump(three, tmp_path / "out", piece_rows=2000, jobs=2)
+
+    assert 2 == len(set(groups) - {os.getpgrp()})
+
+
+def test_workers_have_their_scratch_in_the_callers(
+    three: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's folder for temporary files is one of the caller, which is gone afterwards with
+    all that a worker that was ended left there."""
+    places, start = [], subprocess.Popen
+
+    def popen(*arguments: Any, **named: Any) -> Any:
+        places.append(Path(named["env"]["TMPDIR"]))
+        (places[-1] / "left").touch()
+        return start(*arguments, **named)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    dump(three, tmp_path / "out", piece_rows=2000, jobs=2)
+
+    assert {True} == {place.name.startswith("bkstore-dump-") for place in places}
+    assert not any(place.exists() for place in places)
+
+
+def test_terminated_dump_leaves_no_scratch(three: list[Path], tmp_path: Path) -> None:
+    """SIGTERM ends driver and workers with code 143 and without a word; what they
+    had in temporary files, links to databases among them, is gone."""
+    for name in ("site", "temp"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(STUCK)
+    code = "import sys; from bkstore.cli.main import main; sys.exit(main())"
+    words = ["dump", *map(str, three), str(tmp_path / "out"), "--jobs", "3"]
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code, *words],
+        stderr=subprocess.PIPE,
+        env={
+            **os.environ,
+            "TMPDIR": str(tmp_path / "temp"),
+            "PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *sys.path]),
+        },
+    )
+    while not list((tmp_path / "temp").rglob("bkstore-rocksdb-*/copy/CURRENT")):
+        os.sched_yield()
+    driver.terminate()
+    _, said = driver.communicate()
+
+    assert 143 == driver.returncode
+    assert b"" == said
+    assert [] == list((tmp_path / "temp").iterdir())
 
 
 def _wait_gone(pid: int) -> None:

@@ -239,6 +239,27 @@ def test_scan_of_what_is_written(tmp_path: Path, names: list[LedgerId], closed: 
     assert [] == findings
 
 
+@pytest.mark.parametrize("scope", [0, 5])
+@pytest.mark.parametrize("more", [0, 1, 2**40])
+def test_map_that_counts_more_than_there_is(tmp_path: Path, scope: int, more: int) -> None:
+    """A ledgers map with more bytes than lie before it is broken: the records are counted."""
+    name = LedgerId(scope, 7)
+    records = [encode(Entry(name, entry, -1, 0, b"x" * 40), "DUMMY") for entry in range(3)]
+    body = b"".join(struct.pack(">i", len(record)) + record for record in records)
+    header = LogHeader(2 if scope else 1, 1024 + len(body), 1)
+    ledgers_map = entrylog.encode_ledgers_map({name: len(body) + more})
+    path = tmp_path / "0.log"
+    path.write_bytes(entrylog.encode_header(header) + body + ledgers_map)
+    findings: list[Finding] = []
+    metadata, source = read_log_metadata(path, 0, findings)
+
+    assert ({name: len(body)}, "scan" if more else "map") == (metadata.ledgers, source)
+    assert [("oddity", str(path), 1024 + len(body))] * bool(more) == [
+        (found.severity, found.file, found.offset) for found in findings
+    ]
+    assert all(f"counts {len(body) + more} bytes, {len(body)} are" in f.detail for f in findings)
+
+
 def test_accept(tmp_path: Path) -> None:
     """Only accepted ledgers come, and each is asked for once."""
     names, asked = [LEDGER, SCOPED, LedgerId(1, 0)], list[LedgerId]()

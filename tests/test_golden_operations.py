@@ -149,11 +149,23 @@ def _same_places(options: dict[str, Any], storage: str) -> Callable[[list[int]],
 
 def test_logs_after_garbage_collection(tree: Any, tmp_path: Path) -> None:
     """The same entry logs are left by the same collections and compactions."""
+    if tree.options.get("direct_io"):
+        pytest.skip("logs of direct IO are not written, and those of others have other ids")
+    if not _has(tree, "gc"):
+        pytest.skip("nothing was collected in this tree")
+    done = 0
     for kind, operation, replay, _ in _replayed(tree, tmp_path):
-        if kind == "gc" and not tree.options.get("direct_io"):
+        if kind == "gc":
             logs = [log for path in replay.storage.paths for log in path.logger.log_ids]
 
             assert operation["logs_after"] == logs
+            done += 1
+
+    assert done
+
+
+def _has(tree: Any, kind: str) -> bool:
+    return any(operation["op"] == kind for operation in tree.document["operations"])
 
 
 def test_closed_logs_hold_the_same(tree: Any, tmp_path: Path) -> None:
@@ -161,9 +173,13 @@ def test_closed_logs_hold_the_same(tree: Any, tmp_path: Path) -> None:
     options = tree.options
     if options.get("direct_io") or options.get("entry_log_per_ledger"):
         pytest.skip("log ids or headers differ, see test_records_lie_where_they_lay")
+    done = 0
     for kind, snapshot, replay, _ in _replayed(tree, tmp_path):
         for told in snapshot.get("entry_logs", ()) if kind == "snapshot" else ():
             assert told == {**told, **_log(replay, told)}
+            done += 1
+
+    assert done
 
 
 def _log(replay: Replay, told: dict[str, Any]) -> dict[str, Any]:
@@ -184,6 +200,9 @@ def _log(replay: Replay, told: dict[str, Any]) -> dict[str, Any]:
 
 def test_probes_of_limbo(tree: Any, tmp_path: Path) -> None:
     """In limbo what is there is served, and nothing is called absent; equal in both modes."""
+    if not _has(tree, "probe"):
+        pytest.skip("nothing is in limbo in this tree")
+    done = 0
     for compat in ("bookkeeper", None):
         replay = Replay(tree.document, tmp_path / str(compat), compat)
         for kind, operation in replay.run():
@@ -191,3 +210,6 @@ def test_probes_of_limbo(tree: Any, tmp_path: Path) -> None:
                 found = replay.probe(operation["ledger"], operation["entry"])
 
                 assert found == {key: operation[key] for key in found}
+                done += 1
+
+    assert done

@@ -46,13 +46,15 @@ class TestTree:
 
     def test_last_index_entry(self, tree: Any, tree_index: EntryIndex, reader: Any) -> None:
         """`last_entry` is what the real index says, which is an exception for "none"."""
-        for answer in tree.known:
-            if "index_last_entry" in answer:
-                told = answer["index_last_entry"]
+        said = {a["ledger"]: a["index_last_entry"] for a in tree.known if "index_last_entry" in a}
+        if tree.layout == "idx":
+            assert {} == said
+            pytest.skip("of index files the ledger cache was asked: test_bookkeepers_own_listing")
+        told = {ledger: None if reader.refused(last) else last for ledger, last in said.items()}
 
-                assert (None if reader.refused(told) else told) == tree_index.last_entry(
-                    answer["ledger"]
-                )
+        assert told
+        assert len(tree.known) == len(told)
+        assert told == {ledger: tree_index.last_entry(ledger) for ledger in told}
 
     def test_bookkeepers_own_listing(self, tree: Any, reader: Any) -> None:
         """compat="bookkeeper" lists as the real class, last entry 0 for "none" included."""
@@ -139,22 +141,33 @@ class TestCluster:
     def test_client_answers(self, cluster: tuple[Path, dict[str, Any]]) -> None:
         """What the real client was told is the bytes that we give, and the same set."""
         root, document = cluster
+        answered, errors = 0, set[str | None]()
         for bookie_id in document["bookies"]:
             with BookieDir(root / bookie_id) as bookie:
                 for ledger in document["after"]["state"]["ledgers"]:
                     answer = ledger["bookies"][bookie_id]
                     found = bookie.index.availability(ledger["ledger"])
-                    if "answer_total" in answer:
-                        assert answer["answer_total"] == len(found)
-                    if "answer_hex" in answer:
+                    if "answer_total" not in answer:  # an error, or not asked any more
+                        errors.add(answer.get("answer_error"))
+                        continue
+                    assert answer["answer_total"] == len(found)
+                    if "answer_hex" in answer:  # long ones are told by number and groups only
                         data = bytes.fromhex(answer["answer_hex"])
 
                         assert data == found.to_bytes("bookkeeper")
                         assert found == Availability.from_bytes(data)
+                    answered += 1
+        if document["storage"] == "db":
+            assert 0 == answered
+            assert {None, "BKNoSuchLedgerExistsException:-7", "BKTimeoutException:-23"} == errors
+            pytest.skip("a real db bookie answers nobody: the requests timed out")
+        assert answered
+        assert {"BKNoSuchLedgerExistsException:-7"} == errors
 
     def test_unknown_ledgers(self, cluster: tuple[Path, dict[str, Any]]) -> None:
         """A bookie that told the client "no such ledger" does not know it here either."""
         root, document = cluster
+        done = 0
         for bookie_id in document["bookies"]:
             with BookieDir(root / bookie_id) as bookie:
                 for ledger in document["after"]["state"]["ledgers"]:
@@ -164,6 +177,8 @@ class TestCluster:
 
                         with pytest.raises(NoSuchLedger):
                             bookie.index.state(ledger["ledger"])
+                        done += 1
+        assert done
 
     def test_bookie_ids(self, cluster: tuple[Path, dict[str, Any]]) -> None:
         """Without a cookie, a bookie is called by its directory; the same keys lie everywhere."""

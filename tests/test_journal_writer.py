@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument, WriteFailed
 from bkstore.storage.journaling import (
     JournalWriter,
     LogMark,
     journal_files,
     scan_journal,
 )
+from bkstore.testing.faults import FaultPlan
 from tests.journal_disk import record_of, records_in
 
 HEADERS = {
@@ -174,6 +175,27 @@ def test_options_that_are_refused(tmp_path: Path, options: dict[str, int]) -> No
         JournalWriter(tmp_path, **options)  # type: ignore[arg-type]
 
     assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("version", [4, 5, 6])
+@pytest.mark.parametrize("preallocate", [0, 4096])
+@pytest.mark.parametrize("kept", [1, 4, 5, 500, 1003])
+def test_half_a_record_is_none(tmp_path: Path, version: int, preallocate: int, kept: int) -> None:
+    """A write that fails halfway leaves no record: zeros behind half of one would complete it."""
+    plan = FaultPlan()
+    options = {"version": version, "preallocate": preallocate, "files": plan}
+    writer = JournalWriter(tmp_path, **options)  # type: ignore[arg-type]
+    writer.append(record_of(1, 300))
+    writer.sync()
+    writer.append(record_of(2, 1000))
+    plan.tear_write(1, kept)
+    with pytest.raises(WriteFailed):
+        writer.sync()
+    writer.close()
+    with JournalWriter(tmp_path, **options) as again:  # type: ignore[arg-type]
+        again.append(record_of(3, 300))
+
+    assert [record_of(1, 300), record_of(3, 300)] == records_in(tmp_path)
 
 
 def test_missing_directory(tmp_path: Path) -> None:

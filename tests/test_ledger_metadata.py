@@ -81,6 +81,38 @@ def test_ensemble_at(firsts: list[int], entry: int) -> None:
     assert (str(max(begun)),) == made.ensemble_at(entry)
 
 
+_LINES = "quorumSize: 3 ensembleSize: 5 length: 0 lastEntryId: -1 state: OPEN"
+_SEGMENT = " ".join(f'ensembleMember: "b{n}"' for n in range(5))
+_FIELDS = bytes.fromhex("0803 1005 1800 20ffffffffffffffffff01 2801")
+_MEMBERS = b"".join(b"\x0a\x02b%d" % n for n in range(5)) + b"\x10\x00"
+
+
+@pytest.mark.parametrize(
+    ("ack", "text", "field"),
+    [
+        (3, "", b""),
+        (2, "ackQuorumSize: 2", b"\x48\x02"),
+        (0, "ackQuorumSize: 0", b"\x48\x00"),
+    ],
+)
+def test_metadata_without_ack_quorum(ack: int, text: str, field: bytes) -> None:
+    """What says no ack quorum, as old metadata do, has that of the write quorum.
+
+    One that says 0 has 0, which is a problem of its own. Version 1 never says it.
+    """
+    second = f"{_LINES} segment {{ {_SEGMENT} firstEntryId: 0 }} {text}".encode()
+    third = _FIELDS + b"\x32" + bytes([len(_MEMBERS)]) + _MEMBERS + field
+    head = b"BookieMetadataFormatVersion\t%d\n"
+    for version, body in ((2, second), (3, bytes([len(third)]) + third)):
+        found = decode(head % version + body, LedgerId.of(7))
+
+        assert (5, 3, ack) == (found.ensemble_size, found.write_quorum_size, found.ack_quorum_size)
+        assert (ack == 0) == any("ack quorum 0" in problem for problem in found.problems())
+    first = head % 1 + b"3\n5\n0\n0\tb0\tb1\tb2\tb3\tb4\n"
+
+    assert 3 == decode(first, LedgerId.of(7)).ack_quorum_size
+
+
 def test_bookies() -> None:
     """All bookies of all segments, once each."""
     assert frozenset({"b1", "b2", "b3", "b4"}) == CLOSED.bookies

@@ -21,6 +21,7 @@ from bkstore.offline.load import LoadProgress, LocalEngine, load
 from bkstore.offline.load_check import compare_rows
 from bkstore.offline.load_store import GrowingLoad
 from bkstore.offline.load_write import TableWriter
+from bkstore.spark.load_tasks import _distinct
 from tests.dump_worlds import CONTENT, KEY, rows, three_bookies
 from tests.load_worlds import (
     World,
@@ -104,6 +105,23 @@ def test_equal_rows_next_to_each_other(tmp_path: Path) -> None:
     result = load(tmp_path / "dump", tmp_path / "out", "rocksdb")
 
     assert (2, 1) == (result.rows, result.duplicates)
+
+
+@pytest.mark.parametrize("to", LAYOUTS)
+@pytest.mark.parametrize("step", [1, -1])
+def test_scopes_next_to_each_other(tmp_path: Path, to: Any, step: int) -> None:
+    """The same ledger and entry in neighbouring scopes are rows of their own, in any order."""
+    names = [LedgerId(0, 7), LedgerId(1, 7), LedgerId(2, 7), LedgerId(2**64 - 1, 7)]
+    world: World = {
+        name: ({4: 900 + number}, LedgerState(b"k")) for number, name in enumerate(names)
+    }
+    given = [entry_row(name, 4, 900 + number) for number, name in enumerate(names)][::step]
+    plain_dump(tmp_path / "dump", world, given, 1)
+    result = load(tmp_path / "dump", tmp_path / "out", to)
+
+    assert (4, 0) == (result.rows, result.duplicates)
+    with open_index(tmp_path / "out") as index:
+        assert world == read_world(index)
 
 
 def test_order_is_unsigned_across_files(tmp_path: Path) -> None:
@@ -439,3 +457,15 @@ def test_command_refuses_in_one_line(
     assert line in told
     assert 1 == told.count("\n")
     assert ["dump"] == [path.name for path in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("size", [1, 2, 8])
+def test_executors_keep_scopes_apart(size: int) -> None:
+    """Of rows of one key the last stays, wherever batches end; scopes are part of the key."""
+    keys = [(0, 7, 4), (0, 7, 5), (1, 7, 5), (1, 8, 5), (2, 8, 5), (2, 8, 6)]
+    given = [(0, *key, 100 * n + copy) for n, key in enumerate(keys) for copy in range(1 + n % 3)]
+    columns = np.array(given, np.int64)
+    parts = (IndexBatch(*columns[at : at + size].T) for at in range(0, len(given), size))
+    found = [row for rows in _distinct(parts) for row in zip(*(c.tolist() for c in rows))]
+
+    assert [(0, *key, 100 * n + n % 3) for n, key in enumerate(keys)] == found

@@ -131,14 +131,15 @@ def test_file_of_another_form(change: dict[str, Any], place: str) -> None:
         ('{"ledgers": [], "unavailable_bookies": [1]}', "unavailable_bookies is no list of texts"),
         ('{"ledgers": [], "underreplicated": [{}]}', r"underreplicated\[0\]\.ledger_id"),
         (
-            '{"ledgers": [], "underreplicated": [{"ledger_id": 1, "marked_at": NaN}]}',
+            '{"ledgers": [], "underreplicated": [{"ledger_id": 1, "marked_at": -1}]}',
             r"underreplicated\[0\]\.marked_at",
         ),
+        ('{"ledgers": [], "ledgers": []}', "no JSON: key 'ledgers' is twice"),
         ('{"ledgers": [], "underreplicated": [{"ledger_id": 1}, {"ledger_id": 1}]}', "twice"),
-        ('{"ledgers": [' + "[" * 100_000, "does not parse|no JSON"),
-        ('{"ledgers": ' + "9" * 10_000 + "}", "does not parse|no list"),
+        ('{"ledgers": [' + "[" * 100_000, "no JSON: nested"),
+        ('{"ledgers": ' + "9" * 10_000 + "}", "no JSON|no list"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_documents_of_another_form(text: str, reason: str) -> None:
     """What is no such document is refused with the reason."""

@@ -115,7 +115,12 @@ def test_position_stays_behind_a_hole(tmp_path: Path) -> None:
 OWN_WAYS = {
     "index/opening.py": "the way itself",
     "index/files.py": "what writers change, and folders",
-    "cli/main.py": "/dev/null",
+    "index/locking.py": "lock files, which are looked at when they are open",
+    "index/outputs.py": "what a user named to be written, pipes and devices too",
+    "index/scratch.py": "the marker of its own, never waited for",
+    "cluster/audit/resume.py": "a file that it has just made",
+    "cli/secrets.py": "a password's file, which may be the shell's pipe",
+    "cli/telling.py": "/dev/null",
     "cluster/faults.py": "damages its own cluster's files",
     "cluster/local.py": "copies its own bookie",
     "offline/load_order.py": "buckets that it has just written",

@@ -137,6 +137,26 @@ def test_replacements() -> None:
         policy.replace(["a1", "b1"], [1], 2, 2, ["a1", "b1"])
 
 
+@pytest.mark.parametrize("policy", [RackPlacement, RegionPlacement])
+@pytest.mark.parametrize("seed", range(3))
+def test_both_neighbours_count(policy: Any, seed: int) -> None:
+    """A bookie has to fit beside the one before it and the one behind it.
+
+    Each of ten gaps lies between an a and a b, so only the ten c will do, of fifty that are
+    free: who looks at one side takes an a or b somewhere, whatever the order.
+    """
+    places = {f"{name}{n}": f"/{name}/r{n}" for name in "abc" for n in range(40)}
+    if policy is RackPlacement:
+        places = {bookie: f"/{bookie[0]}" for bookie in places}
+    ensemble = [f"{'a-b-'[n % 4]}{n}" for n in range(20)]
+    free = [b for b in places if int(b[1:]) >= (30 if b[0] == "c" else 20)]
+    made = policy(places, seed=seed)
+    found = made.replace(ensemble, range(1, 20, 2), 2, 2, free)
+
+    assert "acbc" * 5 == "".join(bookie[0] for bookie in found)
+    assert STRICT == made.judge(found, 2, 2)[0]
+
+
 def test_too_few_bookies() -> None:
     """Where there are too few, or none that keep to an enforced policy, there is no ensemble."""
     with pytest.raises(NotEnoughBookies, match="3 more bookies are needed, 2 can be had"):

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 
 from bkstore import MissingDependency, WriteFailed, tables
 from bkstore.report import write_report
+from bkstore.report.facts import gather
 from bkstore.report.risk import at_least
 from bkstore.report.sections import PARTS, SECTIONS
 from bkstore.report.style import STYLE
 from bkstore.tables import Schema, Table
+from bkstore.tables.text import encodable
 from tests.report_pages import Element, page_of, read, rows, tile, verdict, written
 from tests.report_samples import SAMPLES, ranges, sample, sick_world
 
@@ -209,6 +211,26 @@ def test_everything_is_escaped(tmp_path: Path) -> None:
     assert EVIL == rows(found, "bookies")[0]["Reason"]
     assert EVIL in tile(found, "at-risk")
     assert EVIL in tile(found, "disk")
+
+
+def test_controls_are_shown(tmp_path: Path) -> None:
+    """A control character, an override of direction, half a pair or a formula of the charts'
+    library in an id stands there as its escape; the page stays well formed and UTF-8."""
+    evil = "b$\\frac$\x1b[2J\x00\u202e\ud800\n&"
+    seen = "b$\\frac$\\x1b[2J\\x00\\u202e\\ud800\\n&"
+    content = {
+        name: made(schema, {c.name: encodable(evil) for c in schema.columns if c.kind == "string"})
+        for name, schema in SCHEMAS.items()
+    }
+    bookie = {name: encodable(evil) for name in ("id", "path", "reason", "layout")}
+    bookie |= {"rows": {}, "damage": 0, "oddities": 0, "read": False}
+    listed = [{**bookie, "id": "unread"}, {**bookie, "read": True}]
+    source = {"manifest": {"bookies": listed, "tables": {}, "made_at": evil}, "metadata": evil}
+    found = written(tmp_path, content, evil, **source)
+
+    assert seen == next(found.all("h1")).text
+    assert seen == rows(found, "violations")[0]["Bookie"]
+    assert seen == rows(found, "bookies")[0]["Reason"]
 
 
 def test_long_tables_are_cut_aloud(tmp_path: Path) -> None:
@@ -428,6 +450,63 @@ def test_worst_ledgers(tmp_path: Path) -> None:
         shown = ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in ranges(set(lost[name])))
 
         assert f"ledger {name}: {len(lost[name])} entries: {shown}" in text
+
+
+@pytest.mark.parametrize(
+    ("category", "quorums", "told"),
+    [
+        ("below_write_quorum", (4, 2), "30 entries: 0-29"),
+        ("below_ack_quorum", (4, 4), "30 entries: 0-29"),
+        ("below_ack_quorum", (4, 3), "15 entries: 5-19"),
+        ("below_ack_quorum", (4, 2), "5 entries: 10-14"),
+        ("below_ack_quorum", (3, 1), "5 entries: 10-14"),
+        ("no_replica", (3, 2), "5 entries: 10-14"),
+        ("no_replica", (2, 2), "15 entries: 5-19"),
+    ],
+)
+def test_entries_that_make_the_category(
+    tmp_path: Path, category: str, quorums: tuple[int, int], told: str
+) -> None:
+    """Below the ack quorum are entries of which W - A + 1 replicas are missing, and no others.
+
+    Entries 5-19 are missing at two bookies or three, 10-14 at three.
+    """
+    missing = {"b1": [[0, 19]], "b2": [[5, 14]], "b3": [[10, 29]]}
+    said = {"category": category, "scope_id": 0, "ledger_id": 1, "missing_groups": []}
+    violations = made(
+        tables.VIOLATIONS,
+        *(
+            {**said, "bookie": bookie, "missing_entries": 9, "missing": ranges_}
+            for bookie, ranges_ in missing.items()
+        ),
+    )
+    write, ack = quorums
+    judged = health({"category": category, "write_quorum_size": write, "ack_quorum_size": ack})
+    given = {"violations": violations, "ledger_health": judged}
+    found = written(tmp_path, given, metadata="m")
+
+    assert f"ledger 1: {told}" in tile(found, "at-risk").replace("\n", " ")
+    assert "on b1, b2, b3" in tile(found, "at-risk")
+
+
+def test_unread_bookies_among_the_facts() -> None:
+    """A bookie that was not read is named with its reason, counted, and is damage, once."""
+
+    def bookie(name: str, damage: int, oddities: int, reason: str | None = None) -> dict[str, Any]:
+        said = {"id": name, "read": reason is None, "reason": reason}
+        return {**said, "damage": damage, "oddities": oddities}
+
+    listed = [
+        bookie("b1", 2, 1),
+        bookie("b2", 0, 0, "bookie b2 was not read: no such directory"),
+        bookie("b3", 3, 4, "in use"),
+        bookie("b4", 0, 1),
+    ]
+    facts = gather({}, {"manifest": {"bookies": listed, "tables": {}}})
+
+    assert 4 == facts.bookies
+    assert (("b2", "no such directory"), ("b3", "in use")) == facts.unread
+    assert (6, 6) == (facts.damage, facts.oddities)
 
 
 def test_missing_beyond_listing(tmp_path: Path) -> None:

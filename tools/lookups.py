@@ -9,6 +9,7 @@ once, so that the times are those of the search itself. JSON first; the picture 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import platform
 import shlex
@@ -19,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bkstore.index.outputs import write_output
 from bkstore.streams import STRATEGIES, ImageReader, ObjectFilters, StreamImage, StreamLookup
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
 
@@ -181,7 +183,9 @@ def draw(document: dict[str, Any], target: Path) -> None:
     _draw_rates(document, axes[0][2], axes[1][2])
     lines, names = axes[0][0].get_legend_handles_labels()
     figure.legend(lines, names, loc="outside upper center", ncols=len(STRATEGIES), frameon=False)
-    figure.savefig(target, format="svg", metadata={"Date": None})
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    write_output(target, drawn.getvalue())
     plt.close(figure)
 
 
@@ -236,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "seconds": time.perf_counter() - begin,
         }
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+        write_output(arguments.json, (json.dumps(document, indent=1) + "\n").encode())
     if arguments.svg is not None:
         draw(document, arguments.svg)
     _print(document)

@@ -302,6 +302,7 @@ def main(words: list[str]) -> int:
     engines = args.engines.split(",")
     if "polars" in engines and find_spec("polars") is None:
         engines.remove("polars")  # compared if it is installed
+    from bkstore.index.outputs import write_output
     from bkstore.offline.dump import dump
 
     with tempfile.TemporaryDirectory(prefix="bkstore-pipeline-") as scratch:
@@ -311,7 +312,7 @@ def main(words: list[str]) -> int:
         found = [_in_a_process(*each, top, args.rounds) for each in _wanted(engines)]
     document = {"entries": made.rows["entries"], "ledgers": args.ledgers, "steps": found}
     if args.json is not None:
-        args.json.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        write_output(args.json, json.dumps(document, indent=1).encode())
     print(_table(document))
     return int(any("error" in each for each in found))
 

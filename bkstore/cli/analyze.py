@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 from bkstore.cli.analyze_says import Line, summarise
 from bkstore.cli.output import FORMATS, write_tables
 from bkstore.cli.progress import work_progress
+from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument, MissingDependency, WriteFailed
+from bkstore.index.outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
     Analysis,
@@ -105,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
         _report(args, tables, inputs, _ENGINES[name])
     _print(args, tables, lines)
     for bookie, reason in inputs.dump.unread.items():
-        print(f"{bookie} counts as not dumped: {reason}", file=sys.stderr)  # noqa: T201
+        tell(f"{bookie} counts as not dumped: {reason}")
     amiss = any(line.finding for line in lines)
     return 1 if amiss or inputs.dump.unread or inputs.dump.damage else 0
 
@@ -132,7 +134,7 @@ def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[An
     for lack, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
         names = [name for name, its in lacking.items() if its == lack]
         if names:
-            print(f"without {option}: no {', '.join(names)}", file=sys.stderr)  # noqa: T201
+            tell(f"without {option}: no {', '.join(names)}")
     return [each for each in chosen if lacking[each.name] is None]
 
 
@@ -142,9 +144,14 @@ def _check_targets(args: argparse.Namespace) -> None:
         check_target(args.out)
     read = [path for path in (args.dump, args.metadata, args.other) if path is not None]
     for target in (args.out, args.report):
-        for path in read if target is not None else ():
-            if target.absolute().resolve().is_relative_to(path.resolve()):
-                raise InvalidArgument(f"{target} lies in {path}: nothing is written there")
+        if target is not None:
+            refuse_inputs(target, read)
+    if args.report is None:
+        return
+    if args.out is not None and os.path.realpath(args.out) == os.path.realpath(args.report):
+        raise InvalidArgument(f"{args.report}: is --out, a folder")
+    if args.report.parent != args.out:
+        check_output(args.report)
 
 
 def _suffix(form: str) -> str:
@@ -192,7 +199,7 @@ def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list
         return
     for name, table in tables.items():
         if len(tables) > 1:
-            print(f"{name}: {table.num_rows} rows", file=sys.stderr)  # noqa: T201
+            tell(f"{name}: {table.num_rows} rows")
         write_tables(ANALYSES[name].schema, _pieces(ANALYSES[name], table), args.format or "table")
 
 
@@ -209,7 +216,7 @@ def _write_files(out: Path, tables: Mapping[str, pa.Table], form: str) -> None:
             write_tables(ANALYSES[name].schema, _pieces(ANALYSES[name], table), form, target)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
-    print(f"{out}: {len(tables)} tables", file=sys.stderr)  # noqa: T201
+    tell(f"{out}: {len(tables)} tables")
 
 
 def _report(
@@ -224,4 +231,4 @@ def _report(
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
     shown = {**tables, "findings": inputs.dump.read("findings")}
     write_report(args.report, shown, title=f"Bookies in {args.dump.name}", source=source)
-    print(f"report: {args.report}", file=sys.stderr)  # noqa: T201
+    tell(f"report: {args.report}")

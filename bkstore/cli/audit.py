@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from bkstore.cli.options import add_opening, add_output
 from bkstore.cli.output import write_tables
 from bkstore.cli.progress import work_progress
+from bkstore.cli.telling import tell
 from bkstore.cluster.audit import (
     AuditOptions,
     Auditor,
@@ -33,6 +33,7 @@ from bkstore.cluster.store_api import MetadataStore
 from bkstore.cluster.store_dump import open_metadata
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
+from bkstore.index.outputs import check_output, refuse_inputs
 from bkstore.storage.directory import BookieDir
 from bkstore.tables import VIOLATIONS, Column, Schema, Table
 
@@ -116,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     store = open_metadata(args.metadata)
     with ExitStack() as stack:
         opened = dict(_opened(args, stack))
-        _refuse_output(args, opened.values())
+        _refuse_output(args, list(opened.values()))
         _tell_strangers(store, opened)
         bookies = {name: DirectoryBookie(found, args.compat) for name, found in opened.items()}
         auditor = Auditor(store, bookies, placement=placement, options=options)
@@ -128,7 +129,7 @@ def run(args: argparse.Namespace) -> int:
             found.check_unchanged()
     _write(report, args)
     for line in report.summary():
-        print(line, file=sys.stderr)  # noqa: T201
+        tell(line)
     return 0 if report.clean else 1
 
 
@@ -192,9 +193,17 @@ def _checked_name(given: str, bookie: BookieDir, word: str) -> str:
 
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
-    for target in (args.output, args.resume):
-        for bookie in bookies if target is not None else ():
+    """Refuse to write to what is read, and both outputs to one file."""
+    read = [path for path in (args.metadata, args.places) if path is not None]
+    targets = [path for path in (args.output, args.resume) if path is not None]
+    for target in targets:
+        refuse_inputs(target, read)
+        for bookie in bookies:
             bookie.refuse_output(target)
+    if len(targets) > 1:
+        refuse_inputs(args.resume, [args.output])
+    if args.output is not None:
+        check_output(args.output)
 
 
 def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
@@ -209,7 +218,7 @@ def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
         more = ""
         if registered is not None:
             more = ", but it is registered" if bookie in registered else ", nor is it registered"
-        print(f"{bookie}: no ensemble names it{more}", file=sys.stderr)  # noqa: T201
+        tell(f"{bookie}: no ensemble names it{more}")
 
 
 def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:

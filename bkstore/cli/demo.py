@@ -7,7 +7,6 @@ and Spark have to find exactly those. With --bookie it goes the road on a direct
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +20,8 @@ from bkstore.cli.output import write_tables
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Violation
 from bkstore.cluster.store_dump import open_metadata
 from bkstore.ids import LedgerId
+from bkstore.index.outputs import check_output
+from bkstore.index.scratch import scratch_directory
 from bkstore.offline.dump import DumpResult, dump
 from bkstore.storage.directory import BookieDir
 
@@ -50,11 +51,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; exit code 1 if audit or Spark find anything but what was lost."""
+    check_output(args.report)
     with ExitStack() as stack:
-        top = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bkstore-demo-")))
+        top = stack.enter_context(scratch_directory("demo"))
         made = None if args.bookie is not None else _make(top)
         paths = [args.bookie] if made is None else list(made.bookies.values())
         bookies = [stack.enter_context(BookieDir(path, live=args.live)) for path in paths]
+        for bookie in bookies:
+            bookie.refuse_output(args.report)
         _say("2. Which entries are where, from the indexes alone")
         for bookie in bookies:
             _show_availability(bookie)

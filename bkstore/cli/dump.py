@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from pathlib import Path
 
 from bkstore.cli.options import add_opening, report_findings
 from bkstore.cli.progress import work_progress
+from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource, dump
 from bkstore.offline.growing import partial_path
@@ -101,4 +101,4 @@ def _tell(out: Path, result: DumpResult) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201
+    tell(text)

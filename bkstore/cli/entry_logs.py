@@ -16,7 +16,7 @@ from bkstore.storage.directory import BookieDir, LogFile
 __all__ = ["add_logs", "open_logs"]
 
 _NAME = re.compile(r"([0-9a-fA-F]{1,8})\.log")
-_DECIMAL = re.compile(r"[0-9]{1,10}")
+_NUMBER = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +26,8 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
         "log",
         metavar="LOG",
         nargs="?",
-        help="a decimal id or a file name <hex id>.log (default: all); DIR may be a log file",
+        help="an id, decimal or with 0x, or a file name <hex id>.log (default: all); "
+        "DIR may be a log file",
     )
     parser.add_argument(
         "--dir-index", metavar="N", type=int, help="number of the ledger directory, from 0"
@@ -66,13 +67,13 @@ def _chosen(bookie: BookieDir, log: str | None, directory: int | None) -> list[L
 
 
 def _log_id(text: str) -> int:
-    """Return the id of a decimal number or of a name.
+    """Return the id of a number, decimal or hex with ``0x``, or of a name.
 
     A bare number is decimal for every command; the bookie shell's `readlogmetadata` takes hex.
     """
     name = _NAME.fullmatch(text)
     if name:
         return int(name[1], 16)
-    if _DECIMAL.fullmatch(text):
-        return int(text)
-    raise InvalidArgument(f"not an entry log: {text[:60]!r} (a decimal id or <hex id>.log)")
+    if _NUMBER.fullmatch(text):
+        return int(text, 16 if text[:2] in ("0x", "0X") else 10)
+    raise InvalidArgument(f"not an entry log: {text[:60]!r} (an id, 0x and hex, or <hex id>.log)")

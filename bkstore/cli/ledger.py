@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 
 from bkstore.cli.options import add_directory, add_ledger, add_output, chosen_ledger, open_bookie
 from bkstore.cli.output import write_tables
+from bkstore.cli.telling import tell
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.storage.directory import BookieDir
 from bkstore.tables import LOCATIONS, Table
@@ -48,4 +48,4 @@ def location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
 def note_unknown(bookie: BookieDir, ledger: LedgerId) -> None:
     """Say on stderr that a ledger is not known here, if so: its empty answer is the truth."""
     if ledger not in bookie.index.ledgers(ledger.scope):
-        print(f"note: ledger {ledger} is not known here", file=sys.stderr)  # noqa: T201
+        tell(f"note: ledger {ledger} is not known here")

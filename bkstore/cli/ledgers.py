@@ -12,6 +12,7 @@ from bkstore.cli.options import (
     report_findings,
 )
 from bkstore.cli.output import write_tables
+from bkstore.cli.secrets import add_show_keys, hide_keys
 from bkstore.index.api import Finding
 from bkstore.storage.summaries import ledger_tables
 from bkstore.tables import LEDGERS
@@ -25,15 +26,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scope = parser.add_mutually_exclusive_group()
     scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
     scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
+    add_show_keys(parser)
     add_output(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the `ledgers` table; damaged ledgers have nulls and a line on stderr."""
+    """Print the `ledgers` table; damaged ledgers have nulls and a line on stderr.
+
+    Keys are null unless they are asked for.
+    """
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         scope = None if args.all_scopes else chosen_scope(args)
         tables = ledger_tables(bookie, findings, scope)
+        if not args.show_keys:
+            tables = map(hide_keys, tables)
         write_tables(LEDGERS, tables, args.format, args.output)
         bookie.check_unchanged()
     return report_findings(findings)

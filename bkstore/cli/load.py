@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 from bkstore.cli.options import report_findings
 from bkstore.cli.progress import work_progress
+from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.offline.load import LoadProgress, LoadResult, load
 from bkstore.offline.load_source import open_dump
@@ -108,4 +108,4 @@ def _by_spark(args: argparse.Namespace) -> LoadResult:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201
+    tell(text)

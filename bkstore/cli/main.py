@@ -7,13 +7,15 @@ messages to stderr.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any, NoReturn
 
 import bkstore
+from bkstore.cli.telling import silence, tell, terminable, usable_streams
 from bkstore.errors import BkstoreError
+from bkstore.tables.text import shown
 
 __all__ = ["main"]
 
@@ -38,8 +40,20 @@ COMMANDS = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """One that shows what it was given only as `tell` shows it; its commands' parsers too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the arguments, and exit with code 2."""
+        super().error(shown(message))
+
+    def print_help(self, file: Any = None) -> None:
+        """Print the help; unlike argparse's own, an error of writing is not kept silent."""
+        (file or sys.stdout).write(self.format_help())
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
         epilog="DIR is a ledger directory, a folder of ledger directories, or a bk_server.conf. "
@@ -57,26 +71,52 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
-    args = _parser().parse_args(argv)
+    """Run one command and return its exit code.
+
+    An interrupt gives 130, SIGTERM and SIGHUP raise `SystemExit` with 128 and their number.
+    """
+    usable_streams()
     try:
-        code: int = args.run(args)
-        sys.stdout.flush()
-    except BrokenPipeError:  # the reader left: nobody is there to tell
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        with terminable():
+            try:
+                code = _command(argv)
+            except SystemExit:  # of the parser, which has said why, or of a signal
+                _flushed(0)
+                raise
+            return _flushed(code)
     except KeyboardInterrupt:
         return 130
+
+
+def _command(argv: Sequence[str] | None) -> int:
+    try:
+        args = _parser().parse_args(argv)
+        code: int = args.run(args)
+    except BrokenPipeError:  # the reader left: nobody is there to tell
+        silence(sys.stdout)
+        return 0
     except BkstoreError as error:
         return _fail(str(error))
     except OSError as error:
-        return _fail(f"{error.filename or 'input'}: {error.strerror or error}")
+        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
     else:
         return code
 
 
+def _flushed(code: int) -> int:
+    """Write what standard output still holds; return the exit code."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        silence(sys.stdout)
+    except OSError as error:
+        silence(sys.stdout)
+        return _fail(f"standard output: {error.strerror or error}")
+    return code
+
+
 def _fail(message: str) -> int:
-    print(f"bkstore: {message}", file=sys.stderr)  # noqa: T201
+    tell(f"bkstore: {message}")
     return 2
 
 

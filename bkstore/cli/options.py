@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.cli.output import FORMATS
+from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.index.api import Finding
@@ -115,7 +115,7 @@ def open_bookie(
     bookie = BookieDir(path, live=args.live, layout=args.layout, needs_index=needs_index)
     if bookie.unopened is not None:
         message = f"note: the order of the directories cannot be checked: {bookie.unopened}"
-        print(message, file=sys.stderr)  # noqa: T201
+        tell(message)
     if getattr(args, "output", None) is not None:
         try:
             bookie.refuse_output(args.output)
@@ -129,5 +129,5 @@ def report_findings(findings: Iterable[Finding]) -> int:
     """Print findings to stderr, one a line; return the exit code, 1 if there are any."""
     count = 0
     for count, finding in enumerate(findings, 1):  # noqa: B007
-        print(f"{finding.severity}: {finding}", file=sys.stderr)  # noqa: T201
+        tell(f"{finding.severity}: {finding}")
     return 1 if count else 0

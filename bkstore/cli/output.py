@@ -8,41 +8,75 @@ Bytes appear as lower-case hex in the text formats, and as bytes in Parquet.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from bkstore.errors import InvalidArgument
+from bkstore.cli.screen import Screen
+from bkstore.cli.telling import silence
+from bkstore.errors import InvalidArgument, WriteFailed
+from bkstore.formats.json_text import format_json
+from bkstore.index.outputs import OutputFile, output_file
 from bkstore.tables import Schema, Table, require_pyarrow
+from bkstore.tables.text import shown
 
 __all__ = ["FORMATS", "write_tables"]
 
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
-_NO_WIDTH = 1 << 20
-_RECORD_WIDTH = 100
-_LONGEST_CELL = 400  # in a table on a screen; the other formats never shorten
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""What a spreadsheet takes for the beginning of a formula, in wide characters too."""
 
 
 def write_tables(
-    schema: Schema, tables: Iterable[Table], form: str, target: Path | None = None
+    schema: Schema,
+    tables: Iterable[Table],
+    form: str,
+    target: Path | None = None,
+    *,
+    private: bool = False,
 ) -> None:
-    """Write the tables, all of `schema`, to `target` or stdout."""
+    """Write the tables, all of `schema`, to `target` or stdout.
+
+    A file has its name when it is whole, and is as it was before if that does not come to pass
+    (`bkstore.index.outputs`); a `private` one is for its owner alone.
+    """
     with ExitStack() as stack:
+        file = None
+        if target is not None:
+            file = stack.enter_context(output_file(target, private=private))
         if form == "parquet":
-            writer: _Writer = _Parquet(target)
+            writer: _Writer = _Parquet(file)
         else:
             stream: IO[str] = sys.stdout
-            if target is not None:
-                stream = stack.enter_context(target.open("w", encoding="utf-8", newline=""))
+            if file is not None:
+                text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", newline="")
+                stream = stack.enter_context(text)
             writer = _WRITERS[form](stream)
-        writer.start(schema)
+        with _named(target):
+            writer.start(schema)
         for table in tables:
-            writer.write(table)
-        writer.finish()
+            with _named(target):
+                writer.write(table)
+        with _named(target):
+            writer.finish()
+
+
+@contextmanager
+def _named(target: Path | None) -> Iterator[None]:
+    """Say what could not be written; that a pipe's reader left is for `main`."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if target is None:
+            silence(sys.stdout)
+        raise WriteFailed(target or "standard output", error) from error
 
 
 def _plain(value: Any) -> Any:
@@ -56,13 +90,16 @@ class _Writer(ABC):
     @abstractmethod
     def write(self, table: Table) -> None: ...
 
-    def finish(self) -> None:  # noqa: B027
-        """End the output."""
+    @abstractmethod
+    def finish(self) -> None: ...
 
 
 class _Text(_Writer):
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
+
+    def finish(self) -> None:
+        self.stream.flush()
 
 
 class _JsonLines(_Text):
@@ -71,7 +108,7 @@ class _JsonLines(_Text):
             self.stream.write(self._row(row) + "\n")
 
     def _row(self, row: tuple[Any, ...]) -> str:
-        return json.dumps(dict(zip(self.schema.names, map(_plain, row))))
+        return format_json(dict(zip(self.schema.names, map(_plain, row))))
 
 
 class _Json(_JsonLines):
@@ -84,9 +121,15 @@ class _Json(_JsonLines):
 
     def finish(self) -> None:
         self.stream.write("[]\n" if self.separator == "[\n" else "\n]\n")
+        super().finish()
 
 
 class _Csv(_Text):
+    """For spreadsheets: texts hold no control characters, and none is taken for a formula.
+
+    The exact texts are in the other formats.
+    """
+
     def start(self, schema: Schema) -> None:
         super().start(schema)
         self.rows = csv.writer(self.stream, lineterminator="\n")
@@ -97,82 +140,28 @@ class _Csv(_Text):
             self.rows.writerow(map(self._cell, row))
 
     def _cell(self, value: Any) -> Any:
+        if isinstance(value, str):
+            text = shown(value)
+            return f"'{text}" if text.startswith(_FORMULA) else text
         if value is None:
             return ""
         return json.dumps(value) if isinstance(value, (list, bool)) else _plain(value)
 
 
 class _Screen(_Text):
-    """Aligned columns for people; a piece is aligned within itself.
-
-    Rows that hold lists are shown as records, a field a line.
-    """
+    def start(self, schema: Schema) -> None:
+        super().start(schema)
+        self.screen = Screen(self.stream)
 
     def write(self, table: Table) -> None:
-        if any(column.kind == "rows" for column in self.schema.columns):
-            for row in table.rows():
-                fields = zip(self.schema.names, row)
-                self._print(("field", "value"), [False, False], fields, _RECORD_WIDTH)
-            return
-        right = [column.kind in ("int64", "int32") for column in self.schema.columns]
-        self._print(self.schema.names, right, table.rows())
-
-    def _print(
-        self,
-        names: Iterable[str],
-        right: list[bool],
-        rows: Iterable[tuple[Any, ...]],
-        widest: int | None = None,
-    ) -> None:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table as RichTable
-
-        shown = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-        for name, to_right in zip(names, right):
-            shown.add_column(
-                name, justify="right" if to_right else "left", overflow="fold", max_width=widest
-            )
-        for row in rows:
-            shown.add_row(*map(_cell, row))
-        console = Console(file=self.stream, highlight=False, markup=False, emoji=False)
-        # As wide as it is: a row cut into folded cells is harder to read than a wrapped line.
-        free = console.options.update(width=_NO_WIDTH, max_width=_NO_WIDTH)
-        console.width = console.measure(shown, options=free).maximum
-        with console.capture() as captured:
-            console.print(shown)
-        for line in captured.get().splitlines():
-            self.stream.write(line.rstrip() + "\n")
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return _shortened(" ".join(map(_numbers, value)) or "none")
-    return _shortened(str(_plain(value)))
-
-
-def _numbers(row: list[int]) -> str:
-    """Return a range as a-b (or a), a sequence group as first..last/size/period."""
-    if len(row) == 4:
-        return f"{row[0]}..{row[1]}/{row[2]}/{row[3]}"
-    return str(row[0]) if row[0] == row[-1] else f"{row[0]}-{row[-1]}"
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= _LONGEST_CELL:
-        return text
-    return f"{text[:_LONGEST_CELL]}... ({len(text)} characters; see --format json)"
+        self.screen.write(self.schema, table)
 
 
 class _Parquet(_Writer):
-    def __init__(self, target: Path | None) -> None:
+    def __init__(self, target: OutputFile | None) -> None:
         if target is None and sys.stdout.isatty():
             raise InvalidArgument("parquet is not for a terminal: give -o FILE")
-        self.target: Any = sys.stdout.buffer if target is None else str(target)
+        self.target: Any = sys.stdout.buffer if target is None else target
 
     def start(self, schema: Schema) -> None:
         super().start(schema)

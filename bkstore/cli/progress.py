@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from bkstore.tables.text import shown
+
 __all__ = ["work_progress"]
 
 
@@ -40,6 +42,6 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         task = bar.add_task("", total=None, count=0)
 
         def show(label: str, done: int, total: int, count: int) -> None:
-            bar.update(task, description=label, completed=done, total=total, count=count)
+            bar.update(task, description=shown(label), completed=done, total=total, count=count)
 
         yield show

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from bkstore.cli.options import add_directory, add_output, open_bookie, report_findings
 from bkstore.cli.output import write_tables
+from bkstore.cli.secrets import add_show_keys, hide_keys
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--journal-dir", metavar="N", type=int, help="number of the journal directory, from 0"
     )
     parser.add_argument("-m", "--msg", action="store_true", help="give the payloads too")
+    add_show_keys(parser)
     add_output(parser)
 
 
@@ -71,6 +73,8 @@ def _run_file(args: argparse.Namespace) -> int:
 def _print(files: list[_File], args: argparse.Namespace) -> list[Finding]:
     findings: list[Finding] = []
     tables = _tables(files, args.msg, findings)
+    if not args.show_keys:
+        tables = map(hide_keys, tables)
     write_tables(JOURNAL_RECORDS, tables, args.format, args.output)
     return findings
 

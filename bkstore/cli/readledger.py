@@ -18,6 +18,7 @@ from bkstore.cli.options import (
     report_findings,
 )
 from bkstore.cli.output import write_tables
+from bkstore.cli.secrets import add_password, chosen_password
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.digest import DIGEST_NUMBERS
 from bkstore.formats.entry import Coder, record_header
@@ -50,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help="verify the digests, of this type"
     )
-    parser.add_argument("--password", help="the ledger's password, which HMAC digests need")
+    add_password(parser)
     add_output(parser)
 
 
@@ -60,11 +61,11 @@ def run(args: argparse.Namespace) -> int:
     first, last = check_entry_id(args.first), args.last
     if last is not None and last < first:
         raise InvalidArgument(f"--last {last} is below --first {first}")
-    coder = None
+    password, coder = chosen_password(args), None
     if args.digest_type is not None:
-        coder = Coder(args.digest_type, args.password)
-    elif args.password is not None:
-        raise InvalidArgument("--password verifies digests of --digest-type, which is not given")
+        coder = Coder(args.digest_type, password)
+    elif password is not None:
+        raise InvalidArgument("a password verifies digests of --digest-type, which is not given")
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         batches = _batches(bookie, ledger, args, findings)

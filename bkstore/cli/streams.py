@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bkstore.cli.options import add_output
 from bkstore.cli.output import write_tables
+from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
+from bkstore.formats.json_text import parse_json
 from bkstore.index.opening import read_whole
+from bkstore.index.outputs import refuse_inputs
 from bkstore.streams.chain import AnswerObject
 from bkstore.streams.image import StreamImage
 from bkstore.streams.lookup import StreamLookup
@@ -79,6 +80,8 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command that was named."""
+    if args.output is not None:
+        refuse_inputs(args.output, [args.image])
     command = _lookup if args.streams_command == "lookup" else _compare
     return command(args)
 
@@ -94,10 +97,7 @@ class _World(NamedTuple):
 
 def _worlds(path: Path, name: str | None) -> list[_World]:
     """Return the worlds of a file, only that of the name if one is given."""
-    try:
-        document = json.loads(read_whole(path, _LIMIT, text=True))
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgument(f"{path}: not JSON: {error}") from None
+    document = parse_json(read_whole(path, _LIMIT, text=True), path)
     listed = document.get("worlds") if isinstance(document, dict) else None
     worlds: list[Any] = listed if isinstance(listed, list) else [document]
     names = [one.get("name") if isinstance(one, dict) else None for one in worlds]
@@ -141,7 +141,7 @@ def _lookup(args: argparse.Namespace) -> int:
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
     write_tables(ANSWERS, [Table.from_rows(ANSWERS, result.objects)], args.format, args.output)
-    print(_said(result), file=sys.stderr)  # noqa: T201
+    tell(_said(result))
     return 0
 
 
@@ -175,7 +175,7 @@ def _compare(args: argparse.Namespace) -> int:
     tables = (_compared(args, world, wrong) for world in worlds)
     write_tables(LOOKUPS, tables, args.format, args.output)
     for line in wrong:
-        print(line, file=sys.stderr)  # noqa: T201
+        tell(line)
     return 1 if wrong else 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,7 @@ from bkstore.cli.options import (
     report_findings,
 )
 from bkstore.cli.output import write_tables
+from bkstore.cli.telling import tell
 from bkstore.index.api import Finding
 from bkstore.tables import LOG_ENTRIES, Table
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         bookie.check_unchanged()
     if not found and not findings:
         message = f"note: no entry log here holds such an entry of ledger {ledger}"
-        print(message, file=sys.stderr)  # noqa: T201
+        tell(message)
     return report_findings(findings)
 
 

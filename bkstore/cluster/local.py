@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,11 +103,20 @@ class LocalBookie:
         bookie = self._detach()
         if bookie is None:
             raise IllegalOperation(f"{self.bookie_id} does not run")
-        copy = self.path.with_name(f".{self.path.name}.left")
-        shutil.copytree(self.path, copy)
-        bookie.close(checkpoint=False)
-        shutil.rmtree(self.path)
-        os.rename(copy, self.path)
+        place = Path(os.path.realpath(self.path))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
+        copy, gone = scratch / "left", scratch / "gone"
+        try:
+            try:
+                shutil.copytree(place, copy, symlinks=True)
+            finally:
+                bookie.close(checkpoint=False)
+            os.rename(place, gone)
+            os.rename(copy, place)
+        finally:
+            if not place.exists():
+                os.rename(gone, place)
+            shutil.rmtree(scratch)
 
     @contextmanager
     def at_rest(self) -> Iterator[list[Path]]:

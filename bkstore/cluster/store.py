@@ -22,7 +22,8 @@ from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerE
 from bkstore.formats.ledgermetadata import Mark, decode, decode_mark, encode, encode_mark
 from bkstore.formats.ledgerpaths import mark_path, parse_mark_path, parse_path, tree_path, uuid_path
 from bkstore.ids import LedgerId, check_scope
-from bkstore.index.files import OS_FILES, Files
+from bkstore.index.files import OS_FILES, Files, StrPath
+from bkstore.index.outputs import refuse_inputs
 from bkstore.ledger_metadata import LedgerMetadata
 
 __all__ = [
@@ -320,3 +321,7 @@ class DirectoryStore(KeyValueStore):
         values = DirectoryValues(path, layout, sync=sync, read_only=read_only, files=files)
         super().__init__(values, "keys" if values.kind == "keys" else "tree")
         self.path = values.path
+
+    def refuse_output(self, target: StrPath) -> None:
+        """Raise `InvalidArgument` if `target` lies in the directory."""
+        refuse_inputs(target, [self.path])

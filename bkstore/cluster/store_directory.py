@@ -9,7 +9,6 @@ says what it is; ``lock`` is held by whoever changes a value. Page:
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import zlib
@@ -22,7 +21,8 @@ from bkstore.cluster.store_memory import check_version
 from bkstore.errors import CorruptionError, InvalidArgument, ReadOnlyError, UnsupportedLayout
 from bkstore.index.access import readable, writing
 from bkstore.index.files import OS_FILES, Files
-from bkstore.index.opening import open_regular, read_whole
+from bkstore.index.locking import held_lock, let_go
+from bkstore.index.opening import read_whole
 
 __all__ = [
     "MARKER",
@@ -187,15 +187,11 @@ class DirectoryValues:
         if self.read_only:
             raise ReadOnlyError(f"{self.path} is open for reading")
         path = self.path / LOCK
-        with writing(path):
-            fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+        fd = held_lock(path, f"{self.path} is being changed", wait=True)
         try:
-            with writing(path):
-                fcntl.flock(fd, fcntl.LOCK_EX)
             yield
         finally:
-            fcntl.flock(fd, fcntl.LOCK_UN)  # a child forked meanwhile has the descriptor, too
-            os.close(fd)
+            let_go(fd)
 
 
 def walk(top: str) -> Iterator[str]:

@@ -26,6 +26,7 @@ from bkstore.formats.metadatafile import ClusterMetadata, decode_file
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
 from bkstore.index.opening import read_whole
+from bkstore.index.outputs import refuse_inputs
 
 __all__ = ["DumpStore", "DumpValues", "open_metadata", "snapshot", "store_of"]
 
@@ -108,6 +109,11 @@ class DumpStore(KeyValueStore):
         tells = {kind for kind, folder in kinds.items() if os.path.isdir(values.where(folder))}
         super().__init__(values, tells=frozenset(tells))
         self.path = values.path
+        self._folder = path
+
+    def refuse_output(self, target: str | os.PathLike[str]) -> None:
+        """Raise `InvalidArgument` if `target` lies in the folder."""
+        refuse_inputs(target, [self._folder])
 
     def _key(self, ledger: LedgerId) -> str:
         return self._keys.get(ledger, "/")  # no file has this key

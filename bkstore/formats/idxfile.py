@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bkstore.arguments import check_compat, whole
@@ -72,7 +72,7 @@ class IdxHeader:
     (ledger, LAC, digest), None when there is none.
     """
 
-    master_key: bytes = b""
+    master_key: bytes = field(default=b"", repr=False)
     state_bits: int = 0
     explicit_lac: bytes | None = None
     version: int = VERSION_1

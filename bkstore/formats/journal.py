@@ -104,7 +104,8 @@ class JournalRecord(NamedTuple):
 
     add: the whole record, which is the entry. master_key: the key. explicit_lac: the LAC body
     (ledger, LAC, digest). fence: empty. unknown (another negative entry id): what follows the
-    ids. `lac` and `length` are those of an entry, None in special records.
+    ids. `lac` and `length` are those of an entry, None in special records. Printed, it keeps a
+    key to itself.
     """
 
     kind: RecordKind
@@ -113,6 +114,13 @@ class JournalRecord(NamedTuple):
     body: bytes
     lac: int | None = None
     length: int | None = None
+
+    def __repr__(self) -> str:
+        body = f"<{len(self.body)} bytes>" if self.kind == "master_key" else repr(self.body)
+        return (
+            f"JournalRecord(kind={self.kind!r}, ledger={self.ledger!r}, "
+            f"entry_id={self.entry_id}, body={body}, lac={self.lac}, length={self.length})"
+        )
 
 
 def encode_header(version: int) -> bytes:

@@ -17,7 +17,7 @@ Persisted format: do not renumber.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -53,7 +53,7 @@ class LedgerData:
     `unknown` are the numbers of fields that the message has and its declaration does not.
     """
 
-    master_key: bytes = b""
+    master_key: bytes = field(default=b"", repr=False)
     fenced: bool = False
     explicit_lac: bytes | None = None
     limbo: bool | None = None

@@ -122,7 +122,10 @@ def _merge_text(data: bytes, body: int, message: Any) -> None:
     except (text_format.ParseError, ValueError) as error:
         line = getattr(error, "GetLine", lambda: None)() or 1
         offset = body + sum(map(len, data[body:].split(b"\n")[: line - 1])) + line - 1
-        raise CorruptionError(None, offset, f"metadata does not parse: {error}") from error
+        detail = str(error)
+        if b"password" in data:  # which the parser may quote
+            detail = f"line {line} (not quoted here: there is a password)"
+        raise CorruptionError(None, offset, f"metadata does not parse: {detail}") from None
 
 
 def _parse_delimited(data: bytes, body: int, message: Any) -> None:

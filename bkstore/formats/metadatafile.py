@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.json_text import parse_json
 from bkstore.formats.ledgermetadata import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
@@ -36,7 +37,7 @@ def decode_file(data: bytes) -> ClusterMetadata:
     Raises `CorruptionError` for what is no JSON object of this form (the reason names the
     place, such as ``ledgers[3].state``), and for a ledger that is there twice.
     """
-    top = _object(_json(data), "the document")
+    top = _object(parse_json(data, what="metadata file"), "the document")
     ledgers = [
         _ledger(_object(each, f"ledgers[{at}]"), f"ledgers[{at}]")
         for at, each in enumerate(_list(top, "ledgers", ""))
@@ -114,18 +115,6 @@ def _mark_fields(ledger: LedgerId, mark: Mark) -> dict[str, Any]:
 
 
 # -- reading
-
-
-def _json(data: bytes) -> Any:
-    try:
-        return json.loads(data.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise CorruptionError(None, error.start, "metadata file is not UTF-8") from error
-    except json.JSONDecodeError as error:
-        offset = len(error.doc[: error.pos].encode("utf-8"))
-        raise CorruptionError(None, offset, f"metadata file is no JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # numbers or nesting beyond what Python takes
-        raise CorruptionError(None, None, f"metadata file does not parse: {error}") from error
 
 
 def _wrong(place: str, what: str, value: object) -> CorruptionError:
@@ -228,11 +217,13 @@ def _optional(fields: dict[str, Any], name: str, place: str, kind: Callable[[Any
     if value is None:
         return None
     if isinstance(value, bool) != (kind is bool) or not isinstance(value, (str, bool)):
+        value = "<hidden>" if "password" in name else value
         raise _wrong(f"{place}.{name}", "text" if kind is not bool else "truth value", value)
     try:
         return kind(value)
     except ValueError:
-        raise _wrong(f"{place}.{name}", "hex text", value) from None
+        hidden = "<hidden>" if "password" in name else value
+        raise _wrong(f"{place}.{name}", "hex text", hidden) from None
 
 
 def _mark(fields: dict[str, Any], place: str) -> tuple[LedgerId, Mark]:

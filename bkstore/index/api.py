@@ -55,13 +55,23 @@ class LedgerState(NamedTuple):
     """What an index keeps of a ledger beside its entries.
 
     `master_key` may be empty (not known). `explicit_lac` is the whole body as a client sent it
-    (ledger, LAC, digest). `limbo` exists in RocksDB indexes only.
+    (ledger, LAC, digest). `limbo` exists in RocksDB indexes only. Printed, it keeps the key to
+    itself.
+
+    >>> LedgerState(b"secret", fenced=True)
+    LedgerState(master_key=<6 bytes>, fenced=True, limbo=False, explicit_lac=None)
     """
 
     master_key: bytes = b""
     fenced: bool = False
     limbo: bool = False
     explicit_lac: bytes | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"LedgerState(master_key=<{len(self.master_key)} bytes>, fenced={self.fenced}, "
+            f"limbo={self.limbo}, explicit_lac={self.explicit_lac!r})"
+        )
 
 
 class IndexBatch(NamedTuple):

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-__all__ = ["NO_OTHER", "OS_FILES", "Files", "StrPath"]
+if TYPE_CHECKING:
+    from rocksdict import Options
+
+__all__ = ["OS_FILES", "Files", "StrPath"]
 
 StrPath = str | os.PathLike[str]
-
-NO_OTHER = os.O_NOFOLLOW | os.O_NONBLOCK
-"""For what is written anew: a link there is not followed, a pipe not waited for."""
 
 
 class Files:
@@ -27,9 +28,19 @@ class Files:
     the file for its bytes, `sync_dir` of its directory for its name.
     """
 
-    def open(self, path: StrPath, flags: int) -> int:
-        """Return a descriptor; a file that is created has mode 0644."""
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
+        """Return a descriptor; a file that is created has `mode`, less the umask."""
+        return os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def fresh(self, path: StrPath, mode: int = 0o644) -> int:
+        """Return a descriptor of a new, empty file under a name that is the writer's own.
+
+        What a crash left there goes; a link goes itself, and what it points to stays as it is.
+        `FileExistsError` where another puts something there at the same moment.
+        """
+        if os.path.lexists(path):
+            self.unlink(path)
+        return self.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
 
     def close(self, fd: int) -> None:
         """Close a descriptor of `open`; syncs nothing."""
@@ -102,11 +113,12 @@ class Files:
     def write_file(self, path: StrPath, data: bytes, durable: bool = True) -> None:
         """Write a small file at once: readers see the old content or the new.
 
+        It grows under its name and ``.tmp``, made anew, so it is for folders of the writer's own.
         If not `durable`, a crash may leave the old one, the new one, or an empty file.
         """
         target = Path(path)
         scratch = target.with_name(target.name + ".tmp")
-        fd = self.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | NO_OTHER)
+        fd = self.fresh(scratch)
         try:
             self.pwrite(fd, data, 0)
             if durable:
@@ -129,8 +141,11 @@ class Files:
                 finally:
                     self.close(fd)
 
-    def database_opened(self, path: StrPath) -> None:
-        """Be told that RocksDB is about to write in `path`; for layers that simulate."""
+    def database_opened(self, path: StrPath, options: Options | None = None) -> None:
+        """Be told that RocksDB is about to write in `path`; for layers that simulate.
+
+        `options` are those it is opened with: a layer may have it count its own syncs.
+        """
 
     def database_synced(self, path: StrPath) -> None:
         """Be told that RocksDB has made all it was given durable; for layers that simulate."""

@@ -16,7 +16,7 @@ from bkstore.errors import SyncFailed
 from bkstore.formats.idxfile import index_path
 from bkstore.ids import LedgerId
 from bkstore.index.access import syncing, writing
-from bkstore.index.files import NO_OTHER, Files
+from bkstore.index.files import Files
 from bkstore.index.marker import write_marker
 
 __all__ = ["NEW_SUFFIX", "Changes"]
@@ -62,7 +62,7 @@ class Changes:
                 write_marker(current, self._files)
             self._make_folders(final.parent)
             # One that is there already is what a crash left of a file that never was flushed.
-            fd = self._files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | NO_OTHER)
+            fd = self._files.fresh(path)
             try:
                 self._files.pwrite(fd, header, 0)
             except BaseException:

@@ -8,7 +8,6 @@ Formats: `docs/formats/rocksdb.md`. Upstream's counterparts are `EntryLocationIn
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -70,6 +69,7 @@ from bkstore.index.rocks_rows import (
     storage_flags,
     write_table,
 )
+from bkstore.index.scratch import scratch_directory
 
 __all__ = ["RocksIndex"]
 
@@ -437,8 +437,8 @@ class RocksIndex(EntryIndex):
             self._writing_entries(name)  # the ledger becomes known, its databases are opened
         if not merged:
             return 0
-        with tempfile.TemporaryDirectory(prefix="ingest-", dir=self._current) as scratch:
-            file = Path(scratch) / "rows.sst"
+        with scratch_directory("ingest", self._current) as scratch:
+            file = scratch / "rows.sst"
             count = write_table(file, merged)
             self._database("locations", wide).ingest(file)
         return count

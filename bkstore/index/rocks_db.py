@@ -111,7 +111,7 @@ class Database:
             self._files.makedirs(self.path)
         rocks_files.check_not_in_use(self.path)
         rocks_files.check_files(self.path)
-        self._files.database_opened(self.path)
+        self._files.database_opened(self.path, options)
         rocks_files.claim(self.path)
         self._stack.callback(rocks_files.release, self.path)
         rocks_fork.note_opened()

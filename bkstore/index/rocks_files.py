@@ -11,10 +11,8 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import struct
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -22,6 +20,7 @@ from pathlib import Path
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
 from bkstore.index import rocks_fork
 from bkstore.index.opening import check_regular, open_regular, opened, past_hole, read_whole
+from bkstore.index.scratch import scratch_directory
 
 __all__ = [
     "CAN_HOLD",
@@ -189,16 +188,15 @@ def link_copy(path: Path, held: ExitStack | None = None) -> Iterator[Path]:
     take them away. Cost: one link a file, and a copy of the manifest. Raises `CorruptionError`
     for what is no regular file, or longer than it can be.
     """
-    scratch = Path(tempfile.mkdtemp(prefix="bkstore-rocksdb-"))
-    try:
+    with scratch_directory("rocksdb") as top:
+        scratch = top / "copy"
+        scratch.mkdir()
         _link(path, scratch, (".log",), held)
         manifest = manifest_path(path)
         copy_start(manifest, scratch / manifest.name)
         (scratch / "CURRENT").write_bytes(os.fsencode(manifest.name) + b"\n")
         _link(path, scratch, (".sst", ".blob"), held)
         yield scratch
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def copy_start(source: Path, target: Path, size: int | None = None) -> None:

@@ -43,6 +43,7 @@ from bkstore.tables import (
     Table,
     require_pyarrow,
 )
+from bkstore.tables.text import encodable
 
 __all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]
 
@@ -117,7 +118,8 @@ def dump(
     processes read beside each other (None: one a CPU, where each has a few million rows to
     read: to start one takes half a second). With `length`, the sizes of records are read from the
     entry logs. Until all is done, what is made is in ``OUT.partial``; with `resume`, pieces of
-    an earlier run that are there and fit their source as it is now are kept.
+    an earlier run that are there and fit their source as it is now are kept. A folder of that
+    name which no dump began is refused as it is.
 
     Raises `InvalidArgument` for bad arguments, `WriteFailed` where the system refuses (a full
     disk), the first bookie's error where none can be read, and `BkstoreError` where a process
@@ -166,7 +168,7 @@ def _look(given: _Bookie, length: bool, piece_rows: int, out: Path) -> _Looked:
     except InvalidArgument:
         raise
     except BkstoreError as error:
-        name = source.bookie_id or Path(path).resolve().name
+        name = source.bookie_id or encodable(Path(path).resolve().name)
         return BookieDump(name, path, _not_read(name, Finding.of(error))), None, error
 
 

@@ -45,6 +45,9 @@ _LEAST_ROW = 4
 """Bytes that a row of a RocksDB index takes at least, compressed."""
 
 _LOGS_PER_PIECE = 256
+_LONGEST_NAME = 128
+"""Bytes of a bookie id in a file name, which has some 40 more; most systems take 255."""
+
 _LOWEST = LedgerId(0, 0)
 _FORMAT = 2
 """Of pieces; another number makes what is kept of an interrupted dump worthless."""
@@ -116,13 +119,17 @@ class BookiePlan:
 
 def file_name(bookie_id: str) -> str:
     """Return the bookie id as it stands in file names; readers pass over names that begin with
-    ``_`` or ``.``.
+    ``_`` or ``.``, and systems refuse long ones: a long id is cut, and ends in its own digest.
 
-    >>> file_name("host:3181"), file_name("_x")
-    ('host_3181', 'b_x')
+    >>> file_name("host:3181"), file_name("_x"), file_name("x" * 300)[-20:]
+    ('host_3181', 'b_x', 'xxx-0d4e2ca9e9cbced7')
     """
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in bookie_id)
-    return name if name[:1].isalnum() else f"b{name}"
+    name = name if name[:1].isalnum() else f"b{name}"
+    if len(name.encode()) <= _LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(bookie_id.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    return f"{name.encode()[: _LONGEST_NAME - 17].decode(errors='ignore')}-{digest}"
 
 
 def plan_bookie(bookie: BookieDir, length: bool, piece_rows: int = PIECE_ROWS) -> BookiePlan:

@@ -8,7 +8,6 @@ last step is one rename. So whatever ends a dump, nothing is under its name that
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -18,17 +17,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from bkstore.errors import CorruptionError
+from bkstore.formats.json_text import format_json, parse_json
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import check_regular, read_whole
 from bkstore.offline.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump_plan import Piece, file_name
-from bkstore.offline.growing import locked, partial_path
+from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree
 from bkstore.offline.manifest import MANIFEST, finding_from_json, finding_to_json
 
 __all__ = ["PartialDump", "dumped_name"]
 
 _RECORD_LIMIT = 64 << 20
+_MADE = ("data", "pieces", "work-*")
 
 
 def dumped_name(table: str, bookie_id: str, number: int) -> str:
@@ -57,15 +58,20 @@ class PartialDump:
                 self._clear(everything=not resume)
                 for folder in (self.data, self._pieces, self.work):
                     files.makedirs(folder)
+                os.chmod(self.work, 0o700)  # files with keys are made here
             except BaseException:
                 self._stack.close()
                 raise
 
     def _clear(self, everything: bool) -> None:
-        """Remove what ended runs had in work, or all that they did."""
-        for path in self.top.iterdir():
-            if path.is_dir() and (everything or path.name.startswith("work-")):
-                shutil.rmtree(path)
+        """Remove what ended runs had in work, or all that they did; a link that has a name of ours.
+
+        Such a link would take what is written out of here.
+        """
+        for pattern in _MADE:
+            for path in self.top.glob(pattern):
+                if everything or path.name.startswith("work-") or path.is_symlink():
+                    remove_tree(path)
 
     def __enter__(self) -> Self:
         return self
@@ -87,10 +93,10 @@ class PartialDump:
         The record must have the piece's key, each file its size, and its footer its rows.
         """
         try:
-            said = json.loads(read_whole(self._pieces / f"{piece.name}.json", _RECORD_LIMIT))
-        except (OSError, ValueError):
+            said = parse_json(read_whole(self._pieces / f"{piece.name}.json", _RECORD_LIMIT))
+        except (OSError, CorruptionError):
             return None
-        if said["key"] != key:
+        if not isinstance(said, dict) or said.get("key") != key:
             return None
         done = PieceDone(
             [FileDone(**file) for file in said["files"]],
@@ -122,7 +128,7 @@ class PartialDump:
                 ],
                 "findings": list(map(finding_to_json, done.findings)),
             }
-            files.write_file(record, json.dumps(said).encode())
+            files.write_file(record, format_json(said).encode())
 
     # -- the end
 
@@ -154,7 +160,7 @@ class PartialDump:
     def discard(self) -> None:
         """Remove it."""
         with writing(self.top):
-            shutil.rmtree(self.top)
+            remove_growing(self.top, _MADE)
 
 
 def _is_whole(path: Path, file: FileDone) -> bool:

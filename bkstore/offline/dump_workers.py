@@ -14,7 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import Any
 from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.index.api import Finding
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.scratch import scratch_directory
 from bkstore.offline.dump_piece import PieceDone, write_piece
 from bkstore.offline.dump_plan import Piece, fingerprint
 
@@ -121,7 +122,7 @@ def _moved(piece: Piece) -> DirectoryInUse:
 class _Worker:
     """A process and the socket to it; `task` is what it is at."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scratch: Path) -> None:
         self.task: Task | None = None
         self.pipe, theirs = Pipe()
         code = (
@@ -134,6 +135,11 @@ class _Worker:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                # An interrupt at the terminal is for the caller alone, which ends its workers;
+                # one that is still importing would show where.
+                process_group=0,
+                # What a worker that is ended leaves there goes with the caller's.
+                env={**os.environ, "TMPDIR": str(scratch)},
             )
         finally:
             theirs.close()
@@ -153,9 +159,9 @@ class _Worker:
 
     def stop(self) -> None:
         """End it and wait for that."""
-        self.pipe.close()
         self.process.kill()
         self.process.wait()
+        self.pipe.close()
 
 
 class _Workers:
@@ -171,7 +177,7 @@ class _Workers:
     ) -> Iterator[tuple[Task, Outcome]]:
         """Yield each task with what came of it; a worker that ended is replaced."""
         left = list(reversed(tasks))
-        try:
+        with scratch_directory("dump") as self._scratch, closing(self):
             while True:
                 busy = [worker for worker in self._workers if worker.task is not None]
                 while left and len(busy) < self._count:
@@ -186,15 +192,17 @@ class _Workers:
                 for worker in busy:
                     if worker.pipe in ready:
                         yield from self._heard(worker, report)
-        finally:
-            for worker in self._workers:
-                worker.stop()
+
+    def close(self) -> None:
+        """End all workers."""
+        for worker in self._workers:
+            worker.stop()
 
     def _idle(self) -> _Worker:
         for worker in self._workers:
             if worker.task is None:
                 return worker
-        self._workers.append(_Worker(self._folder))
+        self._workers.append(_Worker(self._folder, self._scratch))
         return self._workers[-1]
 
     def _heard(self, worker: _Worker, report: Report) -> Iterator[tuple[Task, Outcome]]:
@@ -234,11 +242,18 @@ def work(fd: int, folder: str) -> None:
             os._exit(1)  # nobody is there to take what is being made
 
     threading.Thread(target=listen, daemon=True).start()
+
+    def send(said: Outcome | str | int) -> None:
+        try:
+            pipe.send(said)
+        except OSError:
+            os._exit(1)
+
     while True:
         task = tasks.get()
         said: Outcome | str
         try:
-            said = _attempt(task, Path(folder), pipe.send, OS_FILES)
+            said = _attempt(task, Path(folder), send, OS_FILES)
         except Exception:  # noqa: BLE001  # the caller raises it again
             said = traceback.format_exc()
-        pipe.send(said)
+        send(said)

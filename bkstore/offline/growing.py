@@ -6,16 +6,21 @@ whatever ended the making.
 
 from __future__ import annotations
 
-import fcntl
 import os
+import shutil
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from bkstore.errors import DirectoryInUse, InvalidArgument
+from bkstore.errors import InvalidArgument
+from bkstore.index.access import writing
 from bkstore.index.files import Files
-from bkstore.index.opening import open_regular
+from bkstore.index.locking import let_go, lock_file, take_lock
 
-__all__ = ["check_target", "locked", "partial_path"]
+__all__ = ["check_target", "locked", "partial_path", "remove_growing", "remove_tree"]
+
+LOCK = "lock"
+MARK = "BKSTORE-PARTIAL"
 
 
 def partial_path(out: Path) -> Path:
@@ -35,19 +40,71 @@ def check_target(out: Path) -> None:
 def locked(top: Path, what: str, files: Files) -> ExitStack:
     """Make `top` and lock it; closing the answer lets it go.
 
+    Its lock file says what it is: a folder that is there and does not say that a `what` grows
+    in it is none of ours, and is refused as it is (`InvalidArgument`), but for an empty one.
     Raises `DirectoryInUse` where another process makes its `what` there.
     """
+    path = top / LOCK
     while True:
-        files.makedirs(top)
-        path = top / "lock"
-        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
+        fd = _lock_of(top, what, files)
         with ExitStack() as stack:
-            stack.callback(os.close, fd)
-            stack.callback(fcntl.flock, fd, fcntl.LOCK_UN)  # a forked child has `fd`, too
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise DirectoryInUse(f"{top}: another {what} is being made here") from None
+            stack.callback(let_go, fd)
+            take_lock(fd, path, f"{top}: another {what} is being made here")
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(fd), os.stat(path)):
+                if os.path.samestat(os.fstat(fd), os.lstat(path)):
+                    _say(fd, top, what)
                     return stack.pop_all()  # else one that ended has just removed it
+
+
+def _lock_of(top: Path, what: str, files: Files) -> int:
+    """Open the lock file, made where `top` is new or empty; nothing is made in another's."""
+    files.makedirs(top.parent)
+    if top.is_symlink():
+        raise InvalidArgument(f"{top}: is a link, where no {what} of ours can have begun")
+    files.makedirs(top)
+    there = os.listdir(top)
+    if there and LOCK not in there:
+        raise _foreign(top, what)
+    return lock_file(top / LOCK)
+
+
+def _say(fd: int, top: Path, what: str) -> None:
+    """Let the lock file say what grows here; check it, if it does already."""
+    said = f"{MARK}\t{what}\n".encode("ascii")
+    found = os.pread(fd, len(said) + 1, 0)
+    if found == said:
+        return
+    # One that was killed here had made nothing else yet.
+    if not said.startswith(found) or os.listdir(top) != [LOCK]:
+        raise _foreign(top, what)
+    with writing(top / LOCK):
+        os.pwrite(fd, said, 0)
+        os.fsync(fd)
+
+
+def _foreign(top: Path, what: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{top}: is there and not the folder of a {what} that was interrupted: "
+        "nothing is written or removed in it"
+    )
+
+
+def remove_growing(top: Path, made: Iterable[str]) -> None:
+    """Remove what was made in a locked folder, by name or pattern, and the folder.
+
+    What others put there stays, and the lock file beside it.
+    """
+    for pattern in made:
+        for path in top.glob(pattern):
+            remove_tree(path)
+    if os.listdir(top) == [LOCK]:
+        os.unlink(top / LOCK)
+        top.rmdir()
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder with what is below it; of a link only the link."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path)

@@ -136,7 +136,8 @@ def load(
     last. Ledgers have their master keys, flags and explicit LACs. A RocksDB bookie of several
     directories becomes ``out/ledgers0``, ``ledgers1``, ...; else `out` has one ``current/``.
     Unless `compare` is False, the index is then opened, and each row and state of it compared
-    with the dump. All grows in ``OUT.partial``, and appears as `out` by one rename.
+    with the dump. All grows in ``OUT.partial``, and appears as `out` by one rename; a folder of
+    that name which no load began is refused as it is.
 
     Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not as a
     dump's, `UnsupportedLayout` for one with other columns, or a state or directories that the

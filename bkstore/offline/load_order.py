@@ -166,7 +166,7 @@ class OrderedRows:
         buckets = [self._scratch / f"bucket-{self._directory}-{n:05d}" for n in range(count)]
         with writing(self._scratch), ExitStack() as stack:
             self._scratch.mkdir(parents=True, exist_ok=True)
-            files = [stack.enter_context(open(path, "wb")) for path in buckets]
+            files = [stack.enter_context(open(path, "xb")) for path in buckets]
             for rows in self._raw():
                 homes = np.searchsorted(splits, _packed(rows), side="right")
                 order = np.argsort(homes, kind="stable")

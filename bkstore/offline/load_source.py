@@ -20,7 +20,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.opening import check_regular
-from bkstore.offline.manifest import MANIFEST, read_manifest
+from bkstore.offline.manifest import MANIFEST, file_in, read_manifest
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _listed(
     found = []
     for said in manifest["tables"][table]["files"]:
         if said["bookie"] == bookie:
-            path = dump / said["path"]
+            path = file_in(dump, said["path"])
             rows = _footer(path, ENTRIES if table == "entries" else LEDGERS)
             if rows != said["rows"]:
                 reason = f"has {rows} rows, the manifest says {said['rows']}"

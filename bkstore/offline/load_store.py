@@ -8,15 +8,14 @@ its name that is not whole.
 from __future__ import annotations
 
 import os
-import shutil
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
-from bkstore.offline.growing import locked, partial_path
+from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree
 
 __all__ = ["GrowingLoad"]
 
@@ -41,8 +40,9 @@ class GrowingLoad:
         with writing(self.top):
             self._stack = locked(self.top, "load", self._files)
             try:
-                for path in self.top.glob("run-*"):  # executors of a killed run may still write
-                    shutil.rmtree(path, ignore_errors=True)
+                for path in self.top.glob("run-*"):
+                    with suppress(OSError):  # executors of a killed run may still write
+                        remove_tree(path)
                 self._files.makedirs(self.data)
                 self._files.makedirs(self.work)
             except BaseException:
@@ -66,5 +66,5 @@ class GrowingLoad:
         self._remove()
 
     def _remove(self) -> None:
-        with self._stack:
-            shutil.rmtree(self.top, ignore_errors=True)
+        with self._stack, suppress(OSError):  # what stays is removed by the next run
+            remove_growing(self.top, ["run-*"])

@@ -5,7 +5,6 @@ Format: `docs/formats/dump.md`.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from typing import Any
 
 import bkstore
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.formats.json_text import format_json, parse_json
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
 from bkstore.index.api import Finding
@@ -23,6 +23,7 @@ __all__ = [
     "FORMAT",
     "MANIFEST",
     "encode_manifest",
+    "file_in",
     "finding_from_json",
     "finding_to_json",
     "read_manifest",
@@ -63,7 +64,7 @@ def encode_manifest(
         "findings": listed[:_LISTED],
         "findings_not_listed": max(len(listed) - _LISTED, 0),
     }
-    return (json.dumps(document, indent=1) + "\n").encode()
+    return (format_json(document, indent=1) + "\n").encode()
 
 
 def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
@@ -78,15 +79,28 @@ def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
             data = read_whole(path, _LIMIT, text=True)
         except (FileNotFoundError, NotADirectoryError):
             raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST}") from None
-    try:
-        document = json.loads(data)
-    except ValueError as error:
-        raise CorruptionError(path, None, f"not JSON: {error}") from None
+    document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
     if document.get("format") != FORMAT:
         raise UnsupportedLayout(f"{path}: format {document.get('format')}, known is {FORMAT}")
     return document
+
+
+def file_in(dump: str | os.PathLike[str], said: Any) -> Path:
+    """Return where a file of the manifest lies; `said` is its path there.
+
+    Raises `CorruptionError` for a path that leaves the dump: absolute, upward, or through a link.
+    """
+    top = Path(dump)
+    parts = said.split("/") if isinstance(said, str) else []
+    if not parts or "\0" in said or any(part in ("", ".", "..") for part in parts):
+        raise CorruptionError(top / MANIFEST, None, f"{said!r:.80} is no path in the dump")
+    path = top.joinpath(*parts)
+    real, inside = os.path.realpath(path), os.path.realpath(top)
+    if os.path.commonpath([real, inside]) != inside:
+        raise CorruptionError(top / MANIFEST, None, f"{said!r:.80} leaves the dump: to {real}")
+    return path
 
 
 def finding_to_json(found: Finding) -> dict[str, Any]:

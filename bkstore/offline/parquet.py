@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +19,9 @@ __all__ = ["ROW_GROUP", "ParquetFile"]
 
 ROW_GROUP = 1 << 20
 """Rows of a row group, the unit that readers skip by its least and greatest ids."""
+
+_KEYS = "master_key"
+"""A file with this column is its user's only: who has a ledger's key can write and fence it."""
 
 _ENCODINGS = {
     "int64": "DELTA_BINARY_PACKED",
@@ -53,7 +55,7 @@ class ParquetFile:
         self._waiting_rows = 0
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
         with writing(path):
-            self._sink = _Sink(path, files)
+            self._sink = _Sink(path, files, 0o600 if _KEYS in schema.names else 0o644)
             try:
                 self._file = pq.ParquetWriter(
                     self._sink,
@@ -123,12 +125,12 @@ class ParquetFile:
 class _Sink(io.RawIOBase):
     """A new file to which pyarrow writes through a `Files`."""
 
-    def __init__(self, path: Path, files: Files) -> None:
+    def __init__(self, path: Path, files: Files, mode: int) -> None:
         super().__init__()
         self._files = files
         self._at = 0
         self._given_up = False
-        self.fd = files.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.fd = files.fresh(path, mode)
 
     def writable(self) -> bool:
         return True

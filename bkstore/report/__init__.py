@@ -9,12 +9,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import WriteFailed
-from bkstore.index.files import OS_FILES
+from bkstore.index.outputs import write_output
 from bkstore.report.charts import require_matplotlib
 from bkstore.report.page import page
 from bkstore.tables import require_pyarrow
@@ -53,15 +51,4 @@ def write_report(
     """
     require_pyarrow("A report")
     require_matplotlib()
-    _write(Path(target), page(tables, title, source).encode())
-
-
-def _write(target: Path, data: bytes) -> None:
-    """Replace the file in one step; a refused one leaves nothing beside it."""
-    scratch = target.with_name(f"{target.name}.tmp")
-    try:
-        OS_FILES.write_file(target, data)
-    except OSError as error:
-        with suppress(OSError):  # the refusal is what counts
-            scratch.unlink()
-        raise WriteFailed(target, error) from error
+    write_output(target, page(tables, title, source).encode())

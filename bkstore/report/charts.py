@@ -17,6 +17,7 @@ from bkstore.errors import MissingDependency
 from bkstore.report.facts import numbers
 from bkstore.report.markup import Html, tag
 from bkstore.report.wording import count, counted, size_unit
+from bkstore.tables.text import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,7 @@ _SETTINGS: dict[str, Any] = {
     "svg.hashsalt": "bkstore",
     "font.size": 10,
     "axes.edgecolor": _COLOURS["grid"],
+    "text.parse_math": False,  # a bookie id is no formula
     "axes.labelcolor": _COLOURS["ink"],
     "text.color": _COLOURS["ink"],
     "xtick.color": _COLOURS["ink"],
@@ -165,6 +167,7 @@ def _step(highest: float) -> float:
 
 
 def _short(name: str, most: int = 22) -> str:
+    name = shown(name)
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 

@@ -1,11 +1,14 @@
 """HTML as text that is escaped unless it was made here.
 
-What is not `Html` is escaped by `tag`, so a bookie id or a detail can never become markup.
+What is not `Html` is escaped by `tag`, so a bookie id or a detail can never become markup, and
+shows every character that it has (`bkstore.tables.text.shown`).
 """
 
 from __future__ import annotations
 
 from html import escape
+
+from bkstore.tables.text import shown
 
 __all__ = ["Html", "joined", "note", "tag"]
 
@@ -33,11 +36,15 @@ def tag(name: str, /, *children: str, **attributes: str | int | bool | None) -> 
         if value is None or value is False:
             continue
         key = key.rstrip("_").replace("_", "-")
-        words.append(key if value is True else f'{key}="{escape(str(value))}"')
+        words.append(key if value is True else f'{key}="{_escaped(str(value))}"')
     if name in _EMPTY:
         return Html(f"<{' '.join(words)}/>")
     opening = f"<{' '.join(words)}>"
     return Html(opening if name in _VOID else f"{opening}{joined(*children)}</{name}>")
+
+
+def _escaped(text: str) -> str:
+    return escape(shown(text))
 
 
 def joined(*children: str) -> Html:
@@ -46,7 +53,7 @@ def joined(*children: str) -> Html:
     >>> joined("1 < 2", tag("i", "x"))
     '1 &lt; 2<i>x</i>'
     """
-    return Html("".join(c if isinstance(c, Html) else escape(c) for c in children))
+    return Html("".join(c if isinstance(c, Html) else _escaped(c) for c in children))
 
 
 def note(*children: str, class_: str = "note") -> Html:

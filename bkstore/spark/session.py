@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.errors import MissingDependency
+from bkstore.index.scratch import scratch_directory
 from bkstore.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -53,19 +52,18 @@ def start_session(
         return running
     from pyspark.sql import SparkSession
 
-    scratch = Path(tempfile.mkdtemp(prefix="bkstore-spark-"))
-    atexit.register(_remove, scratch, os.getpid())
+    stack = ExitStack()
+    scratch = stack.enter_context(scratch_directory("spark"))
+    atexit.register(stack.close)
     settings = {**_settings(scratch, driver_memory, fast_start), **(config or {})}
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    with _environment(JAVA_HOME=str(find_java_home(scratch))):
+    # Python workers that are killed leave their scratch where it goes with the session's.
+    workers = scratch / "workers"
+    workers.mkdir()
+    with _environment(JAVA_HOME=str(find_java_home(scratch)), TMPDIR=str(workers)):
         return builder.getOrCreate()
-
-
-def _remove(scratch: Path, owner: int) -> None:
-    if os.getpid() == owner:  # not in a forked child, which runs this as well when it ends
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _running() -> SparkSession | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from bkstore.arguments import any_of, check_fields, instance, truth, whole
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.json_text import parse_json
 from bkstore.offline.dump import TABLES, DumpSource
 from bkstore.storage.layout import Layout
 from bkstore.tables import Schema
@@ -80,8 +80,8 @@ def _words(options: Mapping[str, str]) -> list[str]:
     words = [options["path"]] if options.get("path") else []
     if options.get("paths"):
         try:
-            more = json.loads(options["paths"])
-        except ValueError:
+            more = parse_json(options["paths"])
+        except CorruptionError:
             more = None
         if not isinstance(more, list) or not all(isinstance(word, str) for word in more):
             raise InvalidArgument(f"option paths is a JSON list of texts: {options['paths'][:60]}")

@@ -6,16 +6,15 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.files import Files
+from bkstore.index.scratch import scratch_directory
 from bkstore.offline.dump_index import PieceIndex
 from bkstore.offline.dump_lengths import RecordLengths
 from bkstore.offline.dump_piece import write_piece
@@ -96,12 +95,12 @@ def _piece_rows(piece: Piece, table: Schema, findings: list[Finding]) -> Iterato
         return
     import pyarrow.parquet as pq
 
-    with tempfile.TemporaryDirectory(prefix="bkstore-") as folder:
-        done = write_piece(piece, Path(folder), _nobody, _Unsynced())
+    with scratch_directory("piece") as folder:
+        done = write_piece(piece, folder, _nobody, _Unsynced())
         findings += done.findings
         for file in done.files:
             if file.table == table.name:
-                with pq.ParquetFile(Path(folder) / file.name) as opened:
+                with pq.ParquetFile(folder / file.name) as opened:
                     yield from opened.iter_batches(_BATCH, use_threads=False)
 
 

@@ -36,6 +36,7 @@ __all__ = [
 
 COMPACTING = ".compacting"
 COMPACTED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.(0|[1-9a-f][0-9a-f]{0,7})\.compacted")
+_UNFINISHED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.compacting")
 
 
 class Aside:
@@ -83,7 +84,7 @@ def drop_unfinished(currents: Sequence[Path], files: Files) -> None:
     """Remove compaction output that was not finished when its writer went away."""
     for current in currents:
         for name in sorted(os.listdir(current)):
-            if name.endswith(".log" + COMPACTING):
+            if _UNFINISHED.fullmatch(name):  # a file of another name was not made by a writer
                 with writing(current / name):
                     files.unlink(current / name)
 

@@ -304,7 +304,7 @@ class DbPath(CachedPath):
         return self._rows.run(name, start, count)
 
     def delete(self, names: Sequence[LedgerId]) -> None:
-        """Forget ledgers; in compat mode their locations stay until a flush found entries."""
+        """Forget ledgers; in compat mode their locations stay until the next flush."""
         if self.options.compat is None:
             return super().delete(names)
         for name in names:
@@ -315,12 +315,22 @@ class DbPath(CachedPath):
         return None
 
     def clean_up(self) -> None:
-        """Delete what compat mode put off, entries added since included, as upstream does."""
+        """Delete what compat mode put off, entries added since included, as upstream does.
+
+        The row of a ledger that was made again meanwhile stays.
+        """
         with self.lock:
             while self._to_delete:
                 name = self._to_delete.pop()
+                row = None if self.states.is_gone(name) else self.states.written(name)
                 self.index.delete(name)
                 self.states.deleted_from_index(name)
+                if row is not None:
+                    self.index.set_state(name, row)
+
+    def after_full_cache(self) -> None:
+        """Clean up, as after any flush."""
+        self.clean_up()
 
     def write_snapshot(self) -> None:
         """Append the records in key order, sync the log, then put the locations."""
@@ -335,11 +345,16 @@ class DbPath(CachedPath):
                 self.index.put_many(name, *placed)
 
     def write_out(self) -> None:
-        """Empty the caches, then sync locations and ledger rows."""
-        if self.drain():
-            self.clean_up()
+        """Empty the caches, then sync locations and ledger rows.
+
+        In compat mode states wait where the cache is empty: upstream's flush ends early there,
+        and what was only set since is gone after a reopen.
+        """
+        some = self.drain()
+        self.clean_up()
         with self.lock:
-            self.states.flush()
+            if some or self.options.compat is None:
+                self.states.flush()
             self.index.flush()
 
     def checkpoint(self) -> None:

@@ -32,6 +32,7 @@ from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.opening import check_regular
+from bkstore.index.outputs import refuse_inputs
 from bkstore.index.rocks_files import check_not_in_use
 from bkstore.storage.layout import (
     DATABASES,
@@ -40,11 +41,12 @@ from bkstore.storage.layout import (
     find_folders,
     pick_layout,
 )
-from bkstore.storage.lock import check_not_locked
+from bkstore.storage.lock import LOCK_NAME, check_not_locked
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.metadata_cache import read_metadata_cache
 from bkstore.storage.record_reading import LAST_ENTRY, RecordReading
+from bkstore.tables.text import encodable
 
 if TYPE_CHECKING:
     from bkstore.storage.log_finder import FoundLog, LogFinder
@@ -202,8 +204,15 @@ class BookieDir(Closing):
             self._index.close()
 
     def refuse_output(self, target: Path) -> None:
-        """Raise `InvalidArgument` if `target` lies in one of these directories."""
+        """Raise `InvalidArgument` if `target` lies in one of these directories.
+
+        The same for the file that named them, and for a lock file.
+        """
+        if self.path.is_file():
+            refuse_inputs(target, [self.path])
         place = target.resolve()
+        if place.name == LOCK_NAME:
+            raise InvalidArgument(f"{target}: is the name of a bookie's lock file")
         folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
         for folder in sorted(folders):
             if place.is_relative_to(folder.resolve()):
@@ -225,7 +234,7 @@ class BookieDir(Closing):
         path = path.parent if path.is_file() or path.name == "current" else path
         # `bookie-1/ledgers` says more by its parent: the folder's own name is a role.
         generic = re.fullmatch(r"(ledgers?|index|bk|data|bookkeeper)\d*", path.name)
-        return path.parent.name if generic and path.parent.name else path.name
+        return encodable(path.parent.name if generic and path.parent.name else path.name)
 
     @cached_property
     def entry_logs(self) -> list[LogFile]:

@@ -7,6 +7,9 @@ old copy of an entry that was added twice comes back over the new one.
 
 Order of a compaction: copies are durable in their new log, then the index is, then the old log
 goes. A crash in between leaves copies that nothing points at.
+
+A log that a kill cut inside its last record is collected like any other. One with other damage
+stays: which ledgers it had is not known.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bkstore.errors import BkstoreError
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding
 from bkstore.storage.aside import Aside, drop_unfinished, finish_compacted
+from bkstore.storage.cut_log import cut_at, is_pointed_at
 from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.write_path import WritePath
 
@@ -62,6 +67,8 @@ class GarbageCollector:
         self._path = path
         self._number = number
         self._known: dict[int, LogMetadata] = {}
+        self._cut: dict[int, tuple[int, Finding]] = {}
+        """Where a log's last record was cut, and what a scan says of it."""
 
     def run(self, report: GarbageReport, threshold: float | None, transactional: bool) -> None:
         """Remove logs of unknown ledgers only, then compact those used less than `threshold`."""
@@ -75,7 +82,7 @@ class GarbageCollector:
                 continue
             for name in [name for name in metadata.ledgers if name not in wanted]:
                 metadata.remove_ledger(name)
-            if not metadata.ledgers:
+            if not metadata.ledgers and self._is_whole(log_id, report):
                 self._remove(log_id, report)
         if threshold is not None:
             self._compact_below(threshold, report, transactional)
@@ -91,14 +98,36 @@ class GarbageCollector:
             metadata, source = read_log_metadata(path, log_id, findings=damage)
             report.findings += damage
             if source == "scan" and any(found.severity == "damage" for found in damage):
-                return None
+                at = cut_at(self._path.logger.path(log_id), damage)
+                if at is None:
+                    return None
+                self._cut[log_id] = (at, damage[0])
             self._known[log_id] = metadata
         return self._known[log_id]
+
+    def _is_whole(self, log_id: int, report: GarbageReport) -> bool:
+        """Return whether no record was behind those that were read of a log.
+
+        If not, it stays, and the next pass reads it again, and tells of it.
+        """
+        if log_id not in self._cut:
+            return True
+        try:
+            if not is_pointed_at(self._path.index, log_id, self._cut[log_id][0]):
+                return True
+        except BkstoreError as error:
+            report.findings.append(Finding.of(error))
+        self._forget(log_id)
+        return False
+
+    def _forget(self, log_id: int) -> None:
+        self._known.pop(log_id, None)
+        self._cut.pop(log_id, None)
 
     def _remove(self, log_id: int, report: GarbageReport) -> None:
         report.removed_bytes += self._path.logger.path(log_id).stat().st_size
         self._path.logger.remove(log_id)
-        self._known.pop(log_id, None)
+        self._forget(log_id)
         report.removed_logs.append((self._number, log_id))
 
     # -- compaction
@@ -110,6 +139,8 @@ class GarbageCollector:
         """
         low = [log for log in self._known.values() if log.usage < threshold]
         for metadata in sorted(low, key=lambda log: (int(log.usage * 10), log.log_id)):
+            if not self._is_whole(metadata.log_id, report):
+                continue
             if transactional:
                 done = self._compact_aside(metadata, report)
             else:
@@ -172,6 +203,8 @@ class GarbageCollector:
                 here[rows] = self._path.locations_of(name, batch.entry_id[rows]) == old[rows]
             if here.any():
                 yield batch.where(np.flatnonzero(here)), old[here]
+        if metadata.log_id in self._cut and damage == [self._cut[metadata.log_id][1]]:
+            damage.clear()  # a record that never was whole
 
 
 def _copied(batch: LogBatch, add_many: Callable[[LedgerId, list[bytes]], Int64Array]) -> Int64Array:

@@ -32,10 +32,9 @@ class LedgerStates:
         """Return a ledger's state, None if it is unknown."""
         state = self._known.get(name)
         if state is None and name not in self._gone:
-            try:
-                state = self._known[name] = self._index.state(name)
-            except NoSuchLedger:
-                return None
+            state = self.written(name)
+            if state is not None:
+                self._known[name] = state
         return state
 
     def get(self, name: LedgerId) -> LedgerState:
@@ -76,6 +75,17 @@ class LedgerStates:
     def deleted_from_index(self, name: LedgerId) -> None:
         """Note that the index has forgotten the ledger."""
         self._gone.discard(name)
+
+    def is_gone(self, name: LedgerId) -> bool:
+        """Return whether the ledger is deleted, and the index not told of it yet."""
+        return name in self._gone
+
+    def written(self, name: LedgerId) -> LedgerState | None:
+        """Return the state that the index has, None if it does not know the ledger."""
+        try:
+            return self._index.state(name)
+        except NoSuchLedger:
+            return None
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order, unflushed ones too."""

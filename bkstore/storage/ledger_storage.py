@@ -341,7 +341,9 @@ class LedgerStorage(LedgerBook, Closing):
         which less than `threshold` is wanted are compacted (0.8 is a bookie's major, 0.2 its
         minor compaction; None = none): wanted records are copied, the index is pointed at the
         copies, the log goes. With `transactional` the copies appear in a log of their own.
-        Safe against a crash at any point. A log with damage stays, and a finding says why.
+        Safe against a crash at any point. A log with damage stays, and a finding says why; not
+        so one that ends inside its last record, as a kill leaves it, unless the index says that
+        a record was there.
         One pass at a time; another thread's waits.
         """
         self._check_open()

@@ -15,8 +15,8 @@ from weakref import WeakMethod
 
 from bkstore import forks
 from bkstore.errors import DirectoryInUse
-from bkstore.index.access import writing
 from bkstore.index.api import Closing
+from bkstore.index.locking import held_lock
 from bkstore.index.opening import open_regular
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
@@ -64,17 +64,7 @@ class WriterLock(Closing):
 
 
 def _locked(path: Path) -> int:
-    with writing(path):
-        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise DirectoryInUse(f"{path.parent} is open for writing in another place") from None
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
+    return held_lock(path, f"{path.parent} is open for writing in another place")
 
 
 def check_not_locked(directory: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore.tables.text import encodable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,16 +122,25 @@ class Table:
         """Return a pyarrow Table of the declared schema."""
         pa = require_pyarrow("Arrow output")
         schema = self.schema.to_arrow()
-        arrays = [
-            pa.repeat(pa.scalar(values.value, field.type), values.size)
-            if isinstance(values, Repeated)
-            else pa.array(values, type=field.type)
-            for values, field in zip(self.columns.values(), schema)
-        ]
+        arrays = [_array(pa, values, at.type) for values, at in zip(self.columns.values(), schema)]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+
+def _array(pa: Any, values: Values, kind: pa.DataType) -> Any:
+    if isinstance(values, Repeated):
+        (value,) = _encodable([values.value])
+        return pa.repeat(pa.scalar(value, kind), values.size)
+    try:
+        return pa.array(values, type=kind)
+    except UnicodeEncodeError:  # an undecodable file name, say
+        return pa.array(_encodable(values), type=kind)
+
+
+def _encodable(values: Values) -> list[Any]:
+    return [encodable(value) if isinstance(value, str) else value for value in values]
 
 
 def schema(name: str, *columns: tuple[str, Kind] | tuple[str, Kind, bool]) -> Schema:

@@ -19,18 +19,20 @@ The model is the least that POSIX promises, and what file systems and disks do b
 - What is not written through the layer (lock files, say) is taken to be durable as it is.
 
 RocksDB writes by itself; what is modelled is its write-ahead logs. A log is cut back to its
-length at the last `database_synced`, or anywhere behind that, and later logs survive only behind
-whole ones. Everything else in a database's directory is copied as it is: RocksDB syncs table
-files before its manifest names them, the manifest at each change, and the directory (all seen by
-tracing RocksDB 9.8.4, the one inside rocksdict 0.3.29). Rows that it moved into a table on its
-own are durable thereby, though nobody asked for it. Sectors of a log's tail do not survive one by
-one, and no bug of RocksDB is looked for.
+length at the last `database_synced` before which RocksDB did sync it (its statistics say so), or
+anywhere behind that, and later logs survive only behind whole ones. Everything else in a
+database's directory is copied as it is: RocksDB syncs table files before its manifest names them,
+the manifest at each change, and the directory (all seen by tracing RocksDB 9.8.4, the one inside
+rocksdict 0.3.29). Rows that it moved into a table on its own are durable thereby, though nobody
+asked for it. Sectors of a log's tail do not survive one by one, and no bug of RocksDB is looked
+for.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -39,6 +41,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
+from typing import TYPE_CHECKING
 
 from bkstore import forks
 from bkstore.arguments import whole
@@ -56,8 +59,12 @@ from bkstore.testing.crash_image import (
     stat_key,
 )
 
+if TYPE_CHECKING:
+    from rocksdict import Options
+
 __all__ = ["CrashFiles", "PowerLoss"]
 
+_WAL_SYNCS = re.compile(r"^rocksdb\.wal\.synced COUNT : ([0-9]+)", re.MULTILINE)
 _WRAPPERS = frozenset({"bkstore.index.files", "bkstore.testing.faults", __name__})
 
 
@@ -113,6 +120,8 @@ class CrashFiles(Files):
         self._stop_at: int | None = None
         self._lock = RLock()
         self._state = Remembered()
+        self._counted: dict[Key, tuple[Options, int]] = {}
+        """Of databases that write: the options that count, and syncs of logs seen so far."""
         self._scratch: list[str] = []
         self._cleanup = weakref.finalize(self, _clean_up, self._state.held, self._scratch)
         forks.register(self)
@@ -156,14 +165,14 @@ class CrashFiles(Files):
 
     # -- bytes
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`; also readable, for the bytes that a write replaces."""
         if flags & os.O_ACCMODE == os.O_WRONLY:
             flags = flags & ~os.O_ACCMODE | os.O_RDWR
         with self._lock:
             there = key_of(path) is not None
             if there and flags & os.O_TRUNC and not flags & os.O_EXCL:
-                fd = super().open(path, flags & ~os.O_TRUNC)
+                fd = super().open(path, flags & ~os.O_TRUNC, mode)
                 try:
                     self.truncate(fd, 0)
                 except BaseException:
@@ -171,9 +180,9 @@ class CrashFiles(Files):
                     raise
                 return fd
             if there or not flags & os.O_CREAT:
-                return super().open(path, flags)
+                return super().open(path, flags, mode)
             self._count()
-            fd = super().open(path, flags)
+            fd = super().open(path, flags, mode)
             self._created(path)
             return fd
 
@@ -244,6 +253,9 @@ class CrashFiles(Files):
         """As `Files.unlink`."""
         with self._lock:
             self._count()
+            if os.path.islink(path):  # no writer makes one: it is as durable gone as it was there
+                super().unlink(path)
+                return
             key = key_of(path)
             with self._holding(path):
                 super().unlink(path)
@@ -289,22 +301,38 @@ class CrashFiles(Files):
 
     # -- databases
 
-    def database_opened(self, path: StrPath) -> None:
+    def database_opened(self, path: StrPath, options: Options | None = None) -> None:
         """Note where a database is; what its logs hold before its first opening is durable."""
         with self._lock:
             if self.stopped:
                 raise PowerLoss
             key = stat_key(os.stat(path))
+            if options is not None:
+                options.enable_statistics()
+                self._counted[key] = (options, 0)
             _, lengths = self._state.databases.get(key, ("", log_lengths(path)))
             self._state.databases[key] = (os.path.abspath(path), lengths)
 
     def database_synced(self, path: StrPath) -> None:
-        """Note that the write-ahead logs are durable as long as they are now."""
+        """Note that the write-ahead logs are durable as long as they are now.
+
+        If they are: where RocksDB has counted no sync of them since, nothing is noted.
+        """
         with self._lock:
             self._count()
-            if not self._is_ignored("database_synced"):
-                lengths = log_lengths(path)
-                self._state.databases[stat_key(os.stat(path))] = (os.path.abspath(path), lengths)
+            key = stat_key(os.stat(path))
+            if self._has_synced(key) and not self._is_ignored("database_synced"):
+                self._state.databases[key] = (os.path.abspath(path), log_lengths(path))
+
+    def _has_synced(self, key: Key) -> bool:
+        """Return whether RocksDB synced a write-ahead log since the last question."""
+        if key not in self._counted:  # opened by somebody who shows no options
+            return True
+        options, before = self._counted[key]
+        found = _WAL_SYNCS.search(options.get_statistics() or "")
+        now = 0 if found is None else int(found[1])
+        self._counted[key] = (options, now)
+        return now > before
 
     # -- the power loss
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import RLock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, NoSuchEntry
@@ -19,6 +19,9 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
 from bkstore.ids import LedgerId, check_entry_id
 from bkstore.index.api import LedgerLike
 from bkstore.index.files import OS_FILES, Files, StrPath
+
+if TYPE_CHECKING:
+    from rocksdict import Options
 
 __all__ = ["Fault", "FaultPlan", "drop_index_row", "flip_byte", "tear_tail", "zero"]
 
@@ -179,10 +182,10 @@ class FaultPlan(Files):
 
     # -- calls that do not
 
-    def open(self, path: StrPath, flags: int) -> int:
+    def open(self, path: StrPath, flags: int, mode: int = 0o644) -> int:
         """As `Files.open`."""
         with self._lock:
-            fd = self.files.open(path, flags)
+            fd = self.files.open(path, flags, mode)
             self._paths[fd] = os.fspath(path)
             return fd
 
@@ -208,9 +211,9 @@ class FaultPlan(Files):
         """As `Files.unlink`."""
         self.files.unlink(path)
 
-    def database_opened(self, path: StrPath) -> None:
+    def database_opened(self, path: StrPath, options: Options | None = None) -> None:
         """As `Files.database_opened`."""
-        self.files.database_opened(path)
+        self.files.database_opened(path, options)
 
 
 def _nth(n: int) -> int:

@@ -278,6 +278,43 @@ class StorageLedgerRules(StorageSuiteBase):
 
         assert expected == content_of(storage)
 
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_delete_of_a_ledger_that_was_known(
+        self, storage: LedgerStorage, home: Home, stage: str
+    ) -> None:
+        """What was asked about a ledger, or read of it, is forgotten with it."""
+        for ledger in LEDGERS:
+            rows = records(ledger, range(3))
+            storage = home.stage(storage, stage, list(rows.values()))
+            storage.set_explicit_lac(ledger, encode_explicit_lac(ledger, 2, "CRC32C", "pw"))
+
+            assert storage.ledger_exists(ledger)
+            assert rows == {entry: storage.read_entry(ledger, entry) for entry in range(3)}
+            assert list(rows.values()) == storage.read_entries(ledger, 0).records()
+            assert (2, 2) == (storage.last_entry(ledger), storage.last_add_confirmed(ledger))
+            assert storage.entry_exists(ledger, 1)
+        for ledger in LEDGERS:
+            storage.delete_ledger(ledger)
+            self._is_gone(storage, ledger)
+            for ask in (
+                storage.last_add_confirmed,
+                storage.explicit_lac,
+                storage.master_key,
+                lambda name: storage.read_entries(name, 0),
+                lambda name: storage.entry_exists(name, 1),
+            ):
+                with pytest.raises(NoSuchLedger):
+                    ask(ledger)
+            storage.set_master_key(ledger, KEY)
+
+            assert ([], -1) == (
+                storage.entries(ledger).tolist(),
+                storage.last_add_confirmed(ledger),
+            )
+            assert storage.explicit_lac(ledger) is None
+            with pytest.raises(NoSuchEntry):
+                storage.read_entry(ledger, 1)
+
     def _is_gone(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
         assert not storage.ledger_exists(ledger)
         assert LedgerId.of(ledger) not in storage.ledgers()

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bkstore.index.outputs import check_output, write_output
 from tools.bench.measure import Context, Row, run_row
 from tools.bench.report import FORMAT, environment, markdown, print_document
 from tools.bench.rows import ROWS
@@ -89,10 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{row.name:20} {row.title}{' (long)' if row.long else ''}")
         return 0
     if arguments.json is not None:
-        arguments.json.touch()  # a path that cannot be written is noticed now, not afterwards
+        check_output(arguments.json)  # what cannot be written is noticed now, not afterwards
     words = sys.argv[1:] if argv is None else argv
     document = _run(rows, arguments, shlex.join(["python", "-m", "tools.bench", *words]))
     print(markdown(document)) if arguments.markdown else print_document(document)
     if arguments.json is not None:
-        arguments.json.write_text(json.dumps(document, indent=1) + "\n")
+        write_output(arguments.json, (json.dumps(document, indent=1) + "\n").encode())
     return 0

@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict
+from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from bkstore.arguments import instance, number, optional
 from bkstore.cluster.audit.checking import Checker
@@ -97,8 +98,9 @@ class Auditor:
         With `resume`, a file, the run can be interrupted: the next call with the same file goes
         on behind the last batch that was judged; the file goes when the run ends. `what` says in
         words what is audited: a file that says otherwise is refused, as one of other options is,
-        for its verdicts are not this cluster's. Raises what the metadata store raises; damage of
-        one ledger's metadata is in the report.
+        for its verdicts are not this cluster's. Any other file, a link, and a place in what is
+        audited are refused too, and a file that another run has open (`DirectoryInUse`). Raises
+        what the metadata store raises; damage of one ledger's metadata is in the report.
         """
         return self._run(progress or _silent, resume, self._wait, what)
 
@@ -109,9 +111,21 @@ class Auditor:
         wait: Callable[[float], object],
         what: str = "",
     ) -> AuditReport:
-        begun = self._clock()
+        if resume is None:
+            return self._go(progress, None, wait)
+        for each in (self.store, *self.bookies.values()):
+            if isinstance(each, _Guarded):
+                each.refuse_output(Path(resume))
         run = {**self._parameters(), "what": what}
-        kept = None if resume is None else RunFile(resume, run, begun)
+        with RunFile(resume, run, self._clock()) as kept:
+            report = self._go(progress, kept, wait)
+            kept.remove()
+        return report
+
+    def _go(
+        self, progress: Progress, kept: RunFile | None, wait: Callable[[float], object]
+    ) -> AuditReport:
+        begun = self._clock()
         report = AuditReport(begun if kept is None else kept.started_at)
         ledgers = self.store.ledgers()
         report.ledgers = len(ledgers)
@@ -127,8 +141,6 @@ class Auditor:
         report.finish(self._clock())
         if self._metrics is not None:
             self._metrics.observe(report.stats)
-        if kept is not None:
-            kept.remove()
         return report
 
     def _pool(self, stack: ExitStack) -> ThreadPoolExecutor | None:
@@ -237,6 +249,13 @@ class Auditor:
     def _until_due(self, interval: float) -> float:
         last = self.store.checked_at()
         return 0.0 if last is None else max(0.0, last + interval - self._clock())
+
+
+@runtime_checkable
+class _Guarded(Protocol):
+    """A store or bookie that has files of its own, where nothing else is written."""
+
+    def refuse_output(self, target: Path) -> None: ...
 
 
 class _Outcomes:

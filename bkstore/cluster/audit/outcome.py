@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.report import Absence, AuditReport, Violation
-from bkstore.ids import LedgerId
+from bkstore.cluster.audit.report import CATEGORIES, Absence, AuditReport, Violation
+from bkstore.ids import LedgerId, check_entry_id
 
 __all__ = ["Outcome"]
 
@@ -74,22 +74,27 @@ class Outcome:
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
-        """Return the outcome that `to_json` wrote."""
-        made = cls(**{name: plain[name] for name in _NUMBERS})
+        """Return the outcome that `to_json` wrote.
+
+        Raises `KeyError`, `TypeError`, `AttributeError` or `ValueError` (of which
+        `InvalidArgument` and `CorruptionError` are) for anything else.
+        """
+        numbers: dict[str, Any] = {name: int(_number(plain[name])) for name in _NUMBERS}
+        made = cls(**numbers)
         for name in _COUNTERS:
-            getattr(made, name).update(plain[name])
-        for name, category, first, bookie, groups, detail in plain["found"]:
-            ledger = LedgerId.parse(name)
-            missing = None if groups is None else Availability.from_groups(groups)
-            violation = Violation(category, ledger, first, bookie, missing, detail)
-            made.found.setdefault(ledger, []).append(violation)
-        made.absent = {name: Absence(*kept) for name, kept in plain["absent"].items()}
-        made.unreadable = [(LedgerId.parse(name), why) for name, why in plain["unreadable"]]
-        made.unsettled = [LedgerId.parse(name) for name in plain["unsettled"]]
+            counts = {_text(key): _number(count) for key, count in plain[name].items()}
+            getattr(made, name).update(counts)
+        for each in plain["found"]:
+            name, *rest = each
+            ledger = _ledger(name)
+            made.found.setdefault(ledger, []).append(_violation(ledger, *rest))
+        made.absent = {_text(name): _absence(*kept) for name, kept in plain["absent"].items()}
+        made.unreadable = [(_ledger(name), _text(why)) for name, why in plain["unreadable"]]
+        made.unsettled = [_ledger(name) for name in plain["unsettled"]]
         made.unanswered = {
-            LedgerId.parse(name): tuple(names) for name, names in plain["unanswered"].items()
+            _ledger(name): tuple(map(_text, names)) for name, names in plain["unanswered"].items()
         }
-        made.again = [LedgerId.parse(name) for name in plain["again"]]
+        made.again = [_ledger(name) for name in plain["again"]]
         return made
 
 
@@ -97,6 +102,44 @@ def _plain(each: Violation) -> list[Any]:
     groups = None if each.missing is None else each.missing.groups.tolist()
     name = None if each.ledger is None else each.ledger.qualified_name
     return [name, each.category, each.first_entry, each.bookie, groups, each.detail]
+
+
+def _violation(
+    ledger: LedgerId, category: Any, first: Any, bookie: Any, groups: Any, detail: Any
+) -> Violation:
+    if category not in CATEGORIES:
+        raise ValueError(f"no category: {category!r:.80}")
+    return Violation(
+        category,
+        ledger,
+        None if first is None else check_entry_id(int(_number(first))),
+        None if bookie is None else _text(bookie),
+        None if groups is None else Availability.from_groups(groups),
+        _text(detail),
+    )
+
+
+def _absence(ledgers: Any, segments: Any, reason: Any) -> Absence:
+    return Absence(int(_number(ledgers)), int(_number(segments)), _text(reason))
+
+
+def _ledger(value: Any) -> LedgerId:
+    return LedgerId.parse(_text(value))
+
+
+def _text(value: Any) -> str:
+    """Return a text that can be shown; of surrogates those only that stand for a name's bytes."""
+    if not isinstance(value, str):
+        raise TypeError(f"no text: {value!r:.80}")
+    value.encode("utf-8", "surrogateescape")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value < 1 << 63:
+        raise ValueError(f"no count: {value!r:.80}")
+    number: float = value
+    return number
 
 
 _NUMBERS = ("checked", "empty", "replicas", "redone", "undated", "without")

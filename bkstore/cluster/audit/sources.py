@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -32,6 +33,10 @@ class DirectoryBookie:
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
         self._unanswered = frozenset(bookie.index.ledgers()) if throws else frozenset[LedgerId]()
+
+    def refuse_output(self, target: Path) -> None:
+        """Raise `InvalidArgument` if `target` lies in one of the directories."""
+        self.bookie.refuse_output(target)
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger are here; none of an unknown one."""

@@ -12,7 +12,7 @@ from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.index.access import readable
 from bkstore.index.opening import check_regular
 from bkstore.offline.dump import TABLES
-from bkstore.offline.manifest import MANIFEST, read_manifest
+from bkstore.offline.manifest import MANIFEST, file_in, read_manifest
 from bkstore.tables import Schema, require_pyarrow
 from bkstore.tables.table import schema
 
@@ -105,7 +105,7 @@ def open_dump(path: str | os.PathLike[str]) -> Dump:
 def _files(top: Path, manifest: Mapping[str, Any], table: Schema) -> list[DumpFile]:
     found = []
     for said in manifest["tables"][table.name]["files"]:
-        path = top / said["path"]
+        path = file_in(top, said["path"])
         footer = _footer(path, table)
         rows = int(footer.num_rows)
         if rows != said["rows"]:

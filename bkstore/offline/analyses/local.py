@@ -6,7 +6,6 @@ DuckDB works within `memory` and spills to a temp directory; kernels take batche
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from bkstore.arguments import optional, whole
 from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.index.access import readable
 from bkstore.index.opening import check_regular
+from bkstore.index.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump, DumpFile
 from bkstore.offline.analyses.kernels import Condense, Sequences
@@ -85,8 +85,8 @@ class LocalEngine:
     @contextmanager
     def _connected(self, inputs: Inputs) -> Iterator[Any]:
         """Yield a connection that knows the tables and the functions."""
-        with tempfile.TemporaryDirectory(prefix="bkstore-local-", dir=self._scratch) as scratch:
-            settings = {**self._settings, "temp_directory": scratch}
+        with scratch_directory("local", self._scratch) as scratch:
+            settings = {**self._settings, "temp_directory": str(scratch)}
             try:
                 with self._duckdb.connect(":memory:", config=settings) as con:
                     for macro in MACROS:

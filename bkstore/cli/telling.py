@@ -1,0 +1,87 @@
+"""What a command says on standard error: whole lines, safe to look at, and never a new error.
+
+Where standard error is closed, broken or full there is nobody to tell; the exit code still says
+how it went.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from io import TextIOWrapper
+from types import FrameType
+from typing import NoReturn, TextIO
+
+from bkstore.tables.text import shown
+
+__all__ = ["silence", "tell", "terminable", "usable_streams"]
+
+
+def tell(text: str) -> None:
+    """Print one line on standard error; what is not printable in it is escaped."""
+    try:
+        print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
+    except (OSError, ValueError):  # broken, full, or closed
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Send what a stream still holds nowhere, so that it cannot fail again as Python ends."""
+    with suppress(OSError, ValueError):  # it has no number, or is closed
+        target = stream.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, target)
+        os.close(nowhere)
+
+
+def usable_streams() -> None:
+    """Let standard streams be there, and take any text.
+
+    The number of a closed one would go to the next file that is opened, with all that is printed
+    later. Standard output becomes one that refuses writes, so that it is not lost in silence.
+    Characters that an encoding lacks are escaped.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # the lowest free number
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP end the block as an interrupt does: everything is cleaned up.
+
+    A second one ends the process at once. Handlers that somebody else has set stay.
+    """
+
+    def end(number: int, _frame: FrameType | None) -> NoReturn:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is signal.SIG_DFL
+    ]
+    for number in numbers:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            signal.signal(number, signal.SIG_DFL)

@@ -1,0 +1,73 @@
+"""Lock files: held by `flock`, so that the system lets go when a process ends, however it does.
+
+A lock file is made where there is none, and never written, truncated or reached through a link:
+what has its name and is another thing is refused as it is.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+
+from bkstore.errors import DirectoryInUse, UnsupportedLayout
+from bkstore.index.access import writing
+from bkstore.index.files import StrPath
+
+__all__ = ["held_lock", "let_go", "lock_file", "take_lock"]
+
+_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+def lock_file(path: StrPath, flags: int = os.O_CREAT) -> int:
+    """Return a descriptor of the lock file, not locked yet; `flags` beside those of reading it.
+
+    Raises `UnsupportedLayout` for what is no regular file, a link too; `WriteFailed` where the
+    system refuses.
+    """
+    with writing(path):
+        try:
+            fd = os.open(path, _FLAGS | flags, 0o644)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
+                raise
+            raise _no_lock(path) from None
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise _no_lock(path)
+    return fd
+
+
+def _no_lock(path: StrPath) -> UnsupportedLayout:
+    return UnsupportedLayout(f"{os.fspath(path)}: is no regular file, so no lock of ours")
+
+
+def held_lock(path: StrPath, taken: str, wait: bool = False) -> int:
+    """Return the descriptor of the locked file; closing it lets go.
+
+    Raises `DirectoryInUse` with the text `taken` where another holds it, unless `wait`; else as
+    `lock_file`.
+    """
+    fd = lock_file(path)
+    try:
+        take_lock(fd, path, taken, wait)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def take_lock(fd: int, path: StrPath, taken: str, wait: bool = False) -> None:
+    """Lock an open file, as `held_lock`."""
+    with writing(path):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise DirectoryInUse(taken) from None
+
+
+def let_go(fd: int) -> None:
+    """Unlock and close a locked file; a child that was forked meanwhile keeps nothing locked."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    os.close(fd)
