@@ -11,7 +11,8 @@ from pathlib import Path
 from bkstore.cli.options import add_directory, open_bookie
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entrylog import log_id_of
-from bkstore.storage.directory import BookieDir, LogFile
+from bkstore.storage.dir_files import LogFile
+from bkstore.storage.directory import BookieDir
 
 __all__ = ["add_logs", "open_logs"]
 

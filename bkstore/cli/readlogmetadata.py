@@ -14,7 +14,8 @@ from bkstore.cli.output import write_tables
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
-from bkstore.storage.directory import BookieDir, LogFile
+from bkstore.storage.dir_files import LogFile
+from bkstore.storage.directory import BookieDir
 from bkstore.storage.log_scan import read_log_metadata
 from bkstore.tables import LOG_METADATA, Table
 

@@ -13,7 +13,7 @@ import re
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from rocksdict import (
     AccessType,
-    DbClosedError,
     IngestExternalFileOptions,
     Options,
     Rdict,
@@ -35,22 +34,18 @@ from bkstore import forks
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
-    DirectoryInUse,
     SyncFailed,
-    UnsupportedLayout,
     WriteFailed,
 )
 from bkstore.index import rocks_files, rocks_fork, rocks_manifest
-from bkstore.index.access import os_error, syncing, unreadable, writing
+from bkstore.index.access import os_error, syncing, writing
 from bkstore.index.files import OS_FILES, Files
+from bkstore.index.rocks_errors import readable_text, translated
 from bkstore.index.rocks_options import reading_options
 
 __all__ = ["Database", "Words"]
 
 _SIDE_FILE = "rocksdict-config.json"
-_FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob)|MANIFEST-\d+)")
-_OFFSET = re.compile(r"\boffset (\d+)")
-_HINT = re.compile(r"\s*The file \S+ may be corrupted\.")
 _TOTALS = re.compile(r"(# entries|# deletions|# range deletions|raw key size|raw value size)=(\d+)")
 _LIVE_TRIES = 20
 _VALUE = 8  # a location
@@ -168,37 +163,9 @@ class Database:
             self._stack.close()
         raise rocks_files.in_use(self.path, "changes faster than it can be read")
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn RocksDB's textual errors into ours; name the original file, not the scratch."""
-        try:
-            yield
-        except BkstoreError:
-            raise
-        except OSError as error:
-            raise BkstoreError(self._readable(str(unreadable(error, self.path)))) from error
-        except DbClosedError as error:
-            raise forks.closed(f"{self.path}: the database") from error
-        except Exception as error:
-            if type(error) is not Exception:  # rocksdict raises no other
-                raise
-            raise self._translation(str(error)) from error
-
-    def _readable(self, text: str) -> str:
-        text = _HINT.sub("", text).rstrip()
-        return text.replace(self._scratch, str(self.path)) if self._scratch else text
-
-    def _translation(self, raw: str) -> BkstoreError:
-        text = self._readable(raw)
-        if "IO error" in text and "lock" in text.lower():
-            return DirectoryInUse(f"{self.path}: {text}")
-        if text.startswith(("Invalid argument", "Not implemented")):
-            return UnsupportedLayout(f"{self.path}: not a bookie's database: {text}")
-        if not text.startswith("Corruption") and "No such file" not in text:
-            return BkstoreError(f"{self.path}: {text}")
-        file, offset = _FILE.search(text), _OFFSET.search(text)
-        path = self.path / file[1] if file else self.path
-        return CorruptionError(path, int(offset[1]) if offset else None, text)
+    def _translated(self) -> AbstractContextManager[None]:
+        """Turn RocksDB's textual errors into ours."""
+        return translated(self.path, self._scratch)
 
     @property
     def _handle(self) -> Rdict:
@@ -479,7 +446,7 @@ class Database:
         except Exception as error:
             if type(error) is not Exception or not self._writes:
                 raise
-            raise WriteFailed(self.path, os_error(self._readable(str(error)))) from error
+            raise WriteFailed(self.path, os_error(readable_text(str(error), self.path, self._scratch))) from error
         finally:
             del database  # an Rdict that failed to close holds the lock until it goes
             if self._writes:

@@ -17,7 +17,8 @@ from bkstore.index.rocks_db import Database, Words
 from bkstore.index.rocks_keys import ledger_key
 from bkstore.index.rocks_rows import scan_rows
 from bkstore.offline.dump_plan import Piece
-from bkstore.storage.directory import NOWHERE, LogFile
+from bkstore.storage.dir_files import LogFile
+from bkstore.storage.directory import NOWHERE
 
 __all__ = ["PieceIndex"]
 

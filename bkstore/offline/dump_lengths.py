@@ -21,7 +21,7 @@ from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.access import unreadable
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage import DamageRuns
-from bkstore.storage.directory import LogFile
+from bkstore.storage.dir_files import LogFile
 from bkstore.storage.log_reader import OpenFile
 
 __all__ = ["RecordLengths"]

@@ -12,7 +12,7 @@ from bkstore.index.access import readable
 from bkstore.index.api import Finding
 from bkstore.index.opening import opened
 from bkstore.offline.dump_plan import Piece
-from bkstore.storage.directory import LogFile
+from bkstore.storage.dir_files import LogFile
 from bkstore.storage.log_scan import read_log_metadata
 from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table
 

@@ -22,7 +22,8 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
-from bkstore.storage.directory import BookieDir, LogFile
+from bkstore.storage.dir_files import LogFile
+from bkstore.storage.directory import BookieDir
 from bkstore.storage.layout import DATABASES, Layout
 
 __all__ = [

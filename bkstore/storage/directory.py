@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -20,7 +19,6 @@ import numpy as np
 from bkstore.arguments import check_batch, check_compat, truth
 from bkstore.errors import (
     BkstoreError,
-    CorruptionError,
     DirectoryInUse,
     IllegalOperation,
     InvalidArgument,
@@ -31,9 +29,15 @@ from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
-from bkstore.index.opening import check_regular
 from bkstore.index.outputs import refuse_inputs
 from bkstore.index.rocks_files import check_not_in_use
+from bkstore.storage.dir_files import (
+    LogFile,
+    entry_logs_in,
+    journals_in,
+    odd_files,
+    sizes_and_times,
+)
 from bkstore.storage.layout import (
     DATABASES,
     BookieFolders,
@@ -53,19 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BookieDir", "LogFile", "open_index"]
 
-_LOG = re.compile(r"([0-9a-f]{1,8})\.log")
 NOWHERE = -1
 """`dir_index` of a location whose entry log is in none of the ledger directories."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogFile:
-    """One entry log file: its directory's number, its id, where it is and how long."""
-
-    dir_index: int
-    log_id: int
-    path: str
-    bytes: int
 
 
 class BookieDir(Closing):
@@ -242,25 +235,12 @@ class BookieDir(Closing):
 
         What has a log's name and is no file is among them, with 0 bytes: reading it will say so.
         """
-        found = []
-        for number, current in enumerate(self.folders.ledger):
-            with readable(current):
-                for entry in os.scandir(current):
-                    match = _LOG.fullmatch(entry.name)
-                    if match and (size := _size(entry)) is not None:
-                        found.append(LogFile(number, int(match[1], 16), entry.path, size))
-        return sorted(found, key=lambda log: (log.dir_index, log.log_id))
+        return entry_logs_in(self.folders.ledger)
 
     @cached_property
     def journals(self) -> list[Path]:
         """The journal files, by directory and journal id."""
-        found = [
-            (number, int(path.stem, 16), path)
-            for number, current in enumerate(self.folders.journal)
-            for path in current.glob("*.txn")
-            if re.fullmatch(r"[0-9a-f]{1,16}", path.stem)
-        ]
-        return [path for _, _, path in sorted(found)]
+        return journals_in(self.folders.journal)
 
     def findings(self) -> list[Finding]:
         """Return the index's oddities, and this directory's own."""
@@ -269,7 +249,8 @@ class BookieDir(Closing):
             detail = "entry logs but no ledger in the index: unflushed, lost, or stored elsewhere"
             found.append(Finding("oddity", detail, str(self.folders.index[0])))
         cookie, here = self.folders.cookie, len(self.folders.ledger)
-        found += self._odd_logs()
+        empty = [log.path for log in self.entry_logs if not log.bytes]
+        found += odd_files([*empty, *self.journals])
         if cookie and len(cookie.ledger_dirs) != here:
             detail = f"{here} of the {len(cookie.ledger_dirs)} ledger directories of the cookie"
             found.append(Finding("oddity", f"{detail} are here", str(self.path)))
@@ -277,16 +258,6 @@ class BookieDir(Closing):
             detail = "journals only: no index and no entry log is here"
             found.append(Finding("oddity", detail, str(self.folders.journal[0])))
         return found
-
-    def _odd_logs(self) -> Iterator[Finding]:
-        empty = [Path(log.path) for log in self.entry_logs if not log.bytes]
-        for path in [*empty, *self.journals]:
-            try:
-                check_regular(path)
-            except CorruptionError as error:
-                yield Finding.of(error)
-            except FileNotFoundError:  # gone since the listing
-                continue
 
     # -- rows that know their directory
 
@@ -446,13 +417,9 @@ class BookieDir(Closing):
     # -- moving files
 
     def _fingerprint(self) -> dict[str, tuple[int, int]]:
-        seen: dict[str, tuple[int, int]] = {}
-        folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
-        for folder in sorted(folders):
-            for place in (folder, *(folder / name for name in DATABASES)):
-                if place.is_dir():
-                    seen.update(_sizes_and_times(place))
-        return seen
+        folders = sorted({*self.folders.ledger, *self.folders.index, *self.folders.journal})
+        places = [place for f in folders for place in (f, *(f / name for name in DATABASES))]
+        return sizes_and_times(place for place in places if place.is_dir())
 
     def check_unchanged(self) -> None:
         """Raise `DirectoryInUse` if a file moved since the opening (not with ``live=True``)."""
@@ -466,28 +433,6 @@ class BookieDir(Closing):
                 f"{moved[0]} changed while the directory was read ({len(moved)} files did): "
                 "stop the bookie, copy the directory, or read it live (live=True, --live)"
             )
-
-
-def _sizes_and_times(place: Path) -> dict[str, tuple[int, int]]:
-    seen = {}
-    for entry in os.scandir(place):
-        try:
-            if not entry.is_dir():
-                info = entry.stat()
-                seen[entry.path] = (info.st_size, info.st_mtime_ns)
-        except OSError:  # gone since the listing, or a link to nowhere
-            seen[entry.path] = (-1, 0)
-    return seen
-
-
-def _size(entry: os.DirEntry[str]) -> int | None:
-    """Return the bytes of a file, 0 for what is none, None for what is gone since the listing."""
-    try:
-        return check_regular(entry.path).st_size
-    except CorruptionError:
-        return 0
-    except FileNotFoundError:
-        return None
 
 
 def open_index(

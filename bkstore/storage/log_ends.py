@@ -18,7 +18,8 @@ from bkstore.formats.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.opening import open_regular
-from bkstore.storage.directory import BookieDir, LogFile
+from bkstore.storage.dir_files import LogFile
+from bkstore.storage.directory import BookieDir
 
 __all__ = ["check_log_ends"]
 

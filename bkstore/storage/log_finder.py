@@ -29,7 +29,7 @@ from bkstore.storage.log_scan import read_log_metadata
 from bkstore.storage.log_search import LogBytes
 
 if TYPE_CHECKING:
-    from bkstore.storage.directory import LogFile
+    from bkstore.storage.dir_files import LogFile
 
 __all__ = ["DEFAULT_CONTENTS_BYTES", "FoundLog", "LogFinder"]
 
