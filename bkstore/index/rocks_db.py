@@ -446,7 +446,8 @@ class Database:
         except Exception as error:
             if type(error) is not Exception or not self._writes:
                 raise
-            raise WriteFailed(self.path, os_error(readable_text(str(error), self.path, self._scratch))) from error
+            text = readable_text(str(error), self.path, self._scratch)
+            raise WriteFailed(self.path, os_error(text)) from error
         finally:
             del database  # an Rdict that failed to close holds the lock until it goes
             if self._writes:

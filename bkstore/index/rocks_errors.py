@@ -41,6 +41,7 @@ def translated(path: Path, scratch: str) -> Iterator[None]:
 
 
 def readable_text(text: str, path: Path, scratch: str) -> str:
+    """Return an error's text, which names the original file."""
     text = _HINT.sub("", text).rstrip()
     return text.replace(scratch, str(path)) if scratch else text
 
