@@ -28,6 +28,7 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.partitioned import PartitionedIndex
+from tests.unpacking import extract
 
 settings.register_profile(
     "default",
@@ -132,8 +133,7 @@ def unpack(
     @cache
     def unpacked(name: str) -> tuple[Path, Any]:
         target = top / name.replace("/", "-")
-        with tarfile.open(golden / f"{name}.tar.gz") as tar:
-            tar.extractall(target, filter="data")
+        extract(golden / f"{name}.tar.gz", target)
         return target, golden_documents()[name]
 
     return unpacked
