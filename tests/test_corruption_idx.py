@@ -307,6 +307,9 @@ def test_any_bytes_as_ledger_row(data: bytes) -> None:
 @example(b'4\nbookieHost: "\\xff\\xfe"\njournalDir: "/j"\nledgerDirs: "1\\t/a"\n')
 @example(b'4\nledgerDirs: "1\\t/a"\n')
 @example(b"4\n" + b"a {" * 500)
+@example(b'4\nbookieHost: "\\q"\n')
+@example(b'4\nbookieHost: "\\ud800"\n')
+@example(b"4\nbookieHost: '\\\xc3\xa4'\n")
 def test_any_bytes_as_cookie(data: bytes) -> None:
     """Arbitrary bytes are a cookie with directories, or a `CorruptionError`."""
     found, error = _tried(lambda: cookie.decode(data))

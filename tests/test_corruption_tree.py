@@ -218,7 +218,7 @@ def test_plain_file_is_no_conf(tmp_path: Path, content: bytes) -> None:
         (b"6\n", 0),
         (b"3\nb\n/j\n", 0),
         (b"3\nb\n/j\n2\t/l\n", 0),
-        (b"4\nbookieHost: \n", 0),
+        (b"4\nbookieHost: \n", 15),
         (b"4\xff", 1),
     ],
 )

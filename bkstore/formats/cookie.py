@@ -12,9 +12,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from google.protobuf import text_format
-
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats import prototext
 from bkstore.formats.proto import OPTIONAL, REQUIRED, STRING, declare
 
 __all__ = ["FILE_NAME", "NEWEST_VERSION", "Cookie", "decode", "encode"]
@@ -62,7 +61,9 @@ def decode(data: bytes) -> Cookie:
     version = int(first.strip(" \r\t"))
     if not OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
-    return _from_lines(rest) if version == OLDEST_VERSION else _from_text(version, rest)
+    if version == OLDEST_VERSION:
+        return _from_lines(rest)
+    return _from_text(version, data, len(data) - len(rest.encode()))
 
 
 def _from_lines(text: str) -> Cookie:
@@ -72,12 +73,12 @@ def _from_lines(text: str) -> Cookie:
     return Cookie(3, lines[0], tuple(lines[1].split(",")), _paths(lines[2]))
 
 
-def _from_text(version: int, text: str) -> Cookie:
+def _from_text(version: int, data: bytes, body: int) -> Cookie:
     message = _Message()
-    try:
-        text_format.Parse(text, message)
-    except text_format.ParseError as error:
-        raise CorruptionError(None, 0, f"cookie does not parse: {error}") from error
+    prototext.merge(data, body, message, "cookie")
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())
+        raise CorruptionError(None, body, f"cookie lacks {missing}")
     return Cookie(
         version,
         message.bookieHost,
@@ -121,8 +122,7 @@ def encode(cookie: Cookie) -> bytes:
         message.instanceId = cookie.instance_id
     if cookie.index_dirs is not None:
         message.indexDirs = _listed(cookie.index_dirs)
-    # Java's text format writes other than ASCII as octal escapes; so does this by default.
-    return f"{cookie.version}\n{text_format.MessageToString(message, as_utf8=False)}".encode()
+    return b"%d\n" % cookie.version + prototext.to_bytes(message)
 
 
 def _listed(paths: tuple[str, ...]) -> str:

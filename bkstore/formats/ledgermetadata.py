@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from google.protobuf import text_format
 from google.protobuf.internal import decoder, encoder
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats import prototext
 from bkstore.formats.metadatamessages import LedgerMetadataFormat, UnderreplicatedLedgerFormat
 from bkstore.formats.metadatav1 import decode_lines, encode_lines
 from bkstore.ids import LedgerId
@@ -31,16 +31,6 @@ _STATES: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
 _STATE_NUMBERS = {name: number for number, name in _STATES.items()}
 _DIGESTS = {1: "CRC32", 2: "HMAC", 3: "CRC32C", 4: "DUMMY"}
 _DIGEST_NUMBERS = {name: number for number, name in _DIGESTS.items()}
-
-# A backslash that begins none of the escapes of text format. The library warns of some of them
-# and goes on, and reads octal numbers above 377.
-_WRONG_ESCAPE = re.compile(
-    rb"\\(?:[abfnrtv\\'\"?uU]|x[0-9a-fA-F]|[0-3][0-7]{2}|[0-7]{1,2}(?![0-7]))|(\\)"
-)
-
-# Java's text format has letters for four bytes that Python's writes in octal.
-_ESCAPE = re.compile(r"\\(007|010|013|014|[0-7]{3}|.)")
-_JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
 
 
 class Mark(NamedTuple):
@@ -100,32 +90,13 @@ def decode(
 def _message(data: bytes, version: int, body: int) -> Any:
     message = LedgerMetadataFormat()
     if version == 2:
-        _merge_text(data, body, message)
+        prototext.merge(data, body, message, "ledger metadata")
     else:
         _parse_delimited(data, body, message)
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
         raise CorruptionError(None, body, f"ledger metadata lacks {missing}")
     return message
-
-
-def _merge_text(data: bytes, body: int, message: Any) -> None:
-    wrong = next((hit for hit in _WRONG_ESCAPE.finditer(data, body) if hit[1]), None)
-    if wrong:
-        raise CorruptionError(None, wrong.start(), "metadata text has an unknown escape")
-    try:
-        # Merge, not Parse: of a field that is there twice the last one counts, as in Java.
-        text_format.Merge(data[body:].decode("utf-8"), message)
-    except UnicodeDecodeError as error:
-        reason = "metadata text is not UTF-8"
-        raise CorruptionError(None, body + error.start, reason) from error
-    except (text_format.ParseError, ValueError) as error:
-        line = getattr(error, "GetLine", lambda: None)() or 1
-        offset = body + sum(map(len, data[body:].split(b"\n")[: line - 1])) + line - 1
-        detail = str(error)
-        if b"password" in data:  # which the parser may quote
-            detail = f"line {line} (not quoted here: there is a password)"
-        raise CorruptionError(None, offset, f"metadata does not parse: {detail}") from None
 
 
 def _parse_delimited(data: bytes, body: int, message: Any) -> None:
@@ -203,7 +174,7 @@ def encode(
     except (ValueError, UnicodeEncodeError) as error:
         raise InvalidArgument(f"ledger {metadata.ledger}: {error}") from error
     if version == 2:
-        return start + _to_text(message)
+        return start + prototext.to_bytes(message)
     body: bytes = message.SerializeToString()
     size: bytes = encoder._VarintBytes(len(body))  # type: ignore[attr-defined]
     return start + size + body
@@ -235,11 +206,6 @@ def _to_message(metadata: LedgerMetadata, version: int, incomplete: bool) -> Any
     return message
 
 
-def _to_text(message: Any) -> bytes:
-    text = text_format.MessageToString(message, as_utf8=False)
-    return _ESCAPE.sub(lambda hit: "\\" + _JAVA_LETTERS.get(hit[1], hit[1]), text).encode("ascii")
-
-
 def decode_mark(data: bytes) -> Mark:
     r"""Return an underreplicated mark; `CorruptionError` if the bytes are none.
 
@@ -247,7 +213,7 @@ def decode_mark(data: bytes) -> Mark:
     Mark(marked_at=1700000000.5, missing_bookies=('b1',))
     """
     message = UnderreplicatedLedgerFormat()
-    _merge_text(data, 0, message)
+    prototext.merge(data, 0, message, "underreplicated mark")
     try:
         bookies = tuple(map(_text, message.replica))
     except UnicodeDecodeError as error:
@@ -261,4 +227,4 @@ def encode_mark(mark: Mark) -> bytes:
     message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
     if mark.marked_at is not None:
         message.ctime = round(mark.marked_at * 1000)
-    return _to_text(message)
+    return prototext.to_bytes(message)

@@ -1,0 +1,99 @@
+r"""Protobuf's text format between bytes and messages, as Java's `TextFormat` reads and writes it.
+
+The grammar is the protobuf library's; the escapes in its strings are read here. The library reads
+them as Python's: it knows no ``\?``, takes ``\N{name}`` and, with a warning, any other letter,
+and reads what ``\u005c`` and its neighbours give once more. Source: `TextFormat.unescapeBytes`,
+`TextFormatEscaper.escapeBytes`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from google.protobuf import text_format
+
+from bkstore.errors import CorruptionError
+
+__all__ = ["merge", "to_bytes"]
+
+# Comments are matched so that a quote in one begins no string.
+_TOKEN = re.compile(rb"""#[^\n]*|"(?:[^"\n\\]|\\.)*+"|'(?:[^'\n\\]|\\.)*+'""")
+_ESCAPE = re.compile(
+    rb"""\\(?:
+    ([abfnrtv\\'"?])            # 1: a letter or mark
+    |([0-3][0-7]{2}|[0-7]{1,2}(?![0-7]))  # 2: up to three octal digits, a byte
+    |x([0-9a-fA-F]{1,2})        # 3: one or two hex digits, a byte
+    |u([0-9a-fA-F]{4})          # 4: a character
+    |U([0-9a-fA-F]{8})          # 5: a character
+    |)""",
+    re.VERBOSE,
+)
+_MARKS = dict(zip(b"abfnrtv\\'\"?", b"\a\b\f\n\r\t\v\\'\"?", strict=True))
+
+# Java's text format has letters for four bytes that the library writes in octal.
+_WRITTEN = re.compile(r"\\(007|010|013|014|[0-7]{3}|.)")
+_JAVA_LETTERS = {"007": "a", "010": "b", "013": "v", "014": "f"}
+
+
+def merge(data: bytes, start: int, message: Any, what: str) -> None:
+    """Read text format from `start` on into the message; of a field given twice the last counts.
+
+    Raises `CorruptionError`, its reason led by `what`, for other than UTF-8, for escapes that
+    text format does not know or that give no byte or character, and for what does not parse.
+    Required fields are the caller's to check. O(bytes).
+    """
+    body = data[start:]
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptionError(None, start + error.start, f"{what} is not UTF-8") from error
+    text = _TOKEN.sub(lambda token: _octal_only(token, start, what), body).decode("utf-8")
+    try:
+        # Merge, not Parse: Parse refuses a field that is there twice, Java does not.
+        text_format.Merge(text, message)
+    except (text_format.ParseError, ValueError) as error:
+        line = getattr(error, "GetLine", lambda: None)() or 1
+        offset = start + sum(len(one) + 1 for one in body.split(b"\n")[: line - 1])
+        detail = str(error)
+        if b"password" in body:  # which the parser may quote
+            detail = f"line {line} (not quoted here: there is a password)"
+        raise CorruptionError(None, offset, f"{what} does not parse: {detail}") from None
+
+
+def _octal_only(token: re.Match[bytes], start: int, what: str) -> bytes:
+    """Return a string with three octal digits in each escape: there all readings agree."""
+    if token[0].startswith(b"#"):
+        return token[0]
+
+    def octal(escape: re.Match[bytes]) -> bytes:
+        found = _unescaped(escape)
+        if found is None:
+            at = start + token.start() + escape.start()
+            raise CorruptionError(None, at, f"{what} has an unknown escape")
+        return b"".join(b"\\%03o" % byte for byte in found)
+
+    return _ESCAPE.sub(octal, token[0])
+
+
+def _unescaped(escape: re.Match[bytes]) -> bytes | None:
+    """Return the bytes that an escape stands for, or None if it stands for none."""
+    mark, octal, byte, short, long = escape.groups()
+    if mark:
+        return bytes([_MARKS[mark[0]]])
+    if octal or byte:
+        return bytes([int(octal, 8) if octal else int(byte, 16)])
+    character = short or long
+    if character is None:
+        return None
+    try:
+        return chr(int(character, 16)).encode("utf-8")
+    except (ValueError, OverflowError):  # no character, or half of a surrogate pair
+        return None
+
+
+def to_bytes(message: Any) -> bytes:
+    """Return the message as Java's `TextFormat` prints it: all that is not ASCII in octal."""
+    text = text_format.MessageToString(message, as_utf8=False)
+    javas = _WRITTEN.sub(lambda hit: "\\" + _JAVA_LETTERS.get(hit[1], hit[1]), text)
+    return javas.encode("ascii")
