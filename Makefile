@@ -1,6 +1,7 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both make .venv when it is missing.
 PYTHON ?= python3
 BOOKIE ?=
+WITHOUT ?=
 BIN := .venv/bin
 WORKERS := -n auto --dist loadfile
 STAMP := .venv/.installed
@@ -27,6 +28,7 @@ test: lint
 
 test-all: lint
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(WORKERS)
+	$(BIN)/python -m tools.pythons $(addprefix --without ,$(WITHOUT))
 
 bench: $(STAMP)
 	$(BIN)/python -m tools.bench
