@@ -105,6 +105,15 @@ def test_what_does_not_parse(text: bytes, offset: int) -> None:
     assert offset == caught.value.offset
 
 
+def test_passwords_are_not_quoted() -> None:
+    """Where a password stands, what the parser would quote of the text is left out."""
+    with pytest.raises(CorruptionError) as caught:
+        _read(b'text: "a"\npassword: "s3cret')
+
+    assert "message does not parse: line 2" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_the_last_counts() -> None:
     """Of a field given twice the last one counts, as in Java."""
     assert "b" == _read(b'text: "a" text: "b"').text
