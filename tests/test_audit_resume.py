@@ -22,9 +22,9 @@ from tests.audit_parts import FULL, closed, store_of
 HEAD = '{"format": "bkstore-audit-1", "started_at": 5.0, "run": {"what": "it"}}\n'
 RUN = {"what": "it"}
 EMPTY = (
-    '"checked": 1, "empty": 0, "replicas": 0, "redone": 0, "undated": 0, "skipped": {}, '
-    '"seconds": {}, "excused": {}, "found": [], "unreadable": [], "unsettled": [], '
-    '"unanswered": {}, "again": []'
+    '"checked": 1, "empty": 0, "replicas": 0, "redone": 0, "undated": 0, '
+    '"without": 0, "skipped": {}, "seconds": {}, "excused": {}, "absent": {}, "found": [], '
+    '"unreadable": [], "unsettled": [], "unanswered": {}, "again": []'
 )
 STEP = '{"step": "ledger 00000000000000000000000000000007", "outcome": {' + EMPTY + "}}\n"
 

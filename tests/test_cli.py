@@ -220,7 +220,7 @@ BAD = {
         "--ledger-id=7",
         "--missing-from=0:" + "9" * 5000,
     ),
-    "ensemble size 9999999999 is outside": (
+    "ensemble_size must be a whole number, 1 to 2147483647": (
         "availability",
         "{dir}",
         "--ledger-id=7",

@@ -405,11 +405,11 @@ def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
     [
         (["--placement", "rack"], "needs --places FILE"),
         (["--places", "x"], "goes with --placement"),
-        (["--placement", "rack", "--places", "places", "--spread", "0"], "at least 0 racks"),
+        (["--placement", "rack", "--places", "places", "--spread", "0"], "1 or more, not 0"),
         (["--placement", "region", "--places", "places"], "no /region/rack"),
         (["--placement", "rack", "--places", "wrong"], "wrong: offset 7: not a line"),
         (["--placement", "rack", "--places", "twice"], "twice: offset 7: bookie b1"),
-        (["--grace-period", "-5"], "grace period -5"),
+        (["--grace-period", "-5"], "grace_period must be a number above 0"),
         (["--resume", "b1/current/kept"], "b1"),
         (["-o", "b1/current/out"], "b1"),
     ],

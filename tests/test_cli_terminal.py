@@ -274,7 +274,7 @@ def test_deep_json(tmp_path: Path, plain: Path) -> None:
 
 def test_findings_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """Cells of findings, which quote what was found, are escaped like any other."""
-    row = ("damage", "a\x9bb\u2028c\x7f", "/f\x07", None, None, None)
+    row = ("damage", "a\x9bb\u2028c\x7f", "/f\x07", *(None,) * 6)
     _write(out := io.StringIO(), "table", [Table.from_rows(FINDINGS, [row])])
 
     assert r"a\x9bb\u2028c\x7f   /f\x07" in out.getvalue()

@@ -165,7 +165,7 @@ class Database:
 
     def _translated(self) -> AbstractContextManager[None]:
         """Turn RocksDB's textual errors into ours."""
-        return translated(self.path, self._scratch)
+        return translated(self.path, lambda: self._scratch)
 
     @property
     def _handle(self) -> Rdict:

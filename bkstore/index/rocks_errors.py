@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,23 +21,24 @@ _HINT = re.compile(r"\s*The file \S+ may be corrupted\.")
 
 
 @contextmanager
-def translated(path: Path, scratch: str) -> Iterator[None]:
+def translated(path: Path, scratch: Callable[[], str]) -> Iterator[None]:
     """Raise `BkstoreError` instead of what rocksdict raises for the database at `path`.
 
-    `scratch` is the directory of links that it is read through, empty if it is read itself.
+    `scratch` gives the directory of links that it is read through when there is an error; empty
+    if it is read itself.
     """
     try:
         yield
     except BkstoreError:
         raise
     except OSError as error:
-        raise BkstoreError(readable_text(str(unreadable(error, path)), path, scratch)) from error
+        raise BkstoreError(readable_text(str(unreadable(error, path)), path, scratch())) from error
     except DbClosedError as error:
         raise forks.closed(f"{path}: the database") from error
     except Exception as error:
         if type(error) is not Exception:  # rocksdict raises no other
             raise
-        raise _translation(readable_text(str(error), path, scratch), path) from error
+        raise _translation(readable_text(str(error), path, scratch()), path) from error
 
 
 def readable_text(text: str, path: Path, scratch: str) -> str:

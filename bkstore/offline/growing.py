@@ -52,7 +52,7 @@ def locked(top: Path, what: str, files: Files) -> ExitStack:
             take_lock(fd, path, f"{top}: another {what} is being made here")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
-                    _say(fd, top, what)
+                    _say(fd, top, what, files)
                     return stack.pop_all()  # else one that ended has just removed it
 
 
@@ -68,7 +68,7 @@ def _lock_of(top: Path, what: str, files: Files) -> int:
     return lock_file(top / LOCK)
 
 
-def _say(fd: int, top: Path, what: str) -> None:
+def _say(fd: int, top: Path, what: str, files: Files) -> None:
     """Let the lock file say what grows here; check it, if it does already."""
     said = f"{MARK}\t{what}\n".encode("ascii")
     found = os.pread(fd, len(said) + 1, 0)
@@ -78,8 +78,8 @@ def _say(fd: int, top: Path, what: str) -> None:
     if not said.startswith(found) or os.listdir(top) != [LOCK]:
         raise _foreign(top, what)
     with writing(top / LOCK):
-        os.pwrite(fd, said, 0)
-        os.fsync(fd)
+        files.pwrite(fd, said, 0)
+        files.fsync(fd)
 
 
 def _foreign(top: Path, what: str) -> InvalidArgument:

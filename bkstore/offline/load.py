@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from bkstore.arguments import optional, truth, whole
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
@@ -157,9 +157,7 @@ def load(
     ...         made.rows, index.layout, index.get(7, 3)
     (3, 'rocksdb', 1200)
     """
-    check_layout("to", to)
-    optional(whole(1))("directories", directories)
-    truth("compare", compare)
+    _check_arguments(to, directories, compare)
     source = open_dump(Path(dump), bookie, directories)
     target = Path(out)
     check_target(target)
@@ -179,6 +177,12 @@ def load(
             _compare(engine, job, growing.data, result)
         growing.finish()
     return result
+
+
+def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
+    check_layout("to", to)
+    optional(whole(1))("directories", directories)
+    truth("compare", compare)
 
 
 def _check(source: LoadSource, out: Path, to: To) -> None:
