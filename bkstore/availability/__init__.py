@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import check_compat
+from bkstore.arguments import check_compat, whole
 from bkstore.availability import codec, given, grouping, scanning, sequences
 from bkstore.availability.algebra import combine
 from bkstore.availability.codec import Encoding
@@ -183,7 +183,7 @@ class Availability:
         """
         groups = self._groups
         if limit is not None:
-            groups = sequences.first_sequences(groups, given.count(limit, "limit"))
+            groups = sequences.first_sequences(groups, whole()("limit", limit))
         starts, ends = sequences.sequences(groups, "; see ranges(limit=), iter_ranges and groups")
         return np.stack((starts, ends - 1), axis=1)
 

@@ -13,7 +13,7 @@ from bkstore.availability.sequences import INT32_MAX, Groups, empty
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, check_entry_id
 
-__all__ = ["bound", "count", "groups", "rows", "stripe"]
+__all__ = ["bound", "groups", "rows", "stripe"]
 
 
 def rows(given: Any, width: int, what: str) -> Int64Array:
@@ -65,11 +65,3 @@ def bound(value: Any, what: str) -> int | None:
         return operator.index(value)
     except TypeError:
         raise InvalidArgument(f"{what} {value!r} is not an integer") from None
-
-
-def count(value: Any, what: str) -> int:
-    """Return a number that is not negative."""
-    number = bound(value, what)
-    if number is None or number < 0:
-        raise InvalidArgument(f"{what} {value!r} is not a number of 0 or more")
-    return number

@@ -81,11 +81,12 @@ def empty() -> Groups:
     return Groups(none, none, none, none)
 
 
-def refuse_above(sequences: int, most: int = MOST_SEQUENCES, advice: str = "") -> None:
-    """Raise `InvalidArgument` for more than `most` sequences that must stand one by one."""
-    if sequences > most:
+def refuse_above(sequences: int, advice: str = "") -> None:
+    """Raise `InvalidArgument` for more than `MOST_SEQUENCES` that must stand one by one."""
+    if sequences > MOST_SEQUENCES:
         raise InvalidArgument(
-            f"{sequences} sequences would have to be written one by one, at most {most} are{advice}"
+            f"{sequences} sequences would have to be written one by one, at most "
+            f"{MOST_SEQUENCES} are{advice}"
         )
 
 
@@ -126,7 +127,7 @@ def sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends
     if (total := int(counts.sum())) - counts.size > MOST_SEQUENCES:
-        refuse_above(total, advice=advice)
+        refuse_above(total, advice)
     starts = np.repeat(groups.first, counts) + _ramp(counts) * np.repeat(groups.period, counts)
     return starts, starts + np.repeat(groups.size, counts)
 

@@ -112,7 +112,8 @@ def availability_table(
 
 def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
     if some.range_count <= MOST_RANGES:
-        return some.ranges().tolist()
+        ranges: list[list[int]] = some.ranges().tolist()
+        return ranges
     if not shown:
         return None
     return Beginning(some.ranges(limit=_SHOWN).tolist(), f"{some.range_count} ranges; see groups")
