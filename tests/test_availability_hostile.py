@@ -11,6 +11,7 @@ import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bkstore import schedule
+from bkstore import BookieDir, LedgerStorage, open_index, schedule
 from bkstore.availability import Availability, algebra, codec, sequences
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.rocks import RocksIndex
 
 Row = tuple[int, int, int, int]
 
@@ -439,6 +442,24 @@ class TestOddArguments:
             assert expected == Availability.from_bytes(given_as)  # type: ignore[arg-type]
         with pytest.raises(CorruptionError):
             Availability.from_bytes(memoryview(np.empty(0, np.int64)))
+
+    @pytest.mark.parametrize(
+        "odd", [None, 5, 1.5, True, object(), "a\0b", b"a\0b", [None]], ids=repr
+    )
+    def test_paths(self, odd: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What is no path is refused by all that open one, before anything is made."""
+        monkeypatch.chdir(tmp_path)
+        for ask in (open_index, BookieDir, HierarchicalIndex, RocksIndex, LedgerStorage.open):
+            with pytest.raises(InvalidArgument):
+                ask(odd)
+        assert [] == list(tmp_path.iterdir())
+
+    def test_path_of_bytes(self, tmp_path: Path) -> None:
+        """A path may be bytes, as everywhere in Python."""
+        with HierarchicalIndex(bytes(tmp_path), writable=True) as index:
+            index.put_many(7, [0, 1], [1028, 1100])
+        with open_index(bytes(tmp_path)) as index:  # type: ignore[arg-type]
+            assert [0, 1] == index.entries(7).tolist()
 
     @pytest.mark.parametrize("odd", [None, 5, [1]])
     def test_missing(self, odd: Any) -> None:

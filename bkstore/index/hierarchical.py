@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from threading import RLock
 from typing import Literal, TypeVar
 
