@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from bkstore.errors import InvalidArgument
@@ -27,6 +29,8 @@ __all__ = [
     "number",
     "optional",
     "pair",
+    "path",
+    "paths",
     "truth",
     "whole",
 ]
@@ -163,6 +167,28 @@ def pair(check: Check) -> Check:
         return found
 
     return checked
+
+
+def path(name: str, value: Any) -> Path:
+    """Return the path that text, bytes or an os.PathLike says; looks at no file.
+
+    >>> path("path", 5)
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: path must be text, bytes or os.PathLike, not 5
+    """
+    try:
+        text = os.fsdecode(value)
+    except (TypeError, UnicodeError):
+        raise _odd(name, "text, bytes or os.PathLike", value) from None
+    if "\0" in text:
+        raise _odd(name, "without NUL bytes, as paths are", value)
+    return Path(text)
+
+
+def paths(name: str, value: Any) -> list[Path]:
+    """Return the paths that one `path`, or an iterable of them, says."""
+    single = isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable)
+    return [path(name, each) for each in ([value] if single else value)]
 
 
 def check_fields(options: object, checks: Mapping[str, Check]) -> None:

@@ -25,9 +25,11 @@ from bkstore.errors import InvalidArgument
 __all__ = [
     "MAX_ENTRY_ID",
     "MAX_LOG_ID",
+    "MOST_IDS",
     "Int64Array",
     "LedgerId",
     "as_entry_ids",
+    "as_int64",
     "as_locations",
     "check_bounds",
     "check_entry_id",
@@ -51,6 +53,9 @@ MAX_ENTRY_ID = 2**63 - 2
 
 MAX_LOG_ID = 2**31 - 1
 """Entry log ids are 31 bits; the log id is the upper half of a location."""
+
+MOST_IDS = 2**28
+"""Ids that are written out into one array (2 GiB) for somebody who named only a range or a set."""
 
 _TWO_64 = 2**64
 _SIGN = 2**63
@@ -243,12 +248,13 @@ def check_entry_id(entry: int) -> int:
     return number
 
 
-def _as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
+def as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
+    """Return a one-dimensional int64 array; `InvalidArgument` for all that is not integers.
+
+    O(n); an int64 array is passed through without a copy. A `range` above `MOST_IDS` is refused.
+    """
     if isinstance(values, range):
-        low, _, high = sorted((0, values[0], values[-1])) if values else (0, 0, 0)
-        if low < -_SIGN or high >= _SIGN:
-            raise InvalidArgument(f"{what} must be integers that fit int64, not {values}")
-        return np.arange(values.start, values.stop, values.step, dtype=np.int64)
+        return _of_range(values, what)
     array = values if isinstance(values, np.ndarray) else _as_array(values, what)
     if array.ndim != 1:
         raise InvalidArgument(f"{what} must be one-dimensional, not of shape {array.shape}")
@@ -282,12 +288,22 @@ def _one_by_one(values: Iterable[Any], what: str) -> Int64Array:
     return np.array(numbers, np.int64)
 
 
+def _of_range(values: range, what: str) -> Int64Array:
+    if not values:
+        return np.empty(0, np.int64)
+    if not all(-_SIGN <= value < _SIGN for value in (values[0], values[-1])):
+        raise InvalidArgument(f"{what} of {values} do not fit int64")
+    if values[MOST_IDS:]:
+        raise InvalidArgument(f"{what} of {values} are more than {MOST_IDS}: too long for an array")
+    return np.arange(len(values), dtype=np.int64) * values.step + values.start
+
+
 def as_entry_ids(entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
     """Return entry ids as a one-dimensional int64 array; `InvalidArgument` outside 0..2^63-2.
 
     O(n); an int64 array is passed through without a copy.
     """
-    ids = _as_int64(entries, "entry ids")
+    ids = as_int64(entries, "entry ids")
     if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # negative ones are above too
         bad = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
         raise InvalidArgument(f"entry id {bad} is outside 0..{MAX_ENTRY_ID}")
@@ -304,7 +320,7 @@ def check_location(location: int) -> int:
 
 def as_locations(locations: npt.ArrayLike | Iterable[int]) -> Int64Array:
     """Return locations as a one-dimensional int64 array, all > 0 (0 means absent on disk)."""
-    array = _as_int64(locations, "locations")
+    array = as_int64(locations, "locations")
     if array.size and int(array.min()) <= 0:
         bad = int(array[array <= 0][0])
         raise InvalidArgument(f"location {bad} is not positive (0 means absent)")

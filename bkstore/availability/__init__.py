@@ -2,25 +2,26 @@
 
 `Availability` is an immutable set of entry ids kept as sequence groups. Modules below:
 `sequences` (the representation), `grouping` (its canonical form), `scanning` (from ids and
-masks), `algebra` (set operations), `codec` (bytes), `built` (the answers of BookKeeper's own
-class, defects included, behind ``compat="bookkeeper"``).
+masks), `given` (what callers hand in), `algebra` over `patterns` (set operations), `codec`
+(bytes), `built` (the answers of BookKeeper's own class, defects included, behind
+``compat="bookkeeper"``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Literal
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import check_compat
-from bkstore.availability import codec, grouping, scanning, sequences
+from bkstore.arguments import check_compat, whole
+from bkstore.availability import codec, given, grouping, scanning, sequences
 from bkstore.availability.algebra import combine
 from bkstore.availability.codec import Encoding
 from bkstore.availability.sequences import Groups
 from bkstore.errors import InvalidArgument
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_entry_ids
+from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, as_entry_ids
 
 __all__ = ["Availability", "Compat", "Encoding"]
 
@@ -35,7 +36,9 @@ class Availability:
 
     Ways in: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Ways out: `entries`,
     `ranges`, `groups`, `to_bytes`. In between: ``len``, ``in``, `contains_many`, ``& | -``,
-    `missing`, `first_entry`, `last_entry`.
+    `missing`, `first_entry`, `last_entry`, `range_count`; iterating is lazy. Bytes from outside
+    can say 2^61 sequences in 88 bytes: what would have to write out more than the stated number
+    of them raises `InvalidArgument` before it allocates.
 
     >>> here = Availability.from_entries([1, 2, 4, 5, 7, 8, 10, 11])
     >>> here.groups.tolist()  # BP-34's first example: first, last, size, period
@@ -66,30 +69,31 @@ class Availability:
 
         ``compat="bookkeeper"`` feeds them in the given order through the rule of
         `AvailabilityOfEntriesOfLedger`, whose answers go wrong on unsorted input. O(n).
-        Raises `InvalidArgument` for ids outside 0..2^63-2 (not under compat).
+        Raises `InvalidArgument` for what is no ids, and for ids outside 0..2^63-2 (under compat:
+        outside int64). A `range` is taken as it is, in O(1), but under compat id by id.
         """
         if compat is not None:
             from bkstore.availability.built import BuiltAvailability
 
             check_compat("compat", compat)
             return BuiltAvailability.from_insertions(entries)
+        if isinstance(entries, range):
+            return cls._of(given.stripe(entries))
         return cls._of(scanning.from_ids(as_entry_ids(entries)))
 
     @classmethod
     def from_ranges(cls, ranges: npt.ArrayLike | Iterable[tuple[int, int]]) -> Availability:
         """Return the union of inclusive (first, last) ranges, in any order. O(n log n).
 
+        Raises `InvalidArgument` for anything else, and for ids outside 0..2^63-2.
+
         >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
         20
         """
-        given = np.asarray(
-            ranges if isinstance(ranges, np.ndarray) else list(ranges)  # type: ignore[arg-type]
-        )
-        if given.size == 0:
+        rows = given.rows(ranges, 2, "ranges are (first, last) pairs")
+        if not rows.size:
             return cls()
-        if given.ndim != 2 or given.shape[1] != 2:
-            raise InvalidArgument(f"ranges are (first, last) pairs, not of shape {given.shape}")
-        pairs = as_entry_ids(given.ravel()).reshape(-1, 2)
+        pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
         if (pairs[:, 1] < pairs[:, 0]).any():
             raise InvalidArgument("a range ends before it starts")
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
@@ -109,22 +113,23 @@ class Availability:
         return cls._of(groups)
 
     @classmethod
-    def from_groups(cls, groups: npt.ArrayLike) -> Availability:
+    def from_groups(
+        cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
+    ) -> Availability:
         """Return the set that (first, last, size, period) rows say; checked like `from_bytes`.
 
-        Raises `CorruptionError` for rows that overlap or contradict themselves. O(groups).
+        Takes what `groups` gives; under compat, what the `groups` of such an answer give. Raises
+        `InvalidArgument` for what is not rows of four integers or is longer than bytes can say
+        (a row of one sequence may have any size), `CorruptionError` for rows that overlap or
+        contradict themselves. O(groups).
         """
-        given = np.asarray(groups)
-        if given.size == 0:
-            return cls()
-        if given.ndim != 2 or given.shape[1] != 4 or given.dtype.kind != "i":
-            raise InvalidArgument(
-                f"groups are rows of four int64, not {given.dtype} of shape {given.shape}"
-            )
-        rows = given.astype(np.int64)
-        if (abs(rows[:, 2:]) > sequences.INT32_MAX).any():
-            raise InvalidArgument("sequence size or period does not fit i32")
-        return cls.from_bytes(codec.write_raw(Groups(*rows.T)))
+        rows = given.groups(groups)
+        if compat is not None:
+            from bkstore.availability.built import BuiltAvailability
+
+            check_compat("compat", compat)
+            return BuiltAvailability.from_stored(rows)
+        return cls._of(grouping.fold(codec.checked(rows)))
 
     @classmethod
     def from_bytes(
@@ -135,6 +140,7 @@ class Availability:
         Raises `CorruptionError` (offset, reason) for a short header, another version,
         truncated or negative counts, sizes below 1, impossible periods and overlaps.
         ``compat="bookkeeper"`` accepts what the real decoder accepts, and answers like it.
+        Raises `InvalidArgument` for what is no bytes.
         """
         if compat is not None:
             from bkstore.availability.built import BuiltAvailability
@@ -148,7 +154,8 @@ class Availability:
         """Return the encoded set: 64 bytes and 24 for each group.
 
         "grouped" is BP-34 as designed, and real clients read it; "bookkeeper" writes one group
-        per sequence, byte-identical with a real bookie's answer.
+        per sequence, byte-identical with a real bookie's answer. `InvalidArgument` for more than
+        89,478,482 groups, which no bookie could send.
         """
         return codec.encode(self._groups, encoding)
 
@@ -162,16 +169,43 @@ class Availability:
         """The sequence groups as four read-only int64 columns, not copied. O(1)."""
         return self._groups
 
-    def ranges(self) -> Int64Array:
+    @property
+    def range_count(self) -> int:
+        """How many maximal runs there are: what `ranges` would have to write. O(groups)."""
+        return sequences.sequence_count(self._groups)
+
+    def ranges(self, limit: int | None = None) -> Int64Array:
         """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).
 
-        O(sequences): a stripe is taken apart here.
+        With `limit` the lowest ones only. O(groups + runs): a stripe is taken apart here. Raises
+        `InvalidArgument` for a stripe of more than 2^24 runs without a limit below that;
+        `iter_ranges` is lazy, and `groups` says it all.
         """
-        starts, ends = sequences.sequences(self._groups)
+        groups = self._groups
+        if limit is not None:
+            groups = sequences.first_sequences(groups, whole()("limit", limit))
+        starts, ends = sequences.sequences(groups, "; see ranges(limit=), iter_ranges and groups")
         return np.stack((starts, ends - 1), axis=1)
 
+    def iter_ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the maximal runs as inclusive (first, last) pairs, ascending; lazy.
+
+        >>> next(Availability.from_entries(range(0, 2**62, 3)).iter_ranges())
+        (0, 0)
+        """
+        for start, end in sequences.iterate(self._groups):
+            yield start, end - 1
+
     def entries(self) -> Int64Array:
-        """Return all entry ids, ascending, int64[len(self)]. O(entries)."""
+        """Return all entry ids, ascending, int64[len(self)]. O(entries).
+
+        Raises `InvalidArgument` for more than 2^28 (2 GiB); iterating is lazy.
+        """
+        if len(self) > MOST_IDS:
+            raise InvalidArgument(
+                f"{len(self)} entry ids would be written into one array, at most {MOST_IDS} are; "
+                "iterate, or restrict the set with &"
+            )
         return sequences.expand(self._groups)
 
     @property
@@ -191,8 +225,8 @@ class Availability:
         return self._groups.first.size > 0
 
     def __iter__(self) -> Iterator[int]:
-        for first, last in zip(*sequences.sequences(self._groups)):
-            yield from range(int(first), int(last))
+        for start, end in sequences.iterate(self._groups):
+            yield from range(start, end)
 
     def __contains__(self, entry: object) -> bool:
         if not isinstance(entry, (int, np.integer)) or not 0 <= entry <= MAX_ENTRY_ID:
@@ -229,12 +263,17 @@ class Availability:
 
         `first` and `last` restrict the question to an inclusive range. O(groups) on stripes.
         ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which walks that
-        range (default: all of `expected`) and after a hole of two ids reports the rest.
+        range (default: all of `expected`) and after a hole of two ids reports the rest; it takes
+        this set apart, so `InvalidArgument` for more than 2^24 sequences.
         """
+        if not isinstance(expected, Availability):
+            raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
+        first, last = given.bound(first, "first"), given.bound(last, "last")
         if compat is not None:
             from bkstore.availability.built import BuiltAvailability
 
             check_compat("compat", compat)
+            sequences.refuse_above(self.range_count)
             built = BuiltAvailability.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
             return built.missing(expected, first, last)
         if first is not None or last is not None:
@@ -248,6 +287,9 @@ class Availability:
         if not isinstance(other, Availability):
             return NotImplemented
         return all(np.array_equal(a, b) for a, b in zip(self._groups, other._groups))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Availability.from_canonical, (self._groups,)
 
     def __hash__(self) -> int:
         return hash(tuple(column.tobytes() for column in self._groups))

@@ -4,77 +4,74 @@ What differs from `Availability` (seen by running the class; `docs/parity.md`): 
 never joins two sequences; ids out of order give overlapping or replaced groups; a look-up
 consults only the group at or below the id; `getUnavailableEntries` stops looking after a hole
 of two or more ids and reports every later expected id. Reached through ``compat="bookkeeper"``
-only; sequential on purpose, as the rule is.
+only. Sums are 64-bit and wrap, remainders have the sign of the dividend, as in Java. Costs are
+in stored groups: which ids a look-up finds, and what a walk reports, is told group by group.
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability import Availability, Encoding, codec, scanning
+from bkstore.availability import Availability, Encoding, codec
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import Groups
+from bkstore.availability.patterns import Pattern, emit
+from bkstore.availability.sequences import Groups, empty
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.ids import Int64Array
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_int64
 
 __all__ = ["BuiltAvailability"]
 
-_MOST_LOOKED_UP = 10_000_000
 _NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
+_AT_A_TIME = 1 << 16
+_LONGEST = np.int64(2**63 - 1)
 
 
 class BuiltAvailability(Availability):
     """An availability answer with upstream's groups and upstream's look-up rule.
 
-    `groups`, ``len`` and `to_bytes` tell what is stored; ``in`` and `missing` answer as the
-    real class does; the set operations work on the ids for which ``in`` says yes.
+    `groups`, ``len`` and `to_bytes` tell what is stored; ``in``, `contains_many` and `missing`
+    answer as the real class does; all else works on the ids of 0..2^63-2 for which ``in`` says
+    yes. ``len`` raises `InvalidArgument` where the stored groups add up to no length.
     """
 
-    __slots__ = ("_found", "_rows", "_starts")
+    __slots__ = ("_found", "_stored")
     _found: Groups | None
-    _rows: dict[int, tuple[int, int, int]]
-    _starts: list[int]
+    _stored: Groups
 
     @classmethod
     def from_insertions(cls, entries: npt.ArrayLike | Iterable[int]) -> BuiltAvailability:
         """Return what the built encoder makes of ids in the order given (any int64 values)."""
-        rows: dict[int, tuple[int, int, int]] = {}
+        rows: dict[int, int] = {}
         start, size = _NO_ENTRY, 0
-        for entry in np.asarray(
-            entries if isinstance(entries, np.ndarray) else list(entries),  # type: ignore[arg-type]
-            np.int64,
-        ).tolist():
+        for entry in _one_by_one(as_int64(entries, "entry ids")):
             if start != _NO_ENTRY:
                 if start <= entry < start + size:
                     continue
                 if entry == start + size:
                     size += 1
                     continue
-                rows[start] = (start, size, 0)
+                rows[start] = size
             start, size = entry, 1
         if start != _NO_ENTRY:
-            rows[start] = (start, size, 0)
-        return cls._made(rows)
+            rows[start] = size
+        first, sizes = np.array(list(rows), np.int64), np.array(list(rows.values()), np.int64)
+        return cls.from_stored(Groups(first, first, sizes, np.zeros_like(first)))
 
     @classmethod
     def from_stored(cls, groups: Groups) -> BuiltAvailability:
         """Return the answer for decoded groups; of equal first starts the later one wins."""
-        rows = {}
-        for first, last, size, period in zip(*(column.tolist() for column in groups)):
-            if last != first and period == 0:
-                raise CorruptionError(None, None, f"group at {first}: several sequences, period 0")
-            rows[first] = (last, size, period)
-        return cls._made(rows)
-
-    @classmethod
-    def _made(cls, rows: dict[int, tuple[int, int, int]]) -> BuiltAvailability:
+        bad = np.flatnonzero((groups.last != groups.first) & (groups.period == 0))
+        if bad.size:
+            at = int(groups.first[bad[0]])
+            raise CorruptionError(None, None, f"group at {at}: several sequences, period 0")
+        order = np.argsort(groups.first, kind="stable")
+        first = groups.first[order]
         made = cls.__new__(cls)
-        made._rows = rows
-        made._starts = sorted(rows)
+        made._stored = groups.take(order[np.append(first[1:] != first[:-1], True)[: first.size]])
         made._found = None
         return made
 
@@ -82,68 +79,66 @@ class BuiltAvailability(Availability):
     def _groups(self) -> Groups:  # type: ignore[override]
         """The canonical groups of the ids that a look-up finds; made when first asked for."""
         if self._found is None:
-            self._found = self._as_set()
+            stored = self._stored
+            above = np.append(stored.first[1:], np.int64(MAX_ENTRY_ID + 1))[: stored.first.size]
+            hi = np.minimum(_limits(stored), above - 1) + 1
+            self._found = fold(_answers(stored, np.maximum(stored.first, 0), hi))
         return self._found
-
-    def _as_set(self) -> Groups:
-        try:
-            return fold(codec.decode(self.to_bytes()))
-        except CorruptionError:  # groups that contradict themselves: each id must be looked up
-            return self._by_look_up()
-
-    def _by_look_up(self) -> Groups:
-        if len(self) > _MOST_LOOKED_UP:
-            raise InvalidArgument(
-                f"{len(self)} entries in groups that overlap or contradict themselves: up to "
-                f"{_MOST_LOOKED_UP} are looked up one by one"
-            )
-        found: set[int] = set()
-        for first in self._starts:
-            last, size, period = self._rows[first]
-            for start in range(first, last + 1, max(period, 1)):
-                found.update(e for e in range(start, start + size) if e in self)
-        return scanning.from_ids(np.array(sorted(found), np.int64))
 
     @property
     def groups(self) -> Int64Array:
         """The stored groups, int64 of shape (n, 4), ascending by first sequence start."""
-        return np.array([(s, *self._rows[s]) for s in self._starts], np.int64).reshape(-1, 4)
+        return np.stack(self._stored, axis=1)
 
     def to_bytes(self, encoding: Encoding = "bookkeeper") -> bytes:
         """Return the stored groups encoded; "grouped" encodes the set that look-ups find."""
-        if encoding == "grouped":
-            return codec.encode(self._groups, encoding)
-        return codec.write_raw(Groups(*self.groups.T))
+        if encoding == "bookkeeper":
+            return codec.write_raw(self._stored)
+        return codec.encode(self._groups, encoding)
 
     def __len__(self) -> int:
-        return sum(
-            size if start == last else ((last - start) // period + 1) * size
-            for start, (last, size, period) in self._rows.items()
-        )
+        total = self._total()
+        if total < 0:
+            raise InvalidArgument(f"the stored groups add up to {total} entries: no length")
+        return total
 
-    def _floor(self, entry: int) -> int | None:
-        at = bisect.bisect_right(self._starts, entry) - 1
-        return None if at < 0 else self._starts[at]
+    def _total(self) -> int:
+        """Return `getTotalNumOfAvailableEntries`, which is a long and may wrap."""
+        total = 0
+        for first, last, size, period in zip(*(column.tolist() for column in self._stored)):
+            span = _long(last - first)
+            steps = abs(span) // abs(period) if period else 0
+            total += ((-steps if (span < 0) != (period < 0) else steps) + 1) * size
+        return _long(total)
 
-    def _holds(self, start: int, entry: int) -> bool:
-        last, size, period = self._rows[start]
-        if entry > last + size:
-            return False
-        return (entry - start if period == 0 else (entry - start) % period) < size
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BuiltAvailability.from_stored, (self._stored,)
+
+    def __bool__(self) -> bool:
+        return self._groups.first.size > 0
+
+    def __repr__(self) -> str:
+        groups = self._stored.first.size
+        plural = "s" if groups != 1 else ""
+        return f"<Availability as built: {self._total()} entries in {groups} stored group{plural}>"
 
     def __contains__(self, entry: object) -> bool:
-        if not isinstance(entry, (int, np.integer)):
+        if not isinstance(entry, (int, np.integer)) or not -(2**63) <= entry < 2**63:
             return False
-        start = self._floor(int(entry))
-        return start is not None and self._holds(start, int(entry))
+        return bool(self.contains_many(np.array([entry], np.int64))[0])
 
     def contains_many(self, entries: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: the built look-up's answer for each id."""
-        ids = np.asarray(
-            entries if isinstance(entries, np.ndarray) else list(entries),  # type: ignore[arg-type]
-            np.int64,
-        )
-        return np.fromiter((e in self for e in ids.tolist()), np.bool_, ids.size)
+        """Return bool[n]: the built look-up's answer for each id. O(n log groups)."""
+        ids = as_int64(entries, "entry ids")
+        if not self._stored.first.size:
+            return np.zeros(ids.size, np.bool_)
+        at = np.searchsorted(self._stored.first, ids, "right") - 1
+        floor = self._stored.take(np.maximum(at, 0))
+        into = ids - floor.first  # may wrap, as a long does
+        period = np.where(floor.period == 0, 2**31, np.abs(floor.period))
+        phase = np.where(floor.period == 0, into, np.fmod(into, period))
+        held: npt.NDArray[np.bool_] = (at >= 0) & (ids <= _limits(floor)) & (phase < floor.size)
+        return held
 
     def missing(
         self,
@@ -157,29 +152,61 @@ class BuiltAvailability(Availability):
         hi = expected.last_entry if last is None else last
         if lo is None or hi is None:
             return Availability()
-        return Availability.from_entries(self._walk(expected, lo, hi))
+        lo, hi = max(lo, -(2**63)), min(hi, MAX_ENTRY_ID)
+        if hi < max(lo, 0):
+            return Availability()
+        asked = expected & Availability.from_ranges([(max(lo, 0), hi)])
+        flat = np.fromiter((number for row in self._walk(lo, hi) for number in row), np.int64)
+        at, begin, end = flat.reshape(-1, 3).T
+        judged = fold(_answers(self._stored.take(at), np.maximum(begin, 0), end))
+        return asked - Availability.from_canonical(judged)
 
-    def _walk(self, expected: Availability, lo: int, hi: int) -> list[int]:
-        reported: list[int] = []
-        current: int | None = None
-        exhausted = False
-        asked = (
-            set((expected & Availability.from_ranges([(lo, hi)])).entries().tolist())
-            if (hi >= lo)
-            else set()
-        )
-        for entry in range(lo, hi + 1):
-            wanted = entry in asked
-            if not exhausted and (current is None or entry > self._limit(current)):
-                current = self._floor(entry)
-                if current is None:
-                    exhausted = not self._starts
-                elif entry > self._limit(current):
-                    exhausted = True
-            if wanted and (exhausted or current is None or not self._holds(current, entry)):
-                reported.append(entry)
-        return reported
+    def _walk(self, lo: int, hi: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (group, start, end): which group the walk asks about the ids start..end-1.
 
-    def _limit(self, start: int) -> int:
-        last, size, _ = self._rows[start]
-        return last + size
+        Of ids between two of these it reports every expected one: below the first group, and
+        from the first id on that lies above the last id of the group below it.
+        """
+        starts, limits = self._stored.first, _limits(self._stored)
+        at, entry = int(np.searchsorted(starts, lo, "right")) - 1, lo
+        if at < 0 and starts.size:
+            at, entry = 0, int(starts[0])
+        while at >= 0 and entry <= min(hi, int(limits[at])):
+            end = min(int(limits[at]), hi) + 1
+            yield at, entry, end
+            entry = end
+            while at + 1 < starts.size and int(starts[at + 1]) <= entry:
+                at += 1
+
+
+def _one_by_one(ids: Int64Array) -> Iterator[int]:
+    for at in range(0, ids.size, _AT_A_TIME):
+        yield from ids[at : at + _AT_A_TIME].tolist()
+
+
+def _long(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _limits(stored: Groups) -> Int64Array:
+    """Return the last id that each group is asked about: one past its last, and wrapping."""
+    return stored.last + stored.size
+
+
+def _answers(stored: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
+    """Return the ids of lo[i]..hi[i]-1 that group i says yes to; the stretches ascend."""
+    some = (hi > lo) & (stored.size > 0)
+    stored, lo, hi = stored.take(some), lo[some], hi[some]
+    if not lo.size:
+        return empty()
+    alone = stored.period == 0
+    # A group without a period answers for its first sequence, wherever it says the last is.
+    hi = np.where(alone, np.minimum(hi, stored.first + stored.size), hi)
+    keep = hi > lo
+    stored, lo, hi, alone = stored.take(keep), lo[keep], hi[keep], alone[keep]
+    if ((stored.first < 0) & (hi - 1 > np.minimum(stored.first, 0) + _LONGEST)).any():
+        raise InvalidArgument("a group from a negative id reaches over 2^63 ids: no set of entries")
+    period = np.where(alone, 2**31, np.abs(stored.period))
+    solid = alone | (stored.size >= period)
+    pattern = Pattern(solid, ~solid, stored.first, stored.size, period)
+    return emit(pattern, lo, hi, np.ones(lo.size, np.bool_))

@@ -13,19 +13,23 @@ All integers are big-endian. Persisted format: do not renumber. Source: BP-34 an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from io import BytesIO
 from struct import Struct
 from typing import Literal
 
 import numpy as np
 
-from bkstore.availability.sequences import INT32_MAX, Groups, sequences
+from bkstore.availability.sequences import INT32_MAX, Groups, sequence_count, sequences
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 
 __all__ = [
     "GROUP_SIZE",
     "HEADER_SIZE",
+    "MOST_GROUPS",
     "Encoding",
+    "checked",
     "decode",
     "decode_few",
     "encode",
@@ -36,10 +40,14 @@ __all__ = [
 HEADER_SIZE = 64
 GROUP_SIZE = 24
 VERSION = 0
+MOST_GROUPS = (INT32_MAX - HEADER_SIZE) // GROUP_SIZE
+"""Groups of one answer: a Java array, which a bookie sends and a client reads, holds no more."""
 
 Encoding = Literal["grouped", "bookkeeper"]
 
 _FEW = 8
+_AT_A_TIME = 1 << 16
+_LONGEST_CUT = INT32_MAX * _AT_A_TIME
 _HEADER, _ROW = Struct(">ii"), Struct(">qqii")
 _GROUP = np.dtype([("first", ">i8"), ("last", ">i8"), ("size", ">i4"), ("period", ">i4")])
 
@@ -49,22 +57,65 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
 
     "grouped" is BP-34 as designed; "bookkeeper" writes one group per sequence, which is what
     every released encoder does (it never joins two sequences). O(groups), or O(sequences).
+    Raises `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
     """
-    if encoding == "bookkeeper":
-        starts, ends = sequences(groups)
-        groups = Groups(starts, starts, ends - starts, np.zeros_like(starts))
-    elif encoding != "grouped":
+    if encoding not in ("grouped", "bookkeeper"):
         raise InvalidArgument(f"unknown encoding {encoding!r}: 'grouped' or 'bookkeeper'")
-    if groups.size.size and int(groups.size.max()) > INT32_MAX:
-        groups = _cut_long(groups)
-    return write_raw(groups)
+    apart = encoding == "bookkeeper"
+    long = groups.size > INT32_MAX
+    cut = (-(-groups.size[long] // INT32_MAX)).tolist()  # such a group is one sequence
+    count = sequence_count(groups) if apart else groups.first.size
+    count += sum(cut) - len(cut)
+    if count > MOST_GROUPS:
+        raise InvalidArgument(
+            f"{count} sequence groups, one {'a sequence' if apart else 'each'}, are above the "
+            f"{MOST_GROUPS} that an answer can hold"
+        )
+    if not cut and not apart:
+        return write_raw(groups)
+    written = BytesIO()
+    written.write(_header(count))
+    for some in _slices(groups, apart):
+        if apart:
+            some = _apart(some)
+        written.write(_rows(_cut_long(some) if cut else some))
+    return written.getvalue()
+
+
+def _slices(groups: Groups, apart: bool) -> Iterator[Groups]:
+    """Yield groups from which few are made: many at a time, or a piece of a very long one."""
+    for at in range(0, groups.first.size, _AT_A_TIME):
+        some = Groups(*(column[at : at + _AT_A_TIME] for column in groups))
+        few = not apart or sequence_count(some) <= 2 * _AT_A_TIME
+        if few and int(some.size.max()) <= _LONGEST_CUT:
+            yield some
+            continue
+        for row in np.stack(some, axis=1).tolist():
+            for piece in _row_pieces(row, apart):
+                yield Groups(*np.array([piece], np.int64).T)
+
+
+def _row_pieces(row: list[int], apart: bool) -> Iterator[tuple[int, int, int, int]]:
+    first, last, size, period = row
+    if first == last:
+        for start in range(first, first + size, _LONGEST_CUT):
+            yield start, start, min(_LONGEST_CUT, first + size - start), 0
+    elif apart:
+        step = period * _AT_A_TIME
+        for start in range(first, last + 1, step):
+            yield start, min(last, start + step - period), size, period
+    else:
+        yield first, last, size, period
+
+
+def _apart(groups: Groups) -> Groups:
+    starts, ends = sequences(groups)
+    return Groups(starts, starts, ends - starts, np.zeros_like(starts))
 
 
 def _cut_long(groups: Groups) -> Groups:
     """Cut sequences whose size does not fit the i32 field into groups that touch."""
     pieces = -(-groups.size // INT32_MAX)
-    if int(pieces.sum()) > INT32_MAX:
-        raise InvalidArgument(f"{int(pieces.sum())} sequence groups do not fit the i32 count")
     which = np.repeat(np.arange(groups.size.size), pieces)
     nth = np.arange(which.size) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     first = groups.first[which] + nth * INT32_MAX
@@ -75,14 +126,18 @@ def _cut_long(groups: Groups) -> Groups:
 
 def write_raw(groups: Groups) -> bytes:
     """Return header and groups exactly as given; sizes and periods must fit i32."""
-    if groups.first.size > INT32_MAX:
-        raise InvalidArgument(f"{groups.first.size} sequence groups do not fit the i32 count")
+    return _header(groups.first.size) + _rows(groups)
+
+
+def _header(count: int) -> bytes:
+    return _HEADER.pack(VERSION, count) + bytes(HEADER_SIZE - _HEADER.size)
+
+
+def _rows(groups: Groups) -> bytes:
     rows = np.empty(groups.first.size, _GROUP)
     for name, column in zip(_GROUP.names or (), groups):
         rows[name] = column
-    header = np.zeros(HEADER_SIZE // 4, ">i4")
-    header[1] = groups.first.size
-    return header.tobytes() + rows.tobytes()
+    return rows.tobytes()
 
 
 def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) -> Groups:
@@ -91,7 +146,7 @@ def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) 
     `any_header` accepts what the real decoder accepts: negative versions and counts.
     Raises `CorruptionError` with the offset of the field at fault.
     """
-    view = memoryview(data).cast("B")
+    view = _octets(data)
     if len(view) < HEADER_SIZE:
         raise CorruptionError(None, len(view), f"header needs {HEADER_SIZE} bytes, {len(view)} are")
     version, stored = (int(v) for v in np.frombuffer(view, ">i4", 2))
@@ -107,11 +162,26 @@ def read_raw(data: bytes | bytearray | memoryview, *, any_header: bool = False) 
     return Groups(*(rows[name].astype(np.int64) for name in _GROUP.names or ()))
 
 
+def _octets(data: bytes | bytearray | memoryview) -> memoryview:
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise InvalidArgument(f"an encoded answer is bytes, not {type(data).__name__}") from None
+    try:
+        return view.cast("B")
+    except (TypeError, ValueError):  # not contiguous, or of elements that `cast` does not know
+        return memoryview(view.tobytes())
+
+
 def decode(data: bytes | bytearray | memoryview) -> Groups:
     """Return the groups, ascending and disjoint; `CorruptionError(offset, reason)` if they
     cannot be a set of entry ids. Bytes after the last group are ignored, as upstream does.
     """
-    groups = read_raw(data)
+    return checked(read_raw(data))
+
+
+def checked(groups: Groups) -> Groups:
+    """Return rows in any order as groups, ascending and disjoint; raises like `decode`."""
     order = np.argsort(groups.first, kind="stable")
     groups = groups.take(order)
     span, many = groups.last - groups.first, groups.last != groups.first

@@ -61,9 +61,13 @@ def _flatten_dense(groups: Groups) -> Groups:
             np.where(dense, groups.ends - groups.first, groups.size),
             np.where(dense, 0, groups.period),
         )
-    if int(groups.period.max()) > INT32_MAX:
-        starts, ends = sequences(groups)
-        groups = Groups(starts, starts, ends - starts, np.zeros_like(starts))
+    far = groups.period > INT32_MAX
+    if far.any():
+        starts, ends = sequences(groups.take(far))
+        apart = Groups(starts, starts, ends - starts, np.zeros_like(starts))
+        both = (np.concatenate(pair) for pair in zip(groups.take(~far), apart))
+        groups = Groups(*both)
+        groups = groups.take(np.argsort(groups.first, kind="stable"))
     return groups
 
 

@@ -9,15 +9,18 @@ masks, `algebra` combines two sets, `codec` has the bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
 __all__ = [
     "INT32_MAX",
+    "MOST_SEQUENCES",
     "BoolArray",
     "Groups",
     "clip",
@@ -26,6 +29,10 @@ __all__ = [
     "count",
     "empty",
     "expand",
+    "first_sequences",
+    "iterate",
+    "refuse_above",
+    "sequence_count",
     "sequences",
 ]
 
@@ -36,6 +43,11 @@ _NARROW = 32
 
 INT32_MAX = 2**31 - 1
 """Sizes and periods are i32 on disk; a longer one is never grouped."""
+
+MOST_SEQUENCES = 2**24
+"""Sequences that one call writes out of groups: 88 bytes from outside can say 2^61 of them."""
+
+_GROUPS_AT_A_TIME = 4096
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -69,11 +81,53 @@ def empty() -> Groups:
     return Groups(none, none, none, none)
 
 
-def sequences(groups: Groups) -> tuple[Int64Array, Int64Array]:
-    """Return every sequence as half-open runs (starts, ends). O(sequences)."""
+def refuse_above(sequences: int, advice: str = "") -> None:
+    """Raise `InvalidArgument` for more than `MOST_SEQUENCES` that must stand one by one."""
+    if sequences > MOST_SEQUENCES:
+        raise InvalidArgument(
+            f"{sequences} sequences would have to be written one by one, at most "
+            f"{MOST_SEQUENCES} are{advice}"
+        )
+
+
+def sequence_count(groups: Groups) -> int:
+    """Return the number of sequences. O(groups)."""
+    return int(groups.counts.sum())
+
+
+def iterate(groups: Groups) -> Iterator[tuple[int, int]]:
+    """Yield every sequence as a half-open (start, end), in the order of the groups; lazy."""
+    for at in range(0, groups.first.size, _GROUPS_AT_A_TIME):
+        some = (column[at : at + _GROUPS_AT_A_TIME].tolist() for column in groups)
+        for first, last, size, period in zip(*some):
+            for start in range(first, last + 1, period or 1):
+                yield start, start + size
+
+
+def first_sequences(groups: Groups, limit: int) -> Groups:
+    """Return groups of the lowest `limit` sequences only. O(groups)."""
+    upto = np.cumsum(groups.counts)
+    if not upto.size or int(upto[-1]) <= limit:
+        return groups
+    kept = groups.take(np.arange(int(np.searchsorted(upto, limit, "left")) + 1))
+    too_many = int(upto[kept.first.size - 1]) - limit
+    if limit == 0:
+        return empty()
+    last = kept.last.copy()
+    last[-1] -= too_many * kept.period[-1]
+    return kept._replace(last=last)
+
+
+def sequences(groups: Groups, advice: str = "") -> tuple[Int64Array, Int64Array]:
+    """Return every sequence as half-open runs (starts, ends). O(sequences).
+
+    Raises `InvalidArgument` if they are `MOST_SEQUENCES` more than the groups.
+    """
     counts = groups.counts
     if not counts.size or int(counts.max()) == 1:
         return groups.first, groups.ends
+    if (total := int(counts.sum())) - counts.size > MOST_SEQUENCES:
+        refuse_above(total, advice)
     starts = np.repeat(groups.first, counts) + _ramp(counts) * np.repeat(groups.period, counts)
     return starts, starts + np.repeat(groups.size, counts)
 

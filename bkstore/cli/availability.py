@@ -17,11 +17,17 @@ from bkstore.cli.options import (
     parse_range,
 )
 from bkstore.cli.output import write_tables
+from bkstore.cli.screen import Beginning
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["MOST_RANGES", "add_arguments", "run"]
+
+MOST_RANGES = 10_000
+"""Ranges that a cell holds; `groups` holds more in less, and always all."""
+
+_SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
         here = bookie.index.availability(ledger)
         note_unknown(bookie, ledger)
         bookie.check_unchanged()
-    table = availability_table(ledger, here, args.encoding, asked)
+    shown = args.format == "table"
+    table = availability_table(ledger, here, args.encoding, asked, shown)
     write_tables(AVAILABILITY, [table], args.format, args.output)
     return 0
 
@@ -78,19 +85,35 @@ def expected_entries(span: str | None, stripe: str | None) -> Availability | Non
 
 
 def availability_table(
-    ledger: LedgerId, here: Availability, encoding: Encoding, asked: Availability | None
+    ledger: LedgerId,
+    here: Availability,
+    encoding: Encoding,
+    asked: Availability | None,
+    shown: bool = False,
 ) -> Table:
-    """Return the one-row table of an answer; `asked` are the entries that should be here."""
-    missing = None
-    if asked is not None:
-        missing = here.missing(asked).ranges().tolist()
+    """Return the one-row table of an answer; `asked` are the entries that should be here.
+
+    Above `MOST_RANGES` ranges are null, or where the table is `shown`, the first ones.
+    """
+    missing = None if asked is None else here.missing(asked)
     row = (
         *ledger.signed,
         ledger.qualified_name,
         len(here),
         here.to_bytes(encoding),
         here.groups.tolist(),
-        here.ranges().tolist(),
-        missing,
+        _ranges(here, shown),
+        None if missing is None else _ranges(missing, shown),
+        None if missing is None else len(missing),
+        None if missing is None else missing.groups.tolist(),
     )
     return Table.from_rows(AVAILABILITY, [row])
+
+
+def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
+    if some.range_count <= MOST_RANGES:
+        ranges: list[list[int]] = some.ranges().tolist()
+        return ranges
+    if not shown:
+        return None
+    return Beginning(some.ranges(limit=_SHOWN).tolist(), f"{some.range_count} ranges; see groups")

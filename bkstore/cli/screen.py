@@ -13,11 +13,23 @@ from typing import IO, Any
 from bkstore.tables import Schema, Table
 from bkstore.tables.text import shown
 
-__all__ = ["Screen"]
+__all__ = ["Beginning", "Screen"]
 
 _GAP = "   "
 _RECORD_WIDTH = 100
 _LONGEST_CELL = 400  # the other formats never shorten
+
+
+class Beginning(list[list[int]]):
+    """The first rows of a cell that holds too many to be made; `whole` says of what.
+
+    >>> cell(Beginning([[0, 1], [3, 4]], "17 ranges"))
+    '0-1 3-4 ... (17 ranges)'
+    """
+
+    def __init__(self, rows: list[list[int]], whole: str) -> None:
+        super().__init__(rows)
+        self.whole = whole
 
 
 class Screen:
@@ -95,6 +107,8 @@ def cell(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Beginning):
+        return f"{' '.join(map(_numbers, value))} ... ({value.whole})"
     if isinstance(value, list):
         return _shortened(" ".join(map(_numbers, value)) or "none")
     return _shortened(value.hex()) if isinstance(value, bytes) else str(value)

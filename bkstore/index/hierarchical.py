@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from threading import RLock
 from typing import Literal, TypeVar
 
@@ -17,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore import forks
-from bkstore.arguments import check_batch, check_compat, truth, whole
+from bkstore.arguments import check_batch, check_compat, paths, truth, whole
 from bkstore.availability import Availability
 from bkstore.availability.sequences import expand
 from bkstore.errors import (
@@ -111,9 +110,7 @@ class HierarchicalIndex(EntryIndex):
         max_pages = whole(1)("max_pages", max_pages)
         compat = check_compat("compat", compat)
         writable = truth("writable", writable)
-        if isinstance(directories, (str, os.PathLike)):
-            directories = [directories]
-        self._currents = [current_of(Path(directory)) for directory in directories]
+        self._currents = [current_of(each) for each in paths("directories", directories)]
         self._writable = writable
         self._page_slots = page_size // idxfile.SLOT_SIZE
         self._header_version = header_version

@@ -10,14 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from struct import Struct
 
 import numpy as np
 import numpy.typing as npt
 
 from bkstore import forks
-from bkstore.arguments import check_batch, truth
+from bkstore.arguments import check_batch, path, truth
 from bkstore.availability import Availability
 from bkstore.errors import CorruptionError, NoSuchLedger, ReadOnlyError
 from bkstore.formats import ledgerdata
@@ -115,7 +114,7 @@ class RocksIndex(EntryIndex):
         files: Files = OS_FILES,
     ) -> None:
         writable, live = truth("writable", writable), truth("live", live)
-        top = Path(directory)
+        top = path("directory", directory)
         self._current = top if top.name == "current" else top / "current"
         self._writable = writable
         self._live = live

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bkstore.arguments import check_batch, check_compat, truth
+from bkstore.arguments import path as as_path
 from bkstore.errors import (
     BkstoreError,
     DirectoryInUse,
@@ -99,7 +100,7 @@ class BookieDir(Closing):
         compat: Literal["bookkeeper"] | None = None,
         needs_index: bool = True,
     ) -> None:
-        self.path = Path(path)
+        self.path = as_path("path", path)
         self.live = truth("live", live)
         self._page_size = idxfile.check_page_size("page_size", page_size)
         self._compat = check_compat("compat", compat)
@@ -447,6 +448,7 @@ def open_index(
 
     Merged over the directories: index files are searched in all of them, RocksDB databases
     serve each ledger from the one it belongs to. Close it when done.
-    Raises `UnsupportedLayout`, `CorruptionError` or `DirectoryInUse`.
+    Raises `UnsupportedLayout`, `CorruptionError` or `DirectoryInUse`, and `InvalidArgument` for
+    what is no path.
     """
     return BookieDir(path, live=live, layout=layout, page_size=page_size, compat=compat).index

@@ -8,7 +8,6 @@ There is no journal here: what is not flushed is lost in a crash, unless a `Book
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from struct import Struct
@@ -18,6 +17,7 @@ from typing import Self
 import numpy as np
 
 from bkstore.arguments import instance, number, optional, truth
+from bkstore.arguments import paths as as_paths
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -111,7 +111,7 @@ class LedgerStorage(LedgerBook, Closing):
         is there is another storage's.
         """
         settings = _check_options("options", options) or StorageOptions()
-        folders = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        folders = as_paths("path", path)
         if not folders:
             raise InvalidArgument("no ledger directory given")
         paths, lock, findings = compose(folders, index_dirs, storage, settings, files)

@@ -38,10 +38,15 @@ AVAILABILITY = schema(
     ("entries", "int64"),
     ("bytes", "binary"),
     ("groups", "rows"),
-    ("ranges", "rows"),
+    ("ranges", "rows", True),
     ("missing", "rows", True),
+    ("missing_entries", "int64", True),
+    ("missing_groups", "rows", True),
 )
-"""One row: which entries of a ledger are here (`bkstore availability`)."""
+"""One row: which entries of a ledger are here (`bkstore availability`).
+
+`ranges` and `missing` are null above 10,000 ranges, all of `missing` where nothing was asked.
+"""
 
 JOURNAL_RECORDS = schema(
     "journal_records",

@@ -1,0 +1,67 @@
+"""What callers hand in, as columns: rows, ranges and bounds, or `InvalidArgument`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from bkstore.availability.grouping import fold
+from bkstore.availability.sequences import INT32_MAX, Groups, empty
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array, check_entry_id
+
+__all__ = ["bound", "groups", "rows", "stripe"]
+
+
+def rows(given: Any, width: int, what: str) -> Int64Array:
+    """Return rows of `width` integers that fit int64; `what` says what they should be."""
+    if isinstance(given, (str, bytes, bytearray)) or not isinstance(given, Iterable):
+        raise InvalidArgument(f"{what}, not {type(given).__name__}")
+    try:
+        array = given if isinstance(given, np.ndarray) else np.asarray(list(given))
+    except (TypeError, ValueError, OverflowError):  # ragged, or a zero-dimensional array
+        raise InvalidArgument(f"{what}, all of one length") from None
+    if array.size == 0 and array.ndim > 0:
+        return np.empty((0, width), np.int64)
+    if array.ndim != 2 or array.shape[1] != width:
+        raise InvalidArgument(f"{what}, not of shape {array.shape}")
+    big = array.dtype == np.uint64 and int(array.max()) > 2**63 - 1
+    if array.dtype.kind not in "iu" or big:
+        raise InvalidArgument(f"{what} of integers that fit int64, not {array.dtype}")
+    return array.astype(np.int64)
+
+
+def groups(given: Any) -> Groups:
+    """Return (first, last, size, period) rows as columns, unchecked but for what bytes hold."""
+    columns = Groups(*rows(given, 4, "groups are (first, last, size, period) rows").T)
+    many = columns.last != columns.first
+    low = np.minimum(columns.size, columns.period) < -INT32_MAX
+    if (low | (many & (columns.size > INT32_MAX)) | (columns.period > INT32_MAX)).any():
+        raise InvalidArgument("sequence size or period does not fit i32")
+    return columns
+
+
+def stripe(ids: range) -> Groups:
+    """Return the ids of a range as canonical groups. O(1), whatever its length.
+
+    Raises `InvalidArgument` for a step above int32 and more than 2^24 ids.
+    """
+    if not ids:
+        return empty()
+    low, high = sorted((check_entry_id(ids[0]), check_entry_id(ids[-1])))
+    step = abs(ids.step)
+    row = (low, low, high - low + 1, 0) if step == 1 or low == high else (low, high, 1, step)
+    return fold(Groups(*np.array([row], np.int64).T))
+
+
+def bound(value: Any, what: str) -> int | None:
+    """Return an entry id that limits a question, of any int; None stays None."""
+    if value is None:
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise InvalidArgument(f"{what} {value!r} is not an integer") from None
