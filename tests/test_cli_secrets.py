@@ -171,6 +171,20 @@ def test_dumped_keys_are_for_their_user(bookie: Path, tmp_path: Path) -> None:
     assert {0o644} == set(modes.values())
 
 
+@pytest.mark.parametrize("command", ["ledgers", "readjournal"])
+def test_written_keys_are_for_their_user(bookie: Path, tmp_path: Path, command: str) -> None:
+    """A file that is written with keys is for its owner alone; one without is not."""
+    before = os.umask(0o022)
+    try:
+        main([command, str(bookie), "-o", str(tmp_path / "keys"), "--show-keys"])
+        main([command, str(bookie), "-o", str(tmp_path / "none")])
+    finally:
+        os.umask(before)
+    modes = [(tmp_path / name).stat().st_mode & 0o777 for name in ("keys", "none")]
+
+    assert [0o600, 0o644] == modes
+
+
 def test_asking_does_not_show(bookie: Path) -> None:
     """From a pipe, without a terminal, the password is read from standard input, and not shown."""
     code = "import sys; from bkstore.cli.main import main; sys.exit(main())"

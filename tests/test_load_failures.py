@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import random
 import shutil
 import signal
 import subprocess
@@ -71,7 +71,7 @@ def _cut(path: Path) -> None:
 
 def _flipped(path: Path) -> None:
     data = bytearray(path.read_bytes())
-    data[40:200] = os.urandom(160)
+    data[40:200] = random.Random(8).randbytes(160)
     path.write_bytes(data)
 
 
@@ -126,6 +126,21 @@ BAD_ROWS = [
     (("b", 0, 1, 1, 0, 1, 2**32, None), "positions are 32 bits"),
     (("b", 0, 1, 1, 0, 0, 0, None), "log 0, position 0 is no location"),
 ]
+
+
+@pytest.mark.parametrize("table", ["entries", "ledgers"])
+def test_texts_that_are_none(plain: tuple[Path, World], tmp_path: Path, table: str) -> None:
+    """A bookie's name whose bytes are no UTF-8 is damage of that file, and no other error."""
+    shutil.copytree(plain[0], tmp_path / "dump")
+    path = sorted((tmp_path / "dump" / table).glob("*.parquet"))[0]
+    rows = pq.read_table(path)
+    names = pa.array([b"caf\xe9"] * len(rows), pa.binary()).cast(pa.string(), safe=False)
+    at = rows.schema.get_field_index("bookie")
+    pq.write_table(rows.set_column(at, "bookie", names.view(pa.string())), path)
+    with pytest.raises(CorruptionError, match=r"UTF-?8") as raised:
+        load(tmp_path / "dump", tmp_path / "out")
+
+    assert str(path) == raised.value.file
 
 
 @pytest.mark.parametrize(("row", "rule"), BAD_ROWS)

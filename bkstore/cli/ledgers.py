@@ -41,6 +41,6 @@ def run(args: argparse.Namespace) -> int:
         tables = ledger_tables(bookie, findings, scope)
         if not args.show_keys:
             tables = map(hide_keys, tables)
-        write_tables(LEDGERS, tables, args.format, args.output)
+        write_tables(LEDGERS, tables, args.format, args.output, private=args.show_keys)
         bookie.check_unchanged()
     return report_findings(findings)

@@ -75,7 +75,7 @@ def _print(files: list[_File], args: argparse.Namespace) -> list[Finding]:
     tables = _tables(files, args.msg, findings)
     if not args.show_keys:
         tables = map(hide_keys, tables)
-    write_tables(JOURNAL_RECORDS, tables, args.format, args.output)
+    write_tables(JOURNAL_RECORDS, tables, args.format, args.output, private=args.show_keys)
     return findings
 
 

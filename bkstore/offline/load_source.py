@@ -228,15 +228,21 @@ class _Opened:
             raise self._unreadable(error) from None
 
 
-def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(
+    path: Path, columns: Sequence[str], validate: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Yield the file's rows; `validate` where texts are taken out, which may be no UTF-8."""
     with _Opened(path) as file:
-        yield from file.iter_batches(_BATCH, columns=list(columns), use_threads=False)
+        for batch in file.iter_batches(_BATCH, columns=list(columns), use_threads=False):
+            if validate:
+                batch.validate(full=True)
+            yield batch
 
 
 def _distinct(paths: Sequence[Path], column: str) -> set[str]:
     found: set[str] = set()
     for path in paths:
-        for batch in _batches(path, [column]):
+        for batch in _batches(path, [column], validate=True):
             found.update(batch.column(0).unique().to_pylist())
     if None in found:
         raise UnsupportedLayout(f"{paths[0].parent}: null in column {column}")
@@ -257,7 +263,7 @@ def _mine(source: LoadSource, batch: pa.RecordBatch) -> pa.RecordBatch:
 def read_ledgers(source: LoadSource) -> Iterator[dict[str, Any]]:
     """Yield the rows of `ledgers` of the bookie as dicts, in the order of the files."""
     for path in source.ledgers:
-        for batch in _batches(path, _LEDGER_COLUMNS):
+        for batch in _batches(path, _LEDGER_COLUMNS, validate=True):
             for row in _mine(source, batch).to_pylist():
                 if None in (row["scope_id"], row["ledger_id"]):
                     raise CorruptionError(path, None, "a ledger's id is null")
