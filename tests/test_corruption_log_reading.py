@@ -75,6 +75,19 @@ def test_padding_is_no_damage(tmp_path: Path) -> None:
     assert [] == findings
 
 
+@pytest.mark.parametrize("left", [1, 3, 4, 100])
+def test_padding_that_is_cut_off(tmp_path: Path, left: int) -> None:
+    """A kill may cut the file inside its padding: no record is lost by that, nothing is odd."""
+    path = tmp_path / "0.log"
+    record = CODER.encode(Entry(1, 0, -1, 0, bytes(100)))
+    head = entrylog.encode_header(LogHeader(), direct=True)
+    path.write_bytes(head + len(record).to_bytes(4, "big") + record + b"\xf0" * left)
+    findings: list[Finding] = []
+
+    assert [record] == list(scanned(path, findings).values())
+    assert [] == findings
+
+
 def test_zeros_that_a_crash_left(tmp_path: Path) -> None:
     """Zeros to the end of another logger's file are an oddity; between records, damage."""
     log, path = make_log(closed=False), tmp_path / "0.log"
