@@ -206,6 +206,20 @@ def test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -
     assert expected == findings != []
 
 
+def test_first_entries_behind_damage(tmp_path: Path) -> None:
+    """Records that confirm nothing yet (LAC -1) are records, also where no digest tells so."""
+    coder = Coder("HMAC", "pw")
+    records = [coder.encode(Entry(ledger, 0, -1, 5, b"first")) for ledger in range(1, 9)]
+    frames = [len(record).to_bytes(4, "big") + record for record in records]
+    head = entrylog.encode_header(LogHeader())
+    path = tmp_path / "0.log"
+    path.write_bytes(head + frames[0] + b"\x7f" * len(frames[1]) + b"".join(frames[2:]))
+    findings: list[Finding] = []
+
+    assert [records[0], *records[2:]] == list(scanned(path, findings).values())
+    assert [len(head) + len(frames[0])] == [finding.offset for finding in findings]
+
+
 def test_records_longer_than_a_window(tmp_path: Path) -> None:
     """A record longer than a window comes whole; one that claims to be is not read at all."""
     long = CODER.encode(Entry(1, 0, -1, 0, random.Random(1).randbytes(9 << 20)))

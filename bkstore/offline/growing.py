@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.index.access import writing
 from bkstore.index.files import Files
 from bkstore.index.locking import let_go, lock_file, take_lock
@@ -52,7 +52,11 @@ def locked(top: Path, what: str, files: Files) -> ExitStack:
             take_lock(fd, path, f"{top}: another {what} is being made here")
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
-                    _say(fd, top, what, files)
+                    try:
+                        _say(fd, top, what, files)
+                    except WriteFailed:
+                        remove_growing(top, ())
+                        raise
                     return stack.pop_all()  # else one that ended has just removed it
 
 

@@ -84,9 +84,9 @@ class LogBytes(Closing):
                     raise DirectoryInUse(f"{self.path}: became shorter while it was read")
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def read(self, at: int, count: int = WINDOW) -> Bytes:
-        """Return the bytes of at..at+count as an array; fewer where the file ends."""
-        return np.frombuffer(self.peek(at, count), np.uint8)
+    def read(self, at: int, count: int | None = None) -> Bytes:
+        """Return `count` bytes from `at` on (None: a window) as an array; fewer at the end."""
+        return np.frombuffer(self.peek(at, WINDOW if count is None else count), np.uint8)
 
     def run_end(self, at: int, value: int) -> int:
         """Return where a run of bytes `value` that begins at `at` ends; `size` at the latest."""

@@ -266,8 +266,7 @@ def _violations(subject: _Subject) -> Iterator[Row]:
 
 def _verdict(subject: _Subject) -> tuple[Category, int, int] | None:
     """Return the ledger's category, its worst entry, and how many replicas that one lacks."""
-    lacks = sorted(subject.lacks, key=lambda each: (each.first, each.place))
-    worst = shortage(lack.missing for lack in lacks)
+    worst = shortage(lack.missing for lack in subject.lacks)
     if worst is None:
         return None
     said = subject.said
