@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 import signal
@@ -247,6 +248,21 @@ def test_full_disk_of_index_files(plain: tuple[Path, World], tmp_path: Path, roo
     assert 1 == len(str(e.value).splitlines())
     assert [] == list(tmp_path.iterdir())
     load(plain[0], tmp_path / "out", "idx")
+
+
+def test_no_room_for_the_lock(
+    plain: tuple[Path, World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where not even the lock file can be written, nothing is left either."""
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("bkstore.offline.growing.os.pwrite", full)
+    with pytest.raises(WriteFailed, match="No space left on device"):
+        load(plain[0], tmp_path / "out", "idx")
+
+    assert [] == list(tmp_path.iterdir())
 
 
 LIMITED = """

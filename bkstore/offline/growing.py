@@ -53,7 +53,7 @@ def locked(top: Path, what: str, files: Files) -> ExitStack:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(fd), os.lstat(path)):
                     try:
-                        _say(fd, top, what, files)
+                        _say(fd, top, what)
                     except WriteFailed:
                         remove_growing(top, ())
                         raise
@@ -72,7 +72,7 @@ def _lock_of(top: Path, what: str, files: Files) -> int:
     return lock_file(top / LOCK)
 
 
-def _say(fd: int, top: Path, what: str, files: Files) -> None:
+def _say(fd: int, top: Path, what: str) -> None:
     """Let the lock file say what grows here; check it, if it does already."""
     said = f"{MARK}\t{what}\n".encode("ascii")
     found = os.pread(fd, len(said) + 1, 0)
@@ -82,8 +82,8 @@ def _say(fd: int, top: Path, what: str, files: Files) -> None:
     if not said.startswith(found) or os.listdir(top) != [LOCK]:
         raise _foreign(top, what)
     with writing(top / LOCK):
-        files.pwrite(fd, said, 0)
-        files.fsync(fd)
+        os.pwrite(fd, said, 0)
+        os.fsync(fd)
 
 
 def _foreign(top: Path, what: str) -> InvalidArgument:
