@@ -20,6 +20,8 @@ from rocksdict import Options, Rdict
 from bkstore import BookieDir, DirectoryInUse, IllegalOperation, open_index
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.testing.storage_suite_base import KEY, record
 
 WRITER = """
 import sys
@@ -265,6 +267,20 @@ def test_link_to_nowhere_is_no_crash(tmp_path: Path) -> None:
         bookie.check_unchanged()
         assert [0, 9] == [log.log_id for log in bookie.entry_logs]
         assert ["9.log"] == [Path(found.file or "").name for found in bookie.findings()]
+
+
+def test_an_index_of_its_own_that_is_in_use(tmp_path: Path) -> None:
+    """Copied ledger directories beside an index directory that a writer has open are refused."""
+    with LedgerStorage.open(
+        tmp_path / "a/ledgers", "sorted", index_dirs=[tmp_path / "b/index"]
+    ) as storage:
+        storage.add_entry(record(7, 0), master_key=KEY)
+        storage.flush()
+        shutil.copytree(tmp_path / "a/ledgers", tmp_path / "b/ledgers")
+        with pytest.raises(DirectoryInUse, match="index"):
+            BookieDir(tmp_path / "b")
+    with BookieDir(tmp_path / "b") as bookie:
+        assert [0] == bookie.index.entries(7).tolist()
 
 
 def test_closed_writer_is_closed(tmp_path: Path) -> None:
