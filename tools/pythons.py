@@ -33,8 +33,8 @@ STAMP = ".installed"
 # What a Python can break: bytes and numbers, files and locks, processes, threads, the packages.
 _FAMILIES = """
 availability bloom cli conformance cookie corruption_idx corruption_metadata crash_files dump
-entry entrylog filter_set golden_vectors ids in_use journal journal_writer ledger_metadata
-memtable metadata_elsewhere opening plugin prototext read_only round_trip schedule
+entry entrylog filter_set forks golden_vectors ids in_use journal journal_writer ledger_metadata
+memtable metadata_elsewhere opening options outputs plugin prototext read_only round_trip schedule
 storage_conformance streams_threads tables torn unpacking
 """
 CORE = (
