@@ -1,0 +1,41 @@
+"""`BookieDir` about its own directories: where nothing may be written, and where logs are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bkstore import BookieDir, InvalidArgument
+from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.spark.source_filters import Bounds
+from bkstore.storage.bookie import Bookie
+
+
+def test_nothing_is_written_beside_journals(tmp_path: Path) -> None:
+    """An output in a journal directory is refused as one in a ledger directory is."""
+    with Bookie.open(tmp_path / "b"):
+        pass
+    with BookieDir(tmp_path / "b") as bookie:
+        for folder in (*bookie.folders.journal, *bookie.folders.ledger):
+            with pytest.raises(InvalidArgument, match="nothing is written"):
+                bookie.refuse_output(folder / "out")
+
+
+def test_a_location_whose_log_is_nowhere(tmp_path: Path) -> None:
+    """It has no directory, -1, beside logs that are there."""
+    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
+        index.put_many(7, [0], [(1 << 32) + 1028])
+    (tmp_path / "b/current/1.log").write_bytes(b"")
+    with BookieDir(tmp_path / "b") as bookie:
+        locations = np.array([(1 << 32) + 1028, (2 << 32) + 1028, 1028])
+
+        assert [0, -1, -1] == bookie.dir_indexes(7, locations).tolist()
+
+
+def test_two_conditions_on_bookies_hold_both() -> None:
+    """Only bookies that every filter of a query lets through are wanted."""
+    both = Bounds().of_bookies(["a", "b"]).of_bookies(["b", "c"])
+
+    assert [False, True, False] == [both.wants(name) for name in "abc"]
