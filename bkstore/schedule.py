@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bkstore.arguments import check_compat, whole
 from bkstore.availability import Availability, Compat
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import INT32_MAX, Groups, clip
+from bkstore.availability.sequence_groups import INT32_MAX, Groups, clip
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, as_entry_ids, check_entry_id
 

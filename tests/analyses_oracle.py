@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cluster import MemoryStore
-from bkstore.formats.ledgermetadata import Mark
+from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import TABLES

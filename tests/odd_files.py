@@ -31,8 +31,8 @@ from bkstore.cluster.store import DirectoryStore
 from bkstore.cluster.store_dump import open_metadata, snapshot
 from bkstore.errors import BkstoreError, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Entry, encode
-from bkstore.formats.ledgermetadata import Mark
-from bkstore.formats.metadatafile import encode_file
+from bkstore.formats.metadata.json_file import encode_file
+from bkstore.formats.metadata.serialized import Mark
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.storage.journal_scan import scan_journal

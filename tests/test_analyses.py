@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,

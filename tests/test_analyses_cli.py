@@ -12,7 +12,7 @@ import pytest
 
 from bkstore.cli.main import main
 from bkstore.cluster.store_dump import snapshot
-from bkstore.formats.metadatafile import encode_file
+from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses import ANALYSES
 from tests.analyses_oracle import DumpWorld, Expected, random_dump, write_dump

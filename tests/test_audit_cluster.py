@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir
 from bkstore.cluster import AuditOptions, Auditor, Client, Cluster, MetadataStore
 from bkstore.cluster.audit import DirectoryBookie, EntriesOfLedger
-from bkstore.formats.ledgermetadata import Mark
+from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from tests.audit_oracle import Row, World
 

@@ -13,7 +13,7 @@ import pytest
 
 from bkstore import BookieDir, LedgerStorage
 from bkstore.availability import Availability
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
 from bkstore.cluster.audit.durability import Due, Held, has_due, missing_entries, shortage

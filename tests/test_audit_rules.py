@@ -13,7 +13,7 @@ from bkstore.cluster.placement import Adherence, RackPlacement
 from bkstore.errors import (
     InvalidArgument,
 )
-from bkstore.formats.ledgermetadata import Mark
+from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from tests.audit_parts import B3, FULL, MADE, NOW, Down, Holder, audit, categories, closed, store_of
 

@@ -17,13 +17,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bkstore import schedule
-from bkstore.availability import Availability, scanning
+from bkstore.availability import Availability, from_entries
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.testing import generators
 
 INT32_MAX = 2**31 - 1
 TOP = 2**63 - 2
-BLOCK = scanning.BLOCK
+BLOCK = from_entries.BLOCK
 
 Row = tuple[int, int, int, int]
 

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkstore import BookieDir, LedgerStorage, open_index, schedule
-from bkstore.availability import Availability, algebra, codec, sequences
+from bkstore.availability import Availability, codec, sequence_groups, set_operations
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -169,8 +169,8 @@ small_stripes = st.builds(
 def test_windows_agree_with_sets(one: Row, two: Row, at_a_time: int) -> None:
     """Windows, repeated or one stripe, and parts taken apart make what Python's sets make."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(algebra, "_WORTH", 3)
-        patch.setattr(algebra, "_AT_A_TIME", at_a_time)
+        patch.setattr(set_operations, "_WORTH", 3)
+        patch.setattr(set_operations, "_AT_A_TIME", at_a_time)
         a, b = (Availability.from_groups([row]) for row in (one, two))
         ids_a, ids_b = ({e for e in range(600) if holds([row], e)} for row in (one, two))
 
@@ -212,8 +212,8 @@ def near(rows: list[Row], fraction: float) -> set[int]:
 def test_hostile_sets_are_exact_or_refused(one: list[Row], two: list[Row], fraction: float) -> None:
     """An operation on huge sets says of each id what the operands' rows say, or is refused."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sequences, "MOST_SEQUENCES", 1 << 12)
-        patch.setattr(algebra, "_WORTH", 8)
+        patch.setattr(sequence_groups, "MOST_SEQUENCES", 1 << 12)
+        patch.setattr(set_operations, "_WORTH", 8)
         a, b = Availability.from_groups(one), Availability.from_groups(two)
         probes = sorted(near(one, fraction) | near(two, fraction))
         in_a = np.array([holds(one, entry) for entry in probes])

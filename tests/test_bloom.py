@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkstore.bloom import BloomFilter, filter_size, hash_key, hash_keys
-from bkstore.bloom import bits as bits_module
+from bkstore.bloom import bit_array as bits_module
 from bkstore.bloom.murmur3 import BLOCK
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from tests.bloom_model import PAGE, Model, ids, like, many_ids, random_ids

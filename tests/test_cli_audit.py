@@ -14,8 +14,8 @@ from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.cookie import encode as encode_cookie
-from bkstore.formats.ledgermetadata import Mark, decode
-from bkstore.formats.metadatafile import decode_file, encode_file
+from bkstore.formats.metadata.json_file import decode_file, encode_file
+from bkstore.formats.metadata.serialized import Mark, decode
 from bkstore.ids import LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex

@@ -19,8 +19,8 @@ from bkstore.formats.entry import Coder, master_key
 from bkstore.formats.idxfile import IdxHeader
 from bkstore.formats.journal import JournalRecord, decode_record, encode_special
 from bkstore.formats.ledgerdata import LedgerData
-from bkstore.formats.ledgermetadata import decode
-from bkstore.formats.metadatafile import decode_file
+from bkstore.formats.metadata.json_file import decode_file
+from bkstore.formats.metadata.serialized import decode
 from bkstore.index.api import LedgerState
 from bkstore.offline.dump import dump
 from bkstore.storage.bookie import Bookie

@@ -10,7 +10,7 @@ import pytest
 
 from bkstore.cluster import Cluster, MemoryStore
 from bkstore.errors import NoSuchEntry
-from bkstore.formats.ledgermetadata import decode
+from bkstore.formats.metadata.serialized import decode
 from bkstore.ids import LedgerId
 from bkstore.storage.batch import DEFAULT_MAX_SIZE
 from tests.conftest import expand_runs

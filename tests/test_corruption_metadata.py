@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from bkstore.cluster import DirectoryStore, MetadataStore, open_metadata
 from bkstore.cluster.store_directory import decode_value, encode_value
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.formats.ledgermetadata import Mark, decode, decode_mark, encode
-from bkstore.formats.ledgerpaths import long_path, mark_path, tree_path
-from bkstore.formats.metadatafile import ClusterMetadata, decode_file, encode_file
+from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
+from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode
+from bkstore.formats.metadata.store_paths import long_path, mark_path, tree_path
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 

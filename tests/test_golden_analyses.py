@@ -12,7 +12,7 @@ from bkstore import BookieDir
 from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, violations_table
-from bkstore.formats.ledgermetadata import decode
+from bkstore.formats.metadata.serialized import decode
 from bkstore.ids import LedgerId
 from bkstore.offline import analyses
 from bkstore.offline.dump import DumpSource, dump

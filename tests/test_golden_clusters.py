@@ -24,7 +24,7 @@ from bkstore.cluster.audit import (
     EntriesOfLedger,
 )
 from bkstore.errors import BookieUnavailable
-from bkstore.formats.ledgermetadata import decode
+from bkstore.formats.metadata.serialized import decode
 from bkstore.ids import LedgerId
 from tests.audit_oracle import category, segments, stores
 

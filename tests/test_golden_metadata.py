@@ -10,8 +10,8 @@ import pytest
 from bkstore.cluster import open_metadata
 from bkstore.cluster.store_dump import DumpStore
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats import ledgerpaths as paths
-from bkstore.formats.ledgermetadata import decode, encode
+from bkstore.formats.metadata import store_paths as paths
+from bkstore.formats.metadata.serialized import decode, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.conftest import load_json

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import bkstore
 from bkstore.errors import CorruptionError
-from bkstore.formats.json_text import parse_json
+from bkstore.formats.syntax.json_text import parse_json
 
 VALUES = st.recursive(
     st.none()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bkstore.cluster.store_directory import encode_value
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats import ledgerpaths as paths
-from bkstore.formats.ledgermetadata import Mark, decode, decode_mark, encode, encode_mark
-from bkstore.formats.metadatafile import decode_file
+from bkstore.formats.metadata import store_paths as paths
+from bkstore.formats.metadata.json_file import decode_file
+from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode, encode_mark
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.format_pages import shown_bytes, shown_text

@@ -16,9 +16,15 @@ from bkstore.errors import (
     ReadOnlyError,
     UnsupportedLayout,
 )
-from bkstore.formats.ledgermetadata import Mark, encode
-from bkstore.formats.ledgerpaths import flat_path, long_path, mark_path, tree_path, uuid_path
-from bkstore.formats.metadatafile import ClusterMetadata, encode_file
+from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
+from bkstore.formats.metadata.serialized import Mark, encode
+from bkstore.formats.metadata.store_paths import (
+    flat_path,
+    long_path,
+    mark_path,
+    tree_path,
+    uuid_path,
+)
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.ledgermetadata import Mark
-from bkstore.formats.metadatafile import ClusterMetadata, decode_file, encode_file
+from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
+from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from tests.metadata_samples import CLOSED, ledger_ids, metadata, texts

@@ -40,8 +40,8 @@ from bkstore.errors import (
     UnsupportedLayout,
     WriteFailed,
 )
-from bkstore.formats.ledgermetadata import Mark, encode
-from bkstore.formats.ledgerpaths import tree_path, uuid_path
+from bkstore.formats.metadata.serialized import Mark, encode
+from bkstore.formats.metadata.store_paths import tree_path, uuid_path
 from bkstore.ids import LedgerId
 from bkstore.index.files import Files
 from bkstore.ledger_metadata import LedgerMetadata, Segment

@@ -29,7 +29,7 @@ from bkstore.cluster.ledger_access import ClientOptions
 from bkstore.cluster.placement import DefaultPlacement, RackPlacement
 from bkstore.cluster.store import MemoryStore
 from bkstore.formats.idxfile import IdxHeader, decode_header, encode_header
-from bkstore.formats.ledgerpaths import short_path
+from bkstore.formats.metadata.store_paths import short_path
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.index.rocks import RocksIndex

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkstore.errors import CorruptionError
-from bkstore.formats import prototext
-from bkstore.formats.proto import BYTES, OPTIONAL, STRING, declare
+from bkstore.formats.syntax import proto_text
+from bkstore.formats.syntax.proto_messages import BYTES, OPTIONAL, STRING, declare
 
 Message = declare("Texts", ("text", 1, STRING, OPTIONAL), ("data", 2, BYTES, OPTIONAL))
 
 
 def _read(text: bytes) -> Any:
     message = Message()
-    prototext.merge(text, 0, message, "message")
+    proto_text.merge(text, 0, message, "message")
     return message
 
 
@@ -126,7 +126,7 @@ def test_written() -> None:
 data: "\000\a\b\t\n\v\f\r\037\"\\?~\177\377"
 """
 
-    assert expected == prototext.to_bytes(message)
+    assert expected == proto_text.to_bytes(message)
 
 
 @given(st.text(st.characters(exclude_categories=("Cs",))), st.binary())
@@ -134,4 +134,4 @@ def test_round_trip(text: str, data: bytes) -> None:
     """Any text and any bytes come back."""
     message = Message(text=text, data=data)
 
-    assert message == _read(prototext.to_bytes(message))
+    assert message == _read(proto_text.to_bytes(message))

@@ -25,7 +25,7 @@ from bkstore.report.risk import at_least
 from bkstore.report.sections import PARTS, SECTIONS
 from bkstore.report.style import STYLE
 from bkstore.tables import Schema, Table
-from bkstore.tables.text import encodable
+from bkstore.tables.safe_text import encodable
 from tests.report_pages import Element, page_of, read, rows, tile, verdict, written
 from tests.report_samples import SAMPLES, ranges, sample, sick_world
 

@@ -44,7 +44,7 @@ Work = Callable[[], int]
 def make_world(top: Path, entries: int, ledgers: int, seed: int = 1) -> None:
     """Write three bookies' indexes with about `entries` rows in all, and their metadata."""
     from bkstore.cluster import MemoryStore, snapshot
-    from bkstore.formats.metadatafile import encode_file
+    from bkstore.formats.metadata.json_file import encode_file
     from bkstore.ids import LedgerId
     from bkstore.index.hierarchical import HierarchicalIndex
     from bkstore.ledger_metadata import LedgerMetadata, Segment

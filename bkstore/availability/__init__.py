@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.arguments import check_compat, whole
-from bkstore.availability import codec, given, grouping, scanning, sequences
-from bkstore.availability.algebra import combine
+from bkstore.availability import codec, from_entries, grouping, inputs, sequence_groups
 from bkstore.availability.codec import Encoding
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
+from bkstore.availability.set_operations import combine
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, as_entry_ids
 
@@ -51,7 +51,7 @@ class Availability:
     _groups: Groups
 
     def __init__(self) -> None:
-        self._groups = sequences.empty()
+        self._groups = sequence_groups.empty()
 
     @classmethod
     def _of(cls, groups: Groups) -> Availability:
@@ -73,13 +73,13 @@ class Availability:
         outside int64). A `range` is taken as it is, in O(1), but under compat id by id.
         """
         if compat is not None:
-            from bkstore.availability.built import BuiltAvailability
+            from bkstore.availability.bookkeeper_compat import BuiltAvailability
 
             check_compat("compat", compat)
             return BuiltAvailability.from_insertions(entries)
         if isinstance(entries, range):
-            return cls._of(given.stripe(entries))
-        return cls._of(scanning.from_ids(as_entry_ids(entries)))
+            return cls._of(inputs.stripe(entries))
+        return cls._of(from_entries.from_ids(as_entry_ids(entries)))
 
     @classmethod
     def from_ranges(cls, ranges: npt.ArrayLike | Iterable[tuple[int, int]]) -> Availability:
@@ -90,7 +90,7 @@ class Availability:
         >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
         20
         """
-        rows = given.rows(ranges, 2, "ranges are (first, last) pairs")
+        rows = inputs.rows(ranges, 2, "ranges are (first, last) pairs")
         if not rows.size:
             return cls()
         pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
@@ -123,9 +123,9 @@ class Availability:
         (a row of one sequence may have any size), `CorruptionError` for rows that overlap or
         contradict themselves. O(groups).
         """
-        rows = given.groups(groups)
+        rows = inputs.groups(groups)
         if compat is not None:
-            from bkstore.availability.built import BuiltAvailability
+            from bkstore.availability.bookkeeper_compat import BuiltAvailability
 
             check_compat("compat", compat)
             return BuiltAvailability.from_stored(rows)
@@ -143,7 +143,7 @@ class Availability:
         Raises `InvalidArgument` for what is no bytes.
         """
         if compat is not None:
-            from bkstore.availability.built import BuiltAvailability
+            from bkstore.availability.bookkeeper_compat import BuiltAvailability
 
             check_compat("compat", compat)
             return BuiltAvailability.from_stored(codec.read_raw(data, any_header=True))
@@ -172,7 +172,7 @@ class Availability:
     @property
     def range_count(self) -> int:
         """How many maximal runs there are: what `ranges` would have to write. O(groups)."""
-        return sequences.sequence_count(self._groups)
+        return sequence_groups.sequence_count(self._groups)
 
     def ranges(self, limit: int | None = None) -> Int64Array:
         """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).
@@ -183,8 +183,10 @@ class Availability:
         """
         groups = self._groups
         if limit is not None:
-            groups = sequences.first_sequences(groups, whole()("limit", limit))
-        starts, ends = sequences.sequences(groups, "; see ranges(limit=), iter_ranges and groups")
+            groups = sequence_groups.first_sequences(groups, whole()("limit", limit))
+        starts, ends = sequence_groups.sequences(
+            groups, "; see ranges(limit=), iter_ranges and groups"
+        )
         return np.stack((starts, ends - 1), axis=1)
 
     def iter_ranges(self) -> Iterator[tuple[int, int]]:
@@ -193,7 +195,7 @@ class Availability:
         >>> next(Availability.from_entries(range(0, 2**62, 3)).iter_ranges())
         (0, 0)
         """
-        for start, end in sequences.iterate(self._groups):
+        for start, end in sequence_groups.iterate(self._groups):
             yield start, end - 1
 
     def entries(self) -> Int64Array:
@@ -206,7 +208,7 @@ class Availability:
                 f"{len(self)} entry ids would be written into one array, at most {MOST_IDS} are; "
                 "iterate, or restrict the set with &"
             )
-        return sequences.expand(self._groups)
+        return sequence_groups.expand(self._groups)
 
     @property
     def first_entry(self) -> int | None:
@@ -219,13 +221,13 @@ class Availability:
         return int(self._groups.ends[-1]) - 1 if self else None
 
     def __len__(self) -> int:
-        return sequences.count(self._groups)
+        return sequence_groups.count(self._groups)
 
     def __bool__(self) -> bool:
         return self._groups.first.size > 0
 
     def __iter__(self) -> Iterator[int]:
-        for start, end in sequences.iterate(self._groups):
+        for start, end in sequence_groups.iterate(self._groups):
             yield from range(start, end)
 
     def __contains__(self, entry: object) -> bool:
@@ -235,7 +237,7 @@ class Availability:
 
     def contains_many(self, entries: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
         """Return bool[n]: for each entry id, is it here? O(n log groups)."""
-        return sequences.contains(self._groups, as_entry_ids(entries))
+        return sequence_groups.contains(self._groups, as_entry_ids(entries))
 
     def __and__(self, other: Availability) -> Availability:
         if not isinstance(other, Availability):
@@ -268,12 +270,12 @@ class Availability:
         """
         if not isinstance(expected, Availability):
             raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
-        first, last = given.bound(first, "first"), given.bound(last, "last")
+        first, last = inputs.bound(first, "first"), inputs.bound(last, "last")
         if compat is not None:
-            from bkstore.availability.built import BuiltAvailability
+            from bkstore.availability.bookkeeper_compat import BuiltAvailability
 
             check_compat("compat", compat)
-            sequences.refuse_above(self.range_count)
+            sequence_groups.refuse_above(self.range_count)
             built = BuiltAvailability.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
             return built.missing(expected, first, last)
         if first is not None or last is not None:

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.availability.sequences import INT32_MAX, Groups, sequence_count, sequences
+from bkstore.availability.sequence_groups import INT32_MAX, Groups, sequence_count, sequences
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bkstore.availability.sequences import INT32_MAX, BoolArray, Groups, empty, sequences
+from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty, sequences
 from bkstore.ids import Int64Array
 
 __all__ = ["fold", "from_runs", "join"]

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability.sequences import BoolArray, Groups, clip
+from bkstore.availability.sequence_groups import BoolArray, Groups, clip
 from bkstore.ids import Int64Array
 
 __all__ = ["Operation", "Pattern", "answer_of", "emit", "merged", "pattern_of"]

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.arguments import choice, number, whole
-from bkstore.bloom.bits import BitArray, add_keys, contains_keys, count_ones
+from bkstore.bloom.bit_array import BitArray, add_keys, contains_keys, count_ones
 from bkstore.bloom.murmur3 import as_keys, hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 

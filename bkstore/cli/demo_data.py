@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.cluster import Cluster, LedgerHandle, snapshot
-from bkstore.formats.metadatafile import encode_file
+from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 
 __all__ = ["ENTRIES", "DemoCluster", "make_cluster"]

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import bkstore
 from bkstore.cli.telling import silence, tell, terminable, usable_streams
 from bkstore.errors import BkstoreError
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 __all__ = ["main"]
 

@@ -20,10 +20,10 @@ from typing import IO, Any
 from bkstore.cli.screen import Screen
 from bkstore.cli.telling import silence
 from bkstore.errors import InvalidArgument, WriteFailed
-from bkstore.formats.json_text import format_json
+from bkstore.formats.syntax.json_text import format_json
 from bkstore.index.outputs import OutputFile, output_file
 from bkstore.tables import Schema, Table, require_pyarrow
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 __all__ = ["FORMATS", "write_tables"]
 

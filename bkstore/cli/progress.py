@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 __all__ = ["work_progress"]
 

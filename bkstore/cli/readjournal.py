@@ -14,7 +14,7 @@ from bkstore.cli.secrets import add_show_keys, hide_keys
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
-from bkstore.formats.statechecks import explicit_lac_oddity, master_key_oddity
+from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.index.api import Finding
 from bkstore.index.damage import DamageRuns
 from bkstore.storage.journal_scan import JournalScan, scan_journal

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import IO, Any
 
 from bkstore.tables import Schema, Table
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 __all__ = ["Beginning", "Screen"]
 

@@ -11,7 +11,7 @@ from bkstore.cli.options import add_output
 from bkstore.cli.output import write_tables
 from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
-from bkstore.formats.json_text import parse_json
+from bkstore.formats.syntax.json_text import parse_json
 from bkstore.index.opening import read_whole
 from bkstore.index.outputs import refuse_inputs
 from bkstore.streams.chain import AnswerObject

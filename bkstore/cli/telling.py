@@ -16,7 +16,7 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn, TextIO
 
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 __all__ = ["silence", "tell", "terminable", "usable_streams"]
 

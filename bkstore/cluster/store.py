@@ -19,8 +19,14 @@ from bkstore.cluster.store_api import KeyValues, MetadataStore, Value, Versioned
 from bkstore.cluster.store_directory import DirectoryValues
 from bkstore.cluster.store_memory import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
-from bkstore.formats.ledgermetadata import Mark, decode, decode_mark, encode, encode_mark
-from bkstore.formats.ledgerpaths import mark_path, parse_mark_path, parse_path, tree_path, uuid_path
+from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode, encode_mark
+from bkstore.formats.metadata.store_paths import (
+    mark_path,
+    parse_mark_path,
+    parse_path,
+    tree_path,
+    uuid_path,
+)
 from bkstore.ids import LedgerId, check_scope
 from bkstore.index.files import OS_FILES, Files, StrPath
 from bkstore.index.outputs import refuse_inputs

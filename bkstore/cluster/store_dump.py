@@ -21,8 +21,8 @@ from bkstore.errors import (
     ReadOnlyError,
     UnsupportedLayout,
 )
-from bkstore.formats.ledgerpaths import parse_path
-from bkstore.formats.metadatafile import ClusterMetadata, decode_file
+from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file
+from bkstore.formats.metadata.store_paths import parse_path
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
 from bkstore.index.opening import read_whole

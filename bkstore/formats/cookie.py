@@ -13,8 +13,8 @@ import re
 from dataclasses import dataclass
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats import prototext
-from bkstore.formats.proto import OPTIONAL, REQUIRED, STRING, declare
+from bkstore.formats.syntax import proto_text
+from bkstore.formats.syntax.proto_messages import OPTIONAL, REQUIRED, STRING, declare
 
 __all__ = ["FILE_NAME", "NEWEST_VERSION", "Cookie", "decode", "encode"]
 
@@ -75,7 +75,7 @@ def _from_lines(text: str) -> Cookie:
 
 def _from_text(version: int, data: bytes, body: int) -> Cookie:
     message = _Message()
-    prototext.merge(data, body, message, "cookie")
+    proto_text.merge(data, body, message, "cookie")
     if not message.IsInitialized():
         missing = ", ".join(message.FindInitializationErrors())
         raise CorruptionError(None, body, f"cookie lacks {missing}")
@@ -122,7 +122,7 @@ def encode(cookie: Cookie) -> bytes:
         message.instanceId = cookie.instance_id
     if cookie.index_dirs is not None:
         message.indexDirs = _listed(cookie.index_dirs)
-    return b"%d\n" % cookie.version + prototext.to_bytes(message)
+    return b"%d\n" % cookie.version + proto_text.to_bytes(message)
 
 
 def _listed(paths: tuple[str, ...]) -> str:

@@ -24,8 +24,8 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.proto import BOOL, BYTES, OPTIONAL, REQUIRED, declare
-from bkstore.formats.statechecks import state_oddities
+from bkstore.formats.state_checks import state_oddities
+from bkstore.formats.syntax.proto_messages import BOOL, BYTES, OPTIONAL, REQUIRED, declare
 from bkstore.ids import LedgerId
 
 __all__ = ["FLAGS_KEY", "NEEDS_INTEGRITY_CHECK", "LedgerData", "decode", "encode", "oddities"]

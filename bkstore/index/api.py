@@ -28,7 +28,7 @@ import numpy.typing as npt
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
-from bkstore.formats.statechecks import state_oddities
+from bkstore.formats.state_checks import state_oddities
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
 
 __all__ = [

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from bkstore import forks
 from bkstore.arguments import check_batch, check_compat, paths, truth, whole
 from bkstore.availability import Availability
-from bkstore.availability.sequences import expand
+from bkstore.availability.sequence_groups import expand
 from bkstore.errors import (
     CorruptionError,
     InvalidArgument,

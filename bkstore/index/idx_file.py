@@ -13,8 +13,8 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.availability import grouping, scanning
-from bkstore.availability.sequences import Groups
+from bkstore.availability import from_entries, grouping
+from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import CorruptionError
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
@@ -101,7 +101,7 @@ def present_groups(fd: int, path: str, first: int, stop: int) -> Groups:
     chunk, and the groups.
     """
     chunks = _chunks(fd, path, first, stop)
-    parts = [scanning.presence(words != 0, at) for at, words in chunks]
+    parts = [from_entries.presence(words != 0, at) for at, words in chunks]
     return grouping.join(parts)
 
 

@@ -2,8 +2,8 @@
 
 What this is: an immutable value, the rules it should keep (`LedgerMetadata.problems`), and the
 questions that readers and checkers ask of it: which bookies have an entry, where a segment ends.
-What it is not: bytes; those are in `bkstore.formats.ledgermetadata` (as BookKeeper keeps them)
-and `bkstore.formats.metadatafile` (a JSON file).
+What it is not: bytes; those are in `bkstore.formats.metadata.serialized` (as BookKeeper keeps them)
+and `bkstore.formats.metadata.json_file` (a JSON file).
 
 Metadata written by others may contradict itself. It can be held, read and written here all the
 same, so that a checker can say what is wrong; `LedgerMetadata.checked` refuses it.

@@ -1,6 +1,6 @@
 """LedgerMetadata: an immutable value, and the questions that readers and checkers ask of it.
 
-Bytes are the business of `bkstore.formats.ledgermetadata` and `bkstore.formats.metadatafile`.
+Bytes are the business of `bkstore.formats.metadata`.
 Source: `client/LedgerMetadataImpl`, `client/LedgerMetadataBuilder`.
 """
 

@@ -43,7 +43,7 @@ from bkstore.tables import (
     Table,
     require_pyarrow,
 )
-from bkstore.tables.text import encodable
+from bkstore.tables.safe_text import encodable
 
 __all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]
 

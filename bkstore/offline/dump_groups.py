@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.availability import grouping, scanning, sequences
-from bkstore.availability.sequences import Groups
+from bkstore.availability import from_entries, grouping, sequence_groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
 from bkstore.tables import GROUPS, Repeated, Table
@@ -47,7 +47,7 @@ class Condenser:
             if ledger != self.ledger:
                 self._close_ledger()
                 self.ledger = ledger
-            self._parts.append(scanning.from_ids(entries))
+            self._parts.append(from_entries.from_ids(entries))
         if len(self._waiting) > _WAITING:
             self._write()
 
@@ -60,7 +60,7 @@ class Condenser:
         if self.ledger is not None and self._parts:
             groups = grouping.join(self._parts)
             first, last = int(groups.first[0]), int(groups.ends[-1]) - 1
-            self._summaries[self.ledger] = (sequences.count(groups), first, last)
+            self._summaries[self.ledger] = (sequence_groups.count(groups), first, last)
             self._waiting.append((self.ledger, groups))
         self._parts = []
 

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.json_text import format_json, parse_json
+from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.index.access import writing
 from bkstore.index.files import OS_FILES, Files
 from bkstore.index.opening import check_regular, read_whole

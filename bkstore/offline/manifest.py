@@ -13,7 +13,7 @@ from typing import Any
 
 import bkstore
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.formats.json_text import format_json, parse_json
+from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.ids import LedgerId
 from bkstore.index.access import readable
 from bkstore.index.api import Finding

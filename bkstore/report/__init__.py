@@ -28,7 +28,7 @@ def write_report(
 ) -> None:
     """Write the page about `tables` to `target`, at once: the old file stays, or the new is whole.
 
-    `tables` by the names of their schemas: those of `bkstore.tables.analysed`, and `findings` of
+    `tables` by the names of their schemas: those of `bkstore.tables.analyses`, and `findings` of
     the dump. A table that is absent was not asked for, and the page says so. `source` may have
     `manifest` (the dump's, a dict), `metadata` (where the ledger metadata came from, None = none
     were given), `engine` and `made_at` (texts for the foot of the page), and `all_rows` (for

@@ -17,7 +17,7 @@ from bkstore.errors import MissingDependency
 from bkstore.report.facts import numbers
 from bkstore.report.markup import Html, tag
 from bkstore.report.wording import count, counted, size_unit
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa

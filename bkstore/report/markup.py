@@ -1,14 +1,14 @@
 """HTML as text that is escaped unless it was made here.
 
 What is not `Html` is escaped by `tag`, so a bookie id or a detail can never become markup, and
-shows every character that it has (`bkstore.tables.text.shown`).
+shows every character that it has (`bkstore.tables.safe_text.shown`).
 """
 
 from __future__ import annotations
 
 from html import escape
 
-from bkstore.tables.text import shown
+from bkstore.tables.safe_text import shown
 
 __all__ = ["Html", "joined", "note", "tag"]
 

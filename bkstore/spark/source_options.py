@@ -9,7 +9,7 @@ from typing import cast
 
 from bkstore.arguments import any_of, check_fields, instance, truth, whole
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.json_text import parse_json
+from bkstore.formats.syntax.json_text import parse_json
 from bkstore.offline.dump import TABLES, DumpSource
 from bkstore.storage.layout import Layout
 from bkstore.tables import Schema

@@ -51,7 +51,7 @@ from bkstore.storage.log_reader import RecordBatch
 from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.metadata_cache import read_metadata_cache
 from bkstore.storage.record_reading import LAST_ENTRY, RecordReading
-from bkstore.tables.text import encodable
+from bkstore.tables.safe_text import encodable
 
 if TYPE_CHECKING:
     from bkstore.storage.log_finder import FoundLog, LogFinder

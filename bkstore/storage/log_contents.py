@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.availability import Availability
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.log_scan import LogBatch, scan_log

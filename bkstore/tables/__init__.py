@@ -12,7 +12,7 @@ commands print.
 
 from __future__ import annotations
 
-from bkstore.tables.analysed import (
+from bkstore.tables.analyses import (
     BOOKIE_BYTES,
     COMPARISON,
     FRAGMENTATION,
@@ -27,15 +27,7 @@ from bkstore.tables.analysed import (
     SURPLUS,
     VIOLATIONS,
 )
-from bkstore.tables.dumped import (
-    BOOKIE_FINDINGS,
-    ENTRIES,
-    ENTRY_LOGS,
-    GROUPS,
-    LEDGERS,
-    LOG_LEDGERS,
-)
-from bkstore.tables.printed import (
+from bkstore.tables.commands import (
     ANSWERS,
     AVAILABILITY,
     BOOKIE_FILES,
@@ -50,6 +42,7 @@ from bkstore.tables.printed import (
     LOG_RECORDS,
     LOOKUPS,
 )
+from bkstore.tables.dump import BOOKIE_FINDINGS, ENTRIES, ENTRY_LOGS, GROUPS, LEDGERS, LOG_LEDGERS
 from bkstore.tables.table import (
     Column,
     Repeated,

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import InvalidArgument, MissingDependency
-from bkstore.tables.text import encodable
+from bkstore.tables.safe_text import encodable
 
 if TYPE_CHECKING:
     import pyarrow as pa

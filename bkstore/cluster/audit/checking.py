@@ -27,7 +27,7 @@ from bkstore.cluster.audit.report import Absence, Violation, category_of
 from bkstore.cluster.placement import Adherence, PlacementPolicy
 from bkstore.cluster.store_api import MetadataStore, Versioned
 from bkstore.errors import CorruptionError, NoSuchLedger
-from bkstore.formats.ledgermetadata import Mark
+from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bkstore.availability import Availability
-from bkstore.availability.algebra import pieces
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import Groups, clip_rows, empty
+from bkstore.availability.sequence_groups import Groups, clip_rows, empty
+from bkstore.availability.set_operations import pieces
 from bkstore.ids import Int64Array
 from bkstore.schedule import expected_many
 

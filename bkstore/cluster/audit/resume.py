@@ -17,7 +17,7 @@ from typing import Any
 
 from bkstore.cluster.audit.outcome import Outcome
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.json_text import format_json, parse_json
+from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.index.access import readable, writing
 from bkstore.index.api import Closing
 from bkstore.index.files import OS_FILES, StrPath

@@ -10,7 +10,7 @@ import numpy as np
 from bkstore.arguments import check_compat
 from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike

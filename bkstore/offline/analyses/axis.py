@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bkstore.availability.algebra import combine, pieces
+from bkstore.availability.from_entries import from_ids
 from bkstore.availability.grouping import fold
-from bkstore.availability.scanning import from_ids
-from bkstore.availability.sequences import INT32_MAX, BoolArray, Groups, empty
+from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty
+from bkstore.availability.set_operations import combine, pieces
 from bkstore.ids import Int64Array
 
 __all__ = ["Owned", "common", "condense", "count", "fold_many", "opens"]

@@ -19,7 +19,7 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster.audit.durability import Due, Held, due_places, missing_entries, shortage
 from bkstore.cluster.audit.report import Category, Violation, category_of
 from bkstore.ids import Int64Array, LedgerId

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.availability import codec
-from bkstore.availability.sequences import Groups
+from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.axis import Owned, common, condense, count, fold_many, opens

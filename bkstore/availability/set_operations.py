@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from bkstore.availability.grouping import fold
 from bkstore.availability.patterns import Operation, Pattern, answer_of, emit, merged, pattern_of
-from bkstore.availability.sequences import Groups, first_sequences, refuse_above, sequences
+from bkstore.availability.sequence_groups import Groups, first_sequences, refuse_above, sequences
 from bkstore.ids import Int64Array
 
 __all__ = ["Operation", "combine", "pieces"]

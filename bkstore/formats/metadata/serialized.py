@@ -16,9 +16,9 @@ from google.protobuf.internal import decoder, encoder
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats import prototext
-from bkstore.formats.metadatamessages import LedgerMetadataFormat, UnderreplicatedLedgerFormat
-from bkstore.formats.metadatav1 import decode_lines, encode_lines
+from bkstore.formats.metadata.messages import LedgerMetadataFormat, UnderreplicatedLedgerFormat
+from bkstore.formats.metadata.version1 import decode_lines, encode_lines
+from bkstore.formats.syntax import proto_text
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NEWEST_VERSION, NO_ENTRY, LedgerMetadata, Segment, State
 
@@ -90,7 +90,7 @@ def decode(
 def _message(data: bytes, version: int, body: int) -> Any:
     message = LedgerMetadataFormat()
     if version == 2:
-        prototext.merge(data, body, message, "ledger metadata")
+        proto_text.merge(data, body, message, "ledger metadata")
     else:
         _parse_delimited(data, body, message)
     if not message.IsInitialized():
@@ -174,7 +174,7 @@ def encode(
     except (ValueError, UnicodeEncodeError) as error:
         raise InvalidArgument(f"ledger {metadata.ledger}: {error}") from error
     if version == 2:
-        return start + prototext.to_bytes(message)
+        return start + proto_text.to_bytes(message)
     body: bytes = message.SerializeToString()
     size: bytes = encoder._VarintBytes(len(body))  # type: ignore[attr-defined]
     return start + size + body
@@ -213,7 +213,7 @@ def decode_mark(data: bytes) -> Mark:
     Mark(marked_at=1700000000.5, missing_bookies=('b1',))
     """
     message = UnderreplicatedLedgerFormat()
-    prototext.merge(data, 0, message, "underreplicated mark")
+    proto_text.merge(data, 0, message, "underreplicated mark")
     try:
         bookies = tuple(map(_text, message.replica))
     except UnicodeDecodeError as error:
@@ -227,4 +227,4 @@ def encode_mark(mark: Mark) -> bytes:
     message = UnderreplicatedLedgerFormat(replica=mark.missing_bookies)
     if mark.marked_at is not None:
         message.ctime = round(mark.marked_at * 1000)
-    return prototext.to_bytes(message)
+    return proto_text.to_bytes(message)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from bkstore.availability.grouping import fold, join
-from bkstore.availability.sequences import BoolArray, Groups
+from bkstore.availability.sequence_groups import BoolArray, Groups
 from bkstore.ids import Int64Array
 
 __all__ = ["BLOCK", "from_ids", "presence"]

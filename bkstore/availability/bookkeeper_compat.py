@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bkstore.availability import Availability, Encoding, codec
 from bkstore.availability.grouping import fold
 from bkstore.availability.patterns import Pattern, emit
-from bkstore.availability.sequences import Groups, empty
+from bkstore.availability.sequence_groups import Groups, empty
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_int64
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.json_text import parse_json
-from bkstore.formats.ledgermetadata import Mark
+from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bkstore.availability.grouping import fold
-from bkstore.availability.sequences import INT32_MAX, Groups, empty
+from bkstore.availability.sequence_groups import INT32_MAX, Groups, empty
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, check_entry_id
 
