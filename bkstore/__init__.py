@@ -38,6 +38,7 @@ from bkstore.errors import (
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
+from bkstore.lazy_faces import lazy_names
 from bkstore.storage.directory import BookieDir, open_index
 
 if TYPE_CHECKING:
@@ -79,15 +80,10 @@ __all__ = [
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
-
-def __getattr__(name: str) -> object:
-    """Return `Bookie` or `LedgerStorage`, which load digests and cookies, when asked for."""
-    if name == "Bookie":
-        from bkstore.storage.bookie import Bookie
-
-        return Bookie
-    if name == "LedgerStorage":
-        from bkstore.storage.ledger_storage import LedgerStorage
-
-        return LedgerStorage
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_names(
+    __name__,
+    {  # they load digests and cookies
+        "Bookie": "bkstore.storage.bookie",
+        "LedgerStorage": "bkstore.storage.ledger_storage",
+    },
+)

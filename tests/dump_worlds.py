@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from bkstore.files.disk_changes import Files, StrPath
 from bkstore.formats.entrylog import LogHeader, encode_header
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
-from bkstore.index.files import Files, StrPath
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bkstore.index.files import Files
+from bkstore.files.disk_changes import Files
 from bkstore.storage.journaling import journal_files, scan_journal
 
 

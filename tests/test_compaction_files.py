@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.index.files import OS_FILES
+from bkstore.files.disk_changes import OS_FILES
 from bkstore.storage.aside import compacted_logs, drop_unfinished
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.storage_suite_base import KEY, content_of, record

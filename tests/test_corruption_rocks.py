@@ -39,10 +39,10 @@ from bkstore.formats.ledgerdata import FLAGS_KEY
 from bkstore.index.api import Finding, LedgerState
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_db import Database
-from bkstore.index.rocks_keys import entry_key, ledger_key
-from bkstore.index.rocks_log import LogReader
-from bkstore.index.rocks_options import database_options, location_options
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.keys import entry_key, ledger_key
+from bkstore.index.rocks.log_framing import LogReader
+from bkstore.index.rocks.options import database_options, location_options
 
 ENTRIES = 4000
 LEDGERS = range(1, 6)

@@ -20,8 +20,8 @@ import pytest
 
 from bkstore import Bookie, LedgerId, LedgerStorage
 from bkstore.errors import BkstoreError, NoSuchLedger
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.entry import Entry, encode, encode_explicit_lac
-from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.testing.crash import CrashFiles, PowerLoss
 
@@ -401,7 +401,7 @@ def test_many_power_losses(kind: str, storage: str, tmp_path: Path, block: int) 
 
 INDEX_SYNCS = {  # shown to be needed by test_index_durability
     "bkstore.index.hierarchical:HierarchicalIndex.__init__:makedirs.sync_dir",
-    "bkstore.index.marker:write_marker:write_file.sync_dir",
+    "bkstore.index.scope_marker:write_marker:write_file.sync_dir",
 }
 
 

@@ -11,11 +11,11 @@ import pytest
 from rocksdict import Rdict
 
 from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import Files
 from bkstore.ids import LedgerId
-from bkstore.index.files import Files
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_keys import entry_key
-from bkstore.index.rocks_options import location_options
+from bkstore.index.rocks.keys import entry_key
+from bkstore.index.rocks.options import location_options
 from bkstore.testing.crash import CrashFiles, PowerLoss
 from tests.crash_disk import CREATE, SEEDS, Disk
 

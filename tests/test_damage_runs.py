@@ -14,7 +14,7 @@ from bkstore.cli.main import main
 from bkstore.formats.entry import Coder, Entry
 from bkstore.formats.journal import encode_record
 from bkstore.index.api import Finding
-from bkstore.index.damage import DamageRuns
+from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.log_reader import LogReader

@@ -23,10 +23,10 @@ import pytest
 from bkstore import Availability, BookieDir, CorruptionError, LedgerId, UnsupportedLayout, tables
 from bkstore.cli.main import COMMANDS, _parser, main
 from bkstore.formats import cookie, idxfile, journal, ledgerdata
-from bkstore.index import marker, rocks_keys
+from bkstore.index import scope_marker
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks import RocksIndex, keys
 from bkstore.storage.journaling import JournalWriter, scan_journal, write_last_mark
 from tests.format_pages import FORMATS, shown_bytes, shown_text
 
@@ -292,22 +292,22 @@ def test_rocksdb_page_location_rows(name: str, ledger: LedgerId) -> None:
     )
     entry, location = 3, EXAMPLE_ENTRIES[3]
 
-    assert key == rocks_keys.entry_key(ledger, entry)
-    assert [key] == rocks_keys.entry_keys(ledger, np.array([entry]))
-    assert [value] == rocks_keys.values(np.array([location]))
-    assert rocks_keys.key_width(ledger) == len(key)
+    assert key == keys.entry_key(ledger, entry)
+    assert [key] == keys.entry_keys(ledger, np.array([entry]))
+    assert [value] == keys.values(np.array([location]))
+    assert keys.key_width(ledger) == len(key)
 
 
 def test_rocksdb_page_ledger_rows() -> None:
     """The page's rows of `ledgers` encode and decode as it says, flags row and scopes too."""
     data = ledgerdata.LedgerData(EXAMPLE_KEY, True, EXAMPLE_LAC)
-    plain = rocks_keys.ledger_key(LedgerId.of(EXAMPLE_LEDGER))
+    plain = keys.ledger_key(LedgerId.of(EXAMPLE_LEDGER))
 
     assert shown_bytes("rocksdb.md", "ledger-value") == ledgerdata.encode(data)
     assert data == ledgerdata.decode(shown_bytes("rocksdb.md", "ledger-value"))
     assert shown_bytes("rocksdb.md", "ledger-key") == plain
     assert shown_bytes("rocksdb.md", "rebuilt-key") == plain + bytes(8)
-    assert shown_bytes("rocksdb.md", "ledger-128-key") == rocks_keys.ledger_key(SCOPED)
+    assert shown_bytes("rocksdb.md", "ledger-128-key") == keys.ledger_key(SCOPED)
     assert shown_bytes("rocksdb.md", "flags-key") == ledgerdata.FLAGS_KEY
 
 
@@ -324,7 +324,7 @@ def test_rocksdb_page_rows_are_what_is_read(tmp_path: Path) -> None:
     }
     current = tmp_path / "current"
     current.mkdir()
-    (current / marker.MARKER_NAME).write_bytes(shown_bytes("marker.md", "marker"))
+    (current / scope_marker.MARKER_NAME).write_bytes(shown_bytes("marker.md", "marker"))
     for name, pairs in rows.items():
         database = Rdict(str(current / name), Options(raw_mode=True))
         for key, value in pairs:
@@ -342,9 +342,9 @@ def test_marker_page(tmp_path: Path) -> None:
     """The page's marker is the one written with the first other scope; a newer one is refused."""
     with HierarchicalIndex(tmp_path, writable=True) as index:
         index.put(1, 0, 1028)
-        before = (tmp_path / "current" / marker.MARKER_NAME).exists()
+        before = (tmp_path / "current" / scope_marker.MARKER_NAME).exists()
         _write_example(index, SCOPED)
-    path = tmp_path / "current" / marker.MARKER_NAME
+    path = tmp_path / "current" / scope_marker.MARKER_NAME
 
     assert not before
     assert shown_bytes("marker.md", "marker") == path.read_bytes()

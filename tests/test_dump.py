@@ -15,8 +15,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_db import Database
-from bkstore.index.rocks_options import location_options
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.options import location_options
 from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES, GROUPS, LEDGERS
 

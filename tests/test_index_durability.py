@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from bkstore.errors import BkstoreError, NoSuchLedger, SyncFailed, WriteFailed
+from bkstore.files.disk_changes import Files
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
-from bkstore.index.files import Files
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.marker import check_marker
 from bkstore.index.rocks import RocksIndex
+from bkstore.index.scope_marker import check_marker
 from bkstore.testing.crash import CrashFiles, PowerLoss
 from bkstore.testing.faults import FaultPlan
 

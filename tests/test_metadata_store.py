@@ -40,10 +40,10 @@ from bkstore.errors import (
     UnsupportedLayout,
     WriteFailed,
 )
+from bkstore.files.disk_changes import Files
 from bkstore.formats.metadata.serialized import Mark, encode
 from bkstore.formats.metadata.store_paths import tree_path, uuid_path
 from bkstore.ids import LedgerId
-from bkstore.index.files import Files
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.testing.crash import CrashFiles, PowerLoss
 from bkstore.testing.faults import FaultPlan

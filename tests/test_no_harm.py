@@ -19,10 +19,10 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import Cluster, DirectoryStore, MemoryStore, snapshot
 from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.idxfile import index_path
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
-from bkstore.index.files import OS_FILES, Files
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import load

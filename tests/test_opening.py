@@ -12,7 +12,7 @@ import pytest
 
 import bkstore
 from bkstore.errors import CorruptionError
-from bkstore.index.opening import open_regular, opened, past_hole, read_whole
+from bkstore.files.opening import open_regular, opened, past_hole, read_whole
 
 BKSTORE = Path(bkstore.__file__).parent
 
@@ -44,7 +44,7 @@ def test_a_pipe_that_takes_the_files_place(tmp_path: Path, monkeypatch: pytest.M
     os.mkfifo(tmp_path / "pipe")
     seen = os.stat(tmp_path / "file")
     before = len(os.listdir("/dev/fd"))
-    monkeypatch.setattr("bkstore.index.opening.os.stat", lambda path: seen)
+    monkeypatch.setattr("bkstore.files.opening.os.stat", lambda path: seen)
 
     with pytest.raises(CorruptionError, match="a pipe"):
         open_regular(tmp_path / "pipe")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.index import scratch
+from bkstore.files import scratch
+from bkstore.files.scratch import MARKER, scratch_directory
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.scratch import MARKER, scratch_directory
 
 NAME = "bkstore-piece-abcd_123"
 
@@ -40,7 +40,7 @@ def test_it_is_there_and_goes(place: Path) -> None:
 def test_those_of_killed_makers_are_swept(place: Path) -> None:
     """What a killed process left goes when the next one makes its own; a living one's stays."""
     code = (
-        "from bkstore.index.scratch import scratch_directory\n"
+        "from bkstore.files.scratch import scratch_directory\n"
         f"with scratch_directory('piece', {str(place)!r}) as path:\n"
         "    (path / 'data').write_bytes(b'x')\n"
         "    print(path, flush=True)\n"

@@ -17,7 +17,7 @@ from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_keys import ledger_key
+from bkstore.index.rocks.keys import ledger_key
 
 KEY = b"\xaa" * 20
 WIDE = LedgerId(5, 7)

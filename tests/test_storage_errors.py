@@ -26,9 +26,9 @@ from bkstore.errors import (
     UnauthorizedAccess,
     WriteFailed,
 )
+from bkstore.files.disk_changes import Files
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.ids import LedgerId
-from bkstore.index.files import Files
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions

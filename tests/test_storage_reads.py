@@ -16,8 +16,8 @@ from bkstore.formats.entry import Coder
 from bkstore.formats.idxfile import HEADER_SIZE, index_path
 from bkstore.ids import LedgerId
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_db import Database
-from bkstore.index.rocks_options import location_options
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.options import location_options
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.log_reader import LogReader
 from bkstore.storage.options import Storage, StorageOptions

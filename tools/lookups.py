@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bkstore.index.outputs import write_output
+from bkstore.files.user_outputs import write_output
 from bkstore.streams import STRATEGIES, ImageReader, ObjectFilters, StreamImage, StreamLookup
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
 

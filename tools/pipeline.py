@@ -109,8 +109,8 @@ def _write_batch(top: Path) -> Iterator[tuple[str, Work]]:
     from rocksdict import Rdict, WriteBatch
 
     from bkstore.ids import LedgerId
-    from bkstore.index.rocks_keys import entry_keys, values
-    from bkstore.index.rocks_options import location_options
+    from bkstore.index.rocks.keys import entry_keys, values
+    from bkstore.index.rocks.options import location_options
 
     def work() -> int:
         out = top / "loaded"
@@ -302,7 +302,7 @@ def main(words: list[str]) -> int:
     engines = args.engines.split(",")
     if "polars" in engines and find_spec("polars") is None:
         engines.remove("polars")  # compared if it is installed
-    from bkstore.index.outputs import write_output
+    from bkstore.files.user_outputs import write_output
     from bkstore.offline.dump import dump
 
     with tempfile.TemporaryDirectory(prefix="bkstore-pipeline-") as scratch:

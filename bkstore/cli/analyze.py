@@ -15,7 +15,7 @@ from bkstore.cli.output import FORMATS, write_tables
 from bkstore.cli.progress import work_progress
 from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument, MissingDependency, WriteFailed
-from bkstore.index.outputs import check_output, refuse_inputs
+from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
     Analysis,

@@ -32,8 +32,8 @@ from bkstore.cluster.places import read_places
 from bkstore.cluster.store_api import MetadataStore
 from bkstore.cluster.store_dump import open_metadata
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.ids import LedgerId
-from bkstore.index.outputs import check_output, refuse_inputs
 from bkstore.storage.directory import BookieDir
 from bkstore.tables import VIOLATIONS, Column, Schema, Table
 

@@ -19,9 +19,9 @@ from bkstore.cli.options import report_findings
 from bkstore.cli.output import write_tables
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Violation
 from bkstore.cluster.store_dump import open_metadata
+from bkstore.files.scratch import scratch_directory
+from bkstore.files.user_outputs import check_output
 from bkstore.ids import LedgerId
-from bkstore.index.outputs import check_output
-from bkstore.index.scratch import scratch_directory
 from bkstore.offline.dump import DumpResult, dump
 from bkstore.storage.directory import BookieDir
 

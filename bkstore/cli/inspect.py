@@ -10,7 +10,7 @@ from bkstore.cli.options import add_directory, add_output, open_bookie, report_f
 from bkstore.cli.output import write_tables
 from bkstore.errors import BkstoreError
 from bkstore.index.api import Finding
-from bkstore.index.marker import check_marker
+from bkstore.index.scope_marker import check_marker
 from bkstore.storage.directory import BookieDir
 from bkstore.storage.log_ends import check_log_ends
 from bkstore.tables import INSPECT, Table

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bkstore.cli.options import add_directory, add_output, open_bookie
 from bkstore.cli.output import write_tables
-from bkstore.index.access import readable
+from bkstore.files.os_errors import readable
 from bkstore.storage.layout import DATABASES, BookieFolders
 from bkstore.storage.metadata_cache import METADATA_CACHE
 from bkstore.tables import BOOKIE_FILES, Table

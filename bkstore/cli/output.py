@@ -20,8 +20,8 @@ from typing import IO, Any
 from bkstore.cli.screen import Screen
 from bkstore.cli.telling import silence
 from bkstore.errors import InvalidArgument, WriteFailed
+from bkstore.files.user_outputs import OutputFile, output_file
 from bkstore.formats.syntax.json_text import format_json
-from bkstore.index.outputs import OutputFile, output_file
 from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.safe_text import shown
 
@@ -43,7 +43,7 @@ def write_tables(
     """Write the tables, all of `schema`, to `target` or stdout.
 
     A file has its name when it is whole, and is as it was before if that does not come to pass
-    (`bkstore.index.outputs`); a `private` one is for its owner alone.
+    (`bkstore.files.user_outputs`); a `private` one is for its owner alone.
     """
     with ExitStack() as stack:
         file = None

@@ -25,7 +25,7 @@ from bkstore.formats.entry import Coder, record_header
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
-from bkstore.index.damage import DamageRuns
+from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.directory import BookieDir
 from bkstore.storage.log_reader import RecordBatch
 from bkstore.tables import ENTRY_RECORDS, Table

@@ -11,9 +11,9 @@ from bkstore.cli.options import add_output
 from bkstore.cli.output import write_tables
 from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
+from bkstore.files.opening import read_whole
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.syntax.json_text import parse_json
-from bkstore.index.opening import read_whole
-from bkstore.index.outputs import refuse_inputs
 from bkstore.streams.chain import AnswerObject
 from bkstore.streams.image import StreamImage
 from bkstore.streams.lookup import StreamLookup

@@ -23,9 +23,9 @@ from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store import MemoryStore
 from bkstore.cluster.store_api import MetadataStore
 from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.files import OS_FILES, Files, StrPath
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.garbage import GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage

@@ -82,9 +82,9 @@ def _clear_slots(path: Path, entries: Int64Array) -> Int64Array:
 
 def _delete_rows(path: Path, ledger: LedgerId, entries: Int64Array) -> Int64Array:
     # RocksDB is loaded where it is needed only.
-    from bkstore.index.rocks_db import Database
-    from bkstore.index.rocks_keys import entry_keys
-    from bkstore.index.rocks_options import database_options
+    from bkstore.index.rocks.database import Database
+    from bkstore.index.rocks.keys import entry_keys
+    from bkstore.index.rocks.options import database_options
 
     keys = entry_keys(ledger, entries)
     database = Database(path, database_options("locations"))

@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 
 from bkstore.errors import CorruptionError
-from bkstore.index.access import readable
-from bkstore.index.opening import read_whole
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable
 
 __all__ = ["read_places"]
 

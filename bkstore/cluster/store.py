@@ -19,6 +19,8 @@ from bkstore.cluster.store_api import KeyValues, MetadataStore, Value, Versioned
 from bkstore.cluster.store_directory import DirectoryValues
 from bkstore.cluster.store_memory import MemoryValues
 from bkstore.errors import BadVersion, CorruptionError, InvalidArgument, LedgerExists, NoSuchLedger
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode, encode_mark
 from bkstore.formats.metadata.store_paths import (
     mark_path,
@@ -28,8 +30,6 @@ from bkstore.formats.metadata.store_paths import (
     uuid_path,
 )
 from bkstore.ids import LedgerId, check_scope
-from bkstore.index.files import OS_FILES, Files, StrPath
-from bkstore.index.outputs import refuse_inputs
 from bkstore.ledger_metadata import LedgerMetadata
 
 __all__ = [

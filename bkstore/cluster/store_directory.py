@@ -19,10 +19,10 @@ from pathlib import Path
 from bkstore.cluster.store_api import Value
 from bkstore.cluster.store_memory import check_version
 from bkstore.errors import CorruptionError, InvalidArgument, ReadOnlyError, UnsupportedLayout
-from bkstore.index.access import readable, writing
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.locking import held_lock, let_go
-from bkstore.index.opening import read_whole
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.lock_files import held_lock, let_go
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable, writing
 
 __all__ = [
     "MARKER",

@@ -21,12 +21,12 @@ from bkstore.errors import (
     ReadOnlyError,
     UnsupportedLayout,
 )
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file
 from bkstore.formats.metadata.store_paths import parse_path
 from bkstore.ids import LedgerId
-from bkstore.index.access import readable
-from bkstore.index.opening import read_whole
-from bkstore.index.outputs import refuse_inputs
 
 __all__ = ["DumpStore", "DumpValues", "open_metadata", "snapshot", "store_of"]
 

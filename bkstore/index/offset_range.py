@@ -21,7 +21,7 @@ import numpy as np
 from bkstore.arguments import call, choice, number, whole
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.index.offset_item import OffsetItem
+from bkstore.index.offset_range_item import OffsetItem
 
 __all__ = ["DEFAULT_MAX_ENTRIES", "DEFAULT_MAX_ITEMS", "DEFAULT_TTL", "OffsetRangeIndex"]
 

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from bkstore.arguments import optional, truth, whole
 from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
-from bkstore.index.files import OS_FILES, Files
 from bkstore.offline.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump_plan import (
     PIECE_ROWS,

@@ -11,11 +11,11 @@ import numpy as np
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import DEFAULT_BATCH, EntryIndex, Finding, IndexBatch
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.idx_tree import Tree
+from bkstore.index.hierarchical.file_tree import Tree
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_db import Database, Words
-from bkstore.index.rocks_keys import ledger_key
-from bkstore.index.rocks_rows import scan_rows
+from bkstore.index.rocks.database import Database, Words
+from bkstore.index.rocks.keys import ledger_key
+from bkstore.index.rocks.rows import scan_rows
 from bkstore.offline.dump_plan import Piece
 from bkstore.storage.dir_files import LogFile
 from bkstore.storage.directory import NOWHERE

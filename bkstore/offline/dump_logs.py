@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
+from bkstore.files.opening import opened
+from bkstore.files.os_errors import readable
 from bkstore.formats.entrylog import LogMetadata, decode_header
-from bkstore.index.access import readable
 from bkstore.index.api import Finding
-from bkstore.index.opening import opened
 from bkstore.offline.dump_plan import Piece
 from bkstore.storage.dir_files import LogFile
 from bkstore.storage.log_scan import read_log_metadata

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import BkstoreError
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from bkstore.index.files import OS_FILES, Files
 from bkstore.offline.dump_groups import Condenser, Summary
 from bkstore.offline.dump_index import PieceIndex
 from bkstore.offline.dump_lengths import RecordLengths

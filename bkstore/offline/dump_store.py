@@ -17,10 +17,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from bkstore.errors import CorruptionError
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import check_regular, read_whole
+from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.index.access import writing
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.opening import check_regular, read_whole
 from bkstore.offline.dump_piece import FileDone, PieceDone
 from bkstore.offline.dump_plan import Piece, file_name
 from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree

@@ -22,9 +22,9 @@ from queue import SimpleQueue
 from typing import Any
 
 from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.scratch import scratch_directory
 from bkstore.index.api import Finding
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.scratch import scratch_directory
 from bkstore.offline.dump_piece import PieceDone, write_piece
 from bkstore.offline.dump_plan import Piece, fingerprint
 

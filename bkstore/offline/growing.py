@@ -13,9 +13,9 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bkstore.errors import InvalidArgument, WriteFailed
-from bkstore.index.access import writing
-from bkstore.index.files import Files
-from bkstore.index.locking import let_go, lock_file, take_lock
+from bkstore.files.disk_changes import Files
+from bkstore.files.lock_files import let_go, lock_file, take_lock
+from bkstore.files.os_errors import writing
 
 __all__ = ["check_target", "locked", "partial_path", "remove_growing", "remove_tree"]
 

@@ -16,9 +16,9 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from bkstore.arguments import optional, truth, whole
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
-from bkstore.index.files import OS_FILES, Files
 from bkstore.offline.growing import check_target
 from bkstore.offline.load_build import build
 from bkstore.offline.load_check import compare_rows

@@ -12,16 +12,16 @@ from contextlib import closing
 from pathlib import Path
 
 from bkstore.errors import BkstoreError
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import readable, syncing, writing
 from bkstore.ids import LedgerId
-from bkstore.index.access import readable, syncing, writing
 from bkstore.index.api import EntryIndex, LedgerState
-from bkstore.index.files import OS_FILES, Files
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.idx_tree import scan_trees
-from bkstore.index.marker import write_marker
+from bkstore.index.hierarchical.file_tree import scan_trees
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_db import Database
-from bkstore.index.rocks_options import database_options
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.options import database_options
+from bkstore.index.scope_marker import write_marker
 from bkstore.offline.load_states import put_states
 from bkstore.offline.load_write import TableFile
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.files.os_errors import readable, writing
 from bkstore.ids import Int64Array
-from bkstore.index.access import readable, writing
 from bkstore.index.api import IndexBatch
 from bkstore.offline.load_source import LoadSource, read_rows
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.files.opening import check_regular
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.index.opening import check_regular
 from bkstore.offline.manifest import MANIFEST, file_in, read_manifest
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 

@@ -10,7 +10,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger, Unsup
 from bkstore.formats.entry import decode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, LedgerState
-from bkstore.index.damage import DamageRuns
+from bkstore.index.damage_runs import DamageRuns
 from bkstore.offline.load_source import LoadSource, read_ledgers
 
 __all__ = ["check_states", "compare_states", "put_states", "read_states"]

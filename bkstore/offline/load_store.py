@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bkstore.index.access import writing
-from bkstore.index.files import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import writing
 from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree
 
 __all__ = ["GrowingLoad"]

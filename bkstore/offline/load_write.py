@@ -15,12 +15,12 @@ import numpy as np
 from rocksdict import SstFileWriter
 
 from bkstore.errors import InvalidArgument, WriteFailed
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import writing
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.access import writing
 from bkstore.index.api import IndexBatch, LedgerState
-from bkstore.index.files import OS_FILES, Files
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.rocks_options import location_options
+from bkstore.index.rocks.options import location_options
 
 __all__ = ["RowWriter", "TableFile", "TableWriter", "TreeWriter", "row_writer"]
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import bkstore
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.ids import LedgerId
-from bkstore.index.access import readable
 from bkstore.index.api import Finding
-from bkstore.index.opening import read_whole
 
 __all__ = [
     "FORMAT",

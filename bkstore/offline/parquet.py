@@ -8,8 +8,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from bkstore.index.access import syncing, writing
-from bkstore.index.files import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import syncing, writing
 from bkstore.tables import Schema, Table, require_pyarrow
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.index.outputs import write_output
+from bkstore.files.user_outputs import write_output
 from bkstore.report.charts import require_matplotlib
 from bkstore.report.page import page
 from bkstore.tables import require_pyarrow

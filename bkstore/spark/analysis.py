@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, MissingDependency
-from bkstore.index.opening import check_regular
+from bkstore.files.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump
 from bkstore.offline.analyses.kernels import Condense

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.errors import MissingDependency
-from bkstore.index.scratch import scratch_directory
+from bkstore.files.scratch import scratch_directory
 from bkstore.spark.java import find_java_home
 
 if TYPE_CHECKING:

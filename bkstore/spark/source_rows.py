@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
+from bkstore.files.disk_changes import Files
+from bkstore.files.scratch import scratch_directory
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.index.files import Files
-from bkstore.index.scratch import scratch_directory
 from bkstore.offline.dump_index import PieceIndex
 from bkstore.offline.dump_lengths import RecordLengths
 from bkstore.offline.dump_piece import write_piece

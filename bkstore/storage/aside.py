@@ -19,10 +19,10 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from bkstore.files.disk_changes import Files
+from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.access import syncing, writing
-from bkstore.index.files import Files
 from bkstore.storage.entry_logger import EntryLogger
 
 __all__ = [

@@ -21,12 +21,12 @@ from bkstore import forks
 from bkstore.arguments import instance, optional
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
+from bkstore.files.os_errors import writing
 from bkstore.formats.entry import record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.access import writing
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
-from bkstore.index.files import OS_FILES, Files, StrPath
 from bkstore.storage.bookie_place import BookiePlace
 from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.journal_writer import JournalWriter

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
+from bkstore.files.disk_changes import Files, StrPath
+from bkstore.files.os_errors import writing
 from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
-from bkstore.index.access import writing
-from bkstore.index.files import Files, StrPath
 from bkstore.storage.layout import BookieFolders, find_folders, holdings, matched, read_cookie
 from bkstore.storage.options import Storage
 

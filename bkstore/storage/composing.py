@@ -13,9 +13,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from bkstore.errors import InvalidArgument, UnsupportedLayout
-from bkstore.index.access import writing
+from bkstore.files.disk_changes import Files, StrPath
+from bkstore.files.os_errors import writing
 from bkstore.index.api import Finding
-from bkstore.index.files import Files, StrPath
 from bkstore.storage.entry_logger import EntryLogger
 from bkstore.storage.garbage import recover_compaction
 from bkstore.storage.layout import check_order, holdings

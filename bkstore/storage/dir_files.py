@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
-from bkstore.index.access import readable
+from bkstore.files.opening import check_regular
+from bkstore.files.os_errors import readable
 from bkstore.index.api import Finding
-from bkstore.index.opening import check_regular
 
 __all__ = ["LogFile", "entry_logs_in", "journals_in", "odd_files", "sizes_and_times"]
 

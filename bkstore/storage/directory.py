@@ -25,13 +25,13 @@ from bkstore.errors import (
     InvalidArgument,
     UnsupportedLayout,
 )
+from bkstore.files.os_errors import readable
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats import idxfile
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
-from bkstore.index.access import readable
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
-from bkstore.index.outputs import refuse_inputs
-from bkstore.index.rocks_files import check_not_in_use
+from bkstore.index.rocks.scratch_links import check_not_in_use
 from bkstore.storage.dir_files import (
     LogFile,
     entry_logs_in,

@@ -25,14 +25,14 @@ from bkstore.errors import (
     ReadOnlyError,
     SyncFailed,
 )
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable, syncing, writing
 from bkstore.formats import entrylog
 from bkstore.formats.entry import record_header
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogHeader, LogMetadata
 from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
-from bkstore.index.access import readable, syncing, writing
 from bkstore.index.api import Closing
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.opening import read_whole
 from bkstore.storage.log_reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 

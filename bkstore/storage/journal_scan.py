@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
+from bkstore.files.opening import open_regular
+from bkstore.files.os_errors import readable
 from bkstore.formats.journal import (
     ALIGNMENT,
     PADDED_VERSION,
@@ -23,9 +25,7 @@ from bkstore.formats.journal import (
     decode_header,
     decode_record,
 )
-from bkstore.index.access import readable
 from bkstore.index.api import Finding
-from bkstore.index.opening import open_regular
 
 __all__ = ["JournalScan", "ScannedRecord", "scan_journal"]
 

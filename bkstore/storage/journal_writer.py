@@ -16,6 +16,8 @@ from pathlib import Path
 from bkstore import forks
 from bkstore.arguments import optional, whole
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.journal import (
     ALIGNMENT,
     NEWEST_VERSION,
@@ -28,9 +30,7 @@ from bkstore.formats.journal import (
     padding,
 )
 from bkstore.ids import LedgerId
-from bkstore.index.access import syncing, writing
 from bkstore.index.api import Closing
-from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.last_mark import NO_MARK, journal_files, journal_name
 from bkstore.storage.options import JournalOptions
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import open_regular
+from bkstore.files.os_errors import readable, writing
 from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode_mark
 from bkstore.ids import LedgerId
-from bkstore.index.access import readable, writing
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.opening import open_regular
 
 __all__ = [
     "NO_MARK",

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal
 
 from bkstore.arguments import choice, optional
 from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.index.idx_tree import has_index_files
-from bkstore.index.opening import opened, read_whole
+from bkstore.files.opening import opened, read_whole
+from bkstore.index.hierarchical.file_tree import has_index_files
 
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie

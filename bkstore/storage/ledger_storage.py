@@ -26,10 +26,10 @@ from bkstore.errors import (
     LedgerFenced,
     NoSuchEntry,
 )
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.entry import V1_HEADER, record_header
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
-from bkstore.index.files import OS_FILES, Files
 from bkstore.storage.batch import check_limits, how_many, most_records
 from bkstore.storage.composing import StrPath, compose
 from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageCollector, GarbageReport

@@ -15,9 +15,9 @@ from weakref import WeakMethod
 
 from bkstore import forks
 from bkstore.errors import DirectoryInUse
+from bkstore.files.lock_files import held_lock
+from bkstore.files.opening import open_regular
 from bkstore.index.api import Closing
-from bkstore.index.locking import held_lock
-from bkstore.index.opening import open_regular
 
 __all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bkstore.errors import BkstoreError
+from bkstore.files.opening import open_regular
 from bkstore.formats.entry import V1_HEADER
 from bkstore.formats.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.index.opening import open_regular
 from bkstore.storage.dir_files import LogFile
 from bkstore.storage.directory import BookieDir
 

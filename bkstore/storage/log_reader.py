@@ -17,13 +17,13 @@ from struct import Struct
 import numpy as np
 
 from bkstore.errors import CorruptionError
+from bkstore.files.opening import open_regular
+from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
 from bkstore.formats.entrylog import PREFIX
 from bkstore.formats.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.access import unreadable
 from bkstore.index.api import Closing
-from bkstore.index.opening import open_regular
 
 __all__ = ["LogReader", "OpenFile", "RecordBatch"]
 

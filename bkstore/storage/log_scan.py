@@ -29,7 +29,7 @@ from bkstore.formats.entrylog import (
 from bkstore.formats.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
-from bkstore.index.damage import DamageRuns
+from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.log_search import (
     ENTRY,
     FILLER,

@@ -27,7 +27,7 @@ def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetad
     path = current / METADATA_CACHE
     if not os.path.lexists(path):
         return {}
-    from bkstore.index.rocks_db import Database
+    from bkstore.index.rocks.database import Database
 
     database = Database(path, live=live)
     try:

@@ -19,7 +19,7 @@ from bkstore.errors import (
 )
 from bkstore.formats.journal import JournalRecord, LogMark
 from bkstore.index.api import Finding
-from bkstore.index.damage import DamageRuns
+from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal_scan import scan_journal
 from bkstore.storage.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.ledger_storage import LedgerStorage

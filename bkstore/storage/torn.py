@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.files.opening import opened
+from bkstore.files.os_errors import readable
 from bkstore.formats.entry import decode, decode_explicit_lac
 from bkstore.formats.journal import JournalRecord
 from bkstore.ids import LedgerId
-from bkstore.index.access import readable
-from bkstore.index.opening import opened
 from bkstore.storage.ledger_storage import LedgerStorage
 
 __all__ = ["blank_sectors", "is_unwritten", "why_torn"]

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING
 from bkstore import forks
 from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument
-from bkstore.index.files import Files, StrPath
+from bkstore.files.disk_changes import Files, StrPath
 from bkstore.testing.crash_image import (
     Image,
     Key,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 __all__ = ["CrashFiles", "PowerLoss"]
 
 _WAL_SYNCS = re.compile(r"^rocksdb\.wal\.synced COUNT : ([0-9]+)", re.MULTILINE)
-_WRAPPERS = frozenset({"bkstore.index.files", "bkstore.testing.faults", __name__})
+_WRAPPERS = frozenset({"bkstore.files.disk_changes", "bkstore.testing.faults", __name__})
 
 
 class PowerLoss(BaseException):  # no `except Exception` may take it for an error it knows
@@ -108,7 +108,7 @@ class CrashFiles(Files):
     ...     some = files.crash(f"{top}/bookie", f"{top}/some", keep=random.Random(1))
     ...     with HierarchicalIndex(left) as reopened:
     ...         reopened.entries(7).tolist(), sorted(files.sync_sites)[-1]
-    ([0], 'bkstore.index.idx_changes:Changes.flush:sync_dir')
+    ([0], 'bkstore.index.hierarchical.unsynced_changes:Changes.flush:sync_dir')
     """
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from bkstore.index.files import StrPath
-from bkstore.index.rocks_files import in_use
+from bkstore.files.disk_changes import StrPath
+from bkstore.index.rocks.scratch_links import in_use
 
 __all__ = [
     "SECTOR",

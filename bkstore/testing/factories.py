@@ -17,7 +17,7 @@ from bkstore.cluster.ensemble import Cluster
 from bkstore.cluster.store import MemoryStore
 from bkstore.cluster.store_api import MetadataStore
 from bkstore.errors import BkstoreError, InvalidArgument
-from bkstore.index.files import OS_FILES, Files, StrPath
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, NoSuchEntry
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
 from bkstore.ids import LedgerId, check_entry_id
 from bkstore.index.api import LedgerLike
-from bkstore.index.files import OS_FILES, Files, StrPath
 
 if TYPE_CHECKING:
     from rocksdict import Options
@@ -300,9 +300,9 @@ def _clear_slot(file: Path, entry: int) -> bool:
 
 def _delete_row(path: Path, ledger: LedgerId, entry: int) -> bool:
     # RocksDB is loaded where it is needed only.
-    from bkstore.index.rocks_db import Database
-    from bkstore.index.rocks_keys import entry_key
-    from bkstore.index.rocks_options import database_options
+    from bkstore.index.rocks.database import Database
+    from bkstore.index.rocks.keys import entry_key
+    from bkstore.index.rocks.options import database_options
 
     database, key = Database(path, database_options("locations")), entry_key(ledger, entry)
     try:

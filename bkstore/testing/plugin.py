@@ -160,7 +160,7 @@ def bkstore_cluster(
 
 def _layer(request: pytest.FixtureRequest) -> Any:
     """Return the file layer to write through: the fault plan, if the test asks for it."""
-    from bkstore.index.files import OS_FILES
+    from bkstore.files.disk_changes import OS_FILES
 
     asked = "bkstore_faults" in request.fixturenames
     return request.getfixturevalue("bkstore_faults") if asked else OS_FILES

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bkstore.index.outputs import check_output, write_output
+from bkstore.files.user_outputs import check_output, write_output
 from tools.bench.measure import Context, Row, run_row
 from tools.bench.report import FORMAT, environment, markdown, print_document
 from tools.bench.rows import ROWS

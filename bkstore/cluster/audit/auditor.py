@@ -27,8 +27,8 @@ from bkstore.cluster.audit.resume import RunFile
 from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store_api import MetadataStore
 from bkstore.errors import BkstoreError
+from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId
-from bkstore.index.files import StrPath
 from bkstore.metrics import AuditMetrics
 
 __all__ = ["Auditor", "Progress"]

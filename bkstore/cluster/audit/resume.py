@@ -17,12 +17,12 @@ from typing import Any
 
 from bkstore.cluster.audit.outcome import Outcome
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, StrPath
+from bkstore.files.lock_files import let_go, take_lock
+from bkstore.files.opening import open_regular
+from bkstore.files.os_errors import readable, writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.index.access import readable, writing
 from bkstore.index.api import Closing
-from bkstore.index.files import OS_FILES, StrPath
-from bkstore.index.locking import let_go, take_lock
-from bkstore.index.opening import open_regular
 
 __all__ = ["RunFile"]
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.index.access import readable
-from bkstore.index.opening import check_regular
+from bkstore.files.opening import check_regular
+from bkstore.files.os_errors import readable
 from bkstore.offline.dump import TABLES
 from bkstore.offline.manifest import MANIFEST, file_in, read_manifest
 from bkstore.tables import Schema, require_pyarrow

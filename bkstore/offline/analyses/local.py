@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import optional, whole
 from bkstore.errors import BkstoreError, MissingDependency
-from bkstore.index.access import readable
-from bkstore.index.opening import check_regular
-from bkstore.index.scratch import scratch_directory
+from bkstore.files.opening import check_regular
+from bkstore.files.os_errors import readable
+from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.dumped import Dump, DumpFile
 from bkstore.offline.analyses.kernels import Condense, Sequences

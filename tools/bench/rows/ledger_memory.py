@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bkstore.index.rocks_options import BLOCK_CACHE
+from bkstore.index.rocks.options import BLOCK_CACHE
 from bkstore.storage.options import Storage, StorageOptions
 from tools.bench.data import new_directory
 from tools.bench.ledgers import STORAGES

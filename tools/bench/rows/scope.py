@@ -16,12 +16,12 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, as_locations
-from bkstore.index import idx_file
 from bkstore.index.api import IndexBatch, LedgerLike
+from bkstore.index.hierarchical import file_slots
 from bkstore.index.rocks import PUTS_PER_BATCH, RocksIndex
-from bkstore.index.rocks_db import Database
-from bkstore.index.rocks_keys import entry_keys, values
-from bkstore.index.rocks_options import location_options
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.keys import entry_keys, values
+from bkstore.index.rocks.options import location_options
 from tools.bench.data import (
     SCOPE_0,
     SCOPED,
@@ -79,8 +79,8 @@ def _get_64(database: Database, ledger: int, entry: int) -> int | None:
 def _idx_availability_64(fd: int, path: str) -> Availability:
     own = os.dup(fd)  # as HierarchicalIndex does, so that its pool may close the other
     try:
-        slots = idx_file.slot_count(os.fstat(own).st_size, path)
-        return Availability.from_canonical(idx_file.present_groups(own, path, 0, slots))
+        slots = file_slots.slot_count(os.fstat(own).st_size, path)
+        return Availability.from_canonical(file_slots.present_groups(own, path, 0, slots))
     finally:
         os.close(own)
 

@@ -26,6 +26,9 @@ from bkstore.errors import (
     ReadOnlyError,
     UnsupportedLayout,
 )
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import check_regular, open_regular
+from bkstore.files.os_errors import readable, unreadable, writing
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, IdxHeader, index_path
 from bkstore.ids import (
@@ -36,8 +39,6 @@ from bkstore.ids import (
     check_entry_id,
     check_scope,
 )
-from bkstore.index import idx_file
-from bkstore.index.access import readable, unreadable, writing
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -48,12 +49,11 @@ from bkstore.index.api import (
     check_put,
     sorted_last_wins,
 )
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.idx_changes import Changes
-from bkstore.index.idx_states import changed, state_of
-from bkstore.index.idx_tree import Tree, current_of, find_index_file, scan_trees
-from bkstore.index.marker import check_marker
-from bkstore.index.opening import check_regular, open_regular
+from bkstore.index.hierarchical import file_slots
+from bkstore.index.hierarchical.file_tree import Tree, current_of, find_index_file, scan_trees
+from bkstore.index.hierarchical.headers import changed, state_of
+from bkstore.index.hierarchical.unsynced_changes import Changes
+from bkstore.index.scope_marker import check_marker
 
 __all__ = ["DEFAULT_MAX_PAGES", "HierarchicalIndex"]
 
@@ -206,7 +206,7 @@ class HierarchicalIndex(EntryIndex):
         except OSError as error:
             raise unreadable(error, path) from error
         try:
-            idx_file.read_header(fd, path, self._compat)
+            file_slots.read_header(fd, path, self._compat)
         except BaseException:
             self._files.close(fd)
             raise
@@ -221,7 +221,7 @@ class HierarchicalIndex(EntryIndex):
     def _slots(self, fd: int, path: str) -> int:
         if self._compat:  # PageEntriesIterableImpl visits whole pages only
             return self._rounded_slots(fd) // self._page_slots * self._page_slots
-        return idx_file.slot_count(os.fstat(fd).st_size, path)
+        return file_slots.slot_count(os.fstat(fd).st_size, path)
 
     @staticmethod
     def _rounded_slots(fd: int) -> int:
@@ -238,7 +238,7 @@ class HierarchicalIndex(EntryIndex):
         """Return which entries are here. One read of the file; memory in sequence groups."""
 
         def act(fd: int, path: str) -> Availability:
-            groups = idx_file.present_groups(fd, path, 0, self._slots(fd, path))
+            groups = file_slots.present_groups(fd, path, 0, self._slots(fd, path))
             return Availability.from_canonical(groups)
 
         return self._with_file(ledger, act, Availability())
@@ -248,7 +248,7 @@ class HierarchicalIndex(EntryIndex):
         first, last = check_bounds(first, last)
 
         def act(fd: int, path: str) -> Int64Array:
-            return expand(idx_file.present_groups(fd, path, *self._bounds(fd, path, first, last)))
+            return expand(file_slots.present_groups(fd, path, *self._bounds(fd, path, first, last)))
 
         return self._with_file(ledger, act, _NONE)
 
@@ -259,7 +259,7 @@ class HierarchicalIndex(EntryIndex):
         first, last = check_bounds(first, last)
 
         def act(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
-            parts = list(idx_file.read_items(fd, path, *self._bounds(fd, path, first, last)))
+            parts = list(file_slots.read_items(fd, path, *self._bounds(fd, path, first, last)))
             if not parts:
                 return _NONE, _NONE
             entries, locations = zip(*parts)
@@ -275,11 +275,11 @@ class HierarchicalIndex(EntryIndex):
 
         def act(fd: int, path: str) -> int | None:
             if self._compat is None:
-                return idx_file.last_present(fd, path, self._slots(fd, path))
+                return file_slots.last_present(fd, path, self._slots(fd, path))
             slots = self._rounded_slots(fd)
             if 0 < slots < self._page_slots:
                 raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
-            parts = list(idx_file.read_items(fd, path, max(slots - self._page_slots, 0), slots))
+            parts = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
             return int(parts[-1][0][-1]) if parts else 0
 
         return self._with_file(ledger, act, None)
@@ -291,7 +291,7 @@ class HierarchicalIndex(EntryIndex):
         def act(fd: int, path: str) -> Int64Array:
             cut = self._compat is not None
             slots = self._rounded_slots(fd) if cut else self._slots(fd, path)
-            return idx_file.gather(fd, path, wanted, slots)
+            return file_slots.gather(fd, path, wanted, slots)
 
         return self._with_file(ledger, act, np.zeros(wanted.size, np.int64))
 
@@ -319,7 +319,7 @@ class HierarchicalIndex(EntryIndex):
 
     def _header(self, name: LedgerId) -> tuple[IdxHeader, bytes, str]:
         def act(fd: int, path: str) -> tuple[IdxHeader, bytes, str]:
-            header = idx_file.read_header(fd, path, self._compat)
+            header = file_slots.read_header(fd, path, self._compat)
             return header, os.pread(fd, HEADER_SIZE, 0), path
 
         found = self._with_file(name, act, None)
@@ -376,8 +376,8 @@ class HierarchicalIndex(EntryIndex):
                 fd = None if path is None else open_regular(path)
             if path is not None and fd is not None:
                 with os.fdopen(fd):
-                    idx_file.read_header(fd, path, self._compat)
-                    for part in idx_file.read_items(fd, path, 0, self._slots(fd, path)):
+                    file_slots.read_header(fd, path, self._compat)
+                    for part in file_slots.read_items(fd, path, 0, self._slots(fd, path)):
                         yield IndexBatch.of_ledger(ledger, *part)
         except CorruptionError as error:
             if findings is None:
@@ -430,7 +430,7 @@ class HierarchicalIndex(EntryIndex):
             if ids.size:
                 self._changes.wrote(path)
                 with writing(path):
-                    idx_file.write_slots(fd, ids, places, self._page_slots, self._files)
+                    file_slots.write_slots(fd, ids, places, self._page_slots, self._files)
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Rewrite the header block; the ledger's entries stay."""
@@ -442,12 +442,12 @@ class HierarchicalIndex(EntryIndex):
             held = self._held(name)
             old = IdxHeader(version=self._header_version)
             if held is not None:
-                old = idx_file.read_header(*held, self._compat)
+                old = file_slots.read_header(*held, self._compat)
             data = idxfile.encode_header(changed(old, state, self._header_version, self._compat))
             fd, path = self._file_to_write(name)
             self._changes.wrote(path)
             with writing(path):
-                idx_file.overwrite(fd, data, 0, self._files)
+                file_slots.overwrite(fd, data, 0, self._files)
 
     def delete(self, ledger: LedgerLike) -> None:
         """Remove the ledger's file, leftovers and second copies too; directories stay."""

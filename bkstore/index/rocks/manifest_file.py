@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
-from bkstore.index.opening import opened
-from bkstore.index.rocks_log import LogReader, read_varint
+from bkstore.files.opening import opened
+from bkstore.index.rocks.log_framing import LogReader, read_varint
 
 __all__ = ["Manifest", "check_complete", "check_logs", "needed_logs", "read_manifest"]
 

@@ -37,11 +37,11 @@ from bkstore.errors import (
     SyncFailed,
     WriteFailed,
 )
-from bkstore.index import rocks_files, rocks_fork, rocks_manifest
-from bkstore.index.access import os_error, syncing, writing
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.rocks_errors import readable_text, translated
-from bkstore.index.rocks_options import reading_options
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import os_error, syncing, writing
+from bkstore.index.rocks import after_fork, manifest_file, scratch_links
+from bkstore.index.rocks.errors import readable_text, translated
+from bkstore.index.rocks.options import reading_options
 
 __all__ = ["Database", "Words"]
 
@@ -101,27 +101,27 @@ class Database:
     # -- opening
 
     def _open_writing(self, options: Options) -> Rdict:
-        rocks_fork.check_may_write(self.path)
+        after_fork.check_may_write(self.path)
         with writing(self.path):
             self._files.makedirs(self.path)
-        rocks_files.check_not_in_use(self.path)
-        rocks_files.check_files(self.path)
+        scratch_links.check_not_in_use(self.path)
+        scratch_links.check_files(self.path)
         self._files.database_opened(self.path, options)
-        rocks_files.claim(self.path)
-        self._stack.callback(rocks_files.release, self.path)
-        rocks_fork.note_opened()
+        scratch_links.claim(self.path)
+        self._stack.callback(scratch_links.release, self.path)
+        after_fork.note_opened()
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
-        manifest = rocks_files.manifest_path(self.path)
-        rocks_files.check_not_in_use(self.path)
-        said = rocks_manifest.read_manifest(manifest)
+        manifest = scratch_links.manifest_path(self.path)
+        scratch_links.check_not_in_use(self.path)
+        said = manifest_file.read_manifest(manifest)
         if said.torn_at is not None:
             self.oddities.append((manifest, said.torn_at, "manifest ends inside a record"))
-        for table in rocks_manifest.check_complete(said, self.path):
+        for table in manifest_file.check_complete(said, self.path):
             detail = "table file that no manifest names: left by a crash; RocksDB deletes it"
             self.oddities.append((table, None, detail))
-        torn = rocks_manifest.check_logs(said, self.path)
+        torn = manifest_file.check_logs(said, self.path)
         for log, offset in torn:
             detail = "write-ahead log ends inside a record: its last write is lost, as in a crash"
             self.oddities.append((log, offset, detail))
@@ -132,16 +132,16 @@ class Database:
     def _open_links(
         self, torn: Sequence[tuple[Path, int]] = (), held: ExitStack | None = None
     ) -> Rdict:
-        scratch = self._stack.enter_context(rocks_files.link_copy(self.path, held))
+        scratch = self._stack.enter_context(scratch_links.link_copy(self.path, held))
         self._scratch = str(scratch)
         if held is not None:  # a live one was not checked yet
-            said = rocks_manifest.read_manifest(rocks_files.manifest_path(scratch))
-            torn = rocks_manifest.check_logs(said, scratch)
-        rocks_files.cut_tails(scratch, torn)
+            said = manifest_file.read_manifest(scratch_links.manifest_path(scratch))
+            torn = manifest_file.check_logs(said, scratch)
+        scratch_links.cut_tails(scratch, torn)
         options = reading_options()
-        if rocks_fork.lost_threads():
+        if after_fork.lost_threads():
             options.set_max_file_opening_threads(1)  # none but this one
-        rocks_fork.note_opened()
+        after_fork.note_opened()
         return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
 
     def _open_live(self) -> Rdict:
@@ -157,11 +157,11 @@ class Database:
                 if attempt + 1 == _LIVE_TRIES:
                     raise
                 continue
-            if rocks_files.CAN_HOLD or all(log.exists() for log in logs):
+            if scratch_links.CAN_HOLD or all(log.exists() for log in logs):
                 return db
             db.close()  # without the rows of a log that went before it was read
             self._stack.close()
-        raise rocks_files.in_use(self.path, "changes faster than it can be read")
+        raise scratch_links.in_use(self.path, "changes faster than it can be read")
 
     def _translated(self) -> AbstractContextManager[None]:
         """Turn RocksDB's textual errors into ours."""

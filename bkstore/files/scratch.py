@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bkstore.index.files import StrPath
+from bkstore.files.disk_changes import StrPath
 
 __all__ = ["MARKER", "scratch_directory"]
 

@@ -18,9 +18,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
-from bkstore.index import rocks_fork
-from bkstore.index.opening import check_regular, open_regular, opened, past_hole, read_whole
-from bkstore.index.scratch import scratch_directory
+from bkstore.files.opening import check_regular, open_regular, opened, past_hole, read_whole
+from bkstore.files.scratch import scratch_directory
+from bkstore.index.rocks import after_fork
 
 __all__ = [
     "CAN_HOLD",
@@ -144,7 +144,7 @@ def _is_locked(lock: Path) -> bool:
     try:
         info = check_regular(lock)
         # What a child has open of its parent's is no lock of its own.
-        if not rocks_fork.lost_threads() and _open_in_this_process(info):
+        if not after_fork.lost_threads() and _open_in_this_process(info):
             return True
         fd = open_regular(lock)
     except (FileNotFoundError, PermissionError):  # never opened by RocksDB, or not for us to see

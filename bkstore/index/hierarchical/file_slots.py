@@ -16,12 +16,12 @@ import numpy as np
 from bkstore.availability import from_entries, grouping
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import CorruptionError
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import past_hole
+from bkstore.files.os_errors import unreadable
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
 from bkstore.ids import Int64Array
-from bkstore.index.access import unreadable
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.opening import past_hole
 
 __all__ = [
     "CHUNK_SLOTS",

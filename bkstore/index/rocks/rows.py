@@ -19,10 +19,10 @@ from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch, check_put, sorted_last_wins
-from bkstore.index.rocks_db import Database, Words
-from bkstore.index.rocks_keys import entry_keys, ledger_key
-from bkstore.index.rocks_keys import values as row_values
-from bkstore.index.rocks_options import location_options
+from bkstore.index.rocks.database import Database, Words
+from bkstore.index.rocks.keys import entry_keys, ledger_key
+from bkstore.index.rocks.keys import values as row_values
+from bkstore.index.rocks.options import location_options
 
 __all__ = [
     "check_shape",

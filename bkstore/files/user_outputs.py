@@ -24,7 +24,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from bkstore.errors import InvalidArgument, WriteFailed
-from bkstore.index.files import OS_FILES, StrPath
+from bkstore.files.disk_changes import OS_FILES, StrPath
 
 __all__ = ["OutputFile", "check_output", "output_file", "refuse_inputs", "write_output"]
 

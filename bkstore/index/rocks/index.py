@@ -19,6 +19,8 @@ from bkstore import forks
 from bkstore.arguments import check_batch, path, truth
 from bkstore.availability import Availability
 from bkstore.errors import CorruptionError, NoSuchLedger, ReadOnlyError
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.scratch import scratch_directory
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
@@ -41,10 +43,8 @@ from bkstore.index.api import (
     check_put,
     locations_of,
 )
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.marker import MARKER_NAME, check_marker, write_marker
-from bkstore.index.rocks_db import Database
-from bkstore.index.rocks_keys import (
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.keys import (
     entry_key,
     entry_keys,
     key_width,
@@ -52,8 +52,8 @@ from bkstore.index.rocks_keys import (
     ledger_range,
     values,
 )
-from bkstore.index.rocks_options import database_options
-from bkstore.index.rocks_rows import (
+from bkstore.index.rocks.options import database_options
+from bkstore.index.rocks.rows import (
     check_shape,
     entry_column,
     find_row,
@@ -68,7 +68,7 @@ from bkstore.index.rocks_rows import (
     storage_flags,
     write_table,
 )
-from bkstore.index.scratch import scratch_directory
+from bkstore.index.scope_marker import MARKER_NAME, check_marker, write_marker
 
 __all__ = ["RocksIndex"]
 

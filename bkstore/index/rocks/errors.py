@@ -11,7 +11,7 @@ from rocksdict import DbClosedError
 
 from bkstore import forks
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, UnsupportedLayout
-from bkstore.index.access import unreadable
+from bkstore.files.os_errors import unreadable
 
 __all__ = ["readable_text", "translated"]
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bkstore.errors import SyncFailed
+from bkstore.files.disk_changes import Files
+from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.idxfile import index_path
 from bkstore.ids import LedgerId
-from bkstore.index.access import syncing, writing
-from bkstore.index.files import Files
-from bkstore.index.marker import write_marker
+from bkstore.index.scope_marker import write_marker
 
 __all__ = ["NEW_SUFFIX", "Changes"]
 

@@ -12,8 +12,8 @@ import os
 import stat
 
 from bkstore.errors import DirectoryInUse, UnsupportedLayout
-from bkstore.index.access import writing
-from bkstore.index.files import StrPath
+from bkstore.files.disk_changes import StrPath
+from bkstore.files.os_errors import writing
 
 __all__ = ["held_lock", "let_go", "lock_file", "take_lock"]
 

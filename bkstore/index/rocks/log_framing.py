@@ -22,7 +22,7 @@ from typing import BinaryIO
 import google_crc32c
 
 from bkstore.errors import CorruptionError
-from bkstore.index.opening import opened, past_hole
+from bkstore.files.opening import opened, past_hole
 
 __all__ = ["LogReader", "read_varint"]
 

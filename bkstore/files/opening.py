@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from bkstore.errors import CorruptionError
-from bkstore.index.files import StrPath
+from bkstore.files.disk_changes import StrPath
 
 __all__ = [
     "check_regular",

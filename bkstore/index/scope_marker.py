@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.index.access import writing
-from bkstore.index.files import OS_FILES, Files
-from bkstore.index.opening import read_whole
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import writing
 
 __all__ = ["MARKER_NAME", "MARKER_VERSION", "check_marker", "write_marker"]
 

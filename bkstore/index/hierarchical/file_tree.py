@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
+from bkstore.files.opening import is_folder
+from bkstore.files.os_errors import unreadable
 from bkstore.formats.idxfile import ledger_of_path
 from bkstore.ids import LedgerId
-from bkstore.index.access import unreadable
 from bkstore.index.api import Finding
-from bkstore.index.opening import is_folder
 
 __all__ = ["Tree", "current_of", "find_index_file", "has_index_files", "scan_trees"]
 

@@ -1,0 +1,10 @@
+"""The tree of .idx files that interleaved and sorted storage keep, a file a ledger.
+
+`index` has `HierarchicalIndex` and is the one to read first. `file_tree` finds the files below
+``current/``, `file_slots` reads and writes the locations of one, `headers` its state,
+`unsynced_changes` knows what is not durable yet. The bytes are `bkstore.formats.idxfile`'s.
+"""
+
+from bkstore.index.hierarchical.index import HierarchicalIndex
+
+__all__ = ["HierarchicalIndex"]
