@@ -5,6 +5,6 @@
 `unsynced_changes` knows what is not durable yet. The bytes are `bkstore.formats.idxfile`'s.
 """
 
-from bkstore.index.hierarchical.index import HierarchicalIndex
+from bkstore.index.hierarchical.index import DEFAULT_MAX_PAGES, HierarchicalIndex
 
-__all__ = ["HierarchicalIndex"]
+__all__ = ["DEFAULT_MAX_PAGES", "HierarchicalIndex"]

@@ -18,8 +18,8 @@ from bkstore.availability import Availability
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, as_locations
 from bkstore.index.api import IndexBatch, LedgerLike
 from bkstore.index.hierarchical import file_slots
-from bkstore.index.rocks import PUTS_PER_BATCH, RocksIndex
 from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.index import PUTS_PER_BATCH, RocksIndex
 from bkstore.index.rocks.keys import entry_keys, values
 from bkstore.index.rocks.options import location_options
 from tools.bench.data import (
