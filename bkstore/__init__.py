@@ -39,7 +39,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.lazy_faces import lazy_names
-from bkstore.storage.directory import BookieDir, open_index
+from bkstore.storage.read_only.bookie_dir import BookieDir, open_index
 
 if TYPE_CHECKING:
     from bkstore.storage.bookie import Bookie

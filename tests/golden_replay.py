@@ -18,8 +18,8 @@ import pytest
 from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger, UnsupportedLayout
 from bkstore.formats.entry import Coder, Entry, record_header
 from bkstore.ids import LedgerId
-from bkstore.storage.cached_path import CachedPath
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.ledgers.write_paths.cached import CachedPath
 from bkstore.storage.options import StorageOptions
 
 Compat = Literal["bookkeeper"] | None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.files.disk_changes import Files
-from bkstore.storage.journaling import journal_files, scan_journal
+from bkstore.storage.journal import journal_files, scan_journal
 
 
 def record_of(number: int, size: int = 16) -> bytes:

@@ -12,7 +12,7 @@ from bkstore.formats import entrylog
 from bkstore.formats.entry import Coder, Entry
 from bkstore.formats.entrylog import LogHeader
 from bkstore.index.api import Finding
-from bkstore.storage.log_scan import scan_log
+from bkstore.storage.entry_log.scan import scan_log
 
 SCOPED = LedgerId(0xF00D, 0x8000000000000001)
 HEADER = entrylog.HEADER_SIZE

@@ -35,8 +35,8 @@ from bkstore.formats.metadata.json_file import encode_file
 from bkstore.formats.metadata.serialized import Mark
 from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerMetadata, Segment
-from bkstore.storage.journal_scan import scan_journal
-from bkstore.storage.last_mark import read_last_mark
+from bkstore.storage.journal.last_mark import read_last_mark
+from bkstore.storage.journal.scan import scan_journal
 from bkstore.testing.factories import BookieFactory
 
 SECONDS = 10

@@ -16,7 +16,7 @@ from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
 from bkstore.cluster.audit.resume import RunFile
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from tests.audit_parts import FULL, closed, store_of
 
 HEAD = '{"format": "bkstore-audit-1", "started_at": 5.0, "run": {"what": "it"}}\n'

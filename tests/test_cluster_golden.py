@@ -12,7 +12,7 @@ from bkstore.cluster import Cluster, MemoryStore
 from bkstore.errors import NoSuchEntry
 from bkstore.formats.metadata.serialized import decode
 from bkstore.ids import LedgerId
-from bkstore.storage.batch import DEFAULT_MAX_SIZE
+from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 from tests.conftest import expand_runs
 
 

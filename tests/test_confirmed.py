@@ -9,8 +9,8 @@ import pytest
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
-from bkstore.storage.confirmed import Confirmed, StoredLac
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.ledgers.last_add_confirmed import Confirmed, StoredLac
 from bkstore.testing.storage_suite_base import KEY, record
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")

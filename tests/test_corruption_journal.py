@@ -26,7 +26,7 @@ from bkstore.errors import (
     NoSuchEntry,
     NoSuchLedger,
 )
-from bkstore.storage.journaling import JournalScan, scan_journal
+from bkstore.storage.journal import JournalScan, scan_journal
 
 MASK = bytes.fromhex("ffffff00")
 HEADER = bytes.fromhex("424b4c47 00000006") + bytes(504)

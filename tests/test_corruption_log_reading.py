@@ -12,8 +12,8 @@ from bkstore.formats import entrylog
 from bkstore.formats.entry import Entry
 from bkstore.formats.entrylog import LogHeader
 from bkstore.index.api import Finding
+from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
 from tests.made_logs import CODER, HEADER, NAMES, make_log, scanned
 
 # -- headers, padding, ledgers maps

@@ -20,7 +20,7 @@ from bkstore.formats import entrylog
 from bkstore.formats.entry import Coder, Entry
 from bkstore.formats.entrylog import LogHeader
 from bkstore.index.api import Finding
-from bkstore.storage.log_scan import scan_log
+from bkstore.storage.entry_log.scan import scan_log
 from tests.made_logs import CODER, HEADER, HMAC, Log, make_log, scan_into, scanned
 
 
@@ -198,7 +198,7 @@ def test_windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int) -
     other.write_bytes(damaged)
     expected: list[Finding] = []
     answer = scanned(other, expected)
-    monkeypatch.setattr("bkstore.storage.log_search.WINDOW", window)
+    monkeypatch.setattr("bkstore.storage.entry_log.resync.WINDOW", window)
     findings: list[Finding] = []
 
     assert log.records == scanned(path, None)

@@ -26,7 +26,7 @@ from bkstore import (
 )
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.storage.layout import order_by_residue
+from bkstore.storage.directories.layout import order_by_residue
 from bkstore.testing.crash import CrashFiles
 
 COOKIE = '4\nbookieHost: "{id}"\njournalDir: "{journal}"\nledgerDirs: "{ledgers}"\n'

@@ -16,9 +16,9 @@ from bkstore.formats.journal import encode_record
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.bookie import Bookie
+from bkstore.storage.entry_log.reader import LogReader
+from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_reader import LogReader
-from bkstore.storage.log_scan import scan_log
 
 KEY = b"k" * 20
 COUNT = 21_000
@@ -202,7 +202,7 @@ def test_replay(tmp_path: Path, capsys: Any) -> None:
 
 
 def _records_end(path: Path) -> int:
-    from bkstore.storage.journal_scan import scan_journal
+    from bkstore.storage.journal.scan import scan_journal
 
     scan = scan_journal(path)
     offsets = [(offset, len(data)) for offset, data in scan]

@@ -12,7 +12,7 @@ from bkstore.cli.demo_data import make_cluster
 from bkstore.cli.main import main
 from bkstore.cluster.store_dump import open_metadata
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 Capsys = pytest.CaptureFixture[str]
 

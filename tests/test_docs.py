@@ -27,7 +27,7 @@ from bkstore.index import scope_marker
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex, keys
-from bkstore.storage.journaling import JournalWriter, scan_journal, write_last_mark
+from bkstore.storage.journal import JournalWriter, scan_journal, write_last_mark
 from tests.format_pages import FORMATS, shown_bytes, shown_text
 
 ROOT = Path(__file__).resolve().parents[1]

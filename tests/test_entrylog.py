@@ -14,9 +14,9 @@ from bkstore.formats import entrylog
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.entrylog import LogHeader, LogMetadata
 from bkstore.index.api import Finding
-from bkstore.storage.entry_logger import EntryLogger
+from bkstore.storage.entry_log.scan import read_log_metadata, scan_log
+from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_scan import read_log_metadata, scan_log
 from tests.format_pages import shown_bytes
 
 PAGE = "entrylog.md"

@@ -25,10 +25,10 @@ from bkstore.formats.entry import Entry
 from bkstore.formats.entrylog import LogHeader
 from bkstore.ids import MAX_ENTRY_ID
 from bkstore.index.api import Finding
-from bkstore.storage import log_contents
+from bkstore.storage.entry_log import contents
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_finder import FoundLog, LogFinder
 from bkstore.storage.options import StorageOptions
+from bkstore.storage.read_only.find_logs import FoundLog, LogFinder
 from tests.made_logs import CODER, HEADER, NAMES, SCOPED, make_log
 
 Places = dict[tuple[int, int], list[int]]
@@ -322,10 +322,10 @@ def test_batches_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         expected[LedgerId.of(decoded.ledger)].add(decoded.entry_id)
     _write(tmp_path, 0, {})
     (tmp_path / "current" / "0.log").write_bytes(log.data)
-    read = log_contents.scan_log
-    monkeypatch.setattr(log_contents, "_ROWS", 7)
+    read = contents.scan_log
+    monkeypatch.setattr(contents, "_ROWS", 7)
     monkeypatch.setattr(
-        log_contents,
+        contents,
         "scan_log",
         lambda *words: (b.where(np.array([n])) for b in read(*words) for n in range(len(b))),
     )

@@ -17,7 +17,7 @@ import pytest
 from bkstore.errors import CorruptionError, LedgerFenced, UnauthorizedAccess
 from bkstore.formats.entry import Coder, Entry, decode, encode, master_key, record_header
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.journaling import journal_files, read_last_mark, scan_journal
+from bkstore.storage.journal import journal_files, read_last_mark, scan_journal
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.golden_replay import EXCEPTIONS, asked, payload, payload_size, runs_of
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bkstore import CorruptionError
-from bkstore.storage.journaling import (
+from bkstore.storage.journal import (
     JournalScan,
     JournalWriter,
     LogMark,

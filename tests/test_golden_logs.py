@@ -15,8 +15,8 @@ from bkstore.errors import CorruptionError
 from bkstore.formats.entry import Coder, Entry, decode_explicit_lac, encode_explicit_lac, master_key
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.index.api import Finding
-from bkstore.storage.log_scan import LogBatch, scan_log
-from bkstore.storage.metadata_cache import METADATA_CACHE, read_metadata_cache
+from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE, read_metadata_cache
+from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 
 def _vectors(golden: Path, name: str) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from zlib import crc32
 import pytest
 
 from bkstore.errors import NoSuchLedger
-from bkstore.storage.log_scan import read_log_metadata, scan_log
+from bkstore.storage.entry_log.scan import read_log_metadata, scan_log
 from tests.golden_replay import EXCEPTIONS, Answers, Model, Replay, runs_of
 
 DELETED = EXCEPTIONS[NoSuchLedger]

@@ -16,7 +16,7 @@ from bkstore import CorruptionError, InvalidArgument, LedgerId, UnsupportedLayou
 from bkstore.formats import journal
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.journal import JournalHeader, LogMark
-from bkstore.storage.journaling import (
+from bkstore.storage.journal import (
     NO_MARK,
     delete_journals_before,
     journal_files,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bkstore.errors import IllegalOperation, InvalidArgument, SyncFailed, WriteFailed
-from bkstore.storage.journaling import (
+from bkstore.storage.journal import (
     NO_MARK,
     JournalWriter,
     LogMark,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkstore.errors import BkstoreError, InvalidArgument, WriteFailed
-from bkstore.storage.journaling import (
+from bkstore.storage.journal import (
     JournalWriter,
     LogMark,
     journal_files,

@@ -12,7 +12,7 @@ from bkstore.cli.main import main
 from bkstore.formats.entry import Coder
 from bkstore.index.api import Finding
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_ends import check_log_ends
+from bkstore.storage.read_only.locations_past_end import check_log_ends
 
 KEY = b"k" * 20
 LEDGERS = (6, 7, 8)

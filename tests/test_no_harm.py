@@ -27,8 +27,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import load
 from bkstore.storage.bookie import Bookie
+from bkstore.storage.directories.writer_lock import LOCK_NAME
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.lock import LOCK_NAME
 from bkstore.testing.crash import CrashFiles
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.storage_suite_base import record

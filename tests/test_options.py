@@ -41,10 +41,10 @@ from bkstore.offline.load import LocalEngine as LocalLoad
 from bkstore.offline.load import load
 from bkstore.schedule import bookie_index, write_set
 from bkstore.spark.source_options import SourceOptions
-from bkstore.storage.batch import how_many
+from bkstore.storage.batch_limits import how_many
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.entry_logger import EntryLogger
-from bkstore.storage.journal_writer import JournalWriter
+from bkstore.storage.entry_log.writer import EntryLogger
+from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.streams.image import StreamImage
 from bkstore.streams.lookup import StreamLookup

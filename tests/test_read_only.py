@@ -21,7 +21,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.storage.summaries import ledger_tables
+from bkstore.storage.read_only.ledgers_table import ledger_tables
 from bkstore.testing.leaks import CAN_CHECK, assert_no_leaks
 
 NOBODY = 65534

@@ -10,10 +10,10 @@ import pytest
 from bkstore.errors import CorruptionError
 from bkstore.formats.journal import LogMark, encode_special
 from bkstore.ids import LedgerId
-from bkstore.storage.journaling import JournalWriter, journal_name, write_last_mark
+from bkstore.storage.journal import JournalWriter, journal_name, write_last_mark
+from bkstore.storage.journal.replay import Replay
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageOptions
-from bkstore.storage.replay import Replay
 from bkstore.testing.storage_suite_base import KEY, OTHER_KEY, record
 
 SEVEN = LedgerId(0, 7)

@@ -18,8 +18,8 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
+from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_reader import LogReader
 from bkstore.storage.options import Storage, StorageOptions
 from bkstore.testing.leaks import CAN_CHECK, open_files
 

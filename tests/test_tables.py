@@ -10,7 +10,7 @@ import pytest
 from bkstore import InvalidArgument, MissingDependency
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.storage.summaries import finding_table
+from bkstore.storage.read_only.ledgers_table import finding_table
 from bkstore.tables import ENTRIES, FINDINGS, GROUPS, INSPECT, LEDGERS, Repeated, Table
 
 DESIGNED = {

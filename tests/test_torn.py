@@ -11,10 +11,10 @@ import pytest
 from bkstore import Bookie, LedgerId
 from bkstore.formats.entry import Entry, encode, encode_explicit_lac
 from bkstore.formats.journal import decode_record, encode_special
-from bkstore.storage.journaling import journal_files, scan_journal
-from bkstore.storage.log_scan import read_log_metadata
+from bkstore.storage.entry_log.scan import read_log_metadata
+from bkstore.storage.journal import journal_files, scan_journal
+from bkstore.storage.journal.torn_records import blank_sectors
 from bkstore.storage.options import JournalOptions, StorageOptions
-from bkstore.storage.torn import blank_sectors
 
 KEY = b"k" * 20
 SECTOR = 512

@@ -34,7 +34,7 @@ from bkstore.cluster.store_dump import open_metadata
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.ids import LedgerId
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import VIOLATIONS, Column, Schema, Table
 
 __all__ = ["add_arguments", "on_screen", "run"]

@@ -23,7 +23,7 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.files.user_outputs import check_output
 from bkstore.ids import LedgerId
 from bkstore.offline.dump import DumpResult, dump
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,8 @@ from pathlib import Path
 from bkstore.cli.options import add_directory, open_bookie
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entrylog import log_id_of
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = ["add_logs", "open_logs"]
 

@@ -11,8 +11,8 @@ from bkstore.cli.output import write_tables
 from bkstore.errors import BkstoreError
 from bkstore.index.api import Finding
 from bkstore.index.scope_marker import check_marker
-from bkstore.storage.directory import BookieDir
-from bkstore.storage.log_ends import check_log_ends
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.storage.read_only.locations_past_end import check_log_ends
 from bkstore.tables import INSPECT, Table
 
 __all__ = ["add_arguments", "run"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bkstore.cli.options import add_directory, add_output, open_bookie
 from bkstore.cli.output import write_tables
-from bkstore.storage.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
+from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
 from bkstore.tables import LAST_MARKS, Table
 
 __all__ = ["add_arguments", "run"]

@@ -9,7 +9,7 @@ from bkstore.cli.options import add_directory, add_ledger, add_output, chosen_le
 from bkstore.cli.output import write_tables
 from bkstore.cli.telling import tell
 from bkstore.ids import LedgerId, log_ids, positions
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
 
 __all__ = ["add_arguments", "run"]

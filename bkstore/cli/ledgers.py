@@ -14,7 +14,7 @@ from bkstore.cli.options import (
 from bkstore.cli.output import write_tables
 from bkstore.cli.secrets import add_show_keys, hide_keys
 from bkstore.index.api import Finding
-from bkstore.storage.summaries import ledger_tables
+from bkstore.storage.read_only.ledgers_table import ledger_tables
 from bkstore.tables import LEDGERS
 
 __all__ = ["add_arguments", "run"]

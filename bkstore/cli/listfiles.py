@@ -10,8 +10,8 @@ from pathlib import Path
 from bkstore.cli.options import add_directory, add_output, open_bookie
 from bkstore.cli.output import write_tables
 from bkstore.files.os_errors import readable
-from bkstore.storage.layout import DATABASES, BookieFolders
-from bkstore.storage.metadata_cache import METADATA_CACHE
+from bkstore.storage.directories.layout import DATABASES, BookieFolders
+from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
 from bkstore.tables import BOOKIE_FILES, Table
 
 __all__ = ["add_arguments", "run"]

@@ -12,7 +12,7 @@ from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.index.api import Finding
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = [
     "Command",

@@ -17,8 +17,8 @@ from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_reco
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.journal_scan import JournalScan, scan_journal
-from bkstore.storage.last_mark import SUFFIX, journal_files
+from bkstore.storage.journal.last_mark import SUFFIX, journal_files
+from bkstore.storage.journal.scan import JournalScan, scan_journal
 from bkstore.tables import JOURNAL_RECORDS, Table
 
 __all__ = ["add_arguments", "run"]

@@ -26,8 +26,8 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.directory import BookieDir
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.entry_log.reader import RecordBatch
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import ENTRY_RECORDS, Table
 
 __all__ = ["add_arguments", "run"]

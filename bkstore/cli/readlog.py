@@ -16,8 +16,8 @@ from bkstore.formats.entry import record_header
 from bkstore.formats.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.log_scan import LogBatch, scan_log
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.scan import LogBatch, scan_log
 from bkstore.tables import LOG_RECORDS, Repeated, Table
 
 __all__ = ["add_arguments", "run"]

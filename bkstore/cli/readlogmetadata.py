@@ -14,9 +14,9 @@ from bkstore.cli.output import write_tables
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.directory import BookieDir
-from bkstore.storage.log_scan import read_log_metadata
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.scan import read_log_metadata
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOG_METADATA, Table
 
 __all__ = ["add_arguments", "run"]

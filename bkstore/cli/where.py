@@ -23,7 +23,7 @@ from bkstore.index.api import Finding
 from bkstore.tables import LOG_ENTRIES, Table
 
 if TYPE_CHECKING:
-    from bkstore.storage.log_finder import FoundLog
+    from bkstore.storage.read_only.find_logs import FoundLog
 
 __all__ = ["add_arguments", "run"]
 

@@ -19,8 +19,8 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, Entry
 from bkstore.ids import MAX_ENTRY_ID, check_entry_id
-from bkstore.storage.batch import FRAME_OVERHEAD, RECORD_OVERHEAD, check_limits
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.batch_limits import FRAME_OVERHEAD, RECORD_OVERHEAD, check_limits
+from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["BatchReader"]
 

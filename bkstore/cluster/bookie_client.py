@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.availability import Availability
 from bkstore.index.api import LedgerLike
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["BookieClient", "LastConfirmed", "TakesMany"]
 

@@ -27,7 +27,7 @@ from bkstore.formats.entry import (
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import write_set
-from bkstore.storage.batch import DEFAULT_MAX_SIZE
+from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 
 __all__ = ["ClientContext", "ClientOptions", "LedgerAccess", "check_record_size"]
 

@@ -16,7 +16,7 @@ from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry, NoSuc
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["LocalClient", "LocalClients"]
 

@@ -31,7 +31,7 @@ from bkstore.offline.dump_workers import Lost, Outcome, Refused, Task, Unread, r
 from bkstore.offline.growing import check_target
 from bkstore.offline.manifest import encode_manifest, finding_to_json
 from bkstore.offline.parquet import ParquetFile
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import (
     BOOKIE_FINDINGS,
     ENTRIES,

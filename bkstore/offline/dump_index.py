@@ -17,8 +17,8 @@ from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.rows import scan_rows
 from bkstore.offline.dump_plan import Piece
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.directory import NOWHERE
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.read_only.bookie_dir import NOWHERE
 
 __all__ = ["PieceIndex"]
 

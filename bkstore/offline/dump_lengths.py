@@ -21,8 +21,8 @@ from bkstore.formats.framing import words_at
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.log_reader import OpenFile
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.reader import OpenFile
 
 __all__ = ["RecordLengths"]
 

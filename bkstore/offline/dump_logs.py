@@ -12,8 +12,8 @@ from bkstore.files.os_errors import readable
 from bkstore.formats.entrylog import LogMetadata, decode_header
 from bkstore.index.api import Finding
 from bkstore.offline.dump_plan import Piece
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.log_scan import read_log_metadata
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table
 
 __all__ = ["log_tables"]

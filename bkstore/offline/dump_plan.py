@@ -22,9 +22,9 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.directory import BookieDir
-from bkstore.storage.layout import DATABASES, Layout
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.directories.layout import DATABASES, Layout
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = [
     "PIECE_ROWS",

@@ -27,8 +27,8 @@ from bkstore.offline.load_source import LoadSource, open_dump
 from bkstore.offline.load_states import check_states, compare_states, read_states
 from bkstore.offline.load_store import GrowingLoad
 from bkstore.offline.load_write import TableFile, row_writer
-from bkstore.storage.directory import open_index
-from bkstore.storage.layout import check_layout
+from bkstore.storage.directories.layout import check_layout
+from bkstore.storage.read_only.bookie_dir import open_index
 
 __all__ = ["Engine", "LoadJob", "LoadProgress", "LoadResult", "LocalEngine", "load"]
 

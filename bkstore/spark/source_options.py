@@ -11,7 +11,7 @@ from bkstore.arguments import any_of, check_fields, instance, truth, whole
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.json_text import parse_json
 from bkstore.offline.dump import TABLES, DumpSource
-from bkstore.storage.layout import Layout
+from bkstore.storage.directories.layout import Layout
 from bkstore.tables import Schema
 
 __all__ = ["PARTITION_ROWS", "SourceOptions", "parse_options"]

@@ -27,15 +27,15 @@ from bkstore.formats.entry import record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
-from bkstore.storage.bookie_place import BookiePlace
-from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageReport
-from bkstore.storage.journal_writer import JournalWriter
-from bkstore.storage.last_mark import delete_journals_before, journal_of, write_last_mark
+from bkstore.storage.directories.ownership import BookiePlace
+from bkstore.storage.directories.writer_lock import WriterLock
+from bkstore.storage.entry_log.reader import RecordBatch
+from bkstore.storage.journal.last_mark import delete_journals_before, journal_of, write_last_mark
+from bkstore.storage.journal.replay import Replay
+from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
-from bkstore.storage.lock import WriterLock
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
-from bkstore.storage.replay import Replay
 
 __all__ = ["DIRTY", "Bookie"]
 

@@ -30,14 +30,18 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.entry import V1_HEADER, record_header
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
-from bkstore.storage.batch import check_limits, how_many, most_records
-from bkstore.storage.composing import StrPath, compose
-from bkstore.storage.garbage import MAJOR_THRESHOLD, GarbageCollector, GarbageReport
-from bkstore.storage.ledger_book import LedgerBook
-from bkstore.storage.lock import WriterLock
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.batch_limits import check_limits, how_many, most_records
+from bkstore.storage.directories.writer_lock import WriterLock
+from bkstore.storage.entry_log.reader import RecordBatch
+from bkstore.storage.ledgers.assembly import StrPath, compose
+from bkstore.storage.ledgers.garbage_collection import (
+    MAJOR_THRESHOLD,
+    GarbageCollector,
+    GarbageReport,
+)
+from bkstore.storage.ledgers.known_ledgers import LedgerBook
+from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
-from bkstore.storage.write_path import WritePath
 
 __all__ = ["LAST_ENTRY", "LedgerStorage"]
 

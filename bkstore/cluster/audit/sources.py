@@ -14,7 +14,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = ["DirectoryBookie", "GroupsBookie"]
 

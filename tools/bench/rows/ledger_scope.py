@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks import RocksIndex
-from bkstore.storage.journal_writer import JournalWriter
+from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage
 from tools.bench.data import SCOPE_0, SCOPED, new_directory

@@ -14,8 +14,8 @@ from typing import Any
 
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
+from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.log_scan import scan_log
 from bkstore.storage.options import Storage
 from tools.bench.data import SCOPE_0, new_directory
 from tools.bench.ledgers import KEY, STORAGES, empty_storage, records_of, remove_storage

@@ -23,9 +23,9 @@ from bkstore.formats.entry import decode_explicit_lac, record_header
 from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE, VERSION_0
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
-from bkstore.storage.confirmed import Confirmed, ForgetfulConfirmed, StoredLac
+from bkstore.storage.ledgers.last_add_confirmed import Confirmed, ForgetfulConfirmed, StoredLac
+from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
-from bkstore.storage.write_path import WritePath
 
 __all__ = ["LedgerBook"]
 

@@ -18,7 +18,7 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding
-from bkstore.storage.log_scan import LogBatch, scan_log
+from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 __all__ = ["LogContents", "scan_contents"]
 

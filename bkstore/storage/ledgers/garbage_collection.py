@@ -23,10 +23,10 @@ from bkstore.errors import BkstoreError
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding
-from bkstore.storage.aside import Aside, drop_unfinished, finish_compacted
-from bkstore.storage.cut_log import cut_at, is_pointed_at
-from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
-from bkstore.storage.write_path import WritePath
+from bkstore.storage.entry_log.compaction_log import Aside, drop_unfinished, finish_compacted
+from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
+from bkstore.storage.entry_log.torn_end import cut_at, is_pointed_at
+from bkstore.storage.ledgers.write_paths.api import WritePath
 
 __all__ = [
     "MAJOR_THRESHOLD",

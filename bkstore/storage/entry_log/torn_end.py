@@ -12,7 +12,7 @@ from pathlib import Path
 from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import EntryIndex, Finding
-from bkstore.storage.log_search import LogBytes, next_record
+from bkstore.storage.entry_log.resync import LogBytes, next_record
 
 __all__ = ["cut_at", "is_pointed_at"]
 

@@ -17,7 +17,13 @@ from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
-from bkstore.storage.layout import BookieFolders, find_folders, holdings, matched, read_cookie
+from bkstore.storage.directories.layout import (
+    BookieFolders,
+    find_folders,
+    holdings,
+    matched,
+    read_cookie,
+)
 from bkstore.storage.options import Storage
 
 __all__ = ["BookiePlace"]

@@ -18,8 +18,8 @@ from bkstore.formats.entry import V1_HEADER
 from bkstore.formats.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.storage.dir_files import LogFile
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = ["check_log_ends"]
 

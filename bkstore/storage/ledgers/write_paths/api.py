@@ -20,13 +20,13 @@ from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFail
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
-from bkstore.storage.entry_logger import EntryLogger
-from bkstore.storage.ledger_states import LedgerStates
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.entry_log.reader import RecordBatch
+from bkstore.storage.entry_log.record_runs import consecutive, read_run
+from bkstore.storage.entry_log.writer import EntryLogger
+from bkstore.storage.ledgers.write_paths.ledger_states import LedgerStates
+from bkstore.storage.ledgers.write_paths.slot_reader import SlotReader
+from bkstore.storage.ledgers.write_paths.write_cache import Pending
 from bkstore.storage.options import StorageOptions
-from bkstore.storage.runs import consecutive, read_run
-from bkstore.storage.slot_reader import SlotReader
-from bkstore.storage.write_cache import Pending
 
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
@@ -296,7 +296,7 @@ class InterleavedPath(WritePath):
     @property
     def listed(self) -> EntrySource:
         """The entries in memory as the real storage lists them."""
-        from bkstore.storage.faithful import PagewisePending
+        from bkstore.storage.ledgers.write_paths.bookkeeper_compat import PagewisePending
 
         return PagewisePending(self.pending, self._tree, self.options.page_size)
 

@@ -16,12 +16,12 @@ from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.index.api import Finding
-from bkstore.storage.entry_logger import EntryLogger
-from bkstore.storage.garbage import recover_compaction
-from bkstore.storage.layout import check_order, holdings
-from bkstore.storage.lock import WriterLock
+from bkstore.storage.directories.layout import check_order, holdings
+from bkstore.storage.directories.writer_lock import WriterLock
+from bkstore.storage.entry_log.writer import EntryLogger
+from bkstore.storage.ledgers.garbage_collection import recover_compaction
+from bkstore.storage.ledgers.write_paths.api import InterleavedPath, WritePath
 from bkstore.storage.options import Storage, StorageOptions, check_storage
-from bkstore.storage.write_path import InterleavedPath, WritePath
 
 __all__ = ["StrPath", "compose"]
 
@@ -94,7 +94,7 @@ def _idx_path(
     undo: ExitStack,
 ) -> WritePath:
     from bkstore.index.hierarchical import HierarchicalIndex
-    from bkstore.storage.cached_path import SortedPath
+    from bkstore.storage.ledgers.write_paths.cached import SortedPath
 
     tree = HierarchicalIndex(
         index,
@@ -115,7 +115,7 @@ def _db_paths(
     ledger: list[Path], index: list[Path], options: StorageOptions, files: Files, undo: ExitStack
 ) -> list[WritePath]:
     from bkstore.index.rocks import RocksIndex
-    from bkstore.storage.cached_path import DbPath
+    from bkstore.storage.ledgers.write_paths.cached import DbPath
 
     cache = max(options.write_cache // len(ledger) // 2, 1)  # two take turns in each directory
     paths: list[WritePath] = []

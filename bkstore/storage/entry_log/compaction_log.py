@@ -23,7 +23,7 @@ from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.storage.entry_logger import EntryLogger
+from bkstore.storage.entry_log.writer import EntryLogger
 
 __all__ = [
     "COMPACTED",

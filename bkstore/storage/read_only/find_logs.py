@@ -24,12 +24,12 @@ from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.formats.entrylog import HEADER_SIZE, LogMetadata, decode_header
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
 from bkstore.index.api import Finding
-from bkstore.storage.log_contents import LogContents, scan_contents
-from bkstore.storage.log_scan import read_log_metadata
-from bkstore.storage.log_search import LogBytes
+from bkstore.storage.entry_log.contents import LogContents, scan_contents
+from bkstore.storage.entry_log.resync import LogBytes
+from bkstore.storage.entry_log.scan import read_log_metadata
 
 if TYPE_CHECKING:
-    from bkstore.storage.dir_files import LogFile
+    from bkstore.storage.directories.file_listing import LogFile
 
 __all__ = ["DEFAULT_CONTENTS_BYTES", "FoundLog", "LogFinder"]
 

@@ -20,10 +20,10 @@ from bkstore.errors import (
 from bkstore.formats.journal import JournalRecord, LogMark
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.journal_scan import scan_journal
-from bkstore.storage.last_mark import journal_files, journal_name, read_last_mark
+from bkstore.storage.journal.last_mark import journal_files, journal_name, read_last_mark
+from bkstore.storage.journal.scan import scan_journal
+from bkstore.storage.journal.torn_records import blank_sectors, is_unwritten, why_torn
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.storage.torn import blank_sectors, is_unwritten, why_torn
 
 __all__ = ["Replay"]
 

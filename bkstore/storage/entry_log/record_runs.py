@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.storage.log_reader import RecordBatch
+from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["FIRST_LOOK", "consecutive", "read_run"]
 

@@ -9,7 +9,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
-from bkstore.storage.directory import BookieDir
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import FINDINGS, LEDGERS, Table
 
 __all__ = ["finding_table", "ledger_row", "ledger_tables"]

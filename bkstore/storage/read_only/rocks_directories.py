@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bkstore.errors import UnsupportedLayout
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.storage.layout import BookieFolders, check_order, order_by_residue
+from bkstore.storage.directories.layout import BookieFolders, check_order, order_by_residue
 
 if TYPE_CHECKING:
     from bkstore.index.api import EntryIndex

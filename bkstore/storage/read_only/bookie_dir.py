@@ -32,29 +32,29 @@ from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.rocks.scratch_links import check_not_in_use
-from bkstore.storage.dir_files import (
+from bkstore.storage.directories.file_listing import (
     LogFile,
     entry_logs_in,
     journals_in,
     odd_files,
     sizes_and_times,
 )
-from bkstore.storage.layout import (
+from bkstore.storage.directories.layout import (
     DATABASES,
     BookieFolders,
     Layout,
     find_folders,
     pick_layout,
 )
-from bkstore.storage.lock import LOCK_NAME, check_not_locked
-from bkstore.storage.log_reader import RecordBatch
-from bkstore.storage.log_scan import LogBatch, read_log_metadata, scan_log
-from bkstore.storage.metadata_cache import read_metadata_cache
-from bkstore.storage.record_reading import LAST_ENTRY, RecordReading
+from bkstore.storage.directories.writer_lock import LOCK_NAME, check_not_locked
+from bkstore.storage.entry_log.metadata_cache import read_metadata_cache
+from bkstore.storage.entry_log.reader import RecordBatch
+from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
+from bkstore.storage.read_only.records import LAST_ENTRY, RecordReading
 from bkstore.tables.safe_text import encodable
 
 if TYPE_CHECKING:
-    from bkstore.storage.log_finder import FoundLog, LogFinder
+    from bkstore.storage.read_only.find_logs import FoundLog, LogFinder
 
 __all__ = ["BookieDir", "LogFile", "open_index"]
 
@@ -185,7 +185,7 @@ class BookieDir(Closing):
             return HierarchicalIndex(
                 self.folders.index, page_size=self._page_size, compat=self._compat
             )
-        from bkstore.storage.rocks_parts import open_rocks
+        from bkstore.storage.read_only.rocks_directories import open_rocks
 
         return open_rocks(self.path, self.folders, self.live)
 
@@ -374,7 +374,7 @@ class BookieDir(Closing):
 
     @cached_property
     def _finder(self) -> LogFinder:
-        from bkstore.storage.log_finder import LogFinder  # loads mmh3
+        from bkstore.storage.read_only.find_logs import LogFinder  # loads mmh3
 
         by_ledger = self.layout == "rocksdb" and self.unopened is None
         return LogFinder(self.entry_logs, len(self.folders.ledger) if by_ledger else 1)

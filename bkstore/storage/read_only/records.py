@@ -18,9 +18,9 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, check_integer, positions
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.batch import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
-from bkstore.storage.log_reader import LogReader, RecordBatch
-from bkstore.storage.runs import consecutive, read_run
+from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
+from bkstore.storage.entry_log.reader import LogReader, RecordBatch
+from bkstore.storage.entry_log.record_runs import consecutive, read_run
 
 __all__ = ["LAST_ENTRY", "RecordReading"]
 

@@ -18,10 +18,10 @@ from bkstore.errors import CorruptionError, InvalidArgument, TooManyRequests
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
-from bkstore.storage.entry_logger import EntryLogger
+from bkstore.storage.entry_log.writer import EntryLogger
+from bkstore.storage.ledgers.write_paths.api import InterleavedPath, WritePath
+from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, WriteCache
 from bkstore.storage.options import StorageOptions
-from bkstore.storage.write_cache import ENTRY_OVERHEAD, WriteCache
-from bkstore.storage.write_path import InterleavedPath, WritePath
 
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex

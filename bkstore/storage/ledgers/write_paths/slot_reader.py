@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import LedgerId
-from bkstore.storage.log_reader import OpenFile
+from bkstore.storage.entry_log.reader import OpenFile
 
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex

@@ -30,7 +30,7 @@ from bkstore.formats.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.log_search import (
+from bkstore.storage.entry_log.resync import (
     ENTRY,
     FILLER,
     MAP,

@@ -33,7 +33,7 @@ from bkstore.formats.entry import record_header
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogHeader, LogMetadata
 from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
 from bkstore.index.api import Closing
-from bkstore.storage.log_reader import LogReader
+from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
 __all__ = ["LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]

@@ -31,7 +31,7 @@ from bkstore.formats.journal import (
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing
-from bkstore.storage.last_mark import NO_MARK, journal_files, journal_name
+from bkstore.storage.journal.last_mark import NO_MARK, journal_files, journal_name
 from bkstore.storage.options import JournalOptions
 
 __all__ = ["JournalWriter"]

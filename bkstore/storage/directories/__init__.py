@@ -1,0 +1,8 @@
+"""Which directories and files a bookie has, whose they are, and who may write to them.
+
+`layout` tells the kinds of directories apart and keeps their order, and is the one to read
+first. `file_listing` finds entry logs and journals and sees whether any moved, `ownership` checks
+the cookie of the directories a bookie writes to, `writer_lock` keeps a second writer out.
+"""
+
+__all__ = ["file_listing", "layout", "ownership", "writer_lock"]

@@ -1,0 +1,39 @@
+"""A bookie's journal: what is written ahead, so that nothing acknowledged is lost.
+
+`writer` appends records to journal files and `scan` reads one file: read these two first.
+`last_mark` knows the files of a journal directory and the mark up to which ledger storage has it
+all; `replay` does again what came after it, and `torn_records` tells records of which a crash
+left only some sectors. The bytes are `bkstore.formats.journal`'s.
+"""
+
+from __future__ import annotations
+
+from bkstore.formats.journal import LogMark
+from bkstore.storage.journal.last_mark import (
+    NO_MARK,
+    delete_journals_before,
+    journal_files,
+    journal_name,
+    journal_of,
+    last_mark_name,
+    read_last_mark,
+    write_last_mark,
+)
+from bkstore.storage.journal.scan import JournalScan, ScannedRecord, scan_journal
+from bkstore.storage.journal.writer import JournalWriter
+
+__all__ = [
+    "NO_MARK",
+    "JournalScan",
+    "JournalWriter",
+    "LogMark",
+    "ScannedRecord",
+    "delete_journals_before",
+    "journal_files",
+    "journal_name",
+    "journal_of",
+    "last_mark_name",
+    "read_last_mark",
+    "scan_journal",
+    "write_last_mark",
+]

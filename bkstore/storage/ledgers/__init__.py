@@ -1,0 +1,10 @@
+"""What stands between the callers of a ledger storage and its logs and index.
+
+`assembly` puts a storage together from directories: read it first. `known_ledgers` answers which
+ledgers are here, with which entries, in which state; `last_add_confirmed` their LACs;
+`garbage_collection` gives the space of deleted ledgers back. How entries get into logs and
+index, for each of the three storages, is in `write_paths`. `LedgerStorage` itself is
+`bkstore.storage.ledger_storage`.
+"""
+
+__all__ = ["assembly", "garbage_collection", "known_ledgers", "last_add_confirmed"]
