@@ -25,10 +25,10 @@ from typing import Any
 
 from bkstore import Bookie, BookieDir, LedgerId
 from bkstore.cli.main import main
-from bkstore.cluster.audit.resume import RunFile
-from bkstore.cluster.places import read_places
-from bkstore.cluster.store import DirectoryStore
-from bkstore.cluster.store_dump import open_metadata, snapshot
+from bkstore.cluster.audit.resume_file import RunFile
+from bkstore.cluster.placement.network_locations import read_places
+from bkstore.cluster.store.dump_store import open_metadata, snapshot
+from bkstore.cluster.store.key_value_store import DirectoryStore
 from bkstore.errors import BkstoreError, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.metadata.json_file import encode_file
@@ -129,7 +129,7 @@ def _store(top: Path) -> DirectoryStore:
 
 def _zookeeper(top: Path) -> None:
     """The values of a store under its paths, as a dump of ZooKeeper has them."""
-    from bkstore.cluster.store_directory import decode_value
+    from bkstore.cluster.store.directory_values import decode_value
 
     _store(top / "store")
     for path in sorted((top / "store").rglob("*")):

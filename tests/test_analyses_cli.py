@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cluster.store_dump import snapshot
+from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses import ANALYSES

@@ -13,7 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cluster import DirectoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
-from bkstore.cluster.audit.resume import RunFile
+from bkstore.cluster.audit.resume_file import RunFile
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -48,7 +48,7 @@ def _snapshot(top: Path) -> dict[str, Any]:
     return found
 
 
-def _run(resume: Path, kill: bool = False, **more: Any) -> Any:
+def _run(resume_file: Path, kill: bool = False, **more: Any) -> Any:
     def progress(done: int, _: int) -> None:
         if kill and done:
             raise Killed
@@ -57,7 +57,7 @@ def _run(resume: Path, kill: bool = False, **more: Any) -> Any:
     auditor = Auditor(
         store_of(closed(), closed(8)), dict.fromkeys(("b1", "b2", "b3"), FULL), options=settings
     )
-    return auditor.run(progress=progress, resume=resume, **more)
+    return auditor.run(progress=progress, resume=resume_file, **more)
 
 
 # -- files of others
@@ -183,18 +183,18 @@ def test_a_failed_run_lets_go(tmp_path: Path) -> None:
 
 def test_the_name_of_a_new_file_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The directory is synced when a file is begun, behind its bytes, and when it is removed."""
-    from bkstore.cluster.audit import resume
+    from bkstore.cluster.audit import resume_file
 
     calls: list[str] = []
 
-    class Told(type(resume.OS_FILES)):  # type: ignore[misc]
+    class Told(type(resume_file.OS_FILES)):  # type: ignore[misc]
         def fsync(self, fd: int) -> None:
             calls.append("fsync")
 
         def sync_dir(self, path: Any) -> None:
             calls.append(f"sync_dir {Path(path).name}")
 
-    monkeypatch.setattr(resume, "OS_FILES", Told())
+    monkeypatch.setattr(resume_file, "OS_FILES", Told())
     with RunFile(tmp_path / "run", RUN, 5.0) as file:
         assert ["fsync", f"sync_dir {tmp_path.name}"] == calls
         file.remove()
@@ -297,7 +297,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 
 def _outcome() -> Any:
-    from bkstore.cluster.audit.outcome import Outcome
+    from bkstore.cluster.audit.batch_outcome import Outcome
 
     return Outcome()
 

@@ -9,7 +9,7 @@ import pytest
 from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor
-from bkstore.cluster.placement import Adherence, RackPlacement
+from bkstore.cluster.placement.policies import Adherence, RackPlacement
 from bkstore.errors import (
     InvalidArgument,
 )

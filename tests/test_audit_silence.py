@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bkstore.availability import Availability
 from bkstore.cluster.audit import AuditOptions, Auditor, EntriesOfLedger
-from bkstore.cluster.store import KeyValueStore
+from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.errors import (
     CorruptionError,
     NoSuchLedger,

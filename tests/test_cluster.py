@@ -9,8 +9,8 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.cluster import Client, Cluster, DirectoryStore, LedgerHandle, MemoryStore
-from bkstore.cluster.bookie_client import BookieClient, TakesMany
-from bkstore.cluster.placement import RackPlacement
+from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
+from bkstore.cluster.placement.policies import RackPlacement
 from bkstore.errors import (
     BookieUnavailable,
     IllegalOperation,

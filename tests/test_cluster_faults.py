@@ -10,8 +10,8 @@ import pytest
 
 from bkstore import Availability, BookieDir
 from bkstore.cluster import Cluster, LedgerHandle
-from bkstore.cluster.faults import entry_ids
-from bkstore.cluster.local_client import LocalClient
+from bkstore.cluster.in_process.bookie_client import LocalClient
+from bkstore.cluster.in_process.damage_at_rest import entry_ids
 from bkstore.errors import (
     BookieUnavailable,
     CorruptionError,

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from bkstore.cluster import ClientOptions, Cluster, LedgerHandle
-from bkstore.cluster.placement import DefaultPlacement
+from bkstore.cluster.placement.policies import DefaultPlacement
 from bkstore.errors import (
     BkstoreError,
     IllegalOperation,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import Client, Cluster, LedgerHandle, MemoryStore
-from bkstore.cluster.recovery import _Recovery, recover
+from bkstore.cluster.client.recovery import _Recovery, recover
 from bkstore.errors import (
     BadVersion,
     IllegalOperation,

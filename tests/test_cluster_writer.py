@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import Client, ClientOptions, Cluster, LedgerHandle
-from bkstore.cluster.bookie_client import LastConfirmed
-from bkstore.cluster.placement import DefaultPlacement
+from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.placement.policies import DefaultPlacement
 from bkstore.errors import (
     IllegalOperation,
     InvalidArgument,

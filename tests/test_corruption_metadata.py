@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bkstore.cluster import DirectoryStore, MetadataStore, open_metadata
-from bkstore.cluster.store_directory import decode_value, encode_value
+from bkstore.cluster.store.directory_values import decode_value, encode_value
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file
 from bkstore.formats.metadata.serialized import Mark, decode, decode_mark, encode

@@ -10,7 +10,7 @@ import pytest
 from bkstore.cli import demo
 from bkstore.cli.demo_data import make_cluster
 from bkstore.cli.main import main
-from bkstore.cluster.store_dump import open_metadata
+from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.read_only.bookie_dir import BookieDir
 

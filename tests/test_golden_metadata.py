@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import open_metadata
-from bkstore.cluster.store_dump import DumpStore
+from bkstore.cluster.store.dump_store import DumpStore
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata import store_paths as paths
 from bkstore.formats.metadata.serialized import decode, encode

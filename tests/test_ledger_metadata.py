@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bkstore.cluster.store_directory import encode_value
+from bkstore.cluster.store.directory_values import encode_value
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata import store_paths as paths
 from bkstore.formats.metadata.json_file import decode_file

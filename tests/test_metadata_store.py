@@ -26,9 +26,9 @@ from bkstore.cluster import (
     open_metadata,
     uuid_ledger_id,
 )
-from bkstore.cluster.store_directory import DirectoryValues
-from bkstore.cluster.store_dump import DumpValues
-from bkstore.cluster.store_memory import MemoryValues
+from bkstore.cluster.store.directory_values import DirectoryValues
+from bkstore.cluster.store.dump_store import DumpValues
+from bkstore.cluster.store.memory_values import MemoryValues
 from bkstore.errors import (
     BadVersion,
     BkstoreError,

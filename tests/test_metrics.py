@@ -11,7 +11,7 @@ from bkstore.cluster import Auditor
 from bkstore.errors import InvalidArgument, LoadFailed, MissingDependency
 from bkstore.metrics import AuditMetrics, LookupMetrics
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
-from bkstore.streams.stats import COUNTS, LookupTotals, QueryStats
+from bkstore.streams.lookup.stats import COUNTS, LookupTotals, QueryStats
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
 from tests.audit_parts import FULL, Holder, closed, store_of
 from tests.test_audit_runs import Clock

@@ -24,10 +24,10 @@ from bkstore.bloom import BloomFilter, FilterSet
 from bkstore.cluster import Cluster
 from bkstore.cluster.audit import AuditOptions
 from bkstore.cluster.audit.auditor import Auditor
-from bkstore.cluster.audit.sources import DirectoryBookie
-from bkstore.cluster.ledger_access import ClientOptions
-from bkstore.cluster.placement import DefaultPlacement, RackPlacement
-from bkstore.cluster.store import MemoryStore
+from bkstore.cluster.audit.offline_bookies import DirectoryBookie
+from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement
+from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.formats.idxfile import IdxHeader, decode_header, encode_header
 from bkstore.formats.metadata.store_paths import short_path
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -46,11 +46,11 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.options import JournalOptions, StorageOptions
-from bkstore.streams.image import StreamImage
-from bkstore.streams.lookup import StreamLookup
-from bkstore.streams.objects import ImageReader
-from bkstore.streams.options import LookupOptions
-from bkstore.streams.sparse import SparseRangeIndex
+from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.lookup.object_reader import ImageReader
+from bkstore.streams.lookup.options import LookupOptions
+from bkstore.streams.lookup.sparse_index import SparseRangeIndex
+from bkstore.streams.lookup.stream_lookup import StreamLookup
 from bkstore.testing.crash import CrashFiles
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.streams import WorldShape

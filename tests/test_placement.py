@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cluster.placement import (
+from bkstore.cluster.placement.policies import (
     DEFAULT_RACK,
     Adherence,
     DefaultPlacement,

@@ -14,7 +14,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.sparse import ENTRY_BYTES, SparseRangeIndex
+from bkstore.streams.lookup.sparse_index import ENTRY_BYTES, SparseRangeIndex
 from tests.stream_worlds import S, opened, trace, world
 
 # -- the sparse index

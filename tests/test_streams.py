@@ -21,7 +21,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.chain import check_answer
+from bkstore.streams.lookup.answer_chain import check_answer
 from bkstore.testing.streams import StreamWriter, WorldShape, random_queries
 from tests.stream_worlds import S, opened, trace, world
 

@@ -21,7 +21,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.compaction import compact_event, plan_compactions
+from bkstore.streams.image.compaction import compact_event, plan_compactions
 from bkstore.testing.streams import StreamWriter, WorldShape, random_queries, stream_image
 from tests.stream_oracle import Oracle
 

@@ -22,15 +22,15 @@ from bkstore.cluster.audit import (
     violations_table,
 )
 from bkstore.cluster.audit.auditor import Progress
-from bkstore.cluster.placement import (
+from bkstore.cluster.placement.network_locations import read_places
+from bkstore.cluster.placement.policies import (
     DefaultPlacement,
     PlacementPolicy,
     RackPlacement,
     RegionPlacement,
 )
-from bkstore.cluster.places import read_places
-from bkstore.cluster.store_api import MetadataStore
-from bkstore.cluster.store_dump import open_metadata
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.ids import LedgerId

@@ -18,7 +18,7 @@ from bkstore.cli.demo_data import ENTRIES, DemoCluster, Lost, make_cluster
 from bkstore.cli.options import report_findings
 from bkstore.cli.output import write_tables
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Violation
-from bkstore.cluster.store_dump import open_metadata
+from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.user_outputs import check_output
 from bkstore.ids import LedgerId

@@ -14,12 +14,12 @@ from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.syntax.json_text import parse_json
-from bkstore.streams.chain import AnswerObject
-from bkstore.streams.image import StreamImage
-from bkstore.streams.lookup import StreamLookup
-from bkstore.streams.objects import ImageReader
-from bkstore.streams.options import STRATEGIES, LookupOptions
-from bkstore.streams.result import LookupResult
+from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.lookup.answer_chain import AnswerObject
+from bkstore.streams.lookup.object_reader import ImageReader
+from bkstore.streams.lookup.options import STRATEGIES, LookupOptions
+from bkstore.streams.lookup.result import LookupResult
+from bkstore.streams.lookup.stream_lookup import StreamLookup
 from bkstore.tables import ANSWERS, LOOKUPS, Table
 from bkstore.testing.streams import random_queries
 

@@ -8,25 +8,33 @@ values. `open_metadata` opens whatever lies at a path.
 any bookies that have a `BookieClient`; a `LedgerHandle` is a ledger that is open. `Auditor` holds
 what bookies have against the metadata (`bkstore.cluster.audit`). They load the storage when they
 are asked for.
+
+The rooms: `store` (metadata), `client`, `placement`, `audit`, and `in_process`, bookies that need
+no network.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from bkstore.cluster.store import DirectoryStore, KeyValueStore, MemoryStore, uuid_ledger_id
-from bkstore.cluster.store_api import KeyValues, MetadataStore, Value, Versioned
-from bkstore.cluster.store_dump import DumpStore, open_metadata, snapshot, store_of
+from bkstore.cluster.store.api import KeyValues, MetadataStore, Value, Versioned
+from bkstore.cluster.store.dump_store import DumpStore, open_metadata, snapshot, store_of
+from bkstore.cluster.store.key_value_store import (
+    DirectoryStore,
+    KeyValueStore,
+    MemoryStore,
+    uuid_ledger_id,
+)
+from bkstore.lazy_faces import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
-    from bkstore.cluster.bookie_client import BookieClient
-    from bkstore.cluster.client import Client
-    from bkstore.cluster.ensemble import Cluster
-    from bkstore.cluster.ledger_access import ClientOptions
-    from bkstore.cluster.ledger_handle import LedgerHandle
-    from bkstore.cluster.placement import DefaultPlacement, RackPlacement, RegionPlacement
+    from bkstore.cluster.client.bookie_client import BookieClient
+    from bkstore.cluster.client.client import Client
+    from bkstore.cluster.client.handle import LedgerHandle
+    from bkstore.cluster.client.open_ledger import ClientOptions
+    from bkstore.cluster.in_process.cluster import Cluster
+    from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
 
 __all__ = [
     "AuditOptions",
@@ -54,23 +62,19 @@ __all__ = [
     "uuid_ledger_id",
 ]
 
-_MODULES = {
-    "AuditOptions": "audit",
-    "AuditReport": "audit",
-    "Auditor": "audit",
-    "BookieClient": "bookie_client",
-    "Client": "client",
-    "ClientOptions": "ledger_access",
-    "Cluster": "ensemble",
-    "DefaultPlacement": "placement",
-    "LedgerHandle": "ledger_handle",
-    "RackPlacement": "placement",
-    "RegionPlacement": "placement",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Return a public name, loading its module; `AttributeError` for any other name."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"bkstore.cluster.{_MODULES[name]}"), name)
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "AuditOptions": "bkstore.cluster.audit",
+        "AuditReport": "bkstore.cluster.audit",
+        "Auditor": "bkstore.cluster.audit",
+        "BookieClient": "bkstore.cluster.client.bookie_client",
+        "Client": "bkstore.cluster.client.client",
+        "ClientOptions": "bkstore.cluster.client.open_ledger",
+        "Cluster": "bkstore.cluster.in_process.cluster",
+        "DefaultPlacement": "bkstore.cluster.placement.policies",
+        "LedgerHandle": "bkstore.cluster.client.handle",
+        "RackPlacement": "bkstore.cluster.placement.policies",
+        "RegionPlacement": "bkstore.cluster.placement.policies",
+    },
+)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from bkstore.streams.chain import AnswerObject
-from bkstore.streams.compaction import CompactionPlan, compact_event, plan_compactions
-from bkstore.streams.filters import ObjectFilters
-from bkstore.streams.image import StreamImage
-from bkstore.streams.lookup import StreamLookup
-from bkstore.streams.objects import ImageReader, ObjectReader
-from bkstore.streams.options import STRATEGIES, LookupOptions
-from bkstore.streams.ranges import ObjectRanges
-from bkstore.streams.result import LookupObserver, LookupResult
-from bkstore.streams.stats import QueryStats
+from bkstore.streams.image.compaction import CompactionPlan, compact_event, plan_compactions
+from bkstore.streams.image.object_ranges import ObjectRanges
+from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.lookup.answer_chain import AnswerObject
+from bkstore.streams.lookup.object_filters import ObjectFilters
+from bkstore.streams.lookup.object_reader import ImageReader, ObjectReader
+from bkstore.streams.lookup.options import STRATEGIES, LookupOptions
+from bkstore.streams.lookup.result import LookupObserver, LookupResult
+from bkstore.streams.lookup.stats import QueryStats
+from bkstore.streams.lookup.stream_lookup import StreamLookup
 
 __all__ = [
     "STRATEGIES",

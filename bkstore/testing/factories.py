@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from bkstore.arguments import whole
-from bkstore.cluster.ensemble import Cluster
-from bkstore.cluster.store import MemoryStore
-from bkstore.cluster.store_api import MetadataStore
+from bkstore.cluster.in_process.cluster import Cluster
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.storage.bookie import Bookie

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bkstore.arguments import check_fields, number, pair, whole
-from bkstore.streams.image import StreamImage
+from bkstore.streams.image.stream_image import StreamImage
 
 __all__ = ["StreamWriter", "WorldShape", "random_queries", "stream_image"]
 

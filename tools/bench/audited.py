@@ -19,7 +19,7 @@ from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, EntriesOfLedger
 from bkstore.cluster.audit.durability import Due, Held, missing_entries
-from bkstore.cluster.store_api import MetadataStore, Versioned
+from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex

@@ -1,14 +1,16 @@
 """The checker of BP-34: does every bookie hold what the metadata store says it should?
 
-`Auditor` runs it, `AuditReport` is what it finds. `auditor` has the run, `checking` the rules,
-`durability` the set algebra, `asking` the questions to bookies, `sources` bookies that are not
-running, `faithful` the check as it was built, `resume` what an interrupted run leaves.
+`Auditor` runs it, `AuditReport` is what it finds. `auditor` has the run: read it first. Batches
+of ledgers are judged by `batch_check` and add up as `batch_outcome`; `durability` is the set
+algebra, `availability_queries` the questions to bookies, `offline_bookies` those that are not
+running, `bookkeeper_compat` the check as upstream has it, `resume_file` what an interrupted run
+leaves.
 """
 
 from bkstore.cluster.audit.auditor import Auditor
+from bkstore.cluster.audit.offline_bookies import DirectoryBookie, GroupsBookie
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.report import AuditReport, Violation, violations_table
-from bkstore.cluster.audit.sources import DirectoryBookie, GroupsBookie
 
 __all__ = [
     "AuditOptions",

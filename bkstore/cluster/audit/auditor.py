@@ -18,14 +18,14 @@ from threading import Event
 from typing import Any, Protocol, runtime_checkable
 
 from bkstore.arguments import instance, number, optional
-from bkstore.cluster.audit.checking import Checker
-from bkstore.cluster.audit.faithful import ledger_ranges
+from bkstore.cluster.audit.batch_check import Checker
+from bkstore.cluster.audit.batch_outcome import Outcome
+from bkstore.cluster.audit.bookkeeper_compat import ledger_ranges
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
-from bkstore.cluster.audit.outcome import Outcome
 from bkstore.cluster.audit.report import DURABILITY, AuditReport
-from bkstore.cluster.audit.resume import RunFile
-from bkstore.cluster.placement import DefaultPlacement, PlacementPolicy
-from bkstore.cluster.store_api import MetadataStore
+from bkstore.cluster.audit.resume_file import RunFile
+from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
+from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId

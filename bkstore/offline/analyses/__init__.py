@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from bkstore.cluster.store_api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find
 from bkstore.offline.analyses.dumped import Dump, open_dump
 from bkstore.offline.analyses.local import LocalEngine

@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.cluster.store_api import MetadataStore
-from bkstore.cluster.store_dump import open_metadata
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata

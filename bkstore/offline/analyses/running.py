@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bkstore.cluster.store_api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses.catalog import Analysis, Inputs, Options
 from bkstore.offline.analyses.dumped import Dump, open_dump

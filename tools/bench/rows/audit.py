@@ -12,7 +12,7 @@ from typing import Any
 
 from bkstore import BookieDir
 from bkstore.cluster.audit import DirectoryBookie, EntriesOfLedger
-from bkstore.cluster.store_api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore
 from tools.bench.audited import (
     BOOKIES,
     Answered,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
-from bkstore.streams.options import Strategy
+from bkstore.streams.lookup.options import Strategy
 from bkstore.testing.streams import WorldShape, random_queries, stream_image
 from tools.bench.measure import Case, Context, Fact, Row, Side
 

@@ -1,0 +1,88 @@
+"""What several bookies answered to one question, and what that comes to.
+
+One rule matters most: "no such entry" is the sum of the answers only if every bookie said so.
+One that cannot be reached, or whose bytes cannot be read, may well have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.errors import (
+    BkstoreError,
+    BookieUnavailable,
+    CorruptionError,
+    DataUnknown,
+    NoSuchEntry,
+    NoSuchLedger,
+    UnauthorizedAccess,
+)
+
+__all__ = ["NEGATIVE", "Answer", "ask", "told", "verdict"]
+
+T = TypeVar("T")
+
+NEGATIVE = (NoSuchEntry, NoSuchLedger)
+"""Answers that say for certain that something is not there."""
+
+
+class Answer(NamedTuple, Generic[T]):
+    """One bookie's answer: a value, or the error that came instead."""
+
+    bookie: str
+    value: T | None
+    error: BkstoreError | None
+
+    @property
+    def negative(self) -> bool:
+        """Whether the bookie said for certain that it is not there."""
+        return isinstance(self.error, NEGATIVE)
+
+
+def ask(
+    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], T]
+) -> Answer[T]:
+    """Return what `work` gets from the bookie `name`, or the error that it raised."""
+    client = bookies.get(name)
+    if client is None:
+        return Answer(name, None, BookieUnavailable(f"{name} is not known here"))
+    try:
+        return Answer(name, work(client), None)
+    except BkstoreError as error:
+        return Answer(name, None, error)
+
+
+def told(answers: Sequence[Answer[T]]) -> str:
+    """Return a line that says what each bookie answered.
+
+    >>> told([Answer("b1", b"", None), Answer("b2", None, NoSuchEntry("not here"))])
+    'b1: OK; b2: NoSuchEntry: not here'
+    """
+    lines = []
+    for name, _, error in answers:
+        lines.append(f"{name}: {'OK' if error is None else f'{type(error).__name__}: {error}'}")
+    return "; ".join(lines)
+
+
+def verdict(what: str, answers: Sequence[Answer[T]]) -> BkstoreError:
+    """Return the error for answers of which none is a value.
+
+    `NoSuchEntry` if all bookies said so. Else the first kind of these that occurs:
+    `UnauthorizedAccess`, `BookieUnavailable` (it may come back), `CorruptionError`, `DataUnknown`;
+    any other error of a bookie counts as no answer from it.
+    """
+    text = f"{what}: {told(answers)}"
+    if answers and all(answer.negative for answer in answers):
+        return NoSuchEntry(text)
+    errors = [answer.error for answer in answers]
+    for kind in (UnauthorizedAccess, BookieUnavailable):
+        if any(isinstance(error, kind) for error in errors):
+            return kind(text)
+    damage = next((error for error in errors if isinstance(error, CorruptionError)), None)
+    if damage is not None:
+        return CorruptionError(damage.file, damage.offset, text)
+    if any(isinstance(error, DataUnknown) for error in errors):
+        return DataUnknown(text)
+    return BookieUnavailable(text)

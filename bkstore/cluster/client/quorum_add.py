@@ -1,0 +1,141 @@
+"""Adding one entry to its write set, replacing bookies that fail.
+
+Used by writers and by recoveries, which differ in what a replacement does to the metadata.
+Source: `client/PendingAddOp`, `client/EnsembleUtils`. Upstream acts on each answer as it comes;
+here all of a round are in before anything is decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
+from bkstore.errors import (
+    BkstoreError,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
+from bkstore.ledger_metadata import LedgerMetadata, Segment
+from bkstore.schedule import write_set
+
+__all__ = ["QuorumAdd", "replacement", "with_ensemble"]
+
+_FINAL = (LedgerFenced, UnauthorizedAccess, InvalidArgument)
+"""Answers that no other bookie would make good."""
+
+Replace = Callable[[Sequence[int], Collection[str]], tuple[str, ...] | None]
+"""From (failed indexes, bookies that failed) to the new ensemble; None if there is none."""
+
+
+@dataclass
+class QuorumAdd:
+    """One entry on its way to W bookies.
+
+    `replace` is called with the indexes of failed bookies, and makes the change of ensemble
+    known as its owner has to.
+    """
+
+    access: LedgerAccess
+    entry: int
+    record: bytes
+    ensemble: tuple[str, ...]
+    replace: Replace
+    recovery: bool = False
+    sync: bool = True
+    acks: set[int] = field(default_factory=set)
+    answers: dict[str, Answer[int]] = field(default_factory=dict)
+
+    def run(self) -> None:
+        """Return when at least A bookies have it, and each of W if enough bookies can be had.
+
+        Raises `NotEnoughBookies` with every bookie's answer if fewer than A have it; at once
+        `LedgerFenced`, `UnauthorizedAccess`, `InvalidArgument` as a bookie says so.
+        """
+        metadata = self.access.metadata
+        wanted = write_set(self.entry, metadata.ensemble_size, metadata.write_quorum_size)
+        todo = wanted
+        while todo:
+            self._send(todo)
+            failed = [index for index in wanted if index not in self.acks]
+            enough = len(self.acks) >= metadata.ack_quorum_size
+            if not failed or (enough and self.access.context.options.delay_ensemble_change):
+                return
+            todo = self._replaced(failed)
+        if not enough:
+            raise NotEnoughBookies(
+                f"entry {self.entry} of ledger {self.access.ledger}: {len(self.acks)} of "
+                f"{metadata.ack_quorum_size} bookies took it: {told(list(self.answers.values()))}"
+            )
+
+    def _send(self, indexes: Sequence[int]) -> None:
+        for index in indexes:
+            bookie = self.ensemble[index]
+            answer = self.access.ask(
+                bookie,
+                lambda client: client.add_entry(
+                    self.record, self.access.key, recovery=self.recovery, sync=self.sync
+                ),
+            )
+            self.answers[bookie] = answer
+            if isinstance(answer.error, _FINAL):
+                raise _final(answer)
+            if answer.error is None:
+                self.acks.add(index)
+
+    def _replaced(self, failed: list[int]) -> list[int]:
+        """Replace as many of the failed bookies as there are others; return their indexes."""
+        for count in range(len(failed), 0, -1):
+            ensemble = self.replace(failed[:count], self._refused())
+            if ensemble is not None:
+                self.ensemble = ensemble
+                return failed[:count]
+        return []
+
+    def _refused(self) -> set[str]:
+        return {name for name, answer in self.answers.items() if answer.error is not None}
+
+
+def _final(answer: Answer[int]) -> BkstoreError:
+    error = answer.error
+    for kind in _FINAL:
+        if isinstance(error, kind):
+            return kind(f"{answer.bookie}: {error}")
+    raise IllegalOperation(f"{answer.bookie} answered {error!r}")
+
+
+def replacement(
+    context: ClientContext,
+    metadata: LedgerMetadata,
+    ensemble: Sequence[str],
+    failed: Sequence[int],
+    refused: Collection[str],
+) -> tuple[str, ...] | None:
+    """Return the ensemble with other registered bookies at `failed`, None if there are too few."""
+    free = context.writable_bookies() - set(refused)
+    try:
+        return context.placement.replace(
+            ensemble, failed, metadata.write_quorum_size, metadata.ack_quorum_size, free
+        )
+    except NotEnoughBookies:
+        return None
+
+
+def with_ensemble(
+    metadata: LedgerMetadata, first_entry: int, ensemble: Sequence[str]
+) -> LedgerMetadata:
+    """Return the metadata with a new segment; one that begins at the same entry is replaced.
+
+    `IllegalOperation` for one that would begin before the last segment.
+    """
+    last = metadata.segments[-1]
+    if first_entry < last.first_entry:
+        raise IllegalOperation(
+            f"ledger {metadata.ledger}: segment {first_entry} before segment {last.first_entry}"
+        )
+    kept = metadata.segments[:-1] if first_entry == last.first_entry else metadata.segments
+    return replace(metadata, segments=(*kept, Segment(first_entry, tuple(ensemble))))

@@ -1,0 +1,238 @@
+"""LedgerWriter: appends entries to one ledger, and closes it.
+
+One entry is under way at a time; `append_many` sends a stretch of entries and then syncs once.
+Nothing counts as appended before A bookies have it durably. Source: `client/LedgerHandle`,
+`client/PendingAddOp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
+from threading import RLock
+
+import numpy as np
+
+from bkstore.cluster.client.bookie_answers import told
+from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
+from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
+from bkstore.cluster.client.quorum_add import QuorumAdd, replacement, with_ensemble
+from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
+from bkstore.formats.entry import NO_ENTRY, Entry
+from bkstore.ids import Int64Array
+from bkstore.ledger_metadata import LedgerMetadata
+
+__all__ = ["LedgerWriter"]
+
+_STRETCH = 256
+"""Entries that are sent before the bookies are asked to sync."""
+
+
+class LedgerWriter:
+    """The one writer of a ledger that is open.
+
+    `pushed` is the highest entry that was sent, `confirmed` the highest of which all before it
+    are stored too, `length` the payload bytes up to that. After a failure in the middle of an
+    append nobody knows which bookies have the entry: the writer is `broken` and takes no more.
+    Threads: calls take turns.
+    """
+
+    def __init__(self, access: LedgerAccess) -> None:
+        self.access = access
+        self.pushed = NO_ENTRY
+        self.confirmed = NO_ENTRY
+        self.length = 0
+        self.closed = False
+        self.broken: BaseException | None = None
+        self._pushed_length = 0
+        self._unsynced = False
+        self._lock = RLock()
+
+    # -- adding
+
+    def append(self, data: bytes, sync: bool = True) -> int:
+        """Add an entry and return its id; see `LedgerHandle.append`."""
+        with self._lock:
+            self._check_open()
+            record = self._record(self.pushed + 1, self._pushed_length + len(data), data)
+            with self._breaking():
+                self._push(len(data))
+                self._unsynced |= not sync
+                self._add(self.pushed, record, sync)
+                self._confirm()
+            return self.pushed
+
+    def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
+        """Add entries and return their ids; see `LedgerHandle.append_many`."""
+        ids: list[int] = []
+        source = iter(payloads)
+        with self._lock:
+            self._check_open()
+            while stretch := list(islice(source, _STRETCH)):
+                # The last one apart: it tells the LAC, as it does when entries come one by one.
+                for part in (stretch[:-1], stretch[-1:]):
+                    ids += self._append_stretch(part)
+        return np.array(ids, np.int64)
+
+    def _append_stretch(self, payloads: Sequence[bytes]) -> list[int]:
+        """Send entries without waiting for syncs, then sync; what failed goes one by one."""
+        self._check_open()
+        first, length = self.pushed + 1, self._pushed_length
+        records = []
+        for at, data in enumerate(payloads):
+            length += len(data)
+            records.append(self._record(first + at, length, data))
+        with self._breaking():
+            whole = not self._unsynced and self._sent_at_once(first, records)
+            for at, (data, record) in enumerate(zip(payloads, records)):
+                self._push(len(data))
+                if not whole:
+                    self._add(first + at, record, True)
+                self._confirm()
+        return list(range(first, first + len(records)))
+
+    def _record(self, entry: int, length: int, data: bytes) -> bytes:
+        access = self.access
+        record = access.coder.encode(Entry(access.ledger, entry, self.confirmed, length, data))
+        check_record_size(record, access.context.options.max_frame)
+        return record
+
+    def _push(self, size: int) -> None:
+        self.pushed += 1
+        self._pushed_length += size
+
+    def _confirm(self) -> None:
+        if not self._unsynced:
+            self.confirmed, self.length = self.pushed, self._pushed_length
+
+    def _sent_at_once(self, first: int, records: Sequence[bytes]) -> bool:
+        """Return whether all W bookies of each entry took it and synced."""
+        ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+        todo: dict[str, list[bytes]] = {}
+        for at, record in enumerate(records):
+            for bookie in self.access.replicas(first + at, ensemble):
+                todo.setdefault(bookie, []).append(record)
+        return all(
+            self.access.ask(bookie, self._sender(found)).error is None
+            for bookie, found in todo.items()
+        )
+
+    def _sender(self, records: Sequence[bytes]) -> Callable[[BookieClient], None]:
+        def send(client: BookieClient) -> None:
+            if isinstance(client, TakesMany):
+                client.add_entries(records, self.access.key)
+                return
+            for record in records:
+                client.add_entry(record, self.access.key)
+
+        return send
+
+    def _add(self, entry: int, record: bytes, sync: bool) -> None:
+        ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+        QuorumAdd(self.access, entry, record, ensemble, self._replace, sync=sync).run()
+
+    def _replace(self, failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
+        """Change the ensemble from the first entry on that is not confirmed."""
+        if self._unsynced:  # the others have entries that no new bookie would get
+            raise NotEnoughBookies(
+                f"ledger {self.access.ledger}: {', '.join(sorted(refused))} failed, and what was "
+                "added without sync cannot change its ensemble"
+            )
+        now = self.access.metadata.segments[-1]
+        chosen = replacement(
+            self.access.context, self.access.metadata, now.ensemble, failed, refused
+        )
+        if chosen is None:
+            return None
+
+        def change(metadata: LedgerMetadata) -> LedgerMetadata:
+            if self._mine(metadata).segments[-1] != now:
+                raise IllegalOperation(f"ledger {metadata.ledger}: another changed its ensemble")
+            return with_ensemble(metadata, self.confirmed + 1, chosen)
+
+        self.access.update(change)
+        return chosen
+
+    def _mine(self, metadata: LedgerMetadata) -> LedgerMetadata:
+        """Return the metadata if the ledger is this writer's still; `LedgerFenced` if not."""
+        if metadata.state != "OPEN":
+            raise LedgerFenced(f"ledger {metadata.ledger} is {metadata.state}: not by this writer")
+        return metadata
+
+    # -- durable, explicit LAC, close
+
+    def force(self) -> int:
+        """Make durable what was added without sync; return the LAC, which covers it then."""
+        with self._lock:
+            self._check_open()
+            ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+            with self._breaking():  # one that did not answer may have lost what it took
+                answers = [
+                    self.access.ask(bookie, lambda client: client.force(self.access.ledger))
+                    for bookie in ensemble
+                ]
+                if any(answer.error is not None for answer in answers):
+                    raise NotEnoughBookies(
+                        f"ledger {self.access.ledger}: not every bookie synced: {told(answers)}"
+                    )
+            self._unsynced = False
+            self._confirm()
+            return self.confirmed
+
+    def write_explicit_lac(self) -> int:
+        """Tell the bookies the LAC; return it. See `LedgerHandle.write_explicit_lac`."""
+        with self._lock:
+            self._check_open()
+            access, lac = self.access, self.confirmed
+            body = access.explicit_lac_body(lac)
+            ensemble = self._mine(access.metadata).segments[-1].ensemble
+            answers = [
+                access.ask(name, lambda b: b.write_lac(access.ledger, body, access.key))
+                for name in access.replicas(max(lac, 0), ensemble)
+            ]
+            taken = sum(answer.error is None for answer in answers)
+            if taken < access.metadata.ack_quorum_size:
+                raise NotEnoughBookies(
+                    f"ledger {access.ledger}: {taken} of {access.metadata.ack_quorum_size} "
+                    f"bookies took the explicit LAC: {told(answers)}"
+                )
+            return lac
+
+    def close(self) -> None:
+        """Set last entry and length in the metadata; see `LedgerHandle.close`."""
+        with self._lock:
+            if self.closed:
+                return
+            if self._unsynced and self.broken is None:
+                self.force()
+            self.access.update(self._closed)
+            self.closed = True
+
+    def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+        end = (self.confirmed, self.length)
+        if metadata.closed and end == (metadata.last_entry_id, metadata.length):
+            return None
+        self._mine(metadata)
+        return replace(metadata, state="CLOSED", last_entry_id=end[0], length=end[1])
+
+    # -- in which state
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise IllegalOperation(f"ledger {self.access.ledger} was closed by this handle")
+        if self.broken is not None:
+            text = f"ledger {self.access.ledger}: this writer ended with {self.broken!r}"
+            raise (LedgerFenced if isinstance(self.broken, LedgerFenced) else IllegalOperation)(
+                text
+            )
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Take no more appends after one that did not end well, whatever ended it."""
+        try:
+            yield
+        except BaseException as error:
+            self.broken = error
+            raise

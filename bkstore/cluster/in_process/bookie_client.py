@@ -1,0 +1,151 @@
+"""LocalClient: a bookie of this process as a client sees it, a `BookieClient`.
+
+What it answers is what `bkstore.storage` answers. Upstream's counterparts are the request
+processors (`proto/ReadEntryProcessor` and others) behind `PerChannelBookieClient`; there is no
+wire between them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from bkstore.availability import Availability
+from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.cluster.in_process.bookie import LocalBookie
+from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry, NoSuchLedger
+from bkstore.ids import LedgerId
+from bkstore.index.api import LedgerLike
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.entry_log.reader import RecordBatch
+
+__all__ = ["LocalClient", "LocalClients"]
+
+
+class LocalClient:
+    """A `BookieClient` of a `LocalBookie`, as the client of the name `client` has it."""
+
+    def __init__(self, server: LocalBookie, client: str = "") -> None:
+        self.server = server
+        self.client = client
+
+    def __repr__(self) -> str:
+        """Return the bookie's id."""
+        return f"<LocalClient {self.bookie_id}>"
+
+    @property
+    def bookie_id(self) -> str:
+        """The bookie's id."""
+        return self.server.bookie_id
+
+    @property
+    def batch_reads(self) -> bool:
+        """Whether the bookie knows batch reads."""
+        return self.server.batch_reads
+
+    def add_entry(
+        self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
+    ) -> int:
+        """As `BookieClient.add_entry`."""
+        return self.server.call(
+            self.client, lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync)
+        )
+
+    def add_entries(self, records: Sequence[bytes], master_key: bytes) -> None:
+        """As `TakesMany.add_entries`: one sync for all."""
+        self.server.call(self.client, lambda b: b.add_entries(records, master_key))
+
+    def read_entry(
+        self,
+        ledger: LedgerLike,
+        entry: int,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> bytes:
+        """As `BookieClient.read_entry`."""
+        key = _fencing_key(fence, master_key)
+
+        def read(bookie: Bookie) -> bytes:
+            if key is not None:
+                bookie.fence(ledger, key)
+            return bookie.read_entry(ledger, entry)
+
+        return self.server.call(self.client, read)
+
+    def read_entries(
+        self,
+        ledger: LedgerLike,
+        start: int,
+        max_count: int = 0,
+        max_size: int = 0,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """As `BookieClient.read_entries`."""
+        key = _fencing_key(fence, master_key)
+
+        def read(bookie: Bookie) -> RecordBatch:
+            if not self.server.batch_reads:
+                raise IllegalOperation(f"{self.bookie_id} does not know batch reads")
+            return bookie.read_entries(
+                ledger, start, max_count, max_size, fence=fence, master_key=key
+            )
+
+        return self.server.call(self.client, read)
+
+    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
+        """As `BookieClient.read_lac`; `NoSuchEntry` for an unknown ledger too, as upstream."""
+
+        def read(bookie: Bookie) -> LastConfirmed:
+            try:
+                explicit, last = bookie.explicit_lac(ledger), bookie.last_entry(ledger)
+            except NoSuchLedger:
+                explicit = last = None
+            if explicit is None and last is None:
+                raise NoSuchEntry(f"nothing tells a LAC of ledger {LedgerId.of(ledger)} here")
+            record = None if last is None else bookie.read_entry(ledger, last)
+            return LastConfirmed(explicit, record)
+
+        return self.server.call(self.client, read)
+
+    def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
+        """As `BookieClient.write_lac`."""
+        self.server.call(self.client, lambda b: b.set_explicit_lac(ledger, body, master_key))
+
+    def force(self, ledger: LedgerLike) -> None:
+        """As `BookieClient.force`."""
+        self.server.call(self.client, lambda b: b.force(ledger))
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """As `BookieClient.availability`."""
+
+        def listed(bookie: Bookie) -> Availability:
+            if not bookie.ledger_exists(ledger):
+                raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} is not known here")
+            return bookie.availability(ledger)
+
+        return self.server.call(self.client, listed)
+
+
+def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
+    if fence and master_key is None:
+        raise InvalidArgument("a fencing read needs the master key")
+    return master_key if fence else None
+
+
+class LocalClients(Mapping[str, LocalClient]):
+    """The bookies of a cluster by id, as one client sees them; those added later too."""
+
+    def __init__(self, servers: Mapping[str, LocalBookie], client: str) -> None:
+        self._servers = servers
+        self._client = client
+
+    def __getitem__(self, name: str) -> LocalClient:
+        return LocalClient(self._servers[name], self._client)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._servers))
+
+    def __len__(self) -> int:
+        return len(self._servers)

@@ -1,0 +1,287 @@
+"""Cluster: real bookies in one process, for tests: no JVM, no ZooKeeper, faults on demand.
+
+Each bookie is a `bkstore.storage.Bookie` in a directory of its own, so that what is on disk
+afterwards can be inspected and audited like any bookie's. Page: `docs/testing.md`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from itertools import count
+from pathlib import Path
+from typing import Self
+
+from bkstore.arguments import any_of, call, instance, number, truth, whole
+from bkstore.cluster.client.client import Client
+from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
+from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
+from bkstore.cluster.in_process.damage_at_rest import Entries, Part
+from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.key_value_store import MemoryStore
+from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath
+from bkstore.ids import Int64Array
+from bkstore.index.api import Closing, LedgerLike
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.ledgers.garbage_collection import GarbageReport
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
+
+__all__ = ["Cluster"]
+
+_check_name = instance(str)
+_SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
+
+
+class Cluster(Client, Closing):
+    """Bookies, their metadata store, and a client of them. `open` makes one.
+
+    It is a `Client` itself; `client(name)` gives others, which can be cut off alone. Faults take a
+    bookie's id. Threads: all calls are safe beside each other, but faults to one bookie take
+    turns at the caller's care.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top, Cluster.open(top, bookies=4) as cluster:
+    ...     ledger = cluster.create_ledger(ensemble_size=3, write_quorum=3, ack_quorum=2)
+    ...     _ = ledger.append(b"one")
+    ...     cluster.crash(ledger.metadata.segments[0].ensemble[0])
+    ...     _ = ledger.append(b"two")
+    ...     [len(ledger.metadata.segments), *(entry.payload for entry in ledger.read(0, 1))]
+    [2, b'one', b'two']
+    """
+
+    def __init__(
+        self,
+        path: StrPath,
+        storage: Storage | Sequence[Storage],
+        *,
+        store: MetadataStore,
+        placement: PlacementPolicy | None,
+        client_options: ClientOptions | None,
+        open_bookie: Callable[[str, Path, Storage], Bookie],
+        timeout: float,
+        sleep: Callable[[float], None],
+    ) -> None:
+        """Take settings; `open` fills it with bookies."""
+        self.path = Path(path)
+        self.store = store
+        kinds = [storage] if isinstance(storage, str) else storage
+        self._kinds: list[Storage] = list(any_of(check_storage)("storage", kinds))
+        self._open_bookie = open_bookie
+        self._timeout = number(above=True)("timeout", timeout)
+        self._sleep = call("sleep", sleep)
+        self._servers: dict[str, LocalBookie] = {}
+        if not self._kinds:
+            raise InvalidArgument("no storage given")
+        self._links = LocalClients(self._servers, "")
+        # Seeded, so that a test has the same ensembles each time.
+        placement = placement or DefaultPlacement(seed=0)
+        super().__init__(store, self._links, placement, client_options)
+
+    @classmethod
+    def open(
+        cls,
+        path: StrPath,
+        bookies: int | Sequence[str] = 3,
+        storage: Storage | Sequence[Storage] = "sorted",
+        *,
+        store: MetadataStore | None = None,
+        placement: PlacementPolicy | None = None,
+        client_options: ClientOptions | None = None,
+        options: StorageOptions | None = None,
+        journal: JournalOptions = _SMALL_JOURNAL,
+        files: Files = OS_FILES,
+        timeout: float = 5.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Self:
+        """Open bookies in directories below `path`, new or with what is there, and register them.
+
+        `bookies` is their number (``bookie-1``, ...) or their ids; `storage` one for all, or a list
+        that is dealt out in turn. Metadata are in a new `MemoryStore` unless a `store` is given.
+        `placement` chooses ensembles, by default at random, and the same in each run.
+        `options` and `journal` are every bookie's, `files` the layer that all of them write
+        through; journals reserve 64 KiB each. A client waits `timeout` seconds for a slow bookie,
+        with `sleep`. Cost: some 5 ms a bookie, 50 with db storage.
+        """
+
+        def open_bookie(name: str, place: Path, kind: Storage) -> Bookie:
+            return Bookie.open(
+                None,
+                kind,
+                ledger_dirs=[place / "ledgers"],
+                journal_dirs=[place / "journal"],
+                bookie_id=name,
+                options=options,
+                journal=journal,
+                files=files,
+            )
+
+        cluster = cls(
+            path,
+            storage,
+            store=MemoryStore() if store is None else store,
+            placement=placement,
+            client_options=client_options,
+            open_bookie=open_bookie,
+            timeout=timeout,
+            sleep=sleep,
+        )
+        if isinstance(bookies, Sequence) and not isinstance(bookies, str):
+            names: Sequence[str | None] = [_check_name("bookies", name) for name in bookies]
+        else:
+            names = [None] * whole()("bookies", bookies)
+        with ExitStack() as undo:
+            undo.callback(cluster.close)
+            for name in names:
+                cluster.add_bookie(name)
+            undo.pop_all()
+        return cluster
+
+    def close(self, checkpoint: bool = True) -> None:
+        """Close all bookies; they stay registered. Idempotent.
+
+        Without `checkpoint` their journals are left to be replayed.
+        """
+        with ExitStack() as closing:  # each is closed, whatever happens to the others
+            for server in self._servers.values():
+                closing.callback(server.stop, checkpoint)
+
+    def __repr__(self) -> str:
+        """Return the path and the bookies that run."""
+        running = ", ".join(name for name, server in self._servers.items() if server.running)
+        return f"<Cluster {self.path}: {running or 'no bookie runs'}>"
+
+    # -- bookies and clients
+
+    @property
+    def bookies(self) -> Mapping[str, LocalClient]:
+        """The bookies by id, as this client sees them; a live view."""
+        return self._links
+
+    def client(self, name: str, options: ClientOptions | None = None) -> Client:
+        """Return another client of the same bookies; `partition` can cut it off by its name."""
+        context = self.context
+        links = LocalClients(self._servers, name)
+        return Client(self.store, links, context.placement, options or context.options)
+
+    def bookie(self, name: str) -> Bookie:
+        """Return the `Bookie` behind an id; `BookieUnavailable` if it is down."""
+        return self._server(name).bookie
+
+    def path_of(self, name: str) -> Path:
+        """Return the directory of a bookie."""
+        return self._server(name).path
+
+    def _server(self, name: str) -> LocalBookie:
+        server = self._servers.get(name)
+        if server is None:
+            raise InvalidArgument(f"no bookie {name!r}; there are {', '.join(self._servers)}")
+        return server
+
+    def add_bookie(self, name: str | None = None, storage: Storage | None = None) -> str:
+        """Open one more bookie, register it, and return its id."""
+        number = len(self._servers)
+        if name is None:
+            free = (f"bookie-{n}" for n in count(number + 1))
+            name = next(found for found in free if found not in self._servers)
+        if name in self._servers or name.startswith(".") or Path(name).name != name:
+            raise InvalidArgument(f"bookie id {name!r} is taken, or is no name of a directory")
+        kind = storage or self._kinds[number % len(self._kinds)]
+        self._servers[name] = LocalBookie(
+            name,
+            self.path / name,
+            lambda place: self._open_bookie(name, place, kind),
+            timeout=self._timeout,
+            sleep=self._sleep,
+        )
+        self.start(name)
+        return name
+
+    # -- running or not
+
+    def start(self, bookie: str) -> None:
+        """Open a bookie that is down, replaying its journal, and register it."""
+        self._server(bookie).start()
+        self.store.register_bookie(bookie)
+
+    def stop(self, bookie: str, *, keep_registered: bool = False) -> None:
+        """Close a bookie with a checkpoint, and unregister it, as the end of a session does."""
+        self._server(bookie).stop()
+        self._gone(bookie, keep_registered)
+
+    def crash(self, bookie: str, *, keep_registered: bool = False) -> None:
+        """End a bookie as ``kill -9`` does; `start` replays its journal."""
+        self._server(bookie).crash()
+        self._gone(bookie, keep_registered)
+
+    def _gone(self, bookie: str, keep_registered: bool) -> None:
+        if not keep_registered:
+            self.store.unregister_bookie(bookie)
+
+    # -- unreachable, slow, old
+
+    def partition(self, bookie: str, client: str = EVERYONE) -> None:
+        """Cut a bookie off, from all clients or the one named; it stays registered."""
+        self._server(bookie).cut.add(client)
+
+    def heal(self, bookie: str, client: str | None = None) -> None:
+        """End the partitions of a bookie, or that of one client."""
+        cut = self._server(bookie).cut
+        if client is None:
+            cut.clear()
+        else:
+            cut.discard(client)
+
+    def slow(self, bookie: str, seconds: float) -> None:
+        """Let each answer of a bookie take so many seconds; 0 ends it.
+
+        From the timeout on the client takes no notice of the answer, but what it asked for is done.
+        """
+        self._server(bookie).delay = number()("seconds", seconds)
+
+    def set_batch_reads(self, bookie: str, known: bool) -> None:
+        """Say whether a bookie knows batch reads, which servers before 4.18 do not."""
+        self._server(bookie).batch_reads = truth("known", known)
+
+    # -- damage
+
+    def lose(self, bookie: str, ledger: LedgerLike, entries: Entries) -> Int64Array:
+        """Take entries out of a bookie's index, durably; return those it had, int64[n].
+
+        Their records stay in the entry logs, without anything that points at them. A bookie that
+        runs is closed for it and opened again.
+        """
+        return self._server(bookie).lose(ledger, entries)
+
+    def lose_ledger(self, bookie: str, ledger: LedgerLike) -> bool:
+        """Let a bookie forget a ledger, durably; return whether it knew it."""
+        return self._server(bookie).lose_ledger(ledger)
+
+    def corrupt(
+        self, bookie: str, ledger: LedgerLike, entry: int, part: Part = "payload"
+    ) -> tuple[Path, int]:
+        """Change one byte of a stored record; return (entry log, offset).
+
+        "payload": the bookie serves it and the digest tells (a DUMMY digest does not); "header":
+        the bookie itself raises `CorruptionError`. `NoSuchEntry` if the entry is not there.
+        """
+        return self._server(bookie).corrupt(ledger, entry, part)
+
+    # -- upkeep
+
+    def flush(self) -> None:
+        """Checkpoint every bookie that runs."""
+        for server in self._servers.values():
+            if server.running:
+                server.bookie.checkpoint()
+
+    def collect_garbage(self) -> dict[str, GarbageReport]:
+        """Let every bookie that runs drop the ledgers that the store lacks; return the reports."""
+        return {
+            name: server.bookie.collect_garbage(self.store.ledgers)
+            for name, server in self._servers.items()
+            if server.running
+        }

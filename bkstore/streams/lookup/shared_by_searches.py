@@ -1,0 +1,57 @@
+"""SearchContext: what the searches of one look-up share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bkstore.index.offset_range import OffsetRangeIndex
+from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.lookup.object_filters import StreamProbe
+from bkstore.streams.lookup.object_loader import Loader
+from bkstore.streams.lookup.options import LookupOptions, Strategy
+from bkstore.streams.lookup.sparse_index import SparseRangeIndex
+from bkstore.streams.lookup.stats import QueryStats
+
+__all__ = ["Found", "SearchContext"]
+
+
+class Found(NamedTuple):
+    """A stream set object and its slice of the stream."""
+
+    object_id: int
+    start: int
+    end: int
+
+
+@dataclass
+class SearchContext:
+    """The image, the stream, and what helps to find its objects.
+
+    `index` and `probe` are None where the strategy has none of them. `is_gone` is whether an
+    object has left the newest image: an object that only this look-up's image lacks may be newer
+    than it, and its index entry is alive.
+    """
+
+    image: StreamImage
+    stream: int
+    tail: bool
+    strategy: Strategy
+    options: LookupOptions
+    loader: Loader
+    stats: QueryStats
+    index: OffsetRangeIndex | None
+    probe: StreamProbe | None
+    sparse: Mapping[int, SparseRangeIndex]
+    is_gone: Callable[[int], bool]
+
+    @property
+    def whole_list(self) -> bool:
+        """Whether all objects from the start position on are loaded at once."""
+        return self.strategy in ("load-all", "sparse-index")
+
+    @property
+    def preloads(self) -> bool:
+        """Whether far-off objects are preloaded."""
+        return self.strategy in ("preload", "index", "bloom")

@@ -1,0 +1,224 @@
+"""StreamLookup: which objects hold offsets start..end of a stream, loading as few as it can.
+
+Rules: upstream's `getObjects` (`S3StreamsMetadataImage`) for the answers, AutoMQ's proposal
+#2731 for how they are found. The answer is a chain: each object begins where the one before it
+ends. It never crosses a hole.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from bkstore.arguments import instance, optional
+from bkstore.index.api import Closing
+from bkstore.index.offset_range import OffsetRangeIndex
+from bkstore.streams.image.object_ranges import ObjectRanges
+from bkstore.streams.image.parts import Stream
+from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.lookup.answer_chain import build_chain, check_answer
+from bkstore.streams.lookup.object_filters import ObjectFilters
+from bkstore.streams.lookup.object_loader import Loader
+from bkstore.streams.lookup.object_reader import ObjectReader
+from bkstore.streams.lookup.options import LookupOptions, Strategy, check_strategy
+from bkstore.streams.lookup.result import LookupObserver, LookupResult
+from bkstore.streams.lookup.shared_by_searches import SearchContext
+from bkstore.streams.lookup.sparse_index import SparseRangeIndex
+from bkstore.streams.lookup.stats import LookupTotals, QueryStats
+
+__all__ = ["StreamLookup"]
+
+_check_options = optional(instance(LookupOptions))
+
+
+class StreamLookup(Closing):
+    """Answers `get_objects` from an image, with an index and filters that outlive queries.
+
+    Each strategy from ``partial`` on has what the one before it has:
+
+    ``load-all``      all objects of a node at once
+    ``sparse-index``  all from a start position on, which a `SparseRangeIndex` gives: upstream today
+    ``partial``       some at a time
+    ``preload``       and far-off ones, where the first did not find the place
+    ``index``         and a start position from an `OffsetRangeIndex`, filled by what was loaded
+    ``bloom``         and no load of an object whose filter says it lacks the stream
+
+    `index` and `filters` may be shared with other look-ups over the same objects. A query works
+    on the image that was the newest when it began. Threads: safe. Fork: closed in the child.
+
+    >>> from bkstore.streams.lookup.object_reader import ImageReader
+    >>> image = StreamImage.from_json({
+    ...     "streams": [{"stream_id": 7, "start_offset": 0, "end_offset": 30, "ranges": [
+    ...         {"range_index": 0, "epoch": 0, "start": 0, "end": 30, "node_id": 1}]}],
+    ...     "nodes": [{"node_id": 1, "objects": [
+    ...         {"object_id": 5, "order_id": 5, "ranges": [[7, 0, 10]]},
+    ...         {"object_id": 6, "order_id": 6, "ranges": [[7, 10, 30]]}]}],
+    ...     "stream_objects": []})
+    >>> with StreamLookup(image, ImageReader(image)) as lookup:
+    ...     result = lookup.get_objects(7, 4, 20, 10)
+    >>> [tuple(found) for found in result.objects], result.covered_to, result.stats.loads
+    ([('SSO', 5, 0, 10), ('SSO', 6, 10, 30)], 30, 2)
+    """
+
+    def __init__(
+        self,
+        image: StreamImage,
+        reader: ObjectReader,
+        strategy: Strategy = "bloom",
+        *,
+        options: LookupOptions | None = None,
+        index: OffsetRangeIndex | None = None,
+        filters: ObjectFilters | None = None,
+        observer: LookupObserver | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.strategy = check_strategy("strategy", strategy)
+        self.options = _check_options("options", options) or LookupOptions()
+        self.index = OffsetRangeIndex() if index is None else index
+        self.filters = ObjectFilters() if filters is None else filters
+        self.totals = LookupTotals()
+        self._observer = observer
+        self._clock = clock
+        self._image = image
+        self._updating = threading.Lock()
+        self._sparse: dict[int, SparseRangeIndex] = {}
+        self._loader = Loader(
+            reader,
+            self._loaded,
+            workers=self.options.workers,
+            keep=self.options.keep_objects,
+            timeout=self.options.load_timeout,
+        )
+        if strategy == "sparse-index":
+            self._feed_sparse(StreamImage(), image)
+
+    def close(self) -> None:
+        """Stop the threads that load. Idempotent."""
+        self._loader.close()
+
+    # -- the image
+
+    @property
+    def image(self) -> StreamImage:
+        """The newest image."""
+        return self._image
+
+    def update(self, image: StreamImage) -> None:
+        """Take the next image; what is kept of objects that left it is dropped.
+
+        Queries that are under way end on the image they began with.
+        """
+        with self._updating:
+            older, self._image = self._image, image
+            gone = image.removed_since(older)
+            self._drop(gone)
+            if self.strategy == "sparse-index":
+                self._feed_sparse(older, image)
+
+    def _drop(self, object_ids: set[int]) -> None:
+        self.filters.drop(object_ids)
+        self.index.forget_objects(object_ids)
+        self._loader.forget(object_ids)
+
+    def _feed_sparse(self, older: StreamImage, image: StreamImage) -> None:
+        """Tell each node's sparse index of its own uploads and of what is gone."""
+        gone = image.removed_since(older)
+        for sparse in self._sparse.values():
+            sparse.remove(gone)
+        for object_id in image.added_since(older):
+            held, node_id = image.objects.get(object_id), image.node_of[object_id]
+            if held is not None:
+                if node_id not in self._sparse:
+                    self._sparse[node_id] = SparseRangeIndex(self.options.sparse_bytes)
+                self._sparse[node_id].add(object_id, held)
+
+    def _loaded(self, object_id: int, held: ObjectRanges, image: StreamImage) -> None:
+        """Learn from a loaded object; one that left meanwhile must leave nothing behind."""
+        if self.strategy in ("index", "bloom"):
+            node_id = image.node_of[object_id]
+            self.index.put_object(node_id, object_id, held.streams, held.starts)
+        if self.strategy == "bloom":
+            self.filters.build(object_id, held)
+        if self._is_gone(object_id):  # asked last: an image that comes now drops it by itself
+            self._drop({object_id})
+
+    def _is_gone(self, object_id: int) -> bool:
+        return object_id not in self._image.node_of
+
+    # -- queries
+
+    @property
+    def stats(self) -> dict[str, float]:
+        """Counts of all look-ups so far, and the sizes of index and filters."""
+        index, filters = self.index, self.filters.filters
+        return {
+            **self.totals.as_dict(),
+            "index_items": index.items,
+            "index_entries": index.entries,
+            **{f"index_evictions_{why}": count for why, count in index.evictions.items()},
+            "filters": len(filters),
+            "filter_bytes": filters.nbytes,
+            "filter_evictions": filters.evictions,
+        }
+
+    def get_objects(self, stream: int, start: int, end: int, limit: int) -> LookupResult:
+        """Return the objects that hold [start, end) of a stream, at most `limit`, in order.
+
+        ``end=-1`` means as far as the limit allows. A negative stream or limit, start behind
+        end, an unknown stream, and a start before the stream's are status "invalid". A failed
+        load is raised as the reader raised it; the next look-up tries again. Raises
+        `IllegalOperation` once this is closed.
+        """
+        began, stats = self._clock(), QueryStats()
+        result = "error"
+        try:
+            self._loader.check_open()
+            answer = self._answer(stream, start, end, limit, stats)
+            result = answer.kind
+            return answer
+        finally:
+            stats.seconds = self._clock() - began
+            self.totals.add(result, stats)
+            if self._observer is not None:
+                self._observer.observe(result, stats)
+
+    def _answer(
+        self, stream: int, start: int, end: int, limit: int, stats: QueryStats
+    ) -> LookupResult:
+        image = self._image
+        owned = image.streams.get(stream)
+        if (
+            owned is None
+            or stream < 0
+            or limit < 0
+            or (end != -1 and start > end)
+            or start < owned.start_offset
+        ):
+            return LookupResult("invalid", [], None, False, stats)
+        if limit == 0 or start == end:
+            return LookupResult("ok", [], None, False, stats)
+        context = self._context(image, owned, end, stats)
+        objects = build_chain(context, owned, start, end, limit)
+        check_answer(objects, start, limit)
+        stats.objects = len(objects)
+        covered = objects[-1].end if objects else None
+        full = covered is not None and (len(objects) == limit or (end != -1 and covered >= end))
+        return LookupResult("ok", objects, covered, full, stats)
+
+    def _context(
+        self, image: StreamImage, stream: Stream, end: int, stats: QueryStats
+    ) -> SearchContext:
+        return SearchContext(
+            image=image,
+            stream=stream.stream_id,
+            tail=end in (-1, stream.end_offset),
+            strategy=self.strategy,
+            options=self.options,
+            loader=self._loader,
+            stats=stats,
+            index=self.index if self.strategy in ("index", "bloom") else None,
+            probe=self.filters.probe(stream.stream_id) if self.strategy == "bloom" else None,
+            sparse=self._sparse,
+            is_gone=self._is_gone,
+        )
