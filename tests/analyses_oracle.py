@@ -20,7 +20,7 @@ from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import TABLES
-from bkstore.offline.manifest import MANIFEST, encode_manifest
+from bkstore.offline.dump.manifest import MANIFEST, encode_manifest
 from bkstore.tables import Table
 from tests.audit_oracle import category, random_world, segments, stores
 

@@ -22,11 +22,17 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
-from bkstore.offline.analyses import ANALYSES, LocalEngine, Options, axis, judging
-from bkstore.offline.analyses import local as local_module
-from bkstore.offline.analyses.axis import Owned
+from bkstore.offline.analyses import (
+    ANALYSES,
+    LocalEngine,
+    Options,
+    against_metadata,
+    ledgers_side_by_side,
+)
+from bkstore.offline.analyses import local_engine as local_module
 from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.analyses.kernels import Condense
+from bkstore.offline.analyses.ledgers_side_by_side import Owned
 from bkstore.tables import GROUPS, VIOLATIONS
 from tests.analyses_oracle import (
     DumpWorld,
@@ -300,7 +306,10 @@ def _feed_in_pieces(
         batches = list(read(con, text))
         yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
 
-    for module in (judging, __import__("bkstore.offline.analyses.kernels", fromlist=["x"])):
+    for module in (
+        against_metadata,
+        __import__("bkstore.offline.analyses.kernels", fromlist=["x"]),
+    ):
         whole = module.whole_blocks
         monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read", in_pieces)
@@ -357,8 +366,8 @@ def test_many_owners_at_once(seed: int) -> None:
     chance = random.Random(seed)
     sides = [[_random_set(chance) for _ in range(5)] for _ in range(2)]
     owned = [_owned(sets, chance) for sets in sides]
-    folded = [axis.fold_many(each) for each in owned]
-    counts = [axis.count(each, 5).tolist() for each in folded]
+    folded = [ledgers_side_by_side.fold_many(each) for each in owned]
+    counts = [ledgers_side_by_side.count(each, 5).tolist() for each in folded]
 
     for sets, each in zip(sides, folded):
         for number, has in enumerate(sets):
@@ -366,7 +375,7 @@ def test_many_owners_at_once(seed: int) -> None:
 
             assert [list(group) for group in groups_of(has)] == rows.tolist()
     assert [[len(has) for has in sets] for sets in sides] == counts
-    assert [len(a & b) for a, b in zip(*sides)] == axis.common(*owned, 5).tolist()
+    assert [len(a & b) for a, b in zip(*sides)] == ledgers_side_by_side.common(*owned, 5).tolist()
 
 
 def _random_set(chance: random.Random) -> set[int]:
@@ -404,7 +413,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     )
     import pyarrow as pa
 
-    from bkstore.offline.analyses.metadata import said_of
+    from bkstore.offline.analyses.metadata_table import said_of
 
     # b1 has index 0: entries 0 and 2 mod 3; b3, index 2, 1 and 2 mod 3.
     groups = {
@@ -418,7 +427,9 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     columns = [pa.array(list(each)) for each in zip(*feed)]
     batch = pa.RecordBatch.from_arrays(columns, names)
     answers = {
-        output: [r for b in judging.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()]  # type: ignore[arg-type]
+        output: [
+            r for b in against_metadata.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
+        ]  # type: ignore[arg-type]
         for output in ("violations", "surplus", "ledger_health")
     }
     due = {at: _due(last, at) for at in range(3)}

@@ -19,7 +19,7 @@ from bkstore.cli.output import write_tables
 from bkstore.cli.screen import Screen
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.manifest import read_manifest
+from bkstore.offline.dump.manifest import read_manifest
 from bkstore.tables import FINDINGS, LOCATIONS, Table
 from bkstore.tables.table import schema
 

@@ -159,10 +159,9 @@ def test_dump_with_lengths(tmp_path: Path) -> None:
 def test_many_ledgers_without_lengths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a reason that more ledgers share than are told apart, one finding counts the rest."""
     pytest.importorskip("pyarrow")
-    from bkstore.offline import dump_lengths
-    from bkstore.offline.dump import dump
+    from bkstore.offline.dump import dump, record_lengths
 
-    monkeypatch.setattr(dump_lengths, "_MOST_LEDGERS", 3)
+    monkeypatch.setattr(record_lengths, "_MOST_LEDGERS", 3)
     with LedgerStorage.open(tmp_path / "b", "db") as storage:
         for ledger in range(10):
             records = CODER.encode_many(ledger, range(5), [b"x" * 20] * 5)
@@ -290,8 +289,8 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     from bkstore.index.hierarchical import HierarchicalIndex
     from bkstore.offline.dump import dump
-    from bkstore.offline.load_source import open_dump
-    from bkstore.offline.load_states import read_states
+    from bkstore.offline.load.dump_rows import open_dump
+    from bkstore.offline.load.ledger_states import read_states
 
     with HierarchicalIndex(tmp_path / "b", writable=True) as index:
         for ledger in range(20):

@@ -15,8 +15,7 @@ from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.offline import dump_lengths
-from bkstore.offline.dump import dump
+from bkstore.offline.dump import dump, record_lengths
 from tests.dump_worlds import rows, write_log
 
 pytest.importorskip("pyarrow")
@@ -60,7 +59,7 @@ def _lengths(out: Path) -> dict[tuple[LedgerId, int], int | None]:
 @pytest.mark.parametrize("window", [4 << 20, 50_000])
 def test_lengths(tmp_path: Path, layout: str, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each entry has the size of its record, in every layout, scope and log."""
-    monkeypatch.setattr(dump_lengths, "_WINDOW", window)
+    monkeypatch.setattr(record_lengths, "_WINDOW", window)
     sizes = _bookie(tmp_path / "b", layout, 200)
     result = dump([tmp_path / "b"], tmp_path / "out", length=True)
 

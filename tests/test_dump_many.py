@@ -21,12 +21,11 @@ from bkstore.cli.main import main
 from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.offline import dump_workers
-from bkstore.offline.analyses.dumped import open_dump as analysed_dump
-from bkstore.offline.dump import TABLES, DumpProgress, DumpSource, dump
-from bkstore.offline.dump_store import PartialDump
-from bkstore.offline.load_source import open_dump as loaded_dump
-from bkstore.offline.manifest import read_manifest
+from bkstore.offline.analyses.dump_files import open_dump as analysed_dump
+from bkstore.offline.dump import TABLES, DumpProgress, DumpSource, dump, workers
+from bkstore.offline.dump.manifest import read_manifest
+from bkstore.offline.dump.partial_dump import PartialDump
+from bkstore.offline.load.dump_rows import open_dump as loaded_dump
 from bkstore.tables import Schema
 from bkstore.testing.faults import FaultPlan
 from tests.dump_worlds import CONTENT, NAMES, contents, fill, idx, rows, three_bookies
@@ -422,13 +421,13 @@ def test_terminal_interrupts_reach_the_driver_alone(
 ) -> None:
     """Workers are in process groups of their own from their first instruction on: Ctrl-C, which
     goes to the terminal's group, cannot meet them at their imports."""
-    groups, make = [], dump_workers._Worker.__init__
+    groups, make = [], workers._Worker.__init__
 
-    def init(self: dump_workers._Worker, *arguments: Any) -> None:
+    def init(self: workers._Worker, *arguments: Any) -> None:
         make(self, *arguments)
         groups.append(os.getpgid(self.process.pid))
 
-    monkeypatch.setattr(dump_workers._Worker, "__init__", init)
+    monkeypatch.setattr(workers._Worker, "__init__", init)
     dump(three, tmp_path / "out", piece_rows=2000, jobs=2)
 
     assert 2 == len(set(groups) - {os.getpgrp()})

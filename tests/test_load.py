@@ -18,9 +18,9 @@ from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import LoadProgress, LocalEngine, load
-from bkstore.offline.load_check import compare_rows
-from bkstore.offline.load_store import GrowingLoad
-from bkstore.offline.load_write import TableWriter
+from bkstore.offline.load.index_files import TableWriter
+from bkstore.offline.load.partial_load import GrowingLoad
+from bkstore.offline.load.verify import compare_rows
 from bkstore.spark.load_tasks import _distinct
 from tests.dump_worlds import CONTENT, KEY, rows, three_bookies
 from tests.load_worlds import (
@@ -177,7 +177,7 @@ def test_dump_of_the_result_is_the_dump(three: Path, tmp_path: Path) -> None:
 
 def test_many_table_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that fill several table files are all there; a file has as many as it may."""
-    monkeypatch.setattr("bkstore.offline.load_write.TABLE_ROWS", 1000)
+    monkeypatch.setattr("bkstore.offline.load.index_files.TABLE_ROWS", 1000)
     writer = TableWriter(tmp_path, 1000)
     entries = np.arange(2500)
     writer.add(0, IndexBatch.of_ledger(LedgerId.of(3), entries, entries + 1))

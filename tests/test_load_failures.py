@@ -258,7 +258,7 @@ def test_no_room_for_the_lock(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bkstore.offline.growing.os.pwrite", full)
+    monkeypatch.setattr("bkstore.offline.partial_output.os.pwrite", full)
     with pytest.raises(WriteFailed, match="No space left on device"):
         load(plain[0], tmp_path / "out", "idx")
 

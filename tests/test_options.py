@@ -35,7 +35,7 @@ from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.analyses.catalog import Options as AnalysisOptions
-from bkstore.offline.analyses.local import LocalEngine
+from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.dump import TABLES, dump
 from bkstore.offline.load import LocalEngine as LocalLoad
 from bkstore.offline.load import load

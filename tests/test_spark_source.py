@@ -25,7 +25,7 @@ from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.dump_plan import Piece
+from bkstore.offline.dump.plan import Piece
 from bkstore.spark.source_filters import Bounds, interval
 from bkstore.spark.source_options import parse_options
 from bkstore.tables import ENTRIES

@@ -27,8 +27,8 @@ from bkstore.offline.analyses import (
     open_inputs,
 )
 from bkstore.offline.analyses.catalog import PINNED
-from bkstore.offline.analyses.running import top_rows
-from bkstore.offline.growing import check_target
+from bkstore.offline.analyses.engine_steps import top_rows
+from bkstore.offline.partial_output import check_target
 from bkstore.tables import Column, Schema, Table
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from bkstore.cli.progress import work_progress
 from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource, dump
-from bkstore.offline.growing import partial_path
+from bkstore.offline.partial_output import partial_path
 
 __all__ = ["add_arguments", "run"]
 

@@ -11,7 +11,7 @@ from bkstore.cli.progress import work_progress
 from bkstore.cli.telling import tell
 from bkstore.errors import InvalidArgument
 from bkstore.offline.load import LoadProgress, LoadResult, load
-from bkstore.offline.load_source import open_dump
+from bkstore.offline.load.dump_rows import open_dump
 
 __all__ = ["add_arguments", "run"]
 

@@ -19,9 +19,9 @@ from bkstore.arguments import whole
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.files.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
-from bkstore.offline.analyses.dumped import Dump
+from bkstore.offline.analyses.dump_files import Dump
+from bkstore.offline.analyses.engine_steps import checked, finish
 from bkstore.offline.analyses.kernels import Condense
-from bkstore.offline.analyses.running import checked, finish
 from bkstore.offline.analyses.sql import HOLES_SQL
 from bkstore.offline.dump import TABLES
 from bkstore.spark.errors import spark_errors

@@ -20,8 +20,8 @@ from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.load import LoadJob, LoadResult, To
-from bkstore.offline.load_source import LoadSource
-from bkstore.offline.load_write import TableFile
+from bkstore.offline.load.dump_rows import LoadSource
+from bkstore.offline.load.index_files import TableFile
 from bkstore.spark.errors import RAISED, spark_errors
 from bkstore.spark.load_tasks import MESSAGE, WritePieces
 from bkstore.spark.registering import register

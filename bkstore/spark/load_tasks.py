@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.index.api import IndexBatch
-from bkstore.offline.load_write import RowWriter, row_writer
+from bkstore.offline.load.index_files import RowWriter, row_writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.index.api import Finding
-from bkstore.offline.dump_plan import BookiePlan, DumpSource, fingerprint, plan_bookie
+from bkstore.offline.dump.plan import BookiePlan, DumpSource, fingerprint, plan_bookie
 from bkstore.spark.source_filters import Bounds, interval
 from bkstore.spark.source_options import SourceOptions, parse_options
 from bkstore.spark.source_rows import Part, has_ledgers, read_part

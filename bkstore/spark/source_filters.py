@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.dump_plan import Piece
+from bkstore.offline.dump.plan import Piece
 
 __all__ = ["Bounds", "Interval", "interval"]
 

@@ -1,9 +1,10 @@
 """Analyses of a dump: each a function from tables to a table, written once, run by two engines.
 
-`catalog` lists them; `sql` has the texts, `kernels` and `judging` what works on Arrow batches,
-`axis` the array work on many ledgers at once; `dumped` and `metadata` open what is analysed,
-`local` is the engine of one machine. Spark's is `bkstore.spark.analysis`. Rules, columns and
-costs: `docs/analyses.md`.
+`catalog` lists them: read it first. `sql` has those that are texts, `kernels` and
+`against_metadata` those that work on Arrow batches, cut into `whole_ledger_blocks` and done by
+`ledgers_side_by_side`. `dump_files` and `metadata_table` open what is analysed, `engine_steps` is
+what engines share, `local_engine` the one of a single machine; Spark's is
+`bkstore.spark.analysis`. Rules, columns and costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find
-from bkstore.offline.analyses.dumped import Dump, open_dump
-from bkstore.offline.analyses.local import LocalEngine
-from bkstore.offline.analyses.metadata import Metadata, read_metadata
-from bkstore.offline.analyses.running import Engine, open_inputs
+from bkstore.offline.analyses.dump_files import Dump, open_dump
+from bkstore.offline.analyses.engine_steps import Engine, open_inputs
+from bkstore.offline.analyses.local_engine import LocalEngine
+from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from bkstore.arguments import check_fields, instance, number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
-from bkstore.offline.analyses.dumped import Dump
-from bkstore.offline.analyses.judging import Judge, Output
+from bkstore.offline.analyses.against_metadata import Judge, Output
+from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.kernels import Compare, Condense, Sequences
-from bkstore.offline.analyses.metadata import Metadata
+from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.tables import (
     BOOKIE_BYTES,
     COMPARISON,

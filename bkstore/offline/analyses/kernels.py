@@ -16,8 +16,15 @@ from bkstore.availability import codec
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.axis import Owned, common, condense, count, fold_many, opens
-from bkstore.offline.analyses.blocks import codes, int64, whole_blocks
+from bkstore.offline.analyses.ledgers_side_by_side import (
+    Owned,
+    common,
+    condense,
+    count,
+    fold_many,
+    opens,
+)
+from bkstore.offline.analyses.whole_ledger_blocks import codes, int64, whole_blocks
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.api import Finding
-from bkstore.offline.dump_piece import PieceDone, write_piece
-from bkstore.offline.dump_plan import Piece, fingerprint
+from bkstore.offline.dump.piece import PieceDone, write_piece
+from bkstore.offline.dump.plan import Piece, fingerprint
 
 __all__ = ["Lost", "Outcome", "Refused", "Task", "Unread", "run_tasks", "work"]
 

@@ -17,8 +17,11 @@ from bkstore.arguments import optional, truth, whole
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
-from bkstore.offline.dump_piece import FileDone, PieceDone
-from bkstore.offline.dump_plan import (
+from bkstore.offline.dump.manifest import encode_manifest, finding_to_json
+from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
+from bkstore.offline.dump.piece import FileDone, PieceDone
+from bkstore.offline.dump.plan import (
     PIECE_ROWS,
     BookiePlan,
     DumpSource,
@@ -26,11 +29,8 @@ from bkstore.offline.dump_plan import (
     fingerprint,
     plan_bookie,
 )
-from bkstore.offline.dump_store import PartialDump, dumped_name
-from bkstore.offline.dump_workers import Lost, Outcome, Refused, Task, Unread, run_tasks
-from bkstore.offline.growing import check_target
-from bkstore.offline.manifest import encode_manifest, finding_to_json
-from bkstore.offline.parquet import ParquetFile
+from bkstore.offline.dump.workers import Lost, Outcome, Refused, Task, Unread, run_tasks
+from bkstore.offline.partial_output import check_target
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import (
     BOOKIE_FINDINGS,

@@ -16,9 +16,9 @@ from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import readable
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
-from bkstore.offline.analyses.dumped import Dump, DumpFile
+from bkstore.offline.analyses.dump_files import Dump, DumpFile
+from bkstore.offline.analyses.engine_steps import checked, finish, order_terms
 from bkstore.offline.analyses.kernels import Condense, Sequences
-from bkstore.offline.analyses.running import checked, finish, order_terms
 from bkstore.offline.dump import TABLES
 from bkstore.tables import GROUPS, SEQUENCES
 

@@ -21,10 +21,10 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular, read_whole
 from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
-from bkstore.offline.dump_piece import FileDone, PieceDone
-from bkstore.offline.dump_plan import Piece, file_name
-from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree
-from bkstore.offline.manifest import MANIFEST, finding_from_json, finding_to_json
+from bkstore.offline.dump.manifest import MANIFEST, finding_from_json, finding_to_json
+from bkstore.offline.dump.piece import FileDone, PieceDone
+from bkstore.offline.dump.plan import Piece, file_name
+from bkstore.offline.partial_output import locked, partial_path, remove_growing, remove_tree
 
 __all__ = ["PartialDump", "dumped_name"]
 

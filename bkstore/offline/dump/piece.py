@@ -12,12 +12,12 @@ from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from bkstore.offline.dump_groups import Condenser, Summary
-from bkstore.offline.dump_index import PieceIndex
-from bkstore.offline.dump_lengths import RecordLengths
-from bkstore.offline.dump_logs import log_tables
-from bkstore.offline.dump_plan import Piece
-from bkstore.offline.parquet import ParquetFile
+from bkstore.offline.dump.group_rows import Condenser, Summary
+from bkstore.offline.dump.index_rows import PieceIndex
+from bkstore.offline.dump.log_rows import log_tables
+from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.offline.dump.plan import Piece
+from bkstore.offline.dump.record_lengths import RecordLengths
 from bkstore.tables import (
     ENTRIES,
     ENTRY_LOGS,

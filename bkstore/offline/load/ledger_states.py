@@ -11,7 +11,7 @@ from bkstore.formats.entry import decode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, LedgerState
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.offline.load_source import LoadSource, read_ledgers
+from bkstore.offline.load.dump_rows import LoadSource, read_ledgers
 
 __all__ = ["check_states", "compare_states", "put_states", "read_states"]
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from bkstore.files.os_errors import readable, writing
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
-from bkstore.offline.load_source import LoadSource, read_rows
+from bkstore.offline.load.dump_rows import LoadSource, read_rows
 
 __all__ = ["BUCKET_ROWS", "OrderedRows", "Survey", "survey"]
 

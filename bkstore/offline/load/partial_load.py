@@ -15,7 +15,7 @@ from typing import Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import writing
-from bkstore.offline.growing import locked, partial_path, remove_growing, remove_tree
+from bkstore.offline.partial_output import locked, partial_path, remove_growing, remove_tree
 
 __all__ = ["GrowingLoad"]
 

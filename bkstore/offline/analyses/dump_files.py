@@ -12,7 +12,7 @@ from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import readable
 from bkstore.offline.dump import TABLES
-from bkstore.offline.manifest import MANIFEST, file_in, read_manifest
+from bkstore.offline.dump.manifest import MANIFEST, file_in, read_manifest
 from bkstore.tables import Schema, require_pyarrow
 from bkstore.tables.table import schema
 

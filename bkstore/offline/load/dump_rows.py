@@ -20,7 +20,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import check_regular
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.offline.manifest import MANIFEST, file_in, read_manifest
+from bkstore.offline.dump.manifest import MANIFEST, file_in, read_manifest
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
 if TYPE_CHECKING:

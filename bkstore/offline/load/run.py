@@ -19,18 +19,18 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
-from bkstore.offline.growing import check_target
-from bkstore.offline.load_build import build
-from bkstore.offline.load_check import compare_rows
-from bkstore.offline.load_order import BUCKET_ROWS, OrderedRows, survey
-from bkstore.offline.load_source import LoadSource, open_dump
-from bkstore.offline.load_states import check_states, compare_states, read_states
-from bkstore.offline.load_store import GrowingLoad
-from bkstore.offline.load_write import TableFile, row_writer
+from bkstore.offline.load.build import build
+from bkstore.offline.load.dump_rows import LoadSource, open_dump
+from bkstore.offline.load.index_files import TableFile, row_writer
+from bkstore.offline.load.key_order import BUCKET_ROWS, OrderedRows, survey
+from bkstore.offline.load.ledger_states import check_states, compare_states, read_states
+from bkstore.offline.load.partial_load import GrowingLoad
+from bkstore.offline.load.verify import compare_rows
+from bkstore.offline.partial_output import check_target
 from bkstore.storage.directories.layout import check_layout
 from bkstore.storage.read_only.bookie_dir import open_index
 
-__all__ = ["Engine", "LoadJob", "LoadProgress", "LoadResult", "LocalEngine", "load"]
+__all__ = ["Engine", "LoadJob", "LoadProgress", "LoadResult", "LocalEngine", "To", "load"]
 
 To = Literal["rocksdb", "idx"]
 

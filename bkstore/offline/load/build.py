@@ -22,8 +22,8 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import database_options
 from bkstore.index.scope_marker import write_marker
-from bkstore.offline.load_states import put_states
-from bkstore.offline.load_write import TableFile
+from bkstore.offline.load.index_files import TableFile
+from bkstore.offline.load.ledger_states import put_states
 
 __all__ = ["build", "currents"]
 

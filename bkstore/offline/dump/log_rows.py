@@ -11,7 +11,7 @@ from bkstore.files.opening import opened
 from bkstore.files.os_errors import readable
 from bkstore.formats.entrylog import LogMetadata, decode_header
 from bkstore.index.api import Finding
-from bkstore.offline.dump_plan import Piece
+from bkstore.offline.dump.plan import Piece
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table

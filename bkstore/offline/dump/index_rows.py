@@ -16,7 +16,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.rows import scan_rows
-from bkstore.offline.dump_plan import Piece
+from bkstore.offline.dump.plan import Piece
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import NOWHERE
 

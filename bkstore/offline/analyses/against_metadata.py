@@ -23,9 +23,9 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster.audit.durability import Due, Held, due_places, missing_entries, shortage
 from bkstore.cluster.audit.report import Category, Violation, category_of
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.axis import Owned, count, fold_many, opens
-from bkstore.offline.analyses.blocks import codes, int64, whole_blocks
-from bkstore.offline.analyses.metadata import LedgerSaid
+from bkstore.offline.analyses.ledgers_side_by_side import Owned, count, fold_many, opens
+from bkstore.offline.analyses.metadata_table import LedgerSaid
+from bkstore.offline.analyses.whole_ledger_blocks import codes, int64, whole_blocks
 from bkstore.schedule import expected_many
 from bkstore.tables import GROUPS, HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema, Table
 
