@@ -173,7 +173,7 @@ def test_neither_engine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Without DuckDB and without Spark one line names the extra to install."""
-    from bkstore.cli import analyze
+    from bkstore.cli.datasets import analyze
 
     monkeypatch.setattr(analyze, "find_spec", lambda name: None)
     code = main(["analyze", f"{made[1]}/dump"])

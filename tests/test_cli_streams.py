@@ -11,7 +11,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.streams import STRATEGIES
 from bkstore.tables import LOOKUPS
-from bkstore.testing.streams import WorldShape, stream_image
+from bkstore.testing.stream_worlds import WorldShape, stream_image
 from tests.test_golden_streams import CELLS, QUERIES, WORLDS
 from tests.test_streams import S, world
 

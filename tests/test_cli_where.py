@@ -257,7 +257,7 @@ def test_many_runs_come_in_pieces(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows are written in pieces, none lost and none twice, also where the last piece is full."""
-    monkeypatch.setattr("bkstore.cli.where.ROWS_PER_TABLE", 4)
+    monkeypatch.setattr("bkstore.cli.bookie.where.ROWS_PER_TABLE", 4)
     for count in (7, 8):
         _write(tmp_path / str(count), (7, list(range(0, 2 * count, 2))))
         rows = _rows(capsys, "where", tmp_path / str(count), "--ledger-id", 7, "--ranges")

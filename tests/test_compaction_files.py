@@ -10,7 +10,7 @@ import pytest
 from bkstore.files.disk_changes import OS_FILES
 from bkstore.storage.entry_log.compaction_log import compacted_logs, drop_unfinished
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.testing.storage_suite_base import KEY, content_of, record
+from bkstore.testing.suites.storage.base import KEY, content_of, record
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")
 

@@ -11,7 +11,7 @@ from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.ledgers.last_add_confirmed import Confirmed, StoredLac
-from bkstore.testing.storage_suite_base import KEY, record
+from bkstore.testing.suites.storage.base import KEY, record
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")
 SEVEN = LedgerId(0, 7)

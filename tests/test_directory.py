@@ -9,7 +9,7 @@ import pytest
 
 from bkstore import BookieDir, InvalidArgument
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.spark.source_filters import Bounds
+from bkstore.spark.source.filters import Bounds
 from bkstore.storage.bookie import Bookie
 
 

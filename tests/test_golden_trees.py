@@ -14,7 +14,7 @@ from bkstore import Availability, BookieDir, open_index
 from bkstore.errors import NoSuchLedger, ReadOnlyError
 from bkstore.index.api import EntryIndex, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.testing.suite_base import files_of
+from bkstore.testing.suites.index.base import files_of
 
 
 class TestTree:

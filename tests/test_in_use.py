@@ -21,7 +21,7 @@ from bkstore import BookieDir, DirectoryInUse, IllegalOperation, open_index
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
-from bkstore.testing.storage_suite_base import KEY, record
+from bkstore.testing.suites.storage.base import KEY, record
 
 WRITER = """
 import sys

@@ -227,8 +227,8 @@ def test_spark_needs_pyspark(
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     words = ["load", str(plain[0]), str(tmp_path / "out"), "--to=idx"]
     told = one_line([*words, "--engine=spark"], capsys)
-    monkeypatch.setattr("bkstore.cli.load.find_spec", lambda name: None)
-    monkeypatch.setattr("bkstore.cli.load.SPARK_ROWS", 1)
+    monkeypatch.setattr("bkstore.cli.datasets.load.find_spec", lambda name: None)
+    monkeypatch.setattr("bkstore.cli.datasets.load.SPARK_ROWS", 1)
 
     assert "Spark needs pyspark: pip install 'bkstore[spark]'" in told
     assert 0 == main(words)

@@ -12,7 +12,7 @@ from bkstore.errors import InvalidArgument, LoadFailed, MissingDependency
 from bkstore.metrics import AuditMetrics, LookupMetrics
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.lookup.stats import COUNTS, LookupTotals, QueryStats
-from bkstore.testing.streams import WorldShape, random_queries, stream_image
+from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 from tests.audit_parts import FULL, Holder, closed, store_of
 from tests.test_audit_runs import Clock
 

@@ -31,7 +31,7 @@ from bkstore.storage.directories.writer_lock import LOCK_NAME
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.crash import CrashFiles
 from bkstore.testing.faults import FaultPlan
-from bkstore.testing.storage_suite_base import record
+from bkstore.testing.suites.storage.base import record
 from tests.audit_parts import closed
 
 IMAGE = {"nodes": [], "streams": [], "objects": []}

@@ -40,7 +40,7 @@ from bkstore.offline.dump import TABLES, dump
 from bkstore.offline.load import LocalEngine as LocalLoad
 from bkstore.offline.load import load
 from bkstore.schedule import bookie_index, write_set
-from bkstore.spark.source_options import SourceOptions
+from bkstore.spark.source.options import SourceOptions
 from bkstore.storage.batch_limits import how_many
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.writer import EntryLogger
@@ -53,7 +53,7 @@ from bkstore.streams.lookup.sparse_index import SparseRangeIndex
 from bkstore.streams.lookup.stream_lookup import StreamLookup
 from bkstore.testing.crash import CrashFiles
 from bkstore.testing.faults import FaultPlan
-from bkstore.testing.streams import WorldShape
+from bkstore.testing.stream_worlds import WorldShape
 from bkstore.testing.workloads import LedgerShape, Workload
 
 NO_NUMBER: tuple[Any, ...] = (True, False, None, "1", b"1", 1.0, 1.5, math.nan, math.inf, [1])

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from bkstore.cli.output import write_tables
+from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files import user_outputs
 from bkstore.files.user_outputs import check_output, output_file, refuse_inputs, write_output

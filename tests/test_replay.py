@@ -14,7 +14,7 @@ from bkstore.storage.journal import JournalWriter, journal_name, write_last_mark
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageOptions
-from bkstore.testing.storage_suite_base import KEY, OTHER_KEY, record
+from bkstore.testing.suites.storage.base import KEY, OTHER_KEY, record
 
 SEVEN = LedgerId(0, 7)
 HEADER = 512

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 from bkstore import MissingDependency, WriteFailed, tables
 from bkstore.report import write_report
-from bkstore.report.facts import gather
-from bkstore.report.risk import at_least
+from bkstore.report.findings.facts import gather
+from bkstore.report.findings.worst_ledgers import at_least
+from bkstore.report.html.style import STYLE
 from bkstore.report.sections import PARTS, SECTIONS
-from bkstore.report.style import STYLE
 from bkstore.tables import Schema, Table
 from bkstore.tables.safe_text import encodable
 from tests.report_pages import Element, page_of, read, rows, tile, verdict, written

@@ -26,8 +26,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.dump.plan import Piece
-from bkstore.spark.source_filters import Bounds, interval
-from bkstore.spark.source_options import parse_options
+from bkstore.spark.source.filters import Bounds, interval
+from bkstore.spark.source.options import parse_options
 from bkstore.tables import ENTRIES
 from tests.dump_worlds import CONTENT, NAMES, WIDE, rows, three_bookies, write_log
 from tests.load_worlds import (

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from bkstore.testing.index_machine import index_machine
+from bkstore.testing.suites.index.machine import index_machine
 
 EXAMPLES = {"memtable": 40, "idx": 25, "idx2": 15, "rocks": 12, "rocks3": 6}
 """Examples of the default profile; opening several databases takes its time."""

@@ -34,8 +34,8 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions
 from bkstore.testing.factories import BookieFactory, StorageFactory
 from bkstore.testing.faults import FaultPlan
-from bkstore.testing.storage_suite_base import KEY, LEDGERS, OTHER_KEY, content_of, record
-from bkstore.testing.storage_suite_errors import BAD_RECORDS
+from bkstore.testing.suites.storage.base import KEY, LEDGERS, OTHER_KEY, content_of, record
+from bkstore.testing.suites.storage.errors import BAD_RECORDS
 
 KINDS: tuple[Any, ...] = ("sorted", "interleaved", "db")
 FAULTS = (WriteFailed, ReadOnlyError)  # SyncFailed is a WriteFailed

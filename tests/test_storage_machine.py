@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
-from bkstore.testing.storage_machine import bookie_machine, storage_machine
+from bkstore.testing.suites.storage.machine import bookie_machine, storage_machine
 
 ROLLING: dict[str, Any] = {"entry_log_size": 6000}
 

@@ -22,7 +22,7 @@ from bkstore.streams import (
     StreamLookup,
 )
 from bkstore.streams.lookup.answer_chain import check_answer
-from bkstore.testing.streams import StreamWriter, WorldShape, random_queries
+from bkstore.testing.stream_worlds import StreamWriter, WorldShape, random_queries
 from tests.stream_worlds import S, opened, trace, world
 
 # -- what goes wrong while loading

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bkstore.errors import InvalidArgument
 from bkstore.streams import STRATEGIES, ImageReader, LookupOptions, StreamImage, StreamLookup
 from bkstore.streams.image.compaction import CompactionPlan, compact_event, plan_compactions
-from bkstore.testing.streams import StreamWriter, WorldShape, random_queries, stream_image
+from bkstore.testing.stream_worlds import StreamWriter, WorldShape, random_queries, stream_image
 from tests.stream_oracle import Oracle
 
 PLAIN = LookupOptions(workers=2)

@@ -22,7 +22,7 @@ from bkstore.streams import (
     StreamLookup,
 )
 from bkstore.streams.image.compaction import compact_event, plan_compactions
-from bkstore.testing.streams import StreamWriter, WorldShape, random_queries, stream_image
+from bkstore.testing.stream_worlds import StreamWriter, WorldShape, random_queries, stream_image
 from tests.stream_oracle import Oracle
 
 THREADS = 16

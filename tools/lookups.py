@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from bkstore.files.user_outputs import write_output
 from bkstore.streams import STRATEGIES, ImageReader, ObjectFilters, StreamImage, StreamLookup
-from bkstore.testing.streams import WorldShape, random_queries, stream_image
+from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 
 __all__ = ["draw", "main", "measure"]
 

@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from bkstore.cli.options import add_opening, add_output
-from bkstore.cli.output import write_tables
-from bkstore.cli.progress import work_progress
-from bkstore.cli.telling import tell
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.shared_options import add_opening, add_output
+from bkstore.cli.terminal.table_output import write_tables
 from bkstore.cluster.audit import (
     AuditOptions,
     Auditor,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from bkstore.availability import Availability
 from bkstore.cli.audit import on_screen
 from bkstore.cli.demo_data import ENTRIES, DemoCluster, Lost, make_cluster
-from bkstore.cli.options import report_findings
-from bkstore.cli.output import write_tables
+from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.table_output import write_tables
 from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Violation
 from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.files.scratch import scratch_directory

@@ -13,31 +13,32 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import bkstore
-from bkstore.cli.telling import silence, tell, terminable, usable_streams
+from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
 from bkstore.errors import BkstoreError
 from bkstore.tables.safe_text import shown
 
 __all__ = ["main"]
 
-COMMANDS = (
-    "inspect",
-    "ledgers",
-    "ledger",
-    "availability",
-    "readledger",
-    "where",
-    "readlog",
-    "readlogmetadata",
-    "readjournal",
-    "lastmark",
-    "listfiles",
-    "audit",
-    "streams",
-    "dump",
-    "load",
-    "analyze",
-    "demo",
-)
+COMMANDS = {
+    "inspect": "bookie.inspect",
+    "ledgers": "bookie.ledgers",
+    "ledger": "bookie.ledger",
+    "availability": "bookie.availability",
+    "readledger": "bookie.readledger",
+    "where": "bookie.where",
+    "readlog": "bookie.readlog",
+    "readlogmetadata": "bookie.readlogmetadata",
+    "readjournal": "bookie.readjournal",
+    "lastmark": "bookie.lastmark",
+    "listfiles": "bookie.listfiles",
+    "audit": "audit",
+    "streams": "streams",
+    "dump": "datasets.dump",
+    "load": "datasets.load",
+    "analyze": "datasets.analyze",
+    "demo": "demo",
+}
+"""Each command's module in `bkstore.cli`, in the order of the help."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,8 +62,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bkstore {bkstore.__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name in COMMANDS:
-        module = import_module(f"bkstore.cli.{name}")
+    for name, place in COMMANDS.items():
+        module = import_module(f"bkstore.cli.{place}")
         summary = (module.__doc__ or "").splitlines()[0].split(": ", 1)[1].rstrip(".")
         command = commands.add_parser(name, help=summary, description=summary)
         module.add_arguments(command)

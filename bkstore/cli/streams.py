@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bkstore.cli.options import add_output
-from bkstore.cli.output import write_tables
-from bkstore.cli.telling import tell
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.shared_options import add_output
+from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.user_outputs import refuse_inputs
@@ -21,7 +21,7 @@ from bkstore.streams.lookup.options import STRATEGIES, LookupOptions
 from bkstore.streams.lookup.result import LookupResult
 from bkstore.streams.lookup.stream_lookup import StreamLookup
 from bkstore.tables import ANSWERS, LOOKUPS, Table
-from bkstore.testing.streams import random_queries
+from bkstore.testing.stream_worlds import random_queries
 
 __all__ = ["add_arguments", "run"]
 

@@ -1,9 +1,9 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
-`write_report` is all there is to call. What is beside it, downwards: `markup`, `wording`,
-`facts` (numbers from tables), `risk`, `verdict` (what the headline says), `bars`, `tile_disk`,
-`tile_risk`, `tiles`, `sections` (what each table means), `listing`, `charts`, `style`, `script`,
-`page`. The page itself is explained in `docs/report.md`.
+`write_report` is all there is to call. `page` puts the page together: read it first. `tiles` are
+its first screen, `sections` says what each table means, `listing` and `charts` show it;
+`findings` are what the tables come to, `html` what all of it is written with. The page itself is
+explained in `docs/report.md`.
 """
 
 from __future__ import annotations

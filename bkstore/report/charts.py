@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import MissingDependency
-from bkstore.report.facts import numbers
-from bkstore.report.markup import Html, tag
-from bkstore.report.wording import count, counted, size_unit
+from bkstore.report.findings.facts import numbers
+from bkstore.report.html.markup import Html, tag
+from bkstore.report.html.wording import count, counted, size_unit
 from bkstore.tables.safe_text import shown
 
 if TYPE_CHECKING:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.report.facts import CLASSES, class_of, numbers, ranks
-from bkstore.report.markup import Html, tag
-from bkstore.report.sections import Section, Shown
-from bkstore.report.wording import (
+from bkstore.report.findings.facts import CLASSES, class_of, numbers, ranks
+from bkstore.report.html.markup import Html, tag
+from bkstore.report.html.wording import (
     ABSENT,
     CATEGORY_WORDS,
     count,
@@ -22,6 +21,7 @@ from bkstore.report.wording import (
     share,
     size_text,
 )
+from bkstore.report.sections import Section, Shown
 
 if TYPE_CHECKING:
     import pyarrow as pa

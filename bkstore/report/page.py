@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bkstore.report.charts import bookies_chart, ledgers_chart, logs_chart
-from bkstore.report.facts import Facts, gather
+from bkstore.report.findings.facts import Facts, gather
+from bkstore.report.findings.headline import judge, not_judged
+from bkstore.report.html.markup import Html, note, tag
+from bkstore.report.html.script import SCRIPT, script_source
+from bkstore.report.html.style import STYLE
+from bkstore.report.html.wording import counted
 from bkstore.report.listing import listing
-from bkstore.report.markup import Html, note, tag
-from bkstore.report.script import SCRIPT, script_source
 from bkstore.report.sections import PARTS, SECTIONS, Section
-from bkstore.report.style import STYLE
-from bkstore.report.tiles import tiles
-from bkstore.report.verdict import judge, not_judged
-from bkstore.report.wording import counted
+from bkstore.report.tiles.first_screen import tiles
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@
 
 from bkstore.spark.analysis import holes, read_dump, totals
 from bkstore.spark.load import load
-from bkstore.spark.registering import register
 from bkstore.spark.session import local_session, start_session
+from bkstore.spark.source.registering import register
 
 __all__ = [
     "holes",

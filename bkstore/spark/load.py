@@ -24,7 +24,7 @@ from bkstore.offline.load.dump_rows import LoadSource
 from bkstore.offline.load.index_files import TableFile
 from bkstore.spark.errors import RAISED, spark_errors
 from bkstore.spark.load_tasks import MESSAGE, WritePieces
-from bkstore.spark.registering import register
+from bkstore.spark.source.registering import register
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.lookup.options import Strategy
-from bkstore.testing.streams import WorldShape, random_queries, stream_image
+from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
 __all__ = ["ROWS"]

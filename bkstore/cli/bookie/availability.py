@@ -1,0 +1,119 @@
+"""bkstore availability: which entries of a ledger are here, condensed as in BP-34."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from bkstore import schedule
+from bkstore.availability import Availability, Encoding
+from bkstore.cli.bookie.ledger import note_unknown
+from bkstore.cli.terminal.screen_tables import Beginning
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    add_ledger,
+    add_output,
+    chosen_ledger,
+    open_bookie,
+    parse_range,
+)
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
+from bkstore.tables import AVAILABILITY, Table
+
+__all__ = ["MOST_RANGES", "add_arguments", "run"]
+
+MOST_RANGES = 10_000
+"""Ranges that a cell holds; `groups` holds more in less, and always all."""
+
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    add_ledger(parser)
+    parser.add_argument(
+        "--encoding",
+        choices=("grouped", "bookkeeper"),
+        default="grouped",
+        help="of `bytes`: as BP-34 designed it (default), or as a real bookie writes it",
+    )
+    parser.add_argument(
+        "--missing-from", metavar="A:B", help="also which entries of A..B (inclusive) are not here"
+    )
+    parser.add_argument(
+        "--stripe",
+        metavar="E:W:INDEX",
+        help="of A..B ask only for what the bookie at INDEX of an ensemble of E with write "
+        "quorum W should hold",
+    )
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print one row: entries, bytes, groups, ranges, and what is missing if asked."""
+    ledger = chosen_ledger(args)
+    asked = expected_entries(args.missing_from, args.stripe)
+    with open_bookie(args) as bookie:
+        here = bookie.index.availability(ledger)
+        note_unknown(bookie, ledger)
+        bookie.check_unchanged()
+    shown = args.format == "table"
+    table = availability_table(ledger, here, args.encoding, asked, shown)
+    write_tables(AVAILABILITY, [table], args.format, args.output)
+    return 0
+
+
+def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
+    """Return the entries that --missing-from and --stripe ask for, None without the former."""
+    if span is None:
+        if stripe is not None:
+            raise InvalidArgument(
+                "--stripe says which entries of --missing-from are due: give both"
+            )
+        return None
+    first, last = parse_range(span)
+    if stripe is None:
+        return Availability.from_ranges([(first, last)])
+    words = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", stripe)
+    if words is None:
+        raise InvalidArgument(f"not a stripe: {stripe[:60]!r} (E:W:INDEX, for example 3:2:0)")
+    ensemble, quorum, index = map(int, words.groups())
+    return schedule.expected(first, last, index, ensemble, quorum)
+
+
+def availability_table(
+    ledger: LedgerId,
+    here: Availability,
+    encoding: Encoding,
+    asked: Availability | None,
+    shown: bool = False,
+) -> Table:
+    """Return the one-row table of an answer; `asked` are the entries that should be here.
+
+    Above `MOST_RANGES` ranges are null, or where the table is `shown`, the first ones.
+    """
+    missing = None if asked is None else here.missing(asked)
+    row = (
+        *ledger.signed,
+        ledger.qualified_name,
+        len(here),
+        here.to_bytes(encoding),
+        here.groups.tolist(),
+        _ranges(here, shown),
+        None if missing is None else _ranges(missing, shown),
+        None if missing is None else len(missing),
+        None if missing is None else missing.groups.tolist(),
+    )
+    return Table.from_rows(AVAILABILITY, [row])
+
+
+def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
+    if some.range_count <= MOST_RANGES:
+        ranges: list[list[int]] = some.ranges().tolist()
+        return ranges
+    if not shown:
+        return None
+    return Beginning(some.ranges(limit=_SHOWN).tolist(), f"{some.range_count} ranges; see groups")

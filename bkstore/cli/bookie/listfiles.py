@@ -1,0 +1,80 @@
+"""bkstore listfiles: the files of a bookie, by what they are."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bkstore.cli.terminal.shared_options import add_directory, add_output, open_bookie
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.files.os_errors import readable
+from bkstore.storage.directories.layout import DATABASES, BookieFolders
+from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
+from bkstore.tables import BOOKIE_FILES, Table
+
+__all__ = ["add_arguments", "run"]
+
+Row = tuple[str, int, str, int]
+_DATABASES = (*DATABASES, METADATA_CACHE)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    for name, (what, _) in _KINDS.items():
+        parser.add_argument(
+            f"--{name}", action="store_true", help=f"only {what} (and others named)"
+        )
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each file; without a choice, of all kinds."""
+    chosen = [name for name in _KINDS if getattr(args, name)] or list(_KINDS)
+    with open_bookie(args, needs_index=False) as bookie, readable(bookie.path):
+        rows = [row for name in chosen for row in _KINDS[name][1](bookie.folders)]
+        bookie.check_unchanged()
+    write_tables(BOOKIE_FILES, [Table.from_rows(BOOKIE_FILES, rows)], args.format, args.output)
+    return 0
+
+
+def _listed(kind: str, currents: list[Path], wanted: Callable[[str], bool]) -> Iterator[Row]:
+    """Yield the files directly in `currents` whose names are wanted."""
+    for number, current in enumerate(currents):
+        names = sorted(filter(wanted, os.listdir(current)), key=lambda name: (len(name), name))
+        yield from (_row(kind, number, current / name) for name in names)
+
+
+def _row(kind: str, number: int, path: Path) -> Row:
+    try:
+        size = path.stat().st_size
+    except OSError:  # a link that leads nowhere
+        size = 0
+    return kind, number, str(path), size
+
+
+def _journals(folders: BookieFolders) -> Iterator[Row]:
+    return _listed("journal", folders.journal, lambda name: name.endswith(".txn"))
+
+
+def _entry_logs(folders: BookieFolders) -> Iterator[Row]:
+    """Yield the entry logs, those that a compaction left half done too."""
+    return _listed("entrylog", folders.ledger, lambda name: ".log" in name)
+
+
+def _indexes(folders: BookieFolders) -> Iterator[Row]:
+    """Yield the index files, or the files of the databases."""
+    for number, current in enumerate(folders.index):
+        found = [*current.rglob("*.idx"), *current.rglob("*.idx.rloc")]
+        for name in _DATABASES:
+            found += [path for path in (current / name).glob("*") if not path.is_dir()]
+        yield from (_row("index", number, path) for path in sorted(found))
+
+
+_KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[Row]]]] = {
+    "journal": ("journal files", _journals),
+    "entrylog": ("entry logs", _entry_logs),
+    "index": ("index files, or files of RocksDB databases", _indexes),
+}

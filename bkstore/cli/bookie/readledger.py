@@ -1,0 +1,138 @@
+"""bkstore readledger: the entries of one ledger, as they are stored."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from bkstore.cli.bookie.ledger import note_unknown
+from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    add_ledger,
+    add_output,
+    chosen_ledger,
+    open_bookie,
+    report_findings,
+)
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.digest import DIGEST_NUMBERS
+from bkstore.formats.entry import Coder, record_header
+from bkstore.formats.entrylog import log_name
+from bkstore.ids import LedgerId, check_entry_id, split_location
+from bkstore.index.api import Finding
+from bkstore.index.damage_runs import DamageRuns
+from bkstore.storage.entry_log.reader import RecordBatch
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import ENTRY_RECORDS, Table
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    add_ledger(parser)
+    parser.add_argument("--first", metavar="E", type=int, default=0, help="first entry (0)")
+    parser.add_argument("--last", metavar="E", type=int, help="last entry (the ledger's last)")
+    parser.add_argument(
+        "--max-count",
+        metavar="N",
+        type=int,
+        help="what one batch read from --first on gives: at most N entries, up to a gap",
+    )
+    parser.add_argument(
+        "--max-size", metavar="BYTES", type=int, help="likewise: at most so many bytes of frame"
+    )
+    parser.add_argument(
+        "--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help="verify the digests, of this type"
+    )
+    add_password(parser)
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each entry; what cannot be read or verified goes to stderr."""
+    ledger = chosen_ledger(args)
+    first, last = check_entry_id(args.first), args.last
+    if last is not None and last < first:
+        raise InvalidArgument(f"--last {last} is below --first {first}")
+    password, coder = chosen_password(args), None
+    if args.digest_type is not None:
+        coder = Coder(args.digest_type, password)
+    elif password is not None:
+        raise InvalidArgument("a password verifies digests of --digest-type, which is not given")
+    findings: list[Finding] = []
+    with open_bookie(args) as bookie:
+        batches = _batches(bookie, ledger, args, findings)
+        tables = _tables(bookie, ledger, batches, coder, findings)
+        write_tables(ENTRY_RECORDS, tables, args.format, args.output)
+        note_unknown(bookie, ledger)
+        bookie.check_unchanged()
+    return report_findings(findings)
+
+
+def _batches(
+    bookie: BookieDir, ledger: LedgerId, args: argparse.Namespace, findings: list[Finding]
+) -> Iterator[RecordBatch]:
+    if args.max_count is None and args.max_size is None:
+        yield from bookie.scan_ledger(ledger, args.first, args.last, findings)
+        return
+    count = args.max_count or 0
+    if args.last is not None:
+        asked = args.last - args.first + 1
+        count = min(count, asked) if count else asked
+    batch = bookie.read_entries(ledger, args.first, count, args.max_size or 0)
+    yield batch
+    if batch.stopped is not None:
+        entry = np.array([args.first + len(batch)], np.int64)
+        DamageRuns(findings).add(Finding.of(batch.stopped, ledger), entry)
+
+
+def _tables(
+    bookie: BookieDir,
+    ledger: LedgerId,
+    batches: Iterator[RecordBatch],
+    coder: Coder | None,
+    findings: list[Finding],
+) -> Iterator[Table]:
+    runs = DamageRuns(findings)
+    for batch in batches:
+        if len(batch):
+            locations = bookie.index.get_many(ledger, batch.entries)
+            numbers = bookie.dir_indexes(ledger, locations)
+            places = zip(batch.entries.tolist(), numbers.tolist(), locations.tolist())
+            rows = [
+                _row(ledger, place, bytes(record), coder, runs)
+                for place, record in zip(places, batch)
+            ]
+            yield Table.from_rows(ENTRY_RECORDS, rows)
+
+
+def _row(
+    ledger: LedgerId,
+    place: tuple[int, int, int],
+    record: bytes,
+    coder: Coder | None,
+    runs: DamageRuns,
+) -> tuple[Any, ...]:
+    entry, directory, location = place
+    log_id, position = split_location(location)
+    header = record_header(record)
+    payload, good = record[header.size :], None
+    if coder is not None:
+        payload = payload[coder.digest.size :]
+        good = True
+        try:
+            coder.decode(record, ledger, entry)
+            runs.end()
+        except CorruptionError as error:
+            good = False
+            damage = Finding("damage", error.reason, log_name(log_id), position, ledger)
+            runs.add(damage, np.array([entry], np.int64))
+    sizes = (len(record), header.lac, header.length)
+    return (*ledger.signed, entry, directory, log_id, position, *sizes, good, payload)

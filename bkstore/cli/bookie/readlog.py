@@ -1,0 +1,111 @@
+"""bkstore readlog: the records of entry logs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bkstore.cli.bookie.log_choice import add_logs, open_logs
+from bkstore.cli.terminal.shared_options import (
+    add_ledger,
+    add_output,
+    chosen_ledger,
+    report_findings,
+)
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.errors import InvalidArgument
+from bkstore.formats.entry import record_header
+from bkstore.formats.framing import PREFIX
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding
+from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.scan import LogBatch, scan_log
+from bkstore.tables import LOG_RECORDS, Repeated, Table
+
+__all__ = ["add_arguments", "run"]
+
+ROWS_PER_TABLE = 1 << 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_logs(parser)
+    add_ledger(parser, required=False)
+    parser.add_argument("--entry-id", metavar="E", type=int, help="only this entry of the ledger")
+    parser.add_argument(
+        "--start-pos", metavar="P", type=int, help="only records that reach to this offset"
+    )
+    parser.add_argument(
+        "--end-pos", metavar="P", type=int, help="only records that begin up to this offset"
+    )
+    parser.add_argument("-m", "--msg", action="store_true", help="give the payloads too")
+    add_output(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each record; what is damaged goes to stderr."""
+    ledger = None
+    if args.ledger_id is not None or args.ledger_qualified_name is not None:
+        ledger = chosen_ledger(args)
+    elif args.entry_id is not None or args.ledger_scope_id is not None:
+        raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
+    findings: list[Finding] = []
+    with open_logs(args) as (_, logs):
+        tables = _tables(logs, args, ledger, findings)
+        write_tables(LOG_RECORDS, tables, args.format, args.output)
+    return report_findings(findings)
+
+
+def _tables(
+    logs: list[LogFile], args: argparse.Namespace, ledger: LedgerId | None, findings: list[Finding]
+) -> Iterator[Table]:
+    """Yield the rows of all logs in pieces; findings are added as they are met."""
+    accept = None if ledger is None else ledger.__eq__
+    for log in logs:
+        for batch in scan_log(log.path, findings, accept):
+            chosen = _chosen(batch, args)
+            for at in range(0, len(chosen), ROWS_PER_TABLE):
+                rows = np.arange(at, min(at + ROWS_PER_TABLE, len(chosen)))
+                yield _table(log, chosen.where(rows), args.msg)
+
+
+def _chosen(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
+    """Return the records of the entry and in the range of positions that were asked for.
+
+    A record takes the bytes from its size field to its last; one of them in the range is enough.
+    """
+    keep = np.ones(len(batch), np.bool_)
+    if args.entry_id is not None:
+        keep &= batch.entry_id == args.entry_id
+    if args.start_pos is not None:
+        keep &= batch.position + batch.size > args.start_pos
+    if args.end_pos is not None:
+        keep &= batch.position - PREFIX <= args.end_pos
+    return batch if keep.all() else batch.where(np.flatnonzero(keep))
+
+
+def _table(log: LogFile, batch: LogBatch, payloads: bool) -> Table:
+    count = len(batch)
+    lacs, lengths = batch.lac_and_length()
+    columns = (
+        Repeated(log.dir_index, count),
+        Repeated(log.log_id, count),
+        Repeated(Path(log.path).name, count),
+        batch.position - PREFIX,
+        batch.position,
+        batch.scope_id,
+        batch.ledger_id,
+        batch.entry_id,
+        lacs,
+        lengths,
+        batch.size,
+        [_payload(batch.record(at)) for at in range(count)] if payloads else Repeated(None, count),
+    )
+    return Table(LOG_RECORDS, dict(zip(LOG_RECORDS.names, columns)))
+
+
+def _payload(record: bytes) -> bytes:
+    return record[record_header(record).size :]

@@ -1,0 +1,97 @@
+"""bkstore where: the entry logs that hold a ledger's entries, found without the index."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    add_ledger,
+    add_output,
+    chosen_ledger,
+    open_bookie,
+    parse_range,
+    report_findings,
+)
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.index.api import Finding
+from bkstore.tables import LOG_ENTRIES, Table
+
+if TYPE_CHECKING:
+    from bkstore.storage.read_only.find_logs import FoundLog
+
+__all__ = ["add_arguments", "run"]
+
+ROWS_PER_TABLE = 1 << 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    parser.add_argument(
+        "entries", metavar="A:B", nargs="?", help="only entries A..B, both inclusive (default: all)"
+    )
+    add_ledger(parser)
+    parser.add_argument(
+        "--ranges", action="store_true", help="a row for each run of entries, not one a log"
+    )
+    parser.add_argument(
+        "--copies",
+        action="store_true",
+        help="every log that holds a copy, not the newest of them alone",
+    )
+    add_output(parser)
+    _let_options_stand_between(parser)
+
+
+def _let_options_stand_between(parser: argparse.ArgumentParser) -> None:
+    """Take ``DIR --ledger-id N A:B``: before 3.12.7, argparse gives an optional positional up at
+    the first option. `parse_known_intermixed_args` calls back for each of its two passes."""
+    plain = parser.parse_known_args
+
+    def parse(args: Any = None, namespace: Any = None) -> Any:
+        parser.parse_known_args = plain  # type: ignore[method-assign]
+        try:
+            return parser.parse_known_intermixed_args(args, namespace)
+        finally:
+            parser.parse_known_args = parse  # type: ignore[method-assign]
+
+    parser.parse_known_args = parse  # type: ignore[method-assign]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each log that holds any of the entries; damage goes to stderr."""
+    ledger = chosen_ledger(args)
+    first, last = (0, None) if args.entries is None else parse_range(args.entries)
+    findings: list[Finding] = []
+    with open_bookie(args, needs_index=False) as bookie:
+        found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
+        write_tables(LOG_ENTRIES, _tables(found, args.ranges), args.format, args.output)
+        bookie.check_unchanged()
+    if not found and not findings:
+        message = f"note: no entry log here holds such an entry of ledger {ledger}"
+        tell(message)
+    return report_findings(findings)
+
+
+def _tables(found: list[FoundLog], by_range: bool) -> Iterator[Table]:
+    """Yield the rows in pieces; one of no rows if there are none."""
+    rows, written = _rows(found, by_range), False
+    while (piece := list(islice(rows, ROWS_PER_TABLE))) or not written:
+        yield Table.from_rows(LOG_ENTRIES, piece)
+        written = True
+
+
+def _rows(found: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
+    for log in found:
+        here, entries = (log.dir_index, log.log_id, Path(log.path).name), log.entries
+        if not by_range:
+            yield *here, len(entries), entries.first_entry, entries.last_entry
+            continue
+        for first, last in entries.ranges().tolist():
+            yield *here, last - first + 1, first, last

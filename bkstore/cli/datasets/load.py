@@ -1,0 +1,111 @@
+"""bkstore load: a new index, RocksDB or index files, from a bookie's part of a dump."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+from pathlib import Path
+
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.errors import InvalidArgument
+from bkstore.offline.load import LoadProgress, LoadResult, load
+from bkstore.offline.load.dump_rows import open_dump
+
+__all__ = ["add_arguments", "run"]
+
+SPARK_ROWS = 1 << 28
+"""Rows from which --engine auto takes Spark, where pyspark is installed: some minutes of work
+for one process."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("dump", metavar="DUMP", type=Path, help="what `bkstore dump` made")
+    parser.add_argument("out", metavar="DST", type=Path, help="a new or empty folder")
+    parser.add_argument("--to", choices=("rocksdb", "idx"), required=True, help="the layout")
+    parser.add_argument("--bookie", metavar="NAME", help="which one, where DUMP has several")
+    parser.add_argument(
+        "--directories",
+        metavar="N",
+        type=int,
+        help="ledger directories of the bookie, where DUMP has no manifest (default 1)",
+    )
+    parser.add_argument(
+        "--compare",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="compare each row and state of the index with the dump (default)",
+    )
+    parser.add_argument(
+        "--engine",
+        choices=("auto", "local", "spark"),
+        default="auto",
+        help="one process, or Spark (auto: Spark above 2^28 rows, if it is installed)",
+    )
+    parser.add_argument(
+        "--master", metavar="URL", default="local[*]", help="where Spark runs (default: here)"
+    )
+    parser.add_argument("--partitions", metavar="N", type=int, help="pieces that Spark writes")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Load, and say how many rows; exit code 1 if the dump lacks what could not be read."""
+    if args.directories is not None and args.directories < 1:
+        raise InvalidArgument(f"--directories {args.directories}: 1 or more")
+    result = _by_spark(args) if _wants_spark(args) else _here(args)
+    told = "each row and state compared" if result.compared else "not compared"
+    duplicates = f", {result.duplicates} duplicates passed over" if result.duplicates else ""
+    _say(
+        f"{args.out}: {result.rows} entries of {result.ledgers} ledgers of bookie "
+        f"{result.bookie} ({result.to}){duplicates}; {told}"
+    )
+    return report_findings(result.findings)
+
+
+def _wants_spark(args: argparse.Namespace) -> bool:
+    if args.engine != "auto" or find_spec("pyspark") is None:
+        return bool(args.engine == "spark")
+    return open_dump(args.dump, args.bookie, args.directories).rows >= SPARK_ROWS
+
+
+def _here(args: argparse.Namespace) -> LoadResult:
+    with work_progress("rows") as show:
+
+        def progress(at: LoadProgress) -> None:
+            if show is not None:
+                show(at.step, at.done, at.total, at.rows)
+
+        return load(
+            args.dump,
+            args.out,
+            args.to,
+            progress,
+            bookie=args.bookie,
+            directories=args.directories,
+            compare=args.compare,
+        )
+
+
+def _by_spark(args: argparse.Namespace) -> LoadResult:
+    from bkstore.spark.load import load as spark_load
+    from bkstore.spark.session import local_session
+
+    open_dump(args.dump, args.bookie, args.directories)  # before Spark takes its seconds
+    with local_session("bkstore load", args.master, fast_start=False) as spark:
+        spark.sparkContext.setLogLevel("FATAL")  # what fails is told in one line below
+        return spark_load(
+            spark,
+            args.dump,
+            args.out,
+            args.to,
+            bookie=args.bookie,
+            directories=args.directories,
+            compare=args.compare,
+            partitions=args.partitions,
+        )
+
+
+def _say(text: str) -> None:
+    tell(text)

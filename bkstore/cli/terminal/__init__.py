@@ -1,0 +1,15 @@
+"""What commands share: how they are asked, and how they answer.
+
+`shared_options` opens the directory that a command names, `table_output` writes its tables in
+five formats, `screen_tables` those for people. `messages` is all that is said on standard error,
+`progress` the bar there, `secrets` keeps passwords and keys where they are.
+"""
+
+__all__ = [
+    "messages",
+    "progress",
+    "screen_tables",
+    "secrets",
+    "shared_options",
+    "table_output",
+]

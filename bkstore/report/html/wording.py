@@ -1,0 +1,147 @@
+"""Numbers, sizes, shares, ids and ranges as people read them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bkstore.ids import LedgerId
+from bkstore.report.html.markup import Html, tag
+
+__all__ = [
+    "ABSENT",
+    "CATEGORY_WORDS",
+    "clauses",
+    "count",
+    "counted",
+    "ledger_name",
+    "ranges_text",
+    "scope_name",
+    "share",
+    "size",
+    "size_text",
+    "size_unit",
+]
+
+CATEGORY_WORDS = {
+    "no_replica": "no replica",
+    "below_ack_quorum": "below ack quorum",
+    "below_write_quorum": "below write quorum",
+    "in_part": "whole where it was looked",
+    "not_judged": "not judged",
+    "sound": "every replica there",
+    "placement": "placement",
+    "placement_soft": "placement, softly",
+    "overdue": "overdue for repair",
+    "bookie_unavailable": "bookie without answer",
+    "holes": "holes",
+}
+"""What categories and classes of health are called on the page."""
+
+ABSENT = "\u2013"
+"""What stands where a value is null."""
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def count(number: int) -> str:
+    """Return a number with separators.
+
+    >>> count(1234567)
+    '1,234,567'
+    """
+    return f"{number:,}"
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "ledger"), counted(2500, "ledger"), counted(2, "has", "have")
+    ('1 ledger', '2,500 ledgers', '2 have')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def size_unit(number: float) -> tuple[float, str]:
+    """Return the binary unit in which a number of bytes is 1 to 1023.
+
+    >>> size_unit(3000), size_unit(0)
+    ((1024.0, 'KiB'), (1.0, 'B'))
+    """
+    power = min(max(int(number), 1).bit_length() - 1, 10 * (len(_UNITS) - 1)) // 10
+    return 1024.0**power, _UNITS[power]
+
+
+def size_text(number: int) -> str:
+    """Return bytes in binary units, three digits.
+
+    >>> size_text(999), size_text(1536), size_text(300 * 2**30), size_text(1024**2 - 1)
+    ('999 B', '1.50 KiB', '300 GiB', '1.00 MiB')
+    """
+    value, unit = float(number), 0
+    while abs(value) >= 999.5 and unit < len(_UNITS) - 1:
+        value, unit = value / 1024, unit + 1
+    if unit == 0:
+        return f"{number} B"
+    return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} {_UNITS[unit]}"
+
+
+def size(number: int) -> Html:
+    """Return bytes in binary units, the exact number as the title.
+
+    >>> size(1536)
+    '<span title="1,536 bytes">1.50 KiB</span>'
+    """
+    return tag("span", size_text(number), title=f"{number:,} bytes")
+
+
+def share(part: float, whole: float) -> str:
+    """Return a percentage that says 0 and 100 only where it is so.
+
+    >>> share(1, 3), share(1, 1000), share(999, 1000), share(0, 5), share(5, 5)
+    ('33 %', '<1 %', '>99 %', '0 %', '100 %')
+    """
+    if part <= 0 or whole <= 0:
+        return "0 %"
+    if part >= whole:
+        return "100 %"
+    percent = 100 * part / whole
+    return "<1 %" if percent < 0.5 else ">99 %" if percent > 99.5 else f"{percent:.0f} %"
+
+
+def ledger_name(scope_id: int, ledger_id: int) -> str:
+    """Return the text of a ledger id that a table carries.
+
+    >>> ledger_name(0, 7), ledger_name(1, -1)
+    ('7', '0000000000000001ffffffffffffffff')
+    """
+    return str(LedgerId.from_signed(scope_id, ledger_id))
+
+
+def scope_name(scope_id: int) -> str:
+    """Return 0, or the 16 digits with which the qualified names of the scope begin.
+
+    >>> scope_name(0), scope_name(-1)
+    ('0', 'ffffffffffffffff')
+    """
+    return "0" if scope_id == 0 else f"{scope_id % 2**64:016x}"
+
+
+def ranges_text(ranges: Sequence[Sequence[int]], most: int = 4) -> str:
+    """Return inclusive ranges, at most so many, the others counted.
+
+    >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], most=1)
+    ('4-5, 9', '1 and 2 more ranges')
+    """
+    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:most])
+    left = len(ranges) - most
+    return f"{shown} and {counted(left, 'more range')}" if left > 0 else shown
+
+
+def clauses(parts: Sequence[str]) -> str:
+    """Return parts as one sentence.
+
+    >>> clauses(["2 ledgers lack replicas", "1 bookie is gone"])
+    '2 ledgers lack replicas; 1 bookie is gone.'
+    """
+    text = "; ".join(parts)
+    return text[:1].upper() + text[1:] + "." if text else ""

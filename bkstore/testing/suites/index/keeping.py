@@ -1,0 +1,183 @@
+"""Rules about keeping: what a reopen finds, reading only, flush and close.
+
+One part of `bkstore.testing.EntryIndexSuite`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bkstore.availability import Availability
+from bkstore.errors import IllegalOperation, ReadOnlyError
+from bkstore.ids import LedgerId
+from bkstore.index.api import EntryIndex, LedgerState
+from bkstore.testing import generators
+from bkstore.testing.suites.index.base import (
+    BOUNDARIES,
+    LEDGERS,
+    STATES,
+    WIDE_BOUNDARIES,
+    SuiteBase,
+    files_of,
+    rows_of,
+    scanned,
+)
+
+__all__ = ["KeepingRules"]
+
+
+class KeepingRules(SuiteBase):
+    """What holds over the life of an index."""
+
+    # -- durability and life cycle
+
+    def test_capabilities(self, index: EntryIndex, path: Path) -> None:
+        """A backend says what it is and can do, and a durable one can be reopened."""
+        assert index.writable
+        assert index.layout in {"idx", "rocksdb", "memtable"}
+        assert index.duplicates in {"first", "last"}
+        index.close()
+        reopened = self.reopen(path)
+
+        assert index.durable == (reopened is not None)
+
+        if reopened is not None:
+            with reopened:
+                assert not reopened.writable
+                assert index.layout == reopened.layout
+
+    def test_close_keeps_everything(self, index: EntryIndex, path: Path) -> None:
+        """What was put is there after a close without a flush: rows, states, scopes."""
+        states, rows = {}, {}
+        names = [
+            *LEDGERS,
+            *BOUNDARIES,
+            *(LedgerId(1, number) for number in WIDE_BOUNDARIES if number != 7),
+        ]
+        for at, ledger in enumerate(map(LedgerId.of, names)):
+            ids = generators.sparse(20, 3000, at)
+            rows[ledger] = dict(zip(ids.tolist(), (ids + at + 1).tolist()))
+            states[ledger] = STATES[at % len(STATES)]
+            index.put_many(ledger, ids, ids + at + 1)
+            index.set_state(ledger, states[ledger])
+        with self.again(index, path) as reopened:
+            assert sorted(rows) == reopened.ledgers()
+            assert [] == reopened.findings()
+            for ledger in rows:
+                assert rows[ledger] == rows_of(reopened, ledger)
+                assert states[ledger] == reopened.state(ledger)
+                assert max(rows[ledger]) == reopened.last_entry(ledger)
+                assert Availability.from_entries(list(rows[ledger])) == reopened.availability(
+                    ledger
+                )
+            assert sum(map(len, rows.values())) == len(scanned(reopened.scan()))
+
+    def test_write_after_reopen(self, index: EntryIndex, path: Path) -> None:
+        """A second writing session goes on where the first ended."""
+        for ledger in LEDGERS:
+            index.put_many(ledger, [0, 1024], [5, 6])
+            index.set_state(ledger, STATES[2])
+        index.flush()
+        self.again(index, path).close()
+        with self.make_index(path) as second:
+            for ledger in LEDGERS:
+                second.put_many(ledger, [1, 1024, 5000], [7, 8, 9])
+
+                assert {0: 5, 1: 7, 1024: 8, 5000: 9} == rows_of(second, ledger)
+                assert STATES[2] == second.state(ledger)
+            second.delete(LEDGERS[0])
+            third = self.again(second, path)
+        with third:
+            assert sorted(map(LedgerId.of, LEDGERS[1:])) == third.ledgers()
+            assert {0: 5, 1: 7, 1024: 8, 5000: 9} == rows_of(third, LEDGERS[1])
+
+    def test_read_only(self, index: EntryIndex, path: Path) -> None:
+        """An index reopened for reading refuses every write and stays as it is."""
+        for ledger in LEDGERS:
+            index.put(ledger, 0, 5)
+        with self.again(index, path) as reopened:
+            for ledger in (*LEDGERS, 99, LedgerId(5, 99)):
+                with pytest.raises(ReadOnlyError):
+                    reopened.put(ledger, 1, 6)
+                with pytest.raises(ReadOnlyError):
+                    reopened.put_many(ledger, [1], [6])
+                with pytest.raises(ReadOnlyError):
+                    reopened.set_state(ledger, LedgerState(b"k"))
+                with pytest.raises(ReadOnlyError):
+                    reopened.delete(ledger)
+
+            assert sorted(map(LedgerId.of, LEDGERS)) == reopened.ledgers()
+            assert [{0: 5}] * len(LEDGERS) == [rows_of(reopened, ledger) for ledger in LEDGERS]
+
+    def test_reading_writes_nothing(self, index: EntryIndex, path: Path) -> None:
+        """Reading an index changes no file and makes none."""
+        for ledger in LEDGERS:
+            index.put_many(ledger, [0, 2000], [5, 6])
+        reopened = self.again(index, path)
+        before = files_of(path)
+        with reopened:
+            for ledger in (*LEDGERS, 99, LedgerId(5, 99)):
+                reopened.availability(ledger)
+                reopened.get(ledger, 1)
+            list(reopened.scan())
+            reopened.flush()
+
+        assert before == files_of(path)
+
+    def test_flush_twice(self, index: EntryIndex) -> None:
+        """`flush` may be called at any time, on an empty index and twice as well."""
+        index.flush()
+        index.put(7, 0, 5)
+        index.flush()
+        index.flush()
+        index.put(7, 1, 6)
+
+        assert {0: 5, 1: 6} == rows_of(index, 7)
+
+    def test_close_twice(self, path: Path) -> None:
+        """`close` is idempotent, also after the context manager has closed."""
+        with self.make_index(path) as index:
+            index.put(7, 0, 5)
+            index.close()
+        index.close()
+        index.close()
+
+    def test_closed_index_does_not_answer(self, index: EntryIndex) -> None:
+        """A closed index raises `IllegalOperation`: an empty answer would be a lie."""
+        index.put(7, 0, 5)
+        index.close()
+        for ask in (
+            index.ledgers,
+            lambda: index.entries(7),
+            lambda: index.availability(7),
+            lambda: index.get(7, 0),
+            lambda: index.state(7),
+            lambda: list(index.scan()),
+            lambda: index.last_entry(7),
+            lambda: index.items(7),
+            lambda: index.get_many(7, [0]),
+            lambda: index.put(7, 1, 6),
+            lambda: index.put_many(7, [1], [6]),
+            lambda: index.set_state(7, LedgerState(b"k")),
+            lambda: index.delete(7),
+        ):
+            with pytest.raises(IllegalOperation):
+                ask()
+
+    def test_context_manager(self, path: Path) -> None:
+        """Entering gives the index itself; an exception passes, and the index is closed."""
+        index = self.make_index(path)
+
+        def fail() -> None:
+            with index as entered:
+                assert index is entered
+
+                index.put(7, 0, 5)
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with self.again(index, path) as reopened:
+            assert {0: 5} == rows_of(reopened, 7)

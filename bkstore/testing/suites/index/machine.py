@@ -1,0 +1,278 @@
+"""A hypothesis state machine over the index contract, judged by dicts.
+
+What this is: random sequences of puts, deletes, state changes, flushes and reopens, after each
+of which index and model must list the same ledgers and entries. What it is not: a test of the
+listed rules one by one; that is `bkstore.testing.suites.index.suite`.
+
+The model is a dict of dicts of ints. Expected values come from it and from the few lines of
+Python below; nothing here asks the library what the right answer would be.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bkstore.errors import NoSuchLedger
+from bkstore.ids import LedgerId
+from bkstore.index.api import EntryIndex, LedgerState
+
+__all__ = ["IndexMachine", "index_machine"]
+
+Name = tuple[int, int]
+
+NAMES: list[Name] = [
+    (0, 0),
+    (0, 7),
+    (0, 263),  # shares the last path level with 7
+    (0, 2**63 - 1),
+    (1, 7),
+    (1, 2**63),
+    (2**64 - 1, 2**64 - 1),
+]
+"""(scope, ledger): few, so that rules meet; the order is the unsigned one."""
+
+EDGES = (0, 1, 511, 512, 1022, 1023, 1024, 1025, 2047, 2048)
+
+_names = st.sampled_from(NAMES)
+_entries = st.one_of(st.integers(0, 30), st.sampled_from(EDGES), st.integers(0, 5000))
+_locations = st.one_of(st.integers(1, 1000), st.integers(1, 2**63 - 1))
+_states = st.builds(
+    LedgerState,
+    master_key=st.sampled_from([b"", b"k" * 20, bytes(20)]),
+    fenced=st.booleans(),
+    limbo=st.just(False),
+    explicit_lac=st.sampled_from([None, bytes(range(20)), b"\xff" * 36]),
+)
+
+
+def _runs(entries: list[int]) -> list[list[int]]:
+    """Return ascending ids as inclusive runs."""
+    runs: list[list[int]] = []
+    for entry in entries:
+        if runs and runs[-1][1] + 1 == entry:
+            runs[-1][1] = entry
+        else:
+            runs.append([entry, entry])
+    return runs
+
+
+class IndexMachine(RuleBasedStateMachine):
+    """One index and its model; `index_machine` makes the subclass of a backend.
+
+    Every run has a directory of its own, removed at its end.
+    """
+
+    make_index: ClassVar[Callable[[Path], EntryIndex]]
+    reopen: ClassVar[Callable[[Path], EntryIndex | None]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scratch = tempfile.TemporaryDirectory(prefix="bkstore-machine-")
+        self.path = Path(self.scratch.name) / "index"
+        self.rows: dict[Name, dict[int, int]] = {}
+        self.states: dict[Name, LedgerState] = {}
+        self.index: EntryIndex | None = None
+
+    @property
+    def live(self) -> EntryIndex:
+        """The open index."""
+        assert self.index is not None
+
+        return self.index
+
+    @initialize()
+    def start(self) -> None:
+        """Begin with a fresh index."""
+        self.index = type(self).make_index(self.path)
+
+    def teardown(self) -> None:
+        """Close the index and remove its directory."""
+        if self.index is not None:
+            self.index.close()
+        self.scratch.cleanup()
+
+    # -- the model
+
+    def know(self, name: Name) -> dict[int, int]:
+        """Return the model's rows of a ledger, making it known."""
+        self.states.setdefault(name, LedgerState())
+        return self.rows.setdefault(name, {})
+
+    def store(self, name: Name, pairs: list[tuple[int, int]]) -> None:
+        """Put rows into the model, by the rule that the backend states."""
+        rows = self.know(name)
+        for entry, location in pairs:
+            if entry not in rows or self.live.duplicates == "last":
+                rows[entry] = location
+
+    # -- rules that change
+
+    @rule(name=_names, entry=_entries, location=_locations)
+    def put(self, name: Name, entry: int, location: int) -> None:
+        """Put one entry."""
+        self.live.put(LedgerId(*name), entry, location)
+        self.store(name, [(entry, location)])
+
+    @rule(name=_names, pairs=st.lists(st.tuples(_entries, _locations), max_size=12))
+    def put_many(self, name: Name, pairs: list[tuple[int, int]]) -> None:
+        """Put entries in any order, some twice."""
+        self.live.put_many(
+            LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        )
+        self.store(name, pairs)
+
+    @rule(
+        name=_names,
+        first=st.integers(0, 3000),
+        count=st.integers(1, 2500),
+        step=st.integers(1, 4),
+        base=st.integers(1, 2**40),
+        shuffle=st.randoms(use_true_random=False),
+    )
+    def put_stripe(
+        self, name: Name, first: int, count: int, step: int, base: int, shuffle: Any
+    ) -> None:
+        """Put a regular run over several pages, shuffled."""
+        pairs = [(first + step * at, base + at) for at in range(count)]
+        shuffle.shuffle(pairs)
+        self.live.put_many(
+            LedgerId(*name), [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+        )
+        self.store(name, pairs)
+
+    @rule(name=_names, state=_states)
+    def set_state(self, name: Name, state: LedgerState) -> None:
+        """Replace a ledger's state."""
+        self.live.set_state(LedgerId(*name), state)
+        self.know(name)
+        self.states[name] = state
+
+    @rule(name=_names)
+    def delete(self, name: Name) -> None:
+        """Forget a ledger, known or not."""
+        self.live.delete(LedgerId(*name))
+        self.rows.pop(name, None)
+        self.states.pop(name, None)
+
+    @rule()
+    def flush(self) -> None:
+        """Flush."""
+        self.live.flush()
+
+    @precondition(lambda self: self.index is not None and self.index.durable)
+    @rule()
+    def reopen_for_writing(self) -> None:
+        """Close, look at what is kept through a read-only index, and write on."""
+        self.live.close()
+        kept = type(self).reopen(self.path)
+        if kept is not None:
+            with kept:
+                self.same_as_model(kept)
+        self.index = type(self).make_index(self.path)
+
+    # -- rules that ask
+
+    @rule(name=_names, asked=st.lists(st.one_of(_entries, st.integers(0, 2**63 - 2))))
+    def get_many(self, name: Name, asked: list[int]) -> None:
+        """Look entries up, together and singly."""
+        rows = self.rows.get(name, {})
+        found = self.live.get_many(LedgerId(*name), asked).tolist()
+
+        assert [rows.get(entry, 0) for entry in asked] == found
+        assert [rows.get(entry) for entry in asked[:3]] == [
+            self.live.get(LedgerId(*name), entry) for entry in asked[:3]
+        ]
+
+    @rule(name=_names, first=_entries, last=st.none() | _entries)
+    def items(self, name: Name, first: int, last: int | None) -> None:
+        """List a range, with and without locations."""
+        expected = sorted(
+            (entry, location)
+            for entry, location in self.rows.get(name, {}).items()
+            if first <= entry and (last is None or entry <= last)
+        )
+        entries, locations = self.live.items(LedgerId(*name), first, last)
+
+        assert expected == list(zip(entries.tolist(), locations.tolist()))
+        assert [row[0] for row in expected] == self.live.entries(
+            LedgerId(*name), first, last
+        ).tolist()
+
+    @rule(name=_names)
+    def availability(self, name: Name) -> None:
+        """Ask what is here, condensed."""
+        expected = sorted(self.rows.get(name, {}))
+        answer = self.live.availability(LedgerId(*name))
+
+        assert _runs(expected) == answer.ranges().tolist()
+        assert len(expected) == len(answer)
+
+    @rule(name=_names)
+    def last_entry(self, name: Name) -> None:
+        """Ask for the highest entry."""
+        assert max(self.rows.get(name, {}), default=None) == self.live.last_entry(LedgerId(*name))
+
+    @rule(name=_names)
+    def state(self, name: Name) -> None:
+        """Ask for the state; an unknown ledger has none."""
+        try:
+            found: LedgerState | None = self.live.state(LedgerId(*name))
+        except NoSuchLedger:
+            found = None
+
+        assert self.states.get(name) == found
+
+    @rule(batch=st.sampled_from([1, 7, 1000]))
+    def scan(self, batch: int) -> None:
+        """Walk all rows."""
+        found = []
+        for part in self.live.scan(batch):
+            columns = [column.tolist() for column in part]
+            for at, scope, ledger, entry, location in zip(*columns):
+                found.append((at, (scope % 2**64, ledger % 2**64), entry, location))
+
+        assert sorted(found) == found
+        assert sorted(
+            (name, entry, location)
+            for name, rows in self.rows.items()
+            for entry, location in rows.items()
+        ) == sorted(row[1:] for row in found)
+
+    # -- what always holds
+
+    @invariant()
+    def same_ledgers_and_entries(self) -> None:
+        """Index and model know the same ledgers and entries."""
+        if self.index is not None:
+            self.same_as_model(self.index)
+
+    def same_as_model(self, index: EntryIndex) -> None:
+        """Compare ledgers, entries and states with the model."""
+        known = sorted(self.rows)
+
+        assert known == [tuple(name) for name in index.ledgers()]
+        for name in NAMES:
+            expected = sorted(self.rows.get(name, {}))
+
+            assert expected == index.entries(LedgerId(*name)).tolist()
+        for name in known:
+            assert self.states[name] == index.state(LedgerId(*name))
+
+
+def index_machine(
+    make_index: Callable[[Path], EntryIndex],
+    reopen: Callable[[Path], EntryIndex | None] = lambda _: None,
+) -> type[IndexMachine]:
+    """Return the state machine class of one backend; its `TestCase` is what pytest collects.
+
+    `make_index(path)` gives a writable index, also on a path that has one; `reopen(path)` a
+    read-only one, None if nothing is kept. Both as in `EntryIndexSuite`.
+    """
+    members = {"make_index": staticmethod(make_index), "reopen": staticmethod(reopen)}
+    return type("IndexMachineOfBackend", (IndexMachine,), members)

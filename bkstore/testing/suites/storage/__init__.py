@@ -1,0 +1,19 @@
+"""The contract of `LedgerStorage` as tests and as state machines.
+
+`suite` has `StorageSuite`, made of `entries`, `batches`, `ledgers`, `keeping`, `garbage` and
+`errors` over `base`; `machine` has the state machines over a storage and over a bookie, judged by
+`model`, which is dicts.
+"""
+
+__all__ = [
+    "base",
+    "batches",
+    "entries",
+    "errors",
+    "garbage",
+    "keeping",
+    "ledgers",
+    "machine",
+    "model",
+    "suite",
+]

@@ -1,0 +1,196 @@
+"""Rules about bad input: the named error, and nothing that is stored is lost or changed.
+
+One part of `bkstore.testing.StorageSuite`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import pytest
+
+from bkstore.errors import (
+    BkstoreError,
+    InvalidArgument,
+    LedgerFenced,
+    NoSuchLedger,
+    TooManyRequests,
+    UnauthorizedAccess,
+)
+from bkstore.ids import LedgerId
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.testing.suites.storage.base import (
+    KEY,
+    LEDGERS,
+    OTHER_KEY,
+    Home,
+    StorageSuiteBase,
+    content_of,
+    record,
+    records,
+)
+
+__all__ = ["BAD_RECORDS", "StorageErrorRules"]
+
+_V1 = struct.Struct(">qqqq")
+_V2 = struct.Struct(">Bqqqqq")
+
+BAD_RECORDS: dict[str, bytes] = {
+    "empty": b"",
+    "one byte": b"\0",
+    "cut-off header": _V1.pack(7, 9, 8, 0)[:31],
+    "cut-off wide header": _V2.pack(0xA3, 1, 7, 9, 8, 0)[:40],
+    "entry -1": _V1.pack(7, -1, -1, 0),
+    "entry 2^63-1": _V1.pack(7, 2**63 - 1, -1, 0),
+    "special entry of a journal": _V1.pack(7, -0x1000, -1, 0),
+    "wide entry -1": _V2.pack(0xA3, 1, 7, -1, -1, 0),
+    "wide entry of scope 0": _V2.pack(0xA3, 0, 7, 9, 8, 0),
+    "negative ledger": _V1.pack(-7, 9, 8, 0) + bytes(20),
+    "unknown digest": _V2.pack(0xA7, 1, 7, 9, 8, 0),
+    "unknown version": _V2.pack(0xB3, 1, 7, 9, 8, 0),
+}
+"""Records that no storage takes; where one could be of a ledger, it is 7 or (1, 7)."""
+
+REFUSED_ADDS: list[tuple[type[BkstoreError], bytes, dict[str, Any]]] = [
+    (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY}),
+    (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY, "recovery": True}),
+    (UnauthorizedAccess, record(LedgerId(1, 7), 9), {"master_key": OTHER_KEY}),
+    (NoSuchLedger, record(99, 0), {}),
+    (NoSuchLedger, record(LedgerId(5, 7), 0), {"recovery": True}),
+    (LedgerFenced, record(LedgerId(1, 7), 9), {"master_key": KEY}),
+    (LedgerFenced, record(LedgerId(1, 7), 0), {}),
+    (InvalidArgument, record(7, 9, bytes(5000)), {}),
+    (InvalidArgument, record(LedgerId(1, 7), 9, bytes(5000)), {"recovery": True}),
+]
+"""Error, record and how it is added; ledger (1, 7) is fenced, records have 4,000 bytes at most."""
+
+
+class StorageErrorRules(StorageSuiteBase):
+    """What holds where something is refused."""
+
+    def _stored(self, storage: LedgerStorage) -> dict[LedgerId, dict[int, bytes]]:
+        """Store some records, part of them flushed; return them."""
+        for ledger in LEDGERS:
+            storage.add_entries(records(ledger, range(5)).values(), master_key=KEY)
+        storage.flush()
+        for ledger in LEDGERS:
+            storage.add_entries(records(ledger, range(5, 8)).values())
+        return {LedgerId.of(ledger): records(ledger, range(8)) for ledger in LEDGERS}
+
+    def test_malformed_records(self, storage: LedgerStorage, home: Home) -> None:
+        """What is no entry's record is `InvalidArgument`, with and without a key."""
+        expected = self._stored(storage)
+        for what, bad in BAD_RECORDS.items():
+            for key in (None, KEY):
+                with pytest.raises(InvalidArgument):
+                    storage.add_entry(bad, master_key=key)
+
+                assert sorted(expected) == storage.ledgers(), what
+
+        assert expected == content_of(storage)
+        assert expected == content_of(home.reopen())
+
+    def test_refused_adds(self, home: Home) -> None:
+        """A refused add has its error's name, and leaves no trace."""
+        storage = home.open(max_entry_size=4000)
+        expected = self._stored(storage)
+        storage.fence(LedgerId(1, 7))
+        lacs = {name: storage.last_add_confirmed(name) for name in expected}
+        for error, data, options in REFUSED_ADDS:
+            with pytest.raises(error):
+                storage.add_entry(data, **options)
+
+            assert expected == content_of(storage)
+            assert lacs == {name: storage.last_add_confirmed(name) for name in expected}
+
+        assert expected == content_of(home.reopen())
+
+    def test_adds_before_a_refused_one_stay(self, storage: LedgerStorage, home: Home) -> None:
+        """Many adds stop at the first that is refused; those before it are taken."""
+        expected = self._stored(storage)
+        more = records(7, range(20, 24))
+        with pytest.raises(InvalidArgument):
+            storage.add_entries([more[20], more[21], b"bad", more[22]], master_key=KEY)
+        expected[LedgerId.of(7)] |= {20: more[20], 21: more[21]}
+
+        assert expected == content_of(storage)
+        assert expected == content_of(home.reopen())
+
+    def test_what_is_no_ledger_id(self, storage: LedgerStorage) -> None:
+        """A ledger is an int of scope 0 or a `LedgerId`; anything else is refused."""
+        expected = self._stored(storage)
+        for ledger in ("7", None, 1.5, -1, 2**63, True):
+            self._refuses_ledger(storage, ledger)
+
+        assert expected == content_of(storage)
+
+    def _refuses_ledger(self, storage: LedgerStorage, ledger: Any) -> None:
+        for ask in (
+            lambda: storage.read_entry(ledger, 0),
+            lambda: storage.read_entries(ledger, 0),
+            lambda: storage.entries(ledger),
+            lambda: storage.set_master_key(ledger, KEY),
+            lambda: storage.fence(ledger),
+            lambda: storage.delete_ledger(ledger),
+            lambda: storage.collect_garbage([ledger]),
+        ):
+            with pytest.raises(InvalidArgument):
+                ask()
+
+    def test_what_is_no_entry_id(self, storage: LedgerStorage) -> None:
+        """Entry ids are 0..2^63-2; -1 stands for the last one in reads only."""
+        self._stored(storage)
+        for entry in (-2, -(2**63), 2**63 - 1, 2**64):
+            for ask in (storage.read_entry, storage.read_entries, storage.entry_exists):
+                with pytest.raises(InvalidArgument):
+                    ask(7, entry)
+
+    # -- a full cache
+
+    def test_full_cache(self, home: Home) -> None:
+        """Without flushes of its own a full cache refuses, stores nothing, and says so."""
+        if not self.cached:
+            pytest.skip("the storage has no write cache")
+        storage = home.open(write_cache=30_000, auto_flush=False)
+        rows = (record(7, entry, bytes(100)) for entry in range(1000))
+        with pytest.raises(TooManyRequests):
+            storage.add_entries(rows, master_key=KEY)
+        taken = storage.entries(7).tolist()
+
+        assert 10 < len(taken) < 300
+        assert list(range(len(taken))) == taken
+
+        with pytest.raises(TooManyRequests):
+            storage.add_entry(record(7, len(taken), bytes(100)))
+        storage.flush()
+        storage.add_entry(record(7, len(taken), bytes(100)))
+
+        assert [*taken, len(taken)] == storage.entries(7).tolist()
+        assert len(taken) + 1 == len(home.reopen().read_entries(7, 0))
+
+    def test_cache_that_flushes_itself(self, home: Home) -> None:
+        """With flushes of its own a storage takes any number of records, and loses none."""
+        storage = home.open(write_cache=20_000, pending_locations=50)
+        rows = records(7, range(600))
+        wide = records(LedgerId(1, 7), range(0, 600, 7))
+        for entry, data in rows.items():
+            storage.add_entry(data, master_key=KEY)
+            if entry in wide:
+                storage.add_entry(wide[entry], master_key=KEY)
+        expected = {LedgerId.of(7): rows, LedgerId(1, 7): wide}
+
+        assert expected == content_of(storage)
+        assert list(rows.values()) == storage.read_entries(7, 0).records()
+        assert expected == content_of(home.reopen())
+
+    def test_record_larger_than_the_cache(self, home: Home) -> None:
+        """A record that no empty cache could take is refused as such: waiting is no help."""
+        if not self.cached:
+            pytest.skip("the storage has no write cache")
+        storage = home.open(write_cache=3000)
+        storage.add_entry(record(7, 0), master_key=KEY)
+        with pytest.raises(InvalidArgument):
+            storage.add_entry(record(7, 1, bytes(3000)))
+
+        assert [0] == storage.entries(7).tolist()

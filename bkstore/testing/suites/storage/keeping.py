@@ -1,0 +1,166 @@
+"""Rules about keeping: flush, checkpoint, close, reopen, one writer at a time.
+
+One part of `bkstore.testing.StorageSuite`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from bkstore.errors import DirectoryInUse, IllegalOperation
+from bkstore.formats.entry import encode_explicit_lac
+from bkstore.ids import LedgerId
+from bkstore.index.api import LedgerLike
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.testing.suites.storage.base import (
+    KEY,
+    LEDGERS,
+    Home,
+    StorageSuiteBase,
+    content_of,
+    record,
+    records,
+)
+
+__all__ = ["StorageKeepingRules"]
+
+MAKE_DURABLE: dict[str, Callable[[LedgerStorage], object]] = {
+    "flush": LedgerStorage.flush,
+    "checkpoint": LedgerStorage.checkpoint,
+    "garbage": lambda storage: storage.collect_garbage(),
+}
+
+
+class StorageKeepingRules(StorageSuiteBase):
+    """What holds over the life of a storage."""
+
+    def test_close_keeps_everything(self, storage: LedgerStorage, home: Home) -> None:
+        """What was added and changed is there after a close, without a flush before."""
+        expected = {}
+        for ledger in LEDGERS:
+            name = LedgerId.of(ledger)
+            expected[name] = records(name, [0, 1, 5, 1024])
+            storage.add_entries(expected[name].values(), master_key=KEY)
+            storage.fence(name)
+            storage.set_explicit_lac(name, encode_explicit_lac(name, 4, "DUMMY"))
+        states = {name: storage.state(name) for name in expected}
+        storage = home.reopen()
+
+        assert expected == content_of(storage)
+        assert states == {name: storage.state(name) for name in expected}
+
+    @pytest.mark.parametrize("how", MAKE_DURABLE)
+    def test_what_was_made_durable(self, storage: LedgerStorage, home: Home, how: str) -> None:
+        """Flush, checkpoint and garbage collection keep all that was added before them."""
+        for ledger in LEDGERS:
+            storage.add_entries(records(ledger, range(9)).values(), master_key=KEY)
+        expected = content_of(storage)
+        MAKE_DURABLE[how](storage)
+
+        assert expected == content_of(storage)
+
+        storage = home.reopen(flush=False)
+
+        assert expected == content_of(storage)
+
+    def test_close_without_flush(self, storage: LedgerStorage, home: Home) -> None:
+        """A close without a flush keeps what was flushed; what comes later goes on from there."""
+        for ledger in LEDGERS:
+            storage.add_entries(records(ledger, range(4)).values(), master_key=KEY)
+        storage.flush()
+        expected = content_of(storage)
+        storage.add_entry(record(7, 4))
+        storage.fence(7)
+        storage = home.reopen(flush=False)
+
+        assert expected == content_of(storage)
+        assert not storage.is_fenced(7)
+        assert 4 == storage.add_entry(record(7, 4, b"after"))
+
+        storage = home.reopen()
+
+        assert record(7, 4, b"after") == storage.read_entry(7, 4)
+        assert 4 == storage.last_entry(7)
+
+    def test_flush_at_any_time(self, storage: LedgerStorage, home: Home) -> None:
+        """Flush and checkpoint may be called on nothing, and again."""
+        for make_durable in MAKE_DURABLE.values():
+            make_durable(storage)
+            make_durable(storage)
+        for at, make_durable in enumerate(MAKE_DURABLE.values()):
+            storage.add_entry(record(7, at), master_key=KEY)
+            make_durable(storage)
+            make_durable(storage)
+        storage = home.reopen()
+
+        assert {LedgerId.of(7): {at: record(7, at) for at in range(3)}} == content_of(storage)
+
+    def test_several_lives(self, storage: LedgerStorage, home: Home) -> None:
+        """Each life adds to what the ones before left."""
+        for life in range(4):
+            for ledger in LEDGERS:
+                rows = records(ledger, range(10 * life, 10 * life + 10))
+                storage.add_entries(rows.values(), master_key=KEY)
+            storage = home.reopen()
+
+        assert {
+            LedgerId.of(ledger): records(ledger, range(40)) for ledger in LEDGERS
+        } == content_of(storage)
+
+    def test_one_writer(self, storage: LedgerStorage, home: Home) -> None:
+        """A second writer is refused as long as the first one is open, and changes nothing."""
+        storage.add_entry(record(7, 0), master_key=KEY)
+        with pytest.raises(DirectoryInUse):
+            self.make_storage(home.path, home.options)
+        storage.add_entry(record(7, 1))
+        storage = home.reopen()
+
+        assert [0, 1] == storage.entries(7).tolist()
+
+    def test_close_twice(self, storage: LedgerStorage) -> None:
+        """`close` is idempotent, also after the context manager has closed."""
+        with storage as entered:
+            assert storage is entered
+
+            entered.add_entry(record(7, 0), master_key=KEY)
+            entered.close()
+        storage.close()
+
+    def test_closed_storage_does_not_answer(self, storage: LedgerStorage) -> None:
+        """Whatever is asked of a closed storage is `IllegalOperation`: no answer would be true."""
+        for ledger in LEDGERS:
+            storage.add_entry(record(ledger, 0), master_key=KEY)
+        storage.close()
+        for ledger in LEDGERS:
+            self._closed_for(storage, ledger)
+        for call in (
+            storage.ledgers,
+            storage.flush,
+            storage.checkpoint,
+            storage.collect_garbage,
+            lambda: storage.collect_garbage([]),
+        ):
+            with pytest.raises(IllegalOperation):
+                call()
+
+    def _closed_for(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+        for ask in (
+            lambda: storage.read_entry(ledger, 0),
+            lambda: storage.read_entries(ledger, 0),
+            lambda: storage.entry_exists(ledger, 0),
+            lambda: storage.entries(ledger),
+            lambda: storage.availability(ledger),
+            lambda: storage.last_entry(ledger),
+            lambda: storage.ledger_exists(ledger),
+            lambda: storage.state(ledger),
+            lambda: storage.last_add_confirmed(ledger),
+            lambda: storage.add_entry(record(ledger, 1)),
+            lambda: storage.add_entries([record(ledger, 1)], master_key=KEY),
+            lambda: storage.set_master_key(ledger, KEY),
+            lambda: storage.fence(ledger),
+            lambda: storage.delete_ledger(ledger),
+        ):
+            with pytest.raises(IllegalOperation):
+                ask()

@@ -1,0 +1,363 @@
+"""Rules about ledgers of a storage: master keys, fences, LACs, limbo, deleting.
+
+One part of `bkstore.testing.StorageSuite`.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from bkstore.errors import (
+    DataUnknown,
+    InvalidArgument,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    UnauthorizedAccess,
+    UnsupportedLayout,
+)
+from bkstore.formats.entry import encode_explicit_lac
+from bkstore.ids import LedgerId
+from bkstore.index.api import LedgerLike, LedgerState
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.testing.suites.storage.base import (
+    KEY,
+    LEDGERS,
+    OTHER_KEY,
+    STAGES,
+    Home,
+    StorageSuiteBase,
+    content_of,
+    record,
+    records,
+)
+
+__all__ = ["StorageLedgerRules"]
+
+
+def _lac(ledger: LedgerLike, lac: int) -> bytes:
+    return encode_explicit_lac(ledger, lac, "CRC32C", "pw")
+
+
+class StorageLedgerRules(StorageSuiteBase):
+    """What holds for the state of ledgers, and for deleting them."""
+
+    # -- master keys
+
+    def test_master_key(self, storage: LedgerStorage, home: Home) -> None:
+        """The first key makes the ledger; the same is taken again, another is refused."""
+        for ledger in LEDGERS:
+            storage.set_master_key(ledger, KEY)
+            storage.set_master_key(ledger, KEY)
+            with pytest.raises(UnauthorizedAccess):
+                storage.set_master_key(ledger, OTHER_KEY)
+
+            assert KEY == storage.master_key(ledger)
+            assert LedgerState(KEY) == storage.state(ledger)
+        storage = home.reopen()
+        for ledger in LEDGERS:
+            with pytest.raises(UnauthorizedAccess):
+                storage.set_master_key(ledger, OTHER_KEY)
+
+            assert KEY == storage.master_key(ledger)
+
+    def test_check_master_key(self, storage: LedgerStorage) -> None:
+        """Only the key itself passes the check; an unknown ledger has none."""
+        for ledger in LEDGERS:
+            with pytest.raises(NoSuchLedger):
+                storage.check_master_key(ledger, KEY)
+            with pytest.raises(NoSuchLedger):
+                storage.master_key(ledger)
+            storage.set_master_key(ledger, KEY)
+            storage.check_master_key(ledger, KEY)
+            for other in (OTHER_KEY, b"", KEY[:19], bytes(20), None):
+                with pytest.raises(UnauthorizedAccess):
+                    storage.check_master_key(ledger, other)
+
+    def test_empty_key_is_replaced(self, storage: LedgerStorage, home: Home) -> None:
+        """A stored key that is empty or zeros gives way to the first real one."""
+        for ledger in LEDGERS:
+            storage.set_master_key(ledger, bytes(20))
+            storage.set_master_key(ledger, KEY)
+            storage.set_master_key(ledger, bytes(20))
+
+            assert KEY == storage.master_key(ledger)
+        storage = home.reopen()
+
+        assert [KEY] * len(LEDGERS) == [storage.master_key(ledger) for ledger in LEDGERS]
+
+    def test_adds_with_a_key(self, storage: LedgerStorage) -> None:
+        """An add with a key makes the ledger; one with another key stores nothing."""
+        for ledger in LEDGERS:
+            storage.add_entry(record(ledger, 0), master_key=KEY)
+            with pytest.raises(UnauthorizedAccess):
+                storage.add_entry(record(ledger, 1), master_key=OTHER_KEY)
+            with pytest.raises(UnauthorizedAccess):
+                storage.add_entries([record(ledger, 1)], master_key=OTHER_KEY)
+
+            assert [0] == storage.entries(ledger).tolist()
+            assert KEY == storage.master_key(ledger)
+
+    # -- fences
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_fence(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+        """A fenced ledger refuses adds, takes recovery adds and is read as before; it stays so."""
+        for ledger in LEDGERS:
+            rows = records(ledger, range(4))
+            storage = home.stage(storage, stage, [rows[0], rows[1]])
+
+            assert not storage.is_fenced(ledger)
+            assert storage.fence(ledger)
+            assert not storage.fence(ledger)
+            assert storage.is_fenced(ledger)
+            with pytest.raises(LedgerFenced):
+                storage.add_entry(rows[2])
+            with pytest.raises(LedgerFenced):
+                storage.add_entries([rows[2]], master_key=KEY)
+            storage.add_entry(rows[3], recovery=True)
+
+            assert [0, 1, 3] == storage.entries(ledger).tolist()
+            assert rows[1] == storage.read_entry(ledger, 1)
+        storage.flush()
+        storage = home.reopen()
+        for ledger in LEDGERS:
+            assert LedgerState(KEY, fenced=True) == storage.state(ledger)
+            with pytest.raises(LedgerFenced):
+                storage.add_entry(record(ledger, 2))
+            assert 2 == storage.add_entry(record(ledger, 2), recovery=True)
+
+    def test_unknown_ledgers_have_no_state(self, storage: LedgerStorage) -> None:
+        """What is asked or changed of an unknown ledger's state is `NoSuchLedger`."""
+        for ledger in LEDGERS:
+            for ask in (
+                storage.fence,
+                storage.is_fenced,
+                storage.state,
+                storage.explicit_lac,
+                storage.last_add_confirmed,
+                storage.clear_limbo,
+            ):
+                with pytest.raises(NoSuchLedger):
+                    ask(ledger)
+            with pytest.raises(NoSuchLedger):
+                storage.set_explicit_lac(ledger, _lac(ledger, 3))
+
+        assert [] == storage.ledgers()
+
+    # -- last add confirmed
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_explicit_lac(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+        """An explicit LAC is kept as it was sent; a lower one replaces it, the LAC stays."""
+        for ledger in LEDGERS:
+            storage = home.stage(storage, stage, [record(ledger, 0), record(ledger, 1)])
+
+            assert storage.explicit_lac(ledger) is None
+            storage.set_explicit_lac(ledger, _lac(ledger, 9))
+            assert _lac(ledger, 9) == storage.explicit_lac(ledger)
+            assert 9 == storage.last_add_confirmed(ledger)
+            storage.set_explicit_lac(ledger, _lac(ledger, 5))
+            assert _lac(ledger, 5) == storage.explicit_lac(ledger)
+            assert 9 == storage.last_add_confirmed(ledger)
+        storage = home.reopen()
+        for ledger in LEDGERS:
+            assert LedgerState(KEY, explicit_lac=_lac(ledger, 5)) == storage.state(ledger)
+            assert _lac(ledger, 5) == storage.explicit_lac(ledger)
+            assert 5 == storage.last_add_confirmed(ledger)
+
+    def test_explicit_lac_of_another_ledger(self, storage: LedgerStorage) -> None:
+        """A body that names another ledger, or is too short, is refused; the old one stays."""
+        for ledger, other in zip(LEDGERS, reversed(LEDGERS[1:] + LEDGERS[:1])):
+            storage.set_master_key(ledger, KEY)
+            storage.set_explicit_lac(ledger, _lac(ledger, 3))
+            if ledger != other:
+                with pytest.raises(InvalidArgument):
+                    storage.set_explicit_lac(ledger, _lac(other, 4))
+            with pytest.raises(ValueError, match="explicit LAC"):
+                storage.set_explicit_lac(ledger, _lac(ledger, 4)[:15])
+
+            assert _lac(ledger, 3) == storage.explicit_lac(ledger)
+            assert 3 == storage.last_add_confirmed(ledger)
+
+    def test_last_add_confirmed(self, storage: LedgerStorage, home: Home) -> None:
+        """The LAC is the highest that an entry carried; after a reopen the last entry's."""
+        for ledger in LEDGERS:
+            storage.set_master_key(ledger, KEY)
+            assert -1 == storage.last_add_confirmed(ledger)
+            for entry, lac, expected in ((0, -1, -1), (4, 2, 2), (2, 3, 3), (3, 1, 3)):
+                storage.add_entry(record(ledger, entry, lac=lac))
+
+                assert expected == storage.last_add_confirmed(ledger)
+        storage = home.reopen()
+
+        assert [2] * len(LEDGERS) == [storage.last_add_confirmed(ledger) for ledger in LEDGERS]
+
+    # -- limbo
+
+    def test_no_limbo(self, storage: LedgerStorage) -> None:
+        """A storage without limbo says so; no ledger is in it."""
+        if self.limbo:
+            pytest.skip("the storage has limbo")
+        for ledger in LEDGERS:
+            storage.set_master_key(ledger, KEY)
+            with pytest.raises(UnsupportedLayout):
+                storage.set_limbo(ledger)
+            assert not storage.clear_limbo(ledger)
+            assert not storage.state(ledger).limbo
+
+    def test_limbo(self, storage: LedgerStorage, home: Home) -> None:
+        """In limbo "no" is `DataUnknown`; what is here is read as ever; it can be ended."""
+        if not self.limbo:
+            pytest.skip("the storage has no limbo")
+        for ledger in LEDGERS:
+            storage.add_entry(record(ledger, 3), master_key=KEY)
+            assert storage.set_limbo(ledger)
+            assert not storage.set_limbo(ledger)
+        storage = home.reopen()
+        for ledger in LEDGERS:
+            self._limbo_answers(storage, ledger)
+            assert storage.clear_limbo(ledger)
+            assert not storage.clear_limbo(ledger)
+            with pytest.raises(NoSuchEntry):
+                storage.read_entry(ledger, 4)
+            assert 3 == storage.last_entry(ledger)
+            assert storage.is_fenced(ledger)
+        storage = home.reopen()
+
+        assert [False] * len(LEDGERS) == [storage.state(ledger).limbo for ledger in LEDGERS]
+
+    def _limbo_answers(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+        assert storage.state(ledger).limbo
+        for ask in (
+            lambda: storage.read_entry(ledger, 4),
+            lambda: storage.read_entries(ledger, 4),
+            lambda: storage.entry_exists(ledger, 4),
+            lambda: storage.read_entry(ledger, -1),
+            lambda: storage.last_entry(ledger),
+            lambda: storage.last_add_confirmed(ledger),
+            lambda: storage.explicit_lac(ledger),
+            lambda: storage.is_fenced(ledger),
+        ):
+            with pytest.raises(DataUnknown):
+                ask()
+
+        assert record(ledger, 3) == storage.read_entry(ledger, 3)
+        assert [record(ledger, 3)] == storage.read_entries(ledger, 3).records()
+        assert storage.entry_exists(ledger, 3)
+        assert [3] == storage.entries(ledger).tolist()
+        assert storage.fence(ledger)
+        assert storage.is_fenced(ledger)
+
+    # -- deleting
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_delete(self, storage: LedgerStorage, home: Home, stage: str) -> None:
+        """A deleted ledger is gone at once and stays so; the others are as they were."""
+        for ledger in LEDGERS:
+            storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))
+            storage = home.stage(
+                storage, stage, list(records(LedgerId.of(ledger)._replace(ledger=8), [1]).values())
+            )
+            storage.fence(ledger)
+        for ledger in LEDGERS:
+            storage.delete_ledger(ledger)
+            self._is_gone(storage, ledger)
+        others = [LedgerId.of(ledger)._replace(ledger=8) for ledger in LEDGERS]
+        expected = {name: records(name, [1]) for name in others}
+
+        assert expected == content_of(storage)
+
+        storage.flush()
+
+        assert expected == content_of(storage)
+
+        storage = home.reopen()
+        for ledger in LEDGERS:
+            self._is_gone(storage, ledger)
+
+        assert expected == content_of(storage)
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_delete_of_a_ledger_that_was_known(
+        self, storage: LedgerStorage, home: Home, stage: str
+    ) -> None:
+        """What was asked about a ledger, or read of it, is forgotten with it."""
+        for ledger in LEDGERS:
+            rows = records(ledger, range(3))
+            storage = home.stage(storage, stage, list(rows.values()))
+            storage.set_explicit_lac(ledger, encode_explicit_lac(ledger, 2, "CRC32C", "pw"))
+
+            assert storage.ledger_exists(ledger)
+            assert rows == {entry: storage.read_entry(ledger, entry) for entry in range(3)}
+            assert list(rows.values()) == storage.read_entries(ledger, 0).records()
+            assert (2, 2) == (storage.last_entry(ledger), storage.last_add_confirmed(ledger))
+            assert storage.entry_exists(ledger, 1)
+        for ledger in LEDGERS:
+            storage.delete_ledger(ledger)
+            self._is_gone(storage, ledger)
+            for ask in (
+                storage.last_add_confirmed,
+                storage.explicit_lac,
+                storage.master_key,
+                lambda name: storage.read_entries(name, 0),
+                lambda name: storage.entry_exists(name, 1),
+            ):
+                with pytest.raises(NoSuchLedger):
+                    ask(ledger)
+            storage.set_master_key(ledger, KEY)
+
+            assert ([], -1) == (
+                storage.entries(ledger).tolist(),
+                storage.last_add_confirmed(ledger),
+            )
+            assert storage.explicit_lac(ledger) is None
+            with pytest.raises(NoSuchEntry):
+                storage.read_entry(ledger, 1)
+
+    def _is_gone(self, storage: LedgerStorage, ledger: LedgerLike) -> None:
+        assert not storage.ledger_exists(ledger)
+        assert LedgerId.of(ledger) not in storage.ledgers()
+        assert [] == storage.entries(ledger).tolist()
+        assert 0 == len(storage.availability(ledger))
+        for ask in (storage.read_entry, storage.state, storage.last_entry, storage.is_fenced):
+            with pytest.raises(NoSuchLedger):
+                ask(ledger)
+        with pytest.raises(NoSuchLedger):
+            storage.read_entry(ledger, 1)
+        with pytest.raises(NoSuchLedger):
+            storage.add_entry(record(ledger, 9))
+
+    def test_delete_of_an_unknown_ledger(self, storage: LedgerStorage) -> None:
+        """Nothing happens."""
+        storage.add_entry(record(5, 0), master_key=KEY)
+        for ledger in LEDGERS:
+            storage.delete_ledger(ledger)
+
+        assert {LedgerId.of(5): records(5, [])} != content_of(storage)
+        assert [LedgerId.of(5)] == storage.ledgers()
+
+    @pytest.mark.parametrize("stage", STAGES)
+    def test_a_deleted_ledger_can_be_made_again(
+        self, storage: LedgerStorage, home: Home, stage: str
+    ) -> None:
+        """The new ledger has its own key, entries and LAC, and nothing of the old one."""
+        for ledger in LEDGERS:
+            storage = home.stage(storage, stage, list(records(ledger, range(6)).values()))
+            storage.set_explicit_lac(ledger, _lac(ledger, 90))
+            storage.fence(ledger)
+            storage.delete_ledger(ledger)
+            added = [record(ledger, 4, b"again"), record(ledger, 7, b"more")]
+            storage = home.stage(storage, stage, added, OTHER_KEY)
+
+            assert [4, 7] == storage.entries(ledger).tolist()
+            assert added[0] == storage.read_entry(ledger, 4)
+            assert LedgerState(OTHER_KEY) == storage.state(ledger)
+            assert 6 == storage.last_add_confirmed(ledger)
+            with pytest.raises(NoSuchEntry):
+                storage.read_entry(ledger, 1)
+        storage.flush()
+        storage = home.reopen()
+
+        assert [[4, 7]] * len(LEDGERS) == [storage.entries(each).tolist() for each in LEDGERS]
+        assert [OTHER_KEY] * len(LEDGERS) == [storage.master_key(each) for each in LEDGERS]

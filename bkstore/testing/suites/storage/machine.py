@@ -1,0 +1,472 @@
+"""Hypothesis state machines over a ledger storage and over a bookie, judged by dicts.
+
+What this is: random sequences of adds (late ones, copies, other scopes), reads, fences, deletes,
+flushes, checkpoints, garbage collections and reopens, after each of which storage and
+`StorageModel` must tell the same; a bookie is crashed too. What it is not: a test of the listed
+rules one by one; that is `bkstore.testing.StorageSuite`.
+
+    TestMine = storage_machine(lambda path: MyStorage(path), duplicates="last").TestCase
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from abc import abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bkstore.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UnauthorizedAccess
+from bkstore.ids import LedgerId
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.testing.suites.storage.model import Name, StorageModel, batch_size, key_of
+
+__all__ = ["BookieMachine", "StorageMachine", "bookie_machine", "storage_machine"]
+
+NAMES: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
+"""(scope, ledger): few, so that rules meet; the order is the unsigned one."""
+
+_names = st.sampled_from(NAMES)
+_entries = st.integers(0, 12) | st.sampled_from([1022, 1023, 1024, 1025]) | st.integers(0, 3000)
+_sizes = st.integers(0, 60) | st.integers(0, 400)
+
+
+class _StorageRules(RuleBasedStateMachine):
+    """The rules and questions that storage and bookie have in common."""
+
+    duplicates: ClassVar[Literal["first", "last"]]
+    exact: ClassVar[bool]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scratch = tempfile.TemporaryDirectory(prefix="bkstore-machine-")
+        self.path = Path(self.scratch.name) / "storage"
+        self.model = StorageModel(self.duplicates, self.exact)
+        self.opened: Any = None
+
+    @initialize()
+    def start(self) -> None:
+        """Begin with an empty directory."""
+        self.open()
+
+    def teardown(self) -> None:
+        """Close what is open and remove its directory."""
+        try:
+            if self.opened is not None:
+                self.opened.close()
+        finally:
+            self.scratch.cleanup()
+
+    # -- what differs between the two
+
+    @abstractmethod
+    def open(self) -> None:
+        """Open what is in `path`."""
+
+    @abstractmethod
+    def store(self) -> LedgerStorage:
+        """Return the ledger storage that answers."""
+
+    @abstractmethod
+    def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
+        """Add records; return the entry ids that were told."""
+
+    # -- rules that change
+
+    def add_all(self, name: Name, entries: list[int], size: int, recovery: bool) -> None:
+        """Add a record for each entry; a fenced ledger takes recovery adds only."""
+        known = self.model.ledgers.get(name)
+        records = [self.model.record(name, entry, size) for entry in entries]
+        try:
+            told = self.send(name, records, recovery)
+        except LedgerFenced:
+            assert known is not None
+            assert known.fenced
+            assert not recovery
+        else:
+            assert entries == told
+            assert recovery or known is None or not known.fenced or not entries
+
+            for entry, record in zip(entries, records):
+                self.model.add(name, entry, record)
+
+    @rule(name=_names, entry=_entries, size=_sizes, recovery=st.booleans())
+    def add(self, name: Name, entry: int, size: int, recovery: bool) -> None:
+        """Add one entry, maybe again."""
+        self.add_all(name, [entry], size, recovery)
+
+    @rule(
+        name=_names,
+        first=st.integers(0, 30) | st.just(1000),
+        count=st.integers(1, 40),
+        step=st.integers(1, 3),
+        size=_sizes,
+        shuffle=st.none() | st.randoms(use_true_random=False),
+    )
+    def add_stripe(
+        self, name: Name, first: int, count: int, step: int, size: int, shuffle: Any
+    ) -> None:
+        """Add a regular run, in order or not."""
+        entries = [first + step * at for at in range(count)]
+        if shuffle is not None:
+            shuffle.shuffle(entries)
+        self.add_all(name, entries, size, recovery=True)
+
+    @rule(name=_names)
+    def delete(self, name: Name) -> None:
+        """Forget a ledger, known or not."""
+        self.opened.delete_ledger(LedgerId(*name))
+        self.model.delete(name)
+
+    @rule(
+        keep=st.none() | st.sets(_names, min_size=3),
+        threshold=st.sampled_from([None, 0.2, 0.8, 1.0]),
+        transactional=st.booleans(),
+    )
+    def collect_garbage(
+        self, keep: set[Name] | None, threshold: float | None, transactional: bool
+    ) -> None:
+        """Delete what the metadata store has no more, compact what is little used."""
+        live = None if keep is None else [LedgerId(*name) for name in keep]
+        report = self.opened.collect_garbage(live, threshold=threshold, transactional=transactional)
+        gone = [] if keep is None else self.model.keep_only(keep)
+        self.model.flush()
+
+        assert gone == [tuple(name) for name in report.deleted_ledgers]
+        assert [] == report.findings
+
+        self.read_all()
+
+    # -- rules that ask
+
+    @rule(name=_names, entry=_entries)
+    def read_entry(self, name: Name, entry: int) -> None:
+        """Read one entry, and ask whether it is there."""
+        ledger = self.model.ledgers.get(name)
+        copies = [] if ledger is None else self.model.copies(ledger, entry)
+
+        self.read_one(name, entry, copies)
+        if ledger is not None:
+            assert bool(copies) == self.store().entry_exists(LedgerId(*name), entry)
+
+    def read_one(self, name: Name, entry: int, copies: list[bytes]) -> None:
+        """Read one entry: one of `copies`, or the error that says why there is none."""
+        found: object
+        try:
+            found = self.opened.read_entry(LedgerId(*name), entry)
+        except (NoSuchEntry, NoSuchLedger) as error:
+            found = type(error)
+        missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        expected: list[object] = [*copies] if copies else [missing]
+
+        assert found in expected
+
+    @rule(
+        name=_names,
+        start=_entries,
+        max_count=st.sampled_from([0, 1, 2, 7, 1000]),
+        max_size=st.sampled_from([0, 1, 150, 400, 3000, 1 << 20]),
+    )
+    def read_entries(self, name: Name, start: int, max_count: int, max_size: int) -> None:
+        """Read a batch: how many and which records, by the contract."""
+        run = self.model.run(name, start)
+        if not run:
+            self.no_batch(name, start, max_count, max_size)
+            return
+        count = batch_size([len(copies[0]) for copies in run], max_count, max_size or 5 << 20)
+        batch = self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
+
+        assert list(range(start, start + count)) == batch.entries.tolist()
+        for copies, record in zip(run, batch.records()):
+            assert record in copies
+
+    def no_batch(self, name: Name, start: int, max_count: int, max_size: int) -> None:
+        """Ask for a batch that begins at an entry which is not here."""
+        missing = NoSuchEntry if name in self.model.ledgers else NoSuchLedger
+        try:
+            self.opened.read_entries(LedgerId(*name), start, max_count, max_size)
+        except missing:
+            return
+        raise AssertionError(f"a batch from entry {start}, which is not here")
+
+    @rule(name=_names)
+    def read_last(self, name: Name) -> None:
+        """Read entry -1: the last one."""
+        ledger = self.model.ledgers.get(name)
+        last = ledger.entries()[-1:] if ledger is not None else []
+        copies = self.model.copies(ledger, last[0]) if ledger is not None and last else []
+
+        self.read_one(name, -1, copies)
+
+    @rule(name=_names, entry=_entries)
+    def another_key(self, name: Name, entry: int) -> None:
+        """A writer with another key stores nothing."""
+        if name in self.model.ledgers:
+            record = self.model.record(name, entry, 10)
+            try:
+                self.opened.add_entry(record, master_key=b"another" + bytes(13))
+            except UnauthorizedAccess:
+                return
+            raise AssertionError("an add with another master key was taken")
+
+    def read_all(self) -> None:
+        """Read every entry of every ledger."""
+        for name, ledger in self.model.ledgers.items():
+            for entry in ledger.entries():
+                found = self.opened.read_entry(LedgerId(*name), entry)
+
+                assert found in self.model.copies(ledger, entry), (name, entry)
+
+    # -- what always holds
+
+    @invariant()
+    def same_as_model(self) -> None:
+        """Storage and model know the same ledgers, entries and states."""
+        if self.opened is None:
+            return
+        assert sorted(self.model.ledgers) == [tuple(name) for name in self.opened.ledgers()]
+        for name in NAMES:
+            ledger = self.model.ledgers.get(name)
+            expected = [] if ledger is None else ledger.entries()
+
+            assert expected == self.opened.entries(LedgerId(*name)).tolist(), name
+            assert expected == self.opened.availability(LedgerId(*name)).entries().tolist()
+            assert (ledger is not None) == self.store().ledger_exists(LedgerId(*name))
+        for name, ledger in self.model.ledgers.items():
+            found = self.opened.state(LedgerId(*name))
+
+            last = max(ledger.entries(), default=None)
+            assert last == self.opened.last_entry(LedgerId(*name))
+            assert (ledger.key, ledger.fenced, False, ledger.explicit) == tuple(found), name
+            lac = self.opened.last_add_confirmed(LedgerId(*name))
+            assert ledger.low <= lac <= ledger.high, (name, lac)
+
+
+class StorageMachine(_StorageRules):
+    """One `LedgerStorage` and its model; `storage_machine` makes the class of a kind of it.
+
+    Every run has a directory of its own, removed at its end.
+    """
+
+    make_storage: ClassVar[Callable[[Path], LedgerStorage]]
+
+    def open(self) -> None:
+        """Open the storage in `path`."""
+        self.opened = type(self).make_storage(self.path)
+
+    def store(self) -> LedgerStorage:
+        """Return the storage."""
+        assert isinstance(self.opened, LedgerStorage)
+
+        return self.opened
+
+    def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
+        """Add records with the ledger's key, one alone by itself."""
+        self.store().set_master_key(LedgerId(*name), key_of(name))
+        self.model.open(name)
+        if len(records) == 1:
+            return [self.store().add_entry(records[0], recovery=recovery)]
+        told = self.store().add_entries(records, master_key=key_of(name), recovery=recovery)
+        return list(map(int, told))
+
+    @rule(name=_names)
+    def fence(self, name: Name) -> None:
+        """Fence a known ledger; an unknown one cannot be."""
+        ledger = self.model.ledgers.get(name)
+        try:
+            new = self.store().fence(LedgerId(*name))
+        except NoSuchLedger:
+            assert ledger is None
+            return
+        assert ledger is not None
+        assert (not ledger.fenced) == new
+
+        ledger.fenced = True
+
+    @rule(name=_names, lac=st.integers(-1, 20))
+    def set_explicit_lac(self, name: Name, lac: int) -> None:
+        """Keep an explicit LAC, lower or higher than the one before."""
+        if name in self.model.ledgers:
+            body = self.model.set_explicit_lac(name, lac)
+            self.store().set_explicit_lac(LedgerId(*name), body)
+
+            assert body == self.store().explicit_lac(LedgerId(*name))
+
+    @rule()
+    def flush(self) -> None:
+        """Flush."""
+        self.store().flush()
+        self.model.flush()
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Checkpoint."""
+        self.store().checkpoint()
+        self.model.flush()
+
+    @rule()
+    def reopen(self) -> None:
+        """Close and open again: everything is there."""
+        self.store().close()
+        self.model.flush()
+        self.model.reopen()
+        self.open()
+        self.read_all()
+
+    @precondition(lambda self: self.exact)
+    @rule()
+    def reopen_without_flush(self) -> None:
+        """Close without a flush and open again: what was flushed is there, the rest is not."""
+        self.store().close(flush=False)
+        self.model.reopen()
+        self.open()
+        self.read_all()
+
+
+class BookieMachine(_StorageRules):
+    """One `Bookie` and its model; `bookie_machine` makes the class of a kind of it."""
+
+    open_bookie: ClassVar[Callable[[Path], Bookie]]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lives = 0
+        self.unforced: set[Name] = set()
+
+    def open(self) -> None:
+        """Open the bookie in `path`."""
+        self.opened = type(self).open_bookie(self.path)
+
+    def bookie(self) -> Bookie:
+        """Return the bookie."""
+        assert isinstance(self.opened, Bookie)
+
+        return self.opened
+
+    def store(self) -> LedgerStorage:
+        """Return the storage behind the bookie."""
+        return self.bookie().storage
+
+    def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
+        """Add records; single ones without a sync, which `force` makes up for."""
+        if len(records) == 1:
+            told = self.bookie().add_entry(
+                records[0], key_of(name), recovery=recovery, sync=recovery
+            )
+            if not recovery:
+                self.unforced.add(name)
+            return [told]
+        told_all = self.bookie().add_entries(records, key_of(name), recovery=recovery)
+        return list(map(int, told_all))
+
+    @rule(name=_names)
+    def fence(self, name: Name) -> None:
+        """Fence a ledger; an unknown one is made."""
+        ledger = self.model.open(name)
+
+        assert (not ledger.fenced) == self.bookie().fence(LedgerId(*name), key_of(name))
+
+        ledger.fenced = True
+
+    @rule(name=_names, lac=st.integers(-1, 20))
+    def set_explicit_lac(self, name: Name, lac: int) -> None:
+        """Keep an explicit LAC; an unknown ledger is made."""
+        body = self.model.set_explicit_lac(name, lac)
+        self.bookie().set_explicit_lac(LedgerId(*name), body, key_of(name))
+
+        assert body == self.bookie().explicit_lac(LedgerId(*name))
+
+    @rule()
+    def flush(self) -> None:
+        """Flush the storage behind the bookie's back, as a full cache does."""
+        self.store().flush()
+        self.model.flush()
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Checkpoint: the journal is not needed any more."""
+        self.bookie().checkpoint()
+        self.model.checkpoint()
+        self.unforced.clear()
+
+    @rule()
+    def reopen(self) -> None:
+        """Close and open again: everything is there, nothing is replayed."""
+        self.bookie().close()
+        self.model.checkpoint()
+        self.model.reopen()
+        self.unforced.clear()
+        self.open()
+
+        assert not self.bookie().unclean
+
+        self.read_all()
+
+    @rule(copy=st.booleans())
+    def crash(self, copy: bool) -> None:
+        """Take a copy of the files as they are, or close without a checkpoint, and go on."""
+        for name in self.unforced:
+            self.bookie().force(LedgerId(*name))
+        self.unforced.clear()
+        old = self.path
+        if copy:
+            self.lives += 1
+            self.path = old.with_name(f"life-{self.lives}")
+            shutil.copytree(old, self.path)
+        self.bookie().close(checkpoint=False)
+        if copy:
+            shutil.rmtree(old)
+        self.open()
+
+        assert self.bookie().unclean
+
+        self.settle(self.model.crash())
+        self.read_all()
+
+    def settle(self, ghosts: dict[Name, dict[int, set[bytes]]]) -> None:
+        """See that what came back of deleted ledgers was there once, and collect it."""
+        for name, once in ghosts.items():
+            for entry in self.bookie().entries(LedgerId(*name)).tolist():
+                assert self.bookie().read_entry(LedgerId(*name), entry) in once[entry]
+        self.bookie().collect_garbage([LedgerId(*name) for name in self.model.ledgers])
+        self.model.flush()
+
+
+def storage_machine(
+    make_storage: Callable[[Path], LedgerStorage],
+    *,
+    duplicates: Literal["first", "last"],
+    flushes_alone: bool = False,
+) -> type[StorageMachine]:
+    """Return the state machine class of one kind of storage; pytest collects its `TestCase`.
+
+    `make_storage(path)` opens a storage in `path`, new or with what an earlier one left.
+    `duplicates` says which of equal unflushed entries stays: "first" for sorted storage, else
+    "last". `flushes_alone` tells that its caches are so small that they flush in between.
+    """
+    members = {
+        "make_storage": staticmethod(make_storage),
+        "duplicates": duplicates,
+        "exact": not flushes_alone,
+    }
+    return type("StorageMachineOfKind", (StorageMachine,), members)
+
+
+def bookie_machine(
+    open_bookie: Callable[[Path], Bookie],
+    *,
+    duplicates: Literal["first", "last"],
+    flushes_alone: bool = False,
+) -> type[BookieMachine]:
+    """Return the state machine class of one kind of bookie; else as `storage_machine`."""
+    members = {
+        "open_bookie": staticmethod(open_bookie),
+        "duplicates": duplicates,
+        "exact": not flushes_alone,
+    }
+    return type("BookieMachineOfKind", (BookieMachine,), members)
