@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 def _audited(ledgers: int, entries: int) -> Any:
     """Audit a cluster in a process of its own; it checks that what was taken out is found."""
-    command = [sys.executable, "-m", "tools.bench.audited", str(ledgers), str(entries)]
+    command = [sys.executable, "-m", "tools.bench.inputs.audit_cluster", str(ledgers), str(entries)]
     done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 

@@ -159,7 +159,13 @@ def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
     """What waits for its flush is in the peak: 50,000 records more take some megabytes more."""
     peaks = []
     for count in (1_000, 60_000):
-        command = [sys.executable, "-m", "tools.bench.load", "sorted", str(tmp_path / str(count))]
+        command = [
+            sys.executable,
+            "-m",
+            "tools.bench.inputs.load_process",
+            "sorted",
+            str(tmp_path / str(count)),
+        ]
         ran = subprocess.run([*command, str(count), "2"], cwd=CHECKOUT, capture_output=True)
         assert 0 == ran.returncode, ran.stderr
         loaded = json.loads(ran.stdout)

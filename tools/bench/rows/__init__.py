@@ -1,20 +1,8 @@
 """The rows of the benchmark, in the order of the design's table."""
 
 from tools.bench.measure import Row
-from tools.bench.rows import (
-    audit,
-    availability,
-    bloom,
-    dump,
-    ledger_memory,
-    ledger_reads,
-    ledger_scope,
-    ledger_writes,
-    memtable,
-    rocks,
-    scope,
-    streams,
-)
+from tools.bench.rows import audit, availability, bloom, dump, memtable, rocks, streams, wide_ids
+from tools.bench.rows.ledgers import memory, reads, scope_cost, writes
 
 __all__ = ["ROWS"]
 
@@ -24,11 +12,11 @@ ROWS: tuple[Row, ...] = (
     *memtable.ROWS,
     *bloom.ROWS,
     *streams.ROWS,
-    *ledger_reads.ROWS,
-    *ledger_writes.ROWS,
-    *scope.ROWS,
-    *ledger_scope.ROWS,
-    *ledger_memory.ROWS,
+    *reads.ROWS,
+    *writes.ROWS,
+    *wide_ids.ROWS,
+    *scope_cost.ROWS,
+    *memory.ROWS,
     *audit.ROWS,
     *dump.ROWS,
 )

@@ -13,7 +13,7 @@ from typing import Any
 from bkstore import BookieDir
 from bkstore.cluster.audit import DirectoryBookie, EntriesOfLedger
 from bkstore.cluster.store.api import MetadataStore
-from tools.bench.audited import (
+from tools.bench.inputs.audit_cluster import (
     BOOKIES,
     Answered,
     AtHand,
@@ -25,7 +25,7 @@ from tools.bench.audited import (
     by_entry_in_line,
     directories,
 )
-from tools.bench.data import new_directory
+from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
 __all__ = ["ROWS"]
@@ -97,7 +97,7 @@ def _audit(context: Context) -> Iterator[Iterator[Case]]:
 
 
 def _run(ledgers: int, entries: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tools.bench.audited", str(ledgers), str(entries)]
+    command = [sys.executable, "-m", "tools.bench.inputs.audit_cluster", str(ledgers), str(entries)]
     done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -136,8 +136,8 @@ ROWS = (
     Row(
         "audit-memory",
         "memory of an audit",
-        "`python -m tools.bench.audited` in a process of its own: the highest resident size "
-        "before and after the audit. It grows with ledgers and groups, not with entries.",
+        "`python -m tools.bench.inputs.audit_cluster` in a process of its own: the highest "
+        "resident size before and after the audit. It grows with ledgers and groups, not with entries.",
         _memory,
         long=True,
     ),

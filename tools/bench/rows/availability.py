@@ -14,7 +14,7 @@ from bkstore import schedule
 from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
-from tools.bench.data import held_ids, idx_index
+from tools.bench.inputs.entry_ids import held_ids, idx_index
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
 __all__ = ["ROWS"]

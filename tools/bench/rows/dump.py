@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.offline.dump import dump
-from tools.bench.data import new_directory
-from tools.bench.dumped import KINDS, Kind, dumped_by_row, make_index
+from tools.bench.inputs.dump_indexes import KINDS, Kind, dumped_by_row, make_index
+from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
 __all__ = ["ROWS"]
@@ -48,7 +48,14 @@ def _dump(context: Context) -> Iterator[Iterator[Case]]:
 
 
 def _run(kind: Kind, entries: int, jobs: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tools.bench.dumped", kind, str(entries), str(jobs)]
+    command = [
+        sys.executable,
+        "-m",
+        "tools.bench.inputs.dump_indexes",
+        kind,
+        str(entries),
+        str(jobs),
+    ]
     done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -87,8 +94,8 @@ ROWS = (
     Row(
         "dump-sizes",
         "a dump by size",
-        "`python -m tools.bench.dumped` in a process of its own, one job: rows a second of the "
-        "whole dump and the highest resident size, interpreter and libraries included.",
+        "`python -m tools.bench.inputs.dump_indexes` in a process of its own, one job: rows a "
+        "second of the whole dump and the highest resident size, interpreter and libraries included.",
         _sizes,
         long=True,
     ),

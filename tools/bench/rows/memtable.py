@@ -10,7 +10,7 @@ from sortedcontainers import SortedDict
 
 from bkstore.ids import MAX_ENTRY_ID, Int64Array
 from bkstore.index.memtable import MemtableIndex
-from tools.bench.data import locations_of
+from tools.bench.inputs.entry_ids import locations_of
 from tools.bench.measure import Case, Context, Row, Side
 
 __all__ = ["ROWS"]

@@ -14,7 +14,7 @@ from bkstore.index.api import IndexBatch
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.keys import entry_keys, ledger_range, values
 from bkstore.index.rocks.options import location_options, reading_options
-from tools.bench.data import SCOPE_0, locations_of, new_directory, rocks_index
+from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 from tools.bench.measure import Case, Context, Row, Side
 
 __all__ = ["ROWS", "fresh_index", "remove_index"]

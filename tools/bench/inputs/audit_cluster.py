@@ -1,7 +1,7 @@
 """A cluster for the audit rows, and the same check done entry by entry.
 
-`python -m tools.bench.audited LEDGERS ENTRIES` audits it in a process of its own and prints peak
-memory and seconds as JSON.
+`python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES` audits it in a process of its own and
+prints peak memory and seconds as JSON.
 """
 
 from __future__ import annotations
@@ -241,7 +241,7 @@ def _peak() -> int:
 def main(words: list[str]) -> dict[str, Any]:
     """Audit a cluster of the given size; return bytes and seconds."""
     if len(words) != 2:
-        raise InvalidArgument("python -m tools.bench.audited LEDGERS ENTRIES")
+        raise InvalidArgument("python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES")
     cluster = Cluster(int(words[0]), int(words[1]), seed=1)
     start, begin = _peak(), time.perf_counter()
     found = audited(cluster.store, cluster.bookies())

@@ -11,8 +11,8 @@ from typing import Any, cast
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.storage.ledger_storage import LedgerStorage
-from tools.bench.data import SCOPE_0
-from tools.bench.ledgers import STORAGES, records_of, storage_with
+from tools.bench.inputs.entry_ids import SCOPE_0
+from tools.bench.inputs.records import STORAGES, records_of, storage_with
 from tools.bench.measure import Case, Context, Row, Side
 
 __all__ = ["ROWS"]

@@ -13,7 +13,7 @@ from bkstore.formats.entry import Coder
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage, StorageOptions
-from tools.bench.data import SCOPE_0, new_directory
+from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.measure import Context
 
 __all__ = ["KEY", "STORAGES", "empty_storage", "records_of", "remove_storage", "storage_with"]

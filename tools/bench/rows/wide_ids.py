@@ -22,7 +22,7 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.index import PUTS_PER_BATCH, RocksIndex
 from bkstore.index.rocks.keys import entry_keys, values
 from bkstore.index.rocks.options import location_options
-from tools.bench.data import (
+from tools.bench.inputs.entry_ids import (
     SCOPE_0,
     SCOPED,
     idx_index,

@@ -10,8 +10,8 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage
-from tools.bench.data import SCOPE_0, SCOPED, new_directory
-from tools.bench.ledgers import STORAGES, empty_storage, records_of, remove_storage
+from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
+from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
 __all__ = ["ROWS"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from bkstore.index.rocks.options import BLOCK_CACHE
 from bkstore.storage.options import Storage, StorageOptions
-from tools.bench.data import new_directory
-from tools.bench.ledgers import STORAGES
-from tools.bench.load import PAYLOAD
+from tools.bench.inputs.entry_ids import new_directory
+from tools.bench.inputs.load_process import PAYLOAD
+from tools.bench.inputs.records import STORAGES
 from tools.bench.measure import Context, Fact, Figures, Row
 
 __all__ = ["ROWS"]
@@ -39,7 +39,7 @@ def _configured(storage: Storage) -> dict[str, int]:
 
 def _loaded(context: Context, storage: Storage, entries: int) -> dict[str, Any]:
     top = new_directory(context)
-    command = [sys.executable, "-m", "tools.bench.load", storage, str(top)]
+    command = [sys.executable, "-m", "tools.bench.inputs.load_process", storage, str(top)]
     command += [str(entries), str(LEDGERS)]
     done = subprocess.run(command, cwd=_CHECKOUT, check=True, capture_output=True, text=True)
     shutil.rmtree(top)
@@ -74,8 +74,8 @@ ROWS = (
     Row(
         "ledger-memory",
         "memory of a load of 10M entries, by storage",
-        "`python -m tools.bench.load` in a process of its own: entries are encoded and added a "
-        "thousand at a time, then flushed, then the availability of all ledgers is asked for. "
+        "`python -m tools.bench.inputs.load_process` in a process of its own: entries are encoded "
+        "and added a thousand at a time, then flushed, then the availability of all ledgers is asked for. "
         "The highest resident size of the whole process, interpreter and libraries included, "
         "beside what the default settings allow caches and RocksDB's buffers, and 150 MiB.",
         _memory,

@@ -17,8 +17,8 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.entry_log.scan import scan_log
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage
-from tools.bench.data import SCOPE_0, new_directory
-from tools.bench.ledgers import KEY, STORAGES, empty_storage, records_of, remove_storage
+from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
+from tools.bench.inputs.records import KEY, STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
 __all__ = ["ROWS"]

@@ -1,7 +1,7 @@
 """Indexes for the dump rows, and a dump row by row.
 
-`python -m tools.bench.dumped KIND ENTRIES JOBS` makes an index, dumps it in a process of its own
-and prints seconds and peak memory as JSON.
+`python -m tools.bench.inputs.dump_indexes KIND ENTRIES JOBS` makes an index, dumps it in a
+process of its own and prints seconds and peak memory as JSON.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _peaks() -> int:
 def main(words: list[str]) -> dict[str, Any]:
     """Make an index, dump it; return rows, seconds and bytes."""
     if len(words) != 3 or words[0] not in KINDS:
-        raise InvalidArgument("python -m tools.bench.dumped idx|rocksdb ENTRIES JOBS")
+        raise InvalidArgument("python -m tools.bench.inputs.dump_indexes idx|rocksdb ENTRIES JOBS")
     kind: Kind = "idx" if words[0] == "idx" else "rocksdb"
     with tempfile.TemporaryDirectory() as top:
         path = make_index(kind, Path(top) / "bookie", int(words[1]))

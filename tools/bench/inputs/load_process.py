@@ -1,8 +1,8 @@
 """A load of many entries in a process of its own, which then says how much memory it took.
 
-`python -m tools.bench.load STORAGE DIRECTORY ENTRIES LEDGERS` adds entries of 100 bytes, one
-ledger after the other in turns, flushes, closes, and prints one JSON object. The peak is that of
-the whole process: interpreter, libraries, caches, and the thousand records being added.
+`python -m tools.bench.inputs.load_process STORAGE DIRECTORY ENTRIES LEDGERS` adds entries of
+100 bytes, one ledger after the other in turns, flushes, closes, and prints one JSON object. The
+peak is that of the whole process: interpreter, libraries, caches, and the records being added.
 """
 
 from __future__ import annotations
