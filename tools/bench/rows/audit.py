@@ -137,7 +137,8 @@ ROWS = (
         "audit-memory",
         "memory of an audit",
         "`python -m tools.bench.inputs.audit_cluster` in a process of its own: the highest "
-        "resident size before and after the audit. It grows with ledgers and groups, not with entries.",
+        "resident size before and after the audit. It grows with ledgers and groups, not with "
+        "entries.",
         _memory,
         long=True,
     ),

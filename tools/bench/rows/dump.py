@@ -95,7 +95,8 @@ ROWS = (
         "dump-sizes",
         "a dump by size",
         "`python -m tools.bench.inputs.dump_indexes` in a process of its own, one job: rows a "
-        "second of the whole dump and the highest resident size, interpreter and libraries included.",
+        "second of the whole dump and the highest resident size, interpreter and libraries "
+        "included.",
         _sizes,
         long=True,
     ),

@@ -24,7 +24,7 @@ ENTRIES, LEDGERS = 10_000_000, 10
 _MIB = 1 << 20
 _ALLOWANCE = 150 * _MIB
 _WRITE_BUFFERS = 4 * 64 * _MIB  # of `location_options`
-_CHECKOUT = Path(__file__).parents[3]
+_CHECKOUT = Path(__file__).parents[4]
 
 
 def _configured(storage: Storage) -> dict[str, int]:
@@ -75,7 +75,8 @@ ROWS = (
         "ledger-memory",
         "memory of a load of 10M entries, by storage",
         "`python -m tools.bench.inputs.load_process` in a process of its own: entries are encoded "
-        "and added a thousand at a time, then flushed, then the availability of all ledgers is asked for. "
+        "and added a thousand at a time, then flushed, then the availability of all ledgers "
+        "is asked for. "
         "The highest resident size of the whole process, interpreter and libraries included, "
         "beside what the default settings allow caches and RocksDB's buffers, and 150 MiB.",
         _memory,
