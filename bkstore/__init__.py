@@ -40,12 +40,11 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.lazy_faces import lazy_names
 from bkstore.storage.read_only.bookie_dir import BookieDir, open_index
+from bkstore.version import __version__
 
 if TYPE_CHECKING:
     from bkstore.storage.bookie import Bookie
     from bkstore.storage.ledger_storage import LedgerStorage
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Availability",
@@ -75,6 +74,7 @@ __all__ = [
     "UnauthorizedAccess",
     "UnsupportedLayout",
     "WriteFailed",
+    "__version__",
     "open_index",
 ]
 

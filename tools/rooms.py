@@ -1,0 +1,183 @@
+"""The rooms of the house in the order in which they may know each other: `python -m tools.rooms`.
+
+`ROOMS` is the one list of them: the house test holds the imports against it, and
+`docs/architecture.md` shows what `python -m tools.rooms --markdown` prints. A room is a package
+or a module of `bkstore`; a module belongs to the most precise room that its name lies in. What a
+room is about stands in the first line of its docstring.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+__all__ = ["ROOMS", "about", "circles", "graph", "modules", "room_of"]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+ROOMS = (
+    "version",
+    "lazy_faces",
+    "errors",
+    "arguments",
+    "forks",
+    "ids",
+    "availability",
+    "schedule",
+    "ledger_metadata",
+    "tables",
+    "metrics",
+    "formats.syntax",
+    "formats",
+    "formats.metadata",
+    "files",
+    "index",
+    "index.hierarchical",
+    "index.rocks",
+    "bloom",
+    "storage.options",
+    "storage.batch_limits",
+    "storage.directories",
+    "storage.entry_log",
+    "storage.ledgers.write_paths",
+    "storage.ledgers",
+    "storage.ledger_storage",
+    "storage.journal",
+    "storage.bookie",
+    "storage.read_only",
+    "streams.image",
+    "streams.lookup",
+    "cluster.store",
+    "cluster.placement",
+    "cluster.client",
+    "cluster.in_process",
+    "cluster.audit",
+    "offline.partial_output",
+    "offline.dump",
+    "offline.load",
+    "offline.analyses",
+    "spark.source",
+    "spark",
+    "report.html",
+    "report.findings",
+    "report.tiles",
+    "report",
+    "testing",
+    "testing.suites.index",
+    "testing.suites.storage",
+    "cli.terminal",
+    "cli.bookie",
+    "cli.datasets",
+    "cli",
+)
+"""A room imports only itself and rooms above it here, lazy imports included."""
+
+
+@cache
+def modules() -> Mapping[str, Path]:
+    """Return the file of each module of the package, by its name without ``bkstore.``.
+
+    The package's own face is the empty name, a room's face has the name of the room.
+    """
+    found = {}
+    for path in sorted((ROOT / "bkstore").rglob("*.py")):
+        parts = path.relative_to(ROOT / "bkstore").with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def is_face(module: str) -> bool:
+    """Return whether this is a package's ``__init__``."""
+    return modules()[module].name == "__init__.py"
+
+
+def room_of(module: str) -> int:
+    """Return the place of a module's room in `ROOMS`; `LookupError` if it lies in none.
+
+    The face of a room that has others inside stands behind them all: it shows what they have.
+    """
+    inside = [at for at, room in enumerate(ROOMS) if _lies_in(room, module)]
+    if is_face(module) and inside:
+        return max(inside)
+    homes = [at for at, room in enumerate(ROOMS) if _lies_in(module, room)]
+    if not homes:
+        raise LookupError(f"module {module} is in no room of the list")
+    return max(homes, key=lambda at: len(ROOMS[at]))
+
+
+def _lies_in(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.") or not room
+
+
+def _imported(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of modules that are imported anywhere in a tree, lazily or for types."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if whole.removeprefix("bkstore.") in modules() else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+
+
+@cache
+def graph() -> Mapping[str, frozenset[str]]:
+    """Return which modules each module imports, lazy imports and those for types included."""
+    found = {}
+    for name, path in modules().items():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        ours = {each for each in _imported(tree) if each.split(".")[0] == "bkstore"}
+        found[name] = frozenset(each.removeprefix("bkstore").lstrip(".") for each in ours) - {name}
+    return found
+
+
+def circles(edges: Mapping[str, frozenset[str]]) -> list[list[str]]:
+    """Return the groups of modules that know each other, directly or through others."""
+    reach = {name: _reachable(name, edges) for name in edges}
+    found = []
+    for name in sorted(edges):
+        group = sorted(other for other in reach[name] if name in reach.get(other, ()))
+        if name in group and group[0] == name:
+            found.append(group)
+    return found
+
+
+def _reachable(start: str, edges: Mapping[str, frozenset[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = edges.get(waiting.pop(), frozenset()) - seen
+        seen |= new
+        waiting += new
+    return seen
+
+
+def about(room: str) -> str:
+    """Return what a room is about: the first paragraph of its docstring's first sentence."""
+    text = ast.get_docstring(ast.parse(modules()[room].read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _markdown() -> str:
+    rows = [f"| `{room}` | {about(room).replace('|', chr(92) + '|')} |" for room in ROOMS]
+    return "\n".join(["| room | is about |", "|---|---|", *rows])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the rooms in their order, a line each."""
+    parser = argparse.ArgumentParser(prog="python -m tools.rooms", description=__doc__)
+    parser.add_argument("--markdown", action="store_true", help="the table of the page")
+    if parser.parse_args(argv).markdown:
+        print(_markdown())
+        return 0
+    width = max(map(len, ROOMS))
+    for room in ROOMS:
+        print(f"{room:{width}}  {about(room)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
