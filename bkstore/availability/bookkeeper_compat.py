@@ -16,21 +16,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.availability import Availability, Encoding, codec
+from bkstore.availability import codec
+from bkstore.availability.codec import Encoding
+from bkstore.availability.entry_set import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.patterns import Pattern, emit
 from bkstore.availability.sequence_groups import Groups, empty
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_int64
 
-__all__ = ["BuiltAvailability"]
+__all__ = ["BookkeeperAvailability"]
 
 _NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
 _AT_A_TIME = 1 << 16
 _LONGEST = np.int64(2**63 - 1)
 
 
-class BuiltAvailability(Availability):
+class BookkeeperAvailability(Availability):
     """An availability answer with upstream's groups and upstream's look-up rule.
 
     `groups`, ``len`` and `to_bytes` tell what is stored; ``in``, `contains_many` and `missing`
@@ -43,7 +45,7 @@ class BuiltAvailability(Availability):
     _stored: Groups
 
     @classmethod
-    def from_insertions(cls, entries: npt.ArrayLike | Iterable[int]) -> BuiltAvailability:
+    def from_insertions(cls, entries: npt.ArrayLike | Iterable[int]) -> BookkeeperAvailability:
         """Return what the built encoder makes of ids in the order given (any int64 values)."""
         rows: dict[int, int] = {}
         start, size = _NO_ENTRY, 0
@@ -62,7 +64,7 @@ class BuiltAvailability(Availability):
         return cls.from_stored(Groups(first, first, sizes, np.zeros_like(first)))
 
     @classmethod
-    def from_stored(cls, groups: Groups) -> BuiltAvailability:
+    def from_stored(cls, groups: Groups) -> BookkeeperAvailability:
         """Return the answer for decoded groups; of equal first starts the later one wins."""
         bad = np.flatnonzero((groups.last != groups.first) & (groups.period == 0))
         if bad.size:
@@ -112,7 +114,7 @@ class BuiltAvailability(Availability):
         return _long(total)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return BuiltAvailability.from_stored, (self._stored,)
+        return BookkeeperAvailability.from_stored, (self._stored,)
 
     def __bool__(self) -> bool:
         return self._groups.first.size > 0
@@ -210,3 +212,6 @@ def _answers(stored: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
     solid = alone | (stored.size >= period)
     pattern = Pattern(solid, ~solid, stored.first, stored.size, period)
     return emit(pattern, lo, hi, np.ones(lo.size, np.bool_))
+
+
+Availability.compat_answers["bookkeeper"] = BookkeeperAvailability

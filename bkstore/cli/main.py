@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
-import bkstore
 from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
 from bkstore.errors import BkstoreError
 from bkstore.tables.safe_text import shown
+from bkstore.version import __version__
 
 __all__ = ["main"]
 
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="DIR is a ledger directory, a folder of ledger directories, or a bk_server.conf. "
         "Nothing is ever written there.",
     )
-    parser.add_argument("--version", action="version", version=f"bkstore {bkstore.__version__}")
+    parser.add_argument("--version", action="version", version=f"bkstore {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, place in COMMANDS.items():
         module = import_module(f"bkstore.cli.{place}")

@@ -9,8 +9,8 @@ Metadata written by others may contradict itself. It can be held, read and writt
 same, so that a checker can say what is wrong; `LedgerMetadata.checked` refuses it.
 """
 
-from bkstore.ledger_metadata.model import LedgerMetadata, Segment, SegmentRange, State
-from bkstore.ledger_metadata.rules import NEWEST_VERSION, NO_ENTRY
+from bkstore.ledger_metadata.fields import NEWEST_VERSION, NO_ENTRY, Segment, State
+from bkstore.ledger_metadata.model import LedgerMetadata, SegmentRange
 
 __all__ = [
     "NEWEST_VERSION",

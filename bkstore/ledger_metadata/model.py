@@ -7,29 +7,15 @@ Source: `client/LedgerMetadataImpl`, `client/LedgerMetadataBuilder`.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
 from bkstore.errors import InvalidArgument
-from bkstore.ids import LedgerId, check_integer
+from bkstore.ledger_metadata.fields import MetadataFields
 from bkstore.ledger_metadata.printing import safe_string
-from bkstore.ledger_metadata.rules import NEWEST_VERSION, NO_ENTRY, problems
+from bkstore.ledger_metadata.rules import problems
 
-__all__ = ["LedgerMetadata", "Segment", "SegmentRange", "State"]
-
-State = Literal["OPEN", "IN_RECOVERY", "CLOSED"]
-
-_STATES: tuple[str, ...] = get_args(State)
-_DIGESTS = ("CRC32", "HMAC", "CRC32C", "DUMMY")
-
-
-class Segment(NamedTuple):
-    """From `first_entry` on the entries go to `ensemble`, a bookie id for each index."""
-
-    first_entry: int
-    ensemble: tuple[str, ...]
+__all__ = ["LedgerMetadata", "SegmentRange"]
 
 
 class SegmentRange(NamedTuple):
@@ -46,7 +32,7 @@ class SegmentRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerMetadata:
+class LedgerMetadata(MetadataFields):
     """What the metadata store knows of one ledger. Immutable, hashable, can be pickled.
 
     `ledger` is an int (scope 0) or a `LedgerId`. `segments` are (first entry, bookies) pairs.
@@ -69,45 +55,6 @@ class LedgerMetadata:
     []
     """
 
-    ledger: LedgerId
-    ensemble_size: int
-    write_quorum_size: int
-    ack_quorum_size: int
-    segments: tuple[Segment, ...]
-    state: State = "OPEN"
-    last_entry_id: int = NO_ENTRY
-    length: int = 0
-    digest_type: str | None = None
-    password: bytes | None = field(default=None, repr=False)
-    ctime: int = -1
-    store_ctime: bool = False
-    custom_metadata: Mapping[str, bytes] = field(default_factory=dict, hash=False)
-    version: int = NEWEST_VERSION
-    c_token: int = 0
-
-    def __post_init__(self) -> None:
-        """Bring each field to its type."""
-        put = object.__setattr__
-        put(self, "ledger", LedgerId.of(self.ledger))
-        put(self, "segments", tuple(_segments(self.segments)))
-        if self.state not in _STATES:
-            raise InvalidArgument(f"ledger state {self.state!r} is none of {', '.join(_STATES)}")
-        if self.digest_type is not None:
-            name = "HMAC" if self.digest_type == "MAC" else self.digest_type
-            if name not in _DIGESTS:
-                raise InvalidArgument(f"unknown digest type {self.digest_type!r}")
-            put(self, "digest_type", name)
-        if self.password is not None:
-            put(self, "password", bytes(self.password))
-        custom = {key: bytes(value) for key, value in self.custom_metadata.items()}
-        if not all(isinstance(key, str) for key in custom):
-            raise InvalidArgument("the keys of custom metadata are text")
-        put(self, "custom_metadata", MappingProxyType(custom))
-        for name in _INTEGERS:
-            value = getattr(self, name)
-            if type(value) is not int or not _LEAST <= value <= _MOST:
-                put(self, name, _int64(value, name))
-
     def __reduce__(self) -> tuple[Any, ...]:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return _remade, (values | {"custom_metadata": dict(self.custom_metadata)},)
@@ -121,11 +68,6 @@ class LedgerMetadata:
     def ledger_id(self) -> int:
         """The ledger's number in its scope, unsigned."""
         return self.ledger.ledger
-
-    @property
-    def closed(self) -> bool:
-        """Whether the ledger is closed, so that its last entry is known."""
-        return self.state == "CLOSED"
 
     @property
     def bookies(self) -> frozenset[str]:
@@ -182,27 +124,5 @@ class LedgerMetadata:
         return safe_string(self)
 
 
-_LEAST, _MOST = -(2**63), 2**63 - 1
-_INTEGERS = [
-    *("ensemble_size", "write_quorum_size", "ack_quorum_size", "last_entry_id"),
-    *("length", "ctime", "version", "c_token"),
-]
-
-
 def _remade(values: dict[str, Any]) -> LedgerMetadata:
     return LedgerMetadata(**values)
-
-
-def _int64(value: int, what: str) -> int:
-    number = check_integer(value, what)
-    if not _LEAST <= number <= _MOST:
-        raise InvalidArgument(f"{what} {number} does not fit 64 bits")
-    return number
-
-
-def _segments(given: Iterable[tuple[int, Iterable[str]]]) -> Iterator[Segment]:
-    for first, ensemble in given:
-        bookies = () if isinstance(ensemble, str) else tuple(ensemble)
-        if isinstance(ensemble, str) or not {*map(type, bookies)} <= {str}:
-            raise InvalidArgument(f"an ensemble is a list of bookie ids, not {ensemble!r}")
-        yield Segment(_int64(first, "first entry"), bookies)

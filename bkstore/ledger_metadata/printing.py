@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from bkstore.ledger_metadata.model import LedgerMetadata
+from bkstore.ledger_metadata.fields import MetadataFields
 
 __all__ = ["safe_string"]
 
 
-def safe_string(metadata: LedgerMetadata) -> str:
+def safe_string(metadata: MetadataFields) -> str:
     """Return the printable form without the password (`LedgerMetadataImpl.toSafeString`)."""
     shown: list[tuple[str, object]] = [
         ("formatVersion", metadata.version),

@@ -8,30 +8,21 @@ client when it creates a ledger; what follows from how segments come about
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from bkstore.ids import MAX_ENTRY_ID
+from bkstore.ledger_metadata.fields import NEWEST_VERSION, NO_ENTRY, MetadataFields
 
-if TYPE_CHECKING:
-    from bkstore.ledger_metadata.model import LedgerMetadata
-
-__all__ = ["NEWEST_VERSION", "NO_ENTRY", "problems"]
-
-NO_ENTRY = -1
-"""The last entry id of a ledger that has none, or that is not closed (`INVALID_ENTRY_ID`)."""
-
-NEWEST_VERSION = 3
-"""The metadata format version that ledgers get today (`CURRENT_METADATA_FORMAT_VERSION`)."""
+__all__ = ["problems"]
 
 
-def problems(metadata: LedgerMetadata) -> Iterator[str]:
+def problems(metadata: MetadataFields) -> Iterator[str]:
     """Yield what contradicts itself: sizes, then segments, then the end. O(segments x E)."""
     yield from _size_problems(metadata)
     yield from _segment_problems(metadata)
     yield from _end_problems(metadata)
 
 
-def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
+def _size_problems(metadata: MetadataFields) -> Iterator[str]:
     size, write, ack = (
         metadata.ensemble_size,
         metadata.write_quorum_size,
@@ -49,7 +40,7 @@ def _size_problems(metadata: LedgerMetadata) -> Iterator[str]:
         yield f"metadata format version {metadata.version} is outside 1..{NEWEST_VERSION}"
 
 
-def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
+def _segment_problems(metadata: MetadataFields) -> Iterator[str]:
     if not metadata.segments:
         yield "there is no segment"
     before = None
@@ -69,7 +60,7 @@ def _segment_problems(metadata: LedgerMetadata) -> Iterator[str]:
         before = first
 
 
-def _end_problems(metadata: LedgerMetadata) -> Iterator[str]:
+def _end_problems(metadata: MetadataFields) -> Iterator[str]:
     last, length = metadata.last_entry_id, metadata.length
     if not metadata.closed:
         if (last, length) != (NO_ENTRY, 0):

@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import bkstore
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
+from bkstore.version import __version__
 
 __all__ = [
     "FORMAT",
@@ -48,7 +48,7 @@ def encode_manifest(
     document = {
         "kind": _KIND,
         "format": FORMAT,
-        "bkstore": bkstore.__version__,
+        "bkstore": __version__,
         "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "complete": all(bookie["read"] for bookie in bookies),
         "options": dict(options),

@@ -1,0 +1,309 @@
+"""Availability: an immutable set of entry ids, held as sequence groups; what it answers.
+
+Bytes, groups and set operations are in the modules beside this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.arguments import check_compat, whole
+from bkstore.availability import codec, from_entries, grouping, inputs, sequence_groups
+from bkstore.availability.codec import Encoding
+from bkstore.availability.sequence_groups import Groups
+from bkstore.availability.set_operations import combine
+from bkstore.errors import InvalidArgument
+from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, as_entry_ids
+
+__all__ = ["Availability", "Compat", "Encoding"]
+
+Compat = Literal["bookkeeper"]
+
+
+class CompatAnswers(Protocol):
+    """A class whose availability answers are those of another implementation."""
+
+    def from_insertions(self, entries: npt.ArrayLike | Iterable[int]) -> Availability:
+        """Return what that implementation makes of ids in the order given."""
+
+    def from_stored(self, groups: Groups) -> Availability:
+        """Return that implementation's answer for decoded groups."""
+
+
+class Availability:
+    """An immutable set of entry ids, held as BP-34 sequence groups.
+
+    Memory and the cost of set operations are in sequence groups: a 2-of-3 striped ledger of
+    any length is one group (88 bytes encoded). Safe to share between threads.
+
+    Ways in: `from_entries`, `from_ranges`, `from_groups`, `from_bytes`. Ways out: `entries`,
+    `ranges`, `groups`, `to_bytes`. In between: ``len``, ``in``, `contains_many`, ``& | -``,
+    `missing`, `first_entry`, `last_entry`, `range_count`; iterating is lazy. Bytes from outside
+    can say 2^61 sequences in 88 bytes: what would have to write out more than the stated number
+    of them raises `InvalidArgument` before it allocates.
+
+    >>> here = Availability.from_entries([1, 2, 4, 5, 7, 8, 10, 11])
+    >>> here.groups.tolist()  # BP-34's first example: first, last, size, period
+    [[1, 10, 2, 3]]
+    >>> here.missing(Availability.from_ranges([(0, 11)])).entries().tolist()
+    [0, 3, 6, 9]
+    """
+
+    __slots__ = ("_groups",)
+    _groups: Groups
+
+    compat_answers: ClassVar[dict[str, CompatAnswers]] = {}
+    """The classes behind ``compat``, by its word; `bookkeeper_compat` enters its own."""
+
+    def __init__(self) -> None:
+        self._groups = sequence_groups.empty()
+
+    @classmethod
+    def _of(cls, groups: Groups) -> Availability:
+        made = Availability.__new__(Availability)
+        made._groups = groups
+        for column in groups:
+            column.flags.writeable = False
+        return made
+
+    @classmethod
+    def _compat(cls, word: Compat) -> CompatAnswers:
+        check_compat("compat", word)
+        return cls.compat_answers[word]
+
+    @classmethod
+    def from_entries(
+        cls, entries: npt.ArrayLike | Iterable[int], compat: Compat | None = None
+    ) -> Availability:
+        """Return the set of `entries`, in any order, duplicates allowed.
+
+        ``compat="bookkeeper"`` feeds them in the given order through the rule of
+        `AvailabilityOfEntriesOfLedger`, whose answers go wrong on unsorted input. O(n).
+        Raises `InvalidArgument` for what is no ids, and for ids outside 0..2^63-2 (under compat:
+        outside int64). A `range` is taken as it is, in O(1), but under compat id by id.
+        """
+        if compat is not None:
+            return cls._compat(compat).from_insertions(entries)
+        if isinstance(entries, range):
+            return cls._of(inputs.stripe(entries))
+        return cls._of(from_entries.from_ids(as_entry_ids(entries)))
+
+    @classmethod
+    def from_ranges(cls, ranges: npt.ArrayLike | Iterable[tuple[int, int]]) -> Availability:
+        """Return the union of inclusive (first, last) ranges, in any order. O(n log n).
+
+        Raises `InvalidArgument` for anything else, and for ids outside 0..2^63-2.
+
+        >>> len(Availability.from_ranges([(0, 9), (20, 29)]))
+        20
+        """
+        rows = inputs.rows(ranges, 2, "ranges are (first, last) pairs")
+        if not rows.size:
+            return cls()
+        pairs = as_entry_ids(rows.ravel()).reshape(-1, 2)
+        if (pairs[:, 1] < pairs[:, 0]).any():
+            raise InvalidArgument("a range ends before it starts")
+        pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+        ends = np.maximum.accumulate(pairs[:, 1] + 1)
+        opens = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
+        closes = np.concatenate((opens[1:], [len(pairs)])) - 1
+        return cls._of(grouping.from_runs(pairs[opens, 0], ends[closes]))
+
+    @classmethod
+    def from_runs(cls, starts: Int64Array, ends: Int64Array) -> Availability:
+        """Return the set of ordered, disjoint half-open runs; the scanners' way in. O(runs)."""
+        return cls._of(grouping.from_runs(starts.copy(), ends))
+
+    @classmethod
+    def from_canonical(cls, groups: Groups) -> Availability:
+        """Return the set of groups that `grouping.fold` or `join` made; not checked. O(1)."""
+        return cls._of(groups)
+
+    @classmethod
+    def from_groups(
+        cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
+    ) -> Availability:
+        """Return the set that (first, last, size, period) rows say; checked like `from_bytes`.
+
+        Takes what `groups` gives; under compat, what the `groups` of such an answer give. Raises
+        `InvalidArgument` for what is not rows of four integers or is longer than bytes can say
+        (a row of one sequence may have any size), `CorruptionError` for rows that overlap or
+        contradict themselves. O(groups).
+        """
+        rows = inputs.groups(groups)
+        if compat is not None:
+            return cls._compat(compat).from_stored(rows)
+        return cls._of(grouping.fold(codec.checked(rows)))
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes | bytearray | memoryview, compat: Compat | None = None
+    ) -> Availability:
+        """Return the set that encoded bytes say; both encodings are read. O(groups).
+
+        Raises `CorruptionError` (offset, reason) for a short header, another version,
+        truncated or negative counts, sizes below 1, impossible periods and overlaps.
+        ``compat="bookkeeper"`` accepts what the real decoder accepts, and answers like it.
+        Raises `InvalidArgument` for what is no bytes.
+        """
+        if compat is not None:
+            return cls._compat(compat).from_stored(codec.read_raw(data, any_header=True))
+        few = codec.decode_few(data)
+        return cls._of(grouping.fold(codec.decode(data)) if few is None else few)
+
+    def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
+        """Return the encoded set: 64 bytes and 24 for each group.
+
+        "grouped" is BP-34 as designed, and real clients read it; "bookkeeper" writes one group
+        per sequence, byte-identical with a real bookie's answer. `InvalidArgument` for more than
+        89,478,482 groups, which no bookie could send.
+        """
+        return codec.encode(self._groups, encoding)
+
+    @property
+    def groups(self) -> Int64Array:
+        """The sequence groups, int64 of shape (n, 4): first, last, size, period. A copy."""
+        return np.stack(self._groups, axis=1)
+
+    @property
+    def columns(self) -> Groups:
+        """The sequence groups as four read-only int64 columns, not copied. O(1)."""
+        return self._groups
+
+    @property
+    def range_count(self) -> int:
+        """How many maximal runs there are: what `ranges` would have to write. O(groups)."""
+        return sequence_groups.sequence_count(self._groups)
+
+    def ranges(self, limit: int | None = None) -> Int64Array:
+        """Return the maximal runs as inclusive (first, last) pairs, int64 of shape (n, 2).
+
+        With `limit` the lowest ones only. O(groups + runs): a stripe is taken apart here. Raises
+        `InvalidArgument` for a stripe of more than 2^24 runs without a limit below that;
+        `iter_ranges` is lazy, and `groups` says it all.
+        """
+        groups = self._groups
+        if limit is not None:
+            groups = sequence_groups.first_sequences(groups, whole()("limit", limit))
+        starts, ends = sequence_groups.sequences(
+            groups, "; see ranges(limit=), iter_ranges and groups"
+        )
+        return np.stack((starts, ends - 1), axis=1)
+
+    def iter_ranges(self) -> Iterator[tuple[int, int]]:
+        """Yield the maximal runs as inclusive (first, last) pairs, ascending; lazy.
+
+        >>> next(Availability.from_entries(range(0, 2**62, 3)).iter_ranges())
+        (0, 0)
+        """
+        for start, end in sequence_groups.iterate(self._groups):
+            yield start, end - 1
+
+    def entries(self) -> Int64Array:
+        """Return all entry ids, ascending, int64[len(self)]. O(entries).
+
+        Raises `InvalidArgument` for more than 2^28 (2 GiB); iterating is lazy.
+        """
+        if len(self) > MOST_IDS:
+            raise InvalidArgument(
+                f"{len(self)} entry ids would be written into one array, at most {MOST_IDS} are; "
+                "iterate, or restrict the set with &"
+            )
+        return sequence_groups.expand(self._groups)
+
+    @property
+    def first_entry(self) -> int | None:
+        """The lowest entry id, None if empty."""
+        return int(self._groups.first[0]) if self else None
+
+    @property
+    def last_entry(self) -> int | None:
+        """The highest entry id, None if empty."""
+        return int(self._groups.ends[-1]) - 1 if self else None
+
+    def __len__(self) -> int:
+        return sequence_groups.count(self._groups)
+
+    def __bool__(self) -> bool:
+        return self._groups.first.size > 0
+
+    def __iter__(self) -> Iterator[int]:
+        for start, end in sequence_groups.iterate(self._groups):
+            yield from range(start, end)
+
+    def __contains__(self, entry: object) -> bool:
+        if not isinstance(entry, (int, np.integer)) or not 0 <= entry <= MAX_ENTRY_ID:
+            return False
+        return bool(self.contains_many(np.array([entry], np.int64))[0])
+
+    def contains_many(self, entries: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
+        """Return bool[n]: for each entry id, is it here? O(n log groups)."""
+        return sequence_groups.contains(self._groups, as_entry_ids(entries))
+
+    def __and__(self, other: Availability) -> Availability:
+        if not isinstance(other, Availability):
+            return NotImplemented
+        return self._of(combine(self._groups, other._groups, "and"))
+
+    def __or__(self, other: Availability) -> Availability:
+        if not isinstance(other, Availability):
+            return NotImplemented
+        return self._of(combine(self._groups, other._groups, "or"))
+
+    def __sub__(self, other: Availability) -> Availability:
+        if not isinstance(other, Availability):
+            return NotImplemented
+        return self._of(combine(self._groups, other._groups, "sub"))
+
+    def missing(
+        self,
+        expected: Availability,
+        first: int | None = None,
+        last: int | None = None,
+        compat: Compat | None = None,
+    ) -> Availability:
+        """Return the expected entries that are not here: the true set difference.
+
+        `first` and `last` restrict the question to an inclusive range. O(groups) on stripes.
+        ``compat="bookkeeper"`` gives the answer of `getUnavailableEntries`, which walks that
+        range (default: all of `expected`) and after a hole of two ids reports the rest; it takes
+        this set apart, so `InvalidArgument` for more than 2^24 sequences.
+        """
+        if not isinstance(expected, Availability):
+            raise InvalidArgument(f"expected is an Availability, not {type(expected).__name__}")
+        first, last = inputs.bound(first, "first"), inputs.bound(last, "last")
+        if compat is not None:
+            answers = self._compat(compat)
+            sequence_groups.refuse_above(self.range_count)
+            theirs = answers.from_stored(codec.read_raw(self.to_bytes("bookkeeper")))
+            return theirs.missing(expected, first, last)
+        if first is not None or last is not None:
+            lo, hi = 0 if first is None else first, MAX_ENTRY_ID if last is None else last
+            if hi < lo:
+                return Availability()
+            expected = expected & Availability.from_ranges([(lo, hi)])
+        return expected - self
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Availability):
+            return NotImplemented
+        return all(np.array_equal(a, b) for a, b in zip(self._groups, other._groups))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Availability.from_canonical, (self._groups,)
+
+    def __hash__(self) -> int:
+        return hash(tuple(column.tobytes() for column in self._groups))
+
+    def __repr__(self) -> str:
+        if not self:
+            return "<Availability: no entries>"
+        groups = self._groups.first.size
+        return (
+            f"<Availability: {len(self)} entries in {self.first_entry}..{self.last_entry}, "
+            f"{groups} sequence group{'s' if groups != 1 else ''}>"
+        )
