@@ -20,7 +20,8 @@ from bkstore.storage.directories.layout import check_order, holdings
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.garbage_collection import recover_compaction
-from bkstore.storage.ledgers.write_paths.api import InterleavedPath, WritePath
+from bkstore.storage.ledgers.write_paths.api import WritePath
+from bkstore.storage.ledgers.write_paths.interleaved import InterleavedPath
 from bkstore.storage.options import Storage, StorageOptions, check_storage
 
 __all__ = ["StrPath", "compose"]
@@ -94,7 +95,7 @@ def _idx_path(
     undo: ExitStack,
 ) -> WritePath:
     from bkstore.index.hierarchical import HierarchicalIndex
-    from bkstore.storage.ledgers.write_paths.cached import SortedPath
+    from bkstore.storage.ledgers.write_paths.sorted import SortedPath
 
     tree = HierarchicalIndex(
         index,
@@ -115,7 +116,7 @@ def _db_paths(
     ledger: list[Path], index: list[Path], options: StorageOptions, files: Files, undo: ExitStack
 ) -> list[WritePath]:
     from bkstore.index.rocks import RocksIndex
-    from bkstore.storage.ledgers.write_paths.cached import DbPath
+    from bkstore.storage.ledgers.write_paths.db import DbPath
 
     cache = max(options.write_cache // len(ledger) // 2, 1)  # two take turns in each directory
     paths: list[WritePath] = []

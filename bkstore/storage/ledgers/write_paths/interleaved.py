@@ -1,0 +1,176 @@
+"""The write path of interleaved storage: records to the log at once, locations in memory.
+
+Source: `InterleavedLedgerStorage`. The locations wait in memory as its index pages do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bkstore.errors import CorruptionError
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import EntrySource
+from bkstore.index.layered import LayeredSource
+from bkstore.storage.entry_log.writer import EntryLogger
+from bkstore.storage.ledgers.write_paths.api import WritePath
+from bkstore.storage.ledgers.write_paths.bookkeeper_compat import PagewisePending
+from bkstore.storage.ledgers.write_paths.slot_reader import SlotReader
+from bkstore.storage.ledgers.write_paths.write_cache import Pending
+from bkstore.storage.options import StorageOptions
+
+if TYPE_CHECKING:
+    from bkstore.index.hierarchical import HierarchicalIndex
+
+__all__ = ["InterleavedPath"]
+
+
+class InterleavedPath(WritePath):
+    """Records straight to the entry log, locations in memory until a flush.
+
+    Flush order: as the option `flush_order` says; upstream's is index first, then logs.
+    """
+
+    def __init__(
+        self, index: HierarchicalIndex, logger: EntryLogger, options: StorageOptions
+    ) -> None:
+        super().__init__(index, logger, options)
+        self._tree = index
+        self._slots = SlotReader(index)
+        self._reader = logger.reader
+        self.pending: Pending[int] = Pending("last")
+        """The locations that wait for a flush."""
+
+    @property
+    def unflushed(self) -> Pending[int]:
+        """The entries whose locations are in memory."""
+        return self.pending
+
+    @property
+    def source(self) -> EntrySource:
+        """Which entries are here; in compat mode without the one that a real listing misses."""
+        if self.options.compat is None:
+            return super().source
+        return LayeredSource(self.listed, self.index)
+
+    @property
+    def listed(self) -> EntrySource:
+        """The entries in memory as the real storage lists them."""
+        return PagewisePending(self.pending, self._tree, self.options.page_size)
+
+    def add(self, name: LedgerId, entry: int, record: bytes, *, roll: bool = True) -> None:
+        """Append to the entry log; note the location."""
+        location = self.logger.add(name, record, roll=roll)
+        self.pending.put(name, entry, location)
+        if self.pending.count >= self.options.pending_locations:
+            self.write_index()
+
+    def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+        """Keep locations in memory until the next flush."""
+        self.note(name, entries.tolist(), locations.tolist())
+
+    def note(self, name: LedgerId, entries: list[int], locations: list[int]) -> None:
+        """Keep locations in memory, given as plain integers."""
+        for entry, location in zip(entries, locations):
+            self.pending.put(name, entry, location)
+
+    def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+        """Return locations in memory, else those of the index."""
+        found = self.index.get_many(name, entries)
+        for at, entry in enumerate(entries.tolist()):
+            found[at] = self.pending.get(name, entry) or found[at]
+        return found
+
+    def read(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return one record, None if the entry is not here.
+
+        Where the index file says the place, the write buffer is passed over: logs are written
+        before the index is. The long way where that fails: with the order of flushes turned
+        round it may be in the buffer, or compaction may have moved it meanwhile.
+        """
+        pending = self.pending
+        if not pending.count or pending.get(name, entry) is None:
+            location = self._slots.get(name, entry)
+            if location is None:
+                return None
+            try:
+                return self._reader.read(location, name, entry)
+            except CorruptionError:
+                return self.read_logged(name, entry)
+        return self.read_logged(name, entry)
+
+    def cached(self, name: LedgerId, entry: int) -> bytes | None:
+        """Return None: no record is kept in memory."""
+        return None
+
+    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
+        """Return nothing: no record is kept in memory."""
+        return []
+
+    def location(self, name: LedgerId, entry: int) -> int | None:
+        """Return the location in memory, else that of the index."""
+        pending = self.pending
+        place = pending.get(name, entry) if pending.count else None
+        return place or self._slots.get(name, entry)
+
+    def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
+        """Return both kinds merged; one in memory wins."""
+        entries, places = self.pending.items(name, first, last)
+        below = self.index.items(name, first, last)
+        if not entries.size:
+            return below
+        above = np.array(places, np.int64)
+        if not below[0].size:
+            return entries, above
+        entries = np.concatenate((entries, below[0]))
+        locations = np.concatenate((above, below[1]))
+        order = np.argsort(entries, kind="stable")
+        entries, locations = entries[order], locations[order]
+        keep = np.concatenate(([True], entries[1:] != entries[:-1]))
+        return entries[keep], locations[keep]
+
+    def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
+        """Return None: no record is kept in memory."""
+        return None
+
+    def forget(self, name: LedgerId) -> None:
+        """Drop the ledger's locations."""
+        self.pending.drop(name)
+
+    def gone(self, name: LedgerId) -> None:
+        """Close the ledger's index file."""
+        self._slots.forget(name)
+
+    def close(self) -> None:
+        """Close the index files as well."""
+        try:
+            super().close()
+        finally:
+            self._slots.close()
+
+    def write_index(self) -> None:
+        """Write locations and states into the index files, without a sync (pages evicted).
+
+        Log first: the records are synced before, so that no page that the system writes on its
+        own points at what a crash may take.
+        """
+        with self.lock, self.noting_failure():
+            if not self.options.index_first:
+                self.logger.flush()
+            for name, entries, locations in self.pending.tables():
+                self.index.put_many(name, entries, locations)
+            self.states.flush()
+            self.pending = Pending("last")
+
+    def write_out(self) -> None:
+        """Sync logs and index in the order of the option `flush_order`."""
+        with self.lock:
+            self.write_index()
+            self.index.flush()
+            if self.options.index_first:
+                self.logger.flush()
+
+    def checkpoint(self) -> None:
+        """Flush everything: what a checkpoint promises, whatever log it lies in."""
+        self.flush()
