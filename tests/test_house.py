@@ -6,43 +6,83 @@ import ast
 import statistics
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from tools.rooms import ROOMS, about, circles, graph, modules, room_of
+
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
-# The design's list, but for `errors` and `arguments`: what all others raise and check with.
-PARTS = """errors arguments forks ids availability schedule ledger_metadata tables metrics formats
-index bloom storage streams cluster wire offline spark report testing cli"""
-ORDER = PARTS.split()
 HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "google.protobuf", "rich", "rocksdict")
 
 
-def _imports(tree: ast.AST) -> list[str]:
-    found = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            found.append(node.module)
-        elif isinstance(node, ast.Import):
-            found.extend(alias.name for alias in node.names)
+NAMES = [name for name in modules() if name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_imports_run_down_the_list(name: str) -> None:
+    """A module imports only its own room and rooms above it in the list, lazy imports included."""
+    mine = room_of(name)
+
+    assert [] == [other for other in graph()[name] if not other or room_of(other) > mine]
+
+
+def test_no_circles() -> None:
+    """No two modules know each other, directly or through others, lazy imports included."""
+    assert [] == circles(graph())
+
+
+def test_circles_are_seen() -> None:
+    """The look for circles finds one of three modules, and none where there is none."""
+    chain = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset[str](), "d": frozenset("a")}
+
+    assert [] == circles(chain)
+    assert [["a", "b", "c"]] == circles({**chain, "c": frozenset("a")})
+
+
+def test_lazy_imports_are_seen() -> None:
+    """The graph has imports inside functions and those for types only."""
+    assert "storage.ledgers.write_paths.db" in graph()["storage.ledgers.assembly"]
+    assert "index.rocks.index" in graph()["index.rocks"]
+
+
+def test_every_room_is_there() -> None:
+    """Each entry of the list is a package or a module, and says what it is about."""
+    assert [] == [room for room in ROOMS if room not in modules() or not about(room)]
+    assert len(set(ROOMS)) == len(ROOMS)
+
+
+def _rooms() -> dict[str, list[str]]:
+    """Return the names of the modules in each package, faces left out."""
+    found: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        if path.name != "__init__.py":
+            found.setdefault(name.rpartition(".")[0], []).append(path.stem)
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_down_the_list(path: Path) -> None:
-    """A part imports only itself and parts above it in the design's list."""
-    parts = path.relative_to(ROOT).parts
-    if len(parts) == 2 and parts[1] == "__init__.py":
-        pytest.skip("the package's own face imports what it shows")
-    mine = ORDER.index(parts[1].removesuffix(".py"))
-    upward = [
-        name
-        for name in _imports(ast.parse(path.read_text(encoding="utf-8")))
-        if name.startswith("bkstore.") and ORDER.index(name.split(".")[1]) > mine
-    ]
+@pytest.mark.parametrize("room", _rooms())
+def test_rooms_are_small(room: str) -> None:
+    """At most twelve modules a room, and no three that share a prefix: that would be a room."""
+    names = _rooms()[room]
+    prefixes = Counter(name.split("_")[0] for name in names)
 
-    assert [] == upward
+    assert len(names) <= 12
+    assert [] == [prefix for prefix, count in prefixes.items() if count > 2]
+
+
+@pytest.mark.parametrize("room", [room for room in _rooms() if room])
+def test_faces_lead_inside(room: str) -> None:
+    """The face of a room names each of its modules, and the rooms inside it."""
+    face = modules()[room]
+    text = ast.get_docstring(ast.parse(face.read_text(encoding="utf-8"))) or ""
+    inside = [path.name for path in face.parent.iterdir() if (path / "__init__.py").exists()]
+    if room in ("cli.bookie", "cli.datasets"):
+        pytest.skip("a module a command, named by its command")
+
+    assert [] == [name for name in _rooms()[room] + inside if f"`{name}`" not in text]
 
 
 def test_sizes() -> None:

@@ -1,7 +1,7 @@
 """Could this object hold stream S? Bloom filters over 64-bit ids, in Guava's layout.
 
-Modules: `murmur3` (the hash, one key or arrays), `bits` (bits set and tested for arrays of
-hashes), `filter` (`BloomFilter`), `filter_set` (`FilterSet`: one for each object). Bytes and
+Modules: `murmur3` (the hash, one key or arrays), `bit_array` (bits set and tested for arrays
+of hashes), `filter` (`BloomFilter`), `filter_set` (`FilterSet`: one for each object). Bytes and
 rules: `docs/formats/bloom.md`.
 
 >>> from bkstore.bloom import BloomFilter, hash_key

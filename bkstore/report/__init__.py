@@ -1,7 +1,7 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
 `write_report` is all there is to call. `page` puts the page together: read it first. `tiles` are
-its first screen, `sections` says what each table means, `listing` and `charts` show it;
+its first screen, `sections` says what each table means, `page_tables` and `charts` show it;
 `findings` are what the tables come to, `html` what all of it is written with. The page itself is
 explained in `docs/report.md`.
 """

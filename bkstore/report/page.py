@@ -12,7 +12,7 @@ from bkstore.report.html.markup import Html, note, tag
 from bkstore.report.html.script import SCRIPT, script_source
 from bkstore.report.html.style import STYLE
 from bkstore.report.html.wording import counted
-from bkstore.report.listing import listing
+from bkstore.report.page_tables import listing
 from bkstore.report.sections import PARTS, SECTIONS, Section
 from bkstore.report.tiles.first_screen import tiles
 

@@ -1,7 +1,9 @@
 """Spark: a quiet local session, bookies as a data source, bulk loads, analyses of index dumps.
 
-`session` finds a Java runtime and starts Spark; `register` makes ``format("bookie")`` known;
-`load` makes an index of a dump; `analysis` reads a dump and asks it questions.
+`session` starts Spark on the runtime that `java` finds: read it first. `source` is
+``format("bookie")``, which `register` makes known; `load` makes an index of a dump, `load_tasks` is
+its part on executors; `analysis` is Spark as an engine of the analyses; `errors` brings Spark's
+errors to one line.
 """
 
 from bkstore.spark.analysis import holes, read_dump, totals

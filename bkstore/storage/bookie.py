@@ -27,7 +27,7 @@ from bkstore.formats.entry import record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
-from bkstore.storage.directories.ownership import BookiePlace
+from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.journal.last_mark import delete_journals_before, journal_of, write_last_mark
@@ -71,7 +71,7 @@ class Bookie(EntrySource, Closing):
         self,
         storage: LedgerStorage,
         journals: Sequence[JournalWriter],
-        place: BookiePlace,
+        place: OwnedDirectories,
         options: JournalOptions,
         files: Files,
         resources: ExitStack,
@@ -450,12 +450,12 @@ def _place(
     ledger_dirs: Sequence[StrPath] | None,
     journal_dirs: Sequence[StrPath] | None,
     index_dirs: Sequence[StrPath] | None,
-) -> BookiePlace:
+) -> OwnedDirectories:
     if path is not None:
         if ledger_dirs or journal_dirs or index_dirs:
             raise InvalidArgument("give a path, or ledger_dirs and journal_dirs")
-        return BookiePlace.of_path(os.fspath(path))
-    return BookiePlace.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
+        return OwnedDirectories.of_path(os.fspath(path))
+    return OwnedDirectories.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
 
 
 def _numbered(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:

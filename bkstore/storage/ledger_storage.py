@@ -39,7 +39,7 @@ from bkstore.storage.ledgers.garbage_collection import (
     GarbageCollector,
     GarbageReport,
 )
-from bkstore.storage.ledgers.known_ledgers import LedgerBook
+from bkstore.storage.ledgers.known_ledgers import KnownLedgers
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
 
@@ -56,7 +56,7 @@ _check_threshold = optional(number(0, 1))
 _check_options = optional(instance(StorageOptions))
 
 
-class LedgerStorage(LedgerBook, Closing):
+class LedgerStorage(KnownLedgers, Closing):
     """The ledgers of one bookie: entries in, entries out, and which are here.
 
     `open` makes or opens it. A ledger is made by `set_master_key`; `add_entry` takes encoded

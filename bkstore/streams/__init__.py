@@ -6,11 +6,11 @@ from bkstore.streams.image.compaction import CompactionPlan, compact_event, plan
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.answer_chain import AnswerObject
-from bkstore.streams.lookup.object_filters import ObjectFilters
 from bkstore.streams.lookup.object_reader import ImageReader, ObjectReader
 from bkstore.streams.lookup.options import STRATEGIES, LookupOptions
 from bkstore.streams.lookup.result import LookupObserver, LookupResult
 from bkstore.streams.lookup.stats import QueryStats
+from bkstore.streams.lookup.stream_filters import ObjectFilters
 from bkstore.streams.lookup.stream_lookup import StreamLookup
 
 __all__ = [

@@ -6,8 +6,9 @@ pyarrow as Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c
 Ids and entry numbers are int64; ids above 2^63-1 appear in two's complement, and
 `qualified_name` beside them says the id as text.
 
-`dumped` has the tables of a dump, `analysed` those of audits and analyses, `printed` what single
-commands print.
+`table` has `Table` and the schema under it: read it first. `dump` declares the tables of a dump,
+`analyses` those of audits and analyses, `commands` what single commands print; `safe_text` makes
+text from outside fit to be shown.
 """
 
 from __future__ import annotations

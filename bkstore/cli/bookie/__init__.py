@@ -1,5 +1,6 @@
 """Commands about one bookie's directories, as in the bookie shell: a module a command.
 
+`inspect` is the overview: read it first.
 `log_choice` is what `readlog` and `readlogmetadata` share: which entry logs are meant.
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from bkstore.arguments import instance, optional
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.handle import LedgerHandle
-from bkstore.cluster.client.last_add_confirmed import Confirmed
+from bkstore.cluster.client.last_add_confirmed import ConfirmedRead
 from bkstore.cluster.client.open_ledger import ClientContext, ClientOptions, LedgerAccess
 from bkstore.cluster.client.recovery import recover
 from bkstore.cluster.client.writer import LedgerWriter
@@ -101,7 +101,7 @@ class Client:
         """
         access = self._opened(ledger, digest_type, password, scope)
         metadata = recover(access)
-        return LedgerHandle(access, confirmed=Confirmed(metadata.last_entry_id, NO_ENTRY, []))
+        return LedgerHandle(access, confirmed=ConfirmedRead(metadata.last_entry_id, NO_ENTRY, []))
 
     def open_ledger_no_recovery(
         self,

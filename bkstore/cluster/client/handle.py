@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from bkstore.cluster.client.batch_reads import BatchReader
-from bkstore.cluster.client.last_add_confirmed import Confirmed, read_confirmed
+from bkstore.cluster.client.last_add_confirmed import ConfirmedRead, read_confirmed
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.writer import LedgerWriter
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
@@ -42,7 +42,7 @@ class LedgerHandle:
         self,
         access: LedgerAccess,
         writer: LedgerWriter | None = None,
-        confirmed: Confirmed | None = None,
+        confirmed: ConfirmedRead | None = None,
     ) -> None:
         """Take what a `Client` made."""
         self._access = access
@@ -226,7 +226,7 @@ class LedgerHandle:
         """
         return read_confirmed(self._access).explicit
 
-    def _follow(self, confirmed: Confirmed) -> None:
+    def _follow(self, confirmed: ConfirmedRead) -> None:
         metadata = self.metadata
         if metadata.closed:
             self._lac, self._length = metadata.last_entry_id, metadata.length

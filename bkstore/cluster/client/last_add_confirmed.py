@@ -17,10 +17,10 @@ from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.schedule import is_covered
 
-__all__ = ["Confirmed", "read_confirmed"]
+__all__ = ["ConfirmedRead", "read_confirmed"]
 
 
-class Confirmed(NamedTuple):
+class ConfirmedRead(NamedTuple):
     """LAC, the highest explicit LAC (-1 where there is none), and the entries that told."""
 
     lac: int
@@ -28,14 +28,14 @@ class Confirmed(NamedTuple):
     seen: list[Entry]
 
 
-def read_confirmed(access: LedgerAccess) -> Confirmed:
+def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
     """Ask the bookies of the last ensemble; `NotEnoughBookies` where too few answered.
 
     The LAC is no lower than the entry before the last segment. The metadata is read again first.
     """
     metadata = access.refresh()
     if metadata.closed:
-        return Confirmed(metadata.last_entry_id, NO_ENTRY, [])
+        return ConfirmedRead(metadata.last_entry_id, NO_ENTRY, [])
     first, ensemble = metadata.segments[-1]
     answers = [access.ask(bookie, lambda client: _told_by(access, client)) for bookie in ensemble]
     known = [answer.value is not None or answer.negative for answer in answers]
@@ -52,8 +52,8 @@ def _told_by(access: LedgerAccess, client: BookieClient) -> tuple[int, Entry | N
     return explicit, None if record is None else access.verified(record)
 
 
-def _highest(least: int, answers: list[Answer[tuple[int, Entry | None]]]) -> Confirmed:
+def _highest(least: int, answers: list[Answer[tuple[int, Entry | None]]]) -> ConfirmedRead:
     values = [answer.value for answer in answers if answer.value is not None]
     explicit = max((lac for lac, _ in values), default=NO_ENTRY)
     seen = [entry for _, entry in values if entry is not None]
-    return Confirmed(max([least, explicit, *(entry.lac for entry in seen)]), explicit, seen)
+    return ConfirmedRead(max([least, explicit, *(entry.lac for entry in seen)]), explicit, seen)

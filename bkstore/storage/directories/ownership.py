@@ -1,4 +1,4 @@
-"""BookiePlace: the directories that a bookie writes to, and the cookie that says they are its own.
+"""OwnedDirectories: those that a bookie writes to, and the cookie that says they are its own.
 
 The cookie (`VERSION`, see `docs/formats/cookie.md`) stands in every directory. It guards against
 a disk that was not mounted, directories of another bookie, and another order of them, which in
@@ -26,11 +26,11 @@ from bkstore.storage.directories.layout import (
 )
 from bkstore.storage.options import Storage
 
-__all__ = ["BookiePlace"]
+__all__ = ["OwnedDirectories"]
 
 
 @dataclass(frozen=True)
-class BookiePlace:
+class OwnedDirectories:
     """The ``current/`` directories of one bookie, by role, in configured order."""
 
     ledger: list[Path]
@@ -39,7 +39,7 @@ class BookiePlace:
     cookie: Cookie | None = None
 
     @classmethod
-    def of_path(cls, path: StrPath) -> BookiePlace:
+    def of_path(cls, path: StrPath) -> OwnedDirectories:
         """Return the directories below a root (or named by a `bk_server.conf`).
 
         A root without any, or that does not exist, is to have `ledgers` and `journal`; a
@@ -52,7 +52,7 @@ class BookiePlace:
         return cls._of_folders(folders)
 
     @classmethod
-    def _of_folders(cls, folders: BookieFolders) -> BookiePlace:
+    def _of_folders(cls, folders: BookieFolders) -> OwnedDirectories:
         journal = list(folders.journal) or list(folders.ledger[:1])
         if folders.cookie is not None:
             journal = matched(journal, folders.cookie.journal_dirs) or journal
@@ -64,7 +64,7 @@ class BookiePlace:
         ledger_dirs: Sequence[StrPath],
         journal_dirs: Sequence[StrPath],
         index_dirs: Sequence[StrPath] | None = None,
-    ) -> BookiePlace:
+    ) -> OwnedDirectories:
         """Return directories as they are given, in this order."""
         if not ledger_dirs or not journal_dirs:
             raise InvalidArgument("a bookie has a ledger directory and a journal directory")

@@ -1,4 +1,4 @@
-"""LedgerBook: what a storage knows of its ledgers, entries and states, flushed or not.
+"""KnownLedgers: what a storage knows of its ledgers, entries and states, flushed or not.
 
 Upstream's counterparts are the halves of `LedgerStorage` that touch no record: `LedgerCache`,
 `LedgerMetadataIndex` and the lists of entries, which db storage never had.
@@ -23,14 +23,18 @@ from bkstore.formats.entry import decode_explicit_lac, record_header
 from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE, VERSION_0
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
-from bkstore.storage.ledgers.last_add_confirmed import Confirmed, ForgetfulConfirmed, StoredLac
+from bkstore.storage.ledgers.last_add_confirmed import (
+    ForgetfulLastAddConfirmed,
+    LastAddConfirmed,
+    StoredLac,
+)
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
 
-__all__ = ["LedgerBook"]
+__all__ = ["KnownLedgers"]
 
 
-class LedgerBook(EntrySource):
+class KnownLedgers(EntrySource):
     """The ledgers of one bookie: which are here, with which entries, in which state.
 
     The base of `LedgerStorage`, which adds records. Threads: all calls are safe beside each
@@ -43,9 +47,9 @@ class LedgerBook(EntrySource):
         self.storage = storage
         self.options = options
         self.paths = list(paths)
-        self._confirmed = Confirmed(self._stored_lac)
+        self._confirmed = LastAddConfirmed(self._stored_lac)
         if options.compat is not None:
-            self._confirmed = ForgetfulConfirmed(self._stored_lac, storage == "db")
+            self._confirmed = ForgetfulLastAddConfirmed(self._stored_lac, storage == "db")
         self._closed = False
 
     def _path(self, name: LedgerId) -> WritePath:

@@ -1,8 +1,8 @@
-"""Confirmed: the last add confirmed (LAC) of each ledger, as far as a storage knows it.
+"""LastAddConfirmed: the last add confirmed (LAC) of each ledger, as far as a storage knows it.
 
 Two sources say it: the LAC field of entries, and explicit LACs. The rule here is the highest of
 all that was seen, before and after a restart. The real storages forget some of it:
-`ForgetfulConfirmed`, behind ``compat="bookkeeper"``.
+`ForgetfulLastAddConfirmed`, behind ``compat="bookkeeper"``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bkstore.errors import CorruptionError, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY
 from bkstore.ids import LedgerId
 
-__all__ = ["Confirmed", "ForgetfulConfirmed", "StoredLac"]
+__all__ = ["ForgetfulLastAddConfirmed", "LastAddConfirmed", "StoredLac"]
 
 
 class StoredLac(NamedTuple):
@@ -24,7 +24,7 @@ class StoredLac(NamedTuple):
     explicit: int | None
 
 
-class Confirmed:
+class LastAddConfirmed:
     """The LACs of a storage's ledgers, -1 where nothing is confirmed; never goes back.
 
     `stored(ledger)` says what is on disk. It is asked once for each ledger that was not made
@@ -76,7 +76,7 @@ class Confirmed:
         self._lacs.pop(name, None)
 
 
-class ForgetfulConfirmed(Confirmed):
+class ForgetfulLastAddConfirmed(LastAddConfirmed):
     """What the real storages answer: `FileInfo`, and with `db` `TransientLedgerInfo`.
 
     Both know what they saw since the start, else the LAC field of the last entry, else raise

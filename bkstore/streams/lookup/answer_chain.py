@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from bkstore.errors import CorruptionError
 from bkstore.streams.image.parts import Stream
 from bkstore.streams.lookup.node_search import NodeSearch
-from bkstore.streams.lookup.shared_by_searches import SearchContext
+from bkstore.streams.lookup.search_context import SearchContext
 
 __all__ = ["AnswerObject", "build_chain", "check_answer"]
 

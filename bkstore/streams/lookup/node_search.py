@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.parts import Node
 from bkstore.streams.lookup.object_loader import Wave
-from bkstore.streams.lookup.shared_by_searches import Found, SearchContext
+from bkstore.streams.lookup.search_context import Found, SearchContext
 from bkstore.streams.lookup.stats import WaveTrace
 
 __all__ = ["NodeSearch"]

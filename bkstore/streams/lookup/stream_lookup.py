@@ -18,14 +18,14 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.parts import Stream
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.answer_chain import build_chain, check_answer
-from bkstore.streams.lookup.object_filters import ObjectFilters
 from bkstore.streams.lookup.object_loader import Loader
 from bkstore.streams.lookup.object_reader import ObjectReader
 from bkstore.streams.lookup.options import LookupOptions, Strategy, check_strategy
 from bkstore.streams.lookup.result import LookupObserver, LookupResult
-from bkstore.streams.lookup.shared_by_searches import SearchContext
+from bkstore.streams.lookup.search_context import SearchContext
 from bkstore.streams.lookup.sparse_index import SparseRangeIndex
 from bkstore.streams.lookup.stats import LookupTotals, QueryStats
+from bkstore.streams.lookup.stream_filters import ObjectFilters
 
 __all__ = ["StreamLookup"]
 

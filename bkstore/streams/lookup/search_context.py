@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.stream_image import StreamImage
-from bkstore.streams.lookup.object_filters import StreamProbe
 from bkstore.streams.lookup.object_loader import Loader
 from bkstore.streams.lookup.options import LookupOptions, Strategy
 from bkstore.streams.lookup.sparse_index import SparseRangeIndex
 from bkstore.streams.lookup.stats import QueryStats
+from bkstore.streams.lookup.stream_filters import StreamProbe
 
 __all__ = ["Found", "SearchContext"]
 
