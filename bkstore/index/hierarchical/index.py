@@ -1,71 +1,40 @@
 """HierarchicalIndex: the tree of .idx files that interleaved and sorted storage keep.
 
-Formats: `docs/formats/idxfile.md`. Files are found by `idx_tree`, their slots read and written
-by `idx_file`; this module is the index contract over them.
+Formats: `docs/formats/idxfile.md`. `reader` has the reading half; here is what changes files.
 """
 
 from __future__ import annotations
 
-import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from threading import RLock
-from typing import Literal, TypeVar
+from collections.abc import Iterable
 
-import numpy as np
 import numpy.typing as npt
 
-from bkstore import forks
-from bkstore.arguments import check_batch, check_compat, paths, truth, whole
-from bkstore.availability import Availability
-from bkstore.availability.sequence_groups import expand
 from bkstore.errors import (
-    CorruptionError,
     InvalidArgument,
-    NoSuchLedger,
     ReadOnlyError,
     UnsupportedLayout,
 )
-from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.opening import check_regular, open_regular
-from bkstore.files.os_errors import readable, unreadable, writing
+from bkstore.files.os_errors import writing
 from bkstore.formats import idxfile
-from bkstore.formats.idxfile import HEADER_SIZE, IdxHeader, index_path
+from bkstore.formats.idxfile import IdxHeader, index_path
 from bkstore.ids import (
-    Int64Array,
     LedgerId,
-    as_entry_ids,
-    check_bounds,
-    check_entry_id,
-    check_scope,
 )
 from bkstore.index.api import (
-    DEFAULT_BATCH,
-    EntryIndex,
-    Finding,
-    IndexBatch,
     LedgerLike,
     LedgerState,
     check_put,
     sorted_last_wins,
 )
 from bkstore.index.hierarchical import file_slots
-from bkstore.index.hierarchical.file_tree import Tree, current_of, find_index_file, scan_trees
-from bkstore.index.hierarchical.headers import changed, state_of
-from bkstore.index.hierarchical.unsynced_changes import Changes
-from bkstore.index.scope_marker import check_marker
+from bkstore.index.hierarchical.file_tree import find_index_file
+from bkstore.index.hierarchical.headers import changed
+from bkstore.index.hierarchical.reader import HierarchicalReader
 
-__all__ = ["DEFAULT_MAX_PAGES", "HierarchicalIndex"]
-
-DEFAULT_MAX_PAGES = 1 << 20
-"""Pages a file may grow to: 8 GiB and 2^30 entries at the default page size."""
-
-_OPEN_FILES = 64
-_NONE = np.empty(0, np.int64)
-_T = TypeVar("_T")
+__all__ = ["HierarchicalIndex"]
 
 
-class HierarchicalIndex(EntryIndex):
+class HierarchicalIndex(HierarchicalReader):
     """Index files below the ``current/`` of one or more index directories.
 
     Reading: every directory is searched in the given order, the first hit wins; the header is
@@ -90,305 +59,6 @@ class HierarchicalIndex(EntryIndex):
     ...     index.entries(7).tolist(), index.get(7, 2)
     ([0, 1, 3], None)
     """
-
-    layout = "idx"
-    supports_limbo = False
-
-    def __init__(
-        self,
-        directories: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-        *,
-        writable: bool = False,
-        page_size: int = idxfile.DEFAULT_PAGE_SIZE,
-        header_version: int = idxfile.VERSION_1,
-        max_pages: int = DEFAULT_MAX_PAGES,
-        compat: Literal["bookkeeper"] | None = None,
-        files: Files = OS_FILES,
-    ) -> None:
-        page_size = idxfile.check_page_size("page_size", page_size)
-        header_version = idxfile.check_header_version("header_version", header_version)
-        max_pages = whole(1)("max_pages", max_pages)
-        compat = check_compat("compat", compat)
-        writable = truth("writable", writable)
-        self._currents = [current_of(each) for each in paths("directories", directories)]
-        self._writable = writable
-        self._page_slots = page_size // idxfile.SLOT_SIZE
-        self._header_version = header_version
-        self._max_pages = max_pages
-        self._compat = compat
-        self._tree: Tree | None = None
-        self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
-        self._files = files
-        self._changes = Changes(files)
-        self._lock = RLock()
-        self._closed = False
-        forks.register(self)
-        for current in self._currents:
-            if writable:
-                with writing(current):
-                    files.makedirs(current)
-            elif not current.is_dir():
-                raise UnsupportedLayout(f"{current}: no such directory")
-            check_marker(current)
-
-    # -- finding and opening files
-
-    @property
-    def writable(self) -> bool:
-        """Whether it was opened for writing."""
-        return self._writable
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise forks.closed(f"{self._currents[0]}: this index")
-
-    def _scanned(self) -> Tree:
-        self._check_open()
-        if self._tree is None:
-            with readable(self._currents[0]):
-                self._tree = scan_trees(self._currents)
-            self._tree.files.update(self._changes.names())
-        return self._tree
-
-    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers with an index file, in unsigned order; by name, opens none."""
-        scope = check_scope(scope)
-        with self._lock:
-            files = self._scanned().files
-            return sorted(name for name in files if scope is None or name.scope == scope)
-
-    def findings(self) -> list[Finding]:
-        """Return misplaced files, second copies and `.rloc` leftovers."""
-        with self._lock:
-            return list(self._scanned().findings)
-
-    def path(self, ledger: LedgerLike) -> str | None:
-        """Return the path of the ledger's index file, None if it has none.
-
-        A file that is new has that name from the next flush on.
-        """
-        name = LedgerId.of(ledger)
-        self._check_open()
-        with self._lock:
-            if self._tree is not None and (name in self._tree.files or not self._tree.hidden):
-                return self._tree.files.get(name)
-            if name in self._changes.new:
-                return self._changes.name_of(name)
-        return find_index_file(self._currents, index_path(name))
-
-    def _with_file(self, ledger: LedgerLike, act: Callable[[int, str], _T], default: _T) -> _T:
-        """Run `act(fd, path)` on the ledger's file, or return `default` if it has none."""
-        with self._lock:
-            held = self._held(LedgerId.of(ledger))
-            if held is None:
-                return default
-            # A descriptor of its own: the pool may close the shared one meanwhile.
-            fd, path = os.dup(held[0]), held[1]
-        try:
-            return act(fd, path)
-        except OSError as error:
-            raise unreadable(error, path) from error
-        finally:
-            os.close(fd)
-
-    def _held(self, name: LedgerId) -> tuple[int, str] | None:
-        held = self._open.get(name)
-        if held is not None:
-            self._open.move_to_end(name)
-            return held
-        path = self._changes.new.get(name) or self.path(name)
-        if path is None:
-            return None
-        mode = os.O_RDWR if self._writable else os.O_RDONLY
-        try:
-            check_regular(path)
-            fd = self._files.open(path, mode | os.O_NONBLOCK)
-        except OSError as error:
-            raise unreadable(error, path) from error
-        try:
-            file_slots.read_header(fd, path, self._compat)
-        except BaseException:
-            self._files.close(fd)
-            raise
-        return self._hold(name, fd, path)
-
-    def _hold(self, name: LedgerId, fd: int, path: str) -> tuple[int, str]:
-        self._open[name] = (fd, path)
-        if len(self._open) > _OPEN_FILES:
-            self._files.close(self._open.popitem(last=False)[1][0])
-        return fd, path
-
-    def _slots(self, fd: int, path: str) -> int:
-        if self._compat:  # PageEntriesIterableImpl visits whole pages only
-            return self._rounded_slots(fd) // self._page_slots * self._page_slots
-        return file_slots.slot_count(os.fstat(fd).st_size, path)
-
-    @staticmethod
-    def _rounded_slots(fd: int) -> int:
-        """Return the whole slots of a file, as upstream counts them: a cut one is ignored."""
-        return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
-
-    def _bounds(self, fd: int, path: str, first: int, last: int | None) -> tuple[int, int]:
-        slots = self._slots(fd, path)
-        return max(first, 0), slots if last is None else min(slots, last + 1)
-
-    # -- reading
-
-    def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here. One read of the file; memory in sequence groups."""
-
-        def act(fd: int, path: str) -> Availability:
-            groups = file_slots.present_groups(fd, path, 0, self._slots(fd, path))
-            return Availability.from_canonical(groups)
-
-        return self._with_file(ledger, act, Availability())
-
-    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids of first..last; reads that part of the file."""
-        first, last = check_bounds(first, last)
-
-        def act(fd: int, path: str) -> Int64Array:
-            return expand(file_slots.present_groups(fd, path, *self._bounds(fd, path, first, last)))
-
-        return self._with_file(ledger, act, _NONE)
-
-    def items(
-        self, ledger: LedgerLike, first: int = 0, last: int | None = None
-    ) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) of first..last; reads that part of the file."""
-        first, last = check_bounds(first, last)
-
-        def act(fd: int, path: str) -> tuple[Int64Array, Int64Array]:
-            parts = list(file_slots.read_items(fd, path, *self._bounds(fd, path, first, last)))
-            if not parts:
-                return _NONE, _NONE
-            entries, locations = zip(*parts)
-            return np.concatenate(entries), np.concatenate(locations)
-
-        return self._with_file(ledger, act, (_NONE, _NONE))
-
-    def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id, None if there is none; reads from the end.
-
-        ``compat="bookkeeper"`` looks at the last page only and says 0 for "none".
-        """
-
-        def act(fd: int, path: str) -> int | None:
-            if self._compat is None:
-                return file_slots.last_present(fd, path, self._slots(fd, path))
-            slots = self._rounded_slots(fd)
-            if 0 < slots < self._page_slots:
-                raise CorruptionError(path, HEADER_SIZE, "short read: less than a page of slots")
-            parts = list(file_slots.read_items(fd, path, max(slots - self._page_slots, 0), slots))
-            return int(parts[-1][0][-1]) if parts else 0
-
-        return self._with_file(ledger, act, None)
-
-    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
-        """Return locations, 0 where absent; reads the stretches that hold entries asked for."""
-        wanted = as_entry_ids(entries)
-
-        def act(fd: int, path: str) -> Int64Array:
-            cut = self._compat is not None
-            slots = self._rounded_slots(fd) if cut else self._slots(fd, path)
-            return file_slots.gather(fd, path, wanted, slots)
-
-        return self._with_file(ledger, act, np.zeros(wanted.size, np.int64))
-
-    def get(self, ledger: LedgerLike, entry: int) -> int | None:
-        """Return the location of one entry, None if absent; one 8-byte read."""
-        offset = HEADER_SIZE + idxfile.SLOT_SIZE * check_entry_id(entry)
-        with self._lock:
-            held = self._held(LedgerId.of(ledger))
-            if held is None or offset >= 1 << 63:
-                return None
-            try:
-                word = os.pread(held[0], idxfile.SLOT_SIZE, offset)
-            except OSError as error:
-                raise unreadable(error, held[1]) from error
-        if 0 < len(word) < idxfile.SLOT_SIZE:
-            raise CorruptionError(held[1], offset, f"file ends inside the slot of entry {entry}")
-        location = int.from_bytes(word, "big", signed=True)
-        if location < 0:
-            raise CorruptionError(held[1], offset, f"location of entry {entry} is negative")
-        return location or None
-
-    def header(self, ledger: LedgerLike) -> IdxHeader:
-        """Return the file's header; `NoSuchLedger` if there is no file."""
-        return self._header(LedgerId.of(ledger))[0]
-
-    def _header(self, name: LedgerId) -> tuple[IdxHeader, bytes, str]:
-        def act(fd: int, path: str) -> tuple[IdxHeader, bytes, str]:
-            header = file_slots.read_header(fd, path, self._compat)
-            return header, os.pread(fd, HEADER_SIZE, 0), path
-
-        found = self._with_file(name, act, None)
-        if found is None:
-            raise NoSuchLedger(f"ledger {name} has no index file")
-        return found
-
-    def state(self, ledger: LedgerLike) -> LedgerState:
-        """Return master key, fenced flag and explicit LAC from the header."""
-        return state_of(self.header(ledger))
-
-    def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Return the state, and what of the header does not fit; one read."""
-        name = LedgerId.of(ledger)
-        header, data, path = self._header(name)
-        odd = idxfile.header_oddities(data, header, name)
-        return state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
-
-    def scan(
-        self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None
-    ) -> Iterator[IndexBatch]:
-        """Return every row by ledger and entry; a batch gathers many small files.
-
-        Memory: one batch and one file chunk.
-        """
-        return self._gathered(check_batch("batch", batch), findings)
-
-    def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
-        waiting: list[IndexBatch] = []
-        rows = 0
-        with self._lock:
-            hidden = list(self._scanned().hidden)
-        for error in hidden:
-            if findings is None:
-                raise error
-            findings.append(Finding.of(error))
-        for ledger in self.ledgers():
-            for part in self._ledger_rows(ledger, findings):
-                waiting.append(part)
-                rows += part.entry_id.size
-                if rows >= batch:
-                    yield IndexBatch.joined(waiting)
-                    waiting, rows = [], 0
-        if waiting:
-            yield IndexBatch.joined(waiting)
-
-    def _ledger_rows(
-        self, ledger: LedgerId, findings: list[Finding] | None
-    ) -> Iterator[IndexBatch]:
-        path = None
-        try:
-            with self._lock:  # a flush may be giving the file its name
-                path = self._changes.new.get(ledger) or self.path(ledger)
-                fd = None if path is None else open_regular(path)
-            if path is not None and fd is not None:
-                with os.fdopen(fd):
-                    file_slots.read_header(fd, path, self._compat)
-                    for part in file_slots.read_items(fd, path, 0, self._slots(fd, path)):
-                        yield IndexBatch.of_ledger(ledger, *part)
-        except CorruptionError as error:
-            if findings is None:
-                raise
-            findings.append(Finding.of(error, ledger))
-        except OSError as error:
-            if findings is None:
-                raise unreadable(error, path or "") from error
-            findings.append(Finding("damage", f"cannot be read: {error}", path, None, ledger))
-
-    # -- writing
 
     def _check_writable(self) -> None:
         if not self._writable:
@@ -476,12 +146,6 @@ class HierarchicalIndex(EntryIndex):
     def _named(self, name: LedgerId, path: str) -> None:
         if name in self._open:
             self._open[name] = (self._open[name][0], path)
-
-    def _forked(self) -> None:
-        self._lock = RLock()
-        if self._writable:
-            self._closed = True
-            self._open.clear()  # the descriptors go with the child
 
     def close(self) -> None:
         """Flush, then close every file, also where the flush fails."""

@@ -1,9 +1,10 @@
 """The two RocksDB databases of db storage: `locations`, and `ledgers` with their states.
 
-`index` has `RocksIndex` and is the one to read first. `database` opens one database and reads it
-in arrays; `keys`, `rows` and `options` say what is in it and how it is set up. The others let a
-directory be read without touching it: `scratch_links`, and `manifest_file` over `log_framing`,
-the only modules that know RocksDB's own files. `errors` and `after_fork` are about its refusals.
+`index` has `RocksIndex` and is the one to read first; `reader` is the half of it that changes
+nothing. `database` opens one database and reads it in arrays; `keys`, `rows` and `options` say
+what is in it and how it is set up. The others let a directory be read without touching it:
+`scratch_links`, and `manifest_file` over `log_framing`, the only modules that know RocksDB's own
+files. `errors` and `after_fork` are about its refusals.
 """
 
 from __future__ import annotations
