@@ -166,10 +166,10 @@ from bkstore import BookieDir
 from bkstore.formats.journal import encode_special
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
-from bkstore.storage.journal_writer import JournalWriter
+from bkstore.storage.journal.writer import JournalWriter
 from bkstore.streams.image import StreamImage
 from bkstore.streams.lookup import StreamLookup
-from bkstore.streams.objects import ImageReader
+from bkstore.streams.lookup.object_reader import ImageReader
 
 tempfile.tempdir = str(TOP)
 index(TOP / "read")
@@ -285,9 +285,9 @@ def test_lock_of_a_metadata_directory_is_let_go(tmp_path: Path) -> None:
     """A child forked while another thread held a lock does not hold it on when that lets go."""
     end = """
 import fcntl
-from bkstore.cluster.store_directory import LOCK, DirectoryValues
-from bkstore.offline.growing import locked
-from bkstore.index.files import OS_FILES
+from bkstore.cluster.store.directory_values import LOCK, DirectoryValues
+from bkstore.offline.partial_output import locked
+from bkstore.files.disk_changes import OS_FILES
 
 def child_of(hold):
     out, into = os.pipe()

@@ -18,7 +18,7 @@ WRITER = """
 import random, sys
 from rocksdict import Options, Rdict, WriteBatch
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_keys import entry_key
+from bkstore.index.rocks.keys import entry_key
 from bkstore.ids import LedgerId
 top, seed = sys.argv[1], int(sys.argv[2])
 rnd, one = random.Random(seed), LedgerId(ledger=1)
@@ -53,7 +53,7 @@ COMPACTION = """
 import sys
 from rocksdict import Options, Rdict
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks_keys import entry_key
+from bkstore.index.rocks.keys import entry_key
 from bkstore.ids import LedgerId
 top, one = sys.argv[1], LedgerId(ledger=1)
 RocksIndex(top, writable=True).close()

@@ -28,7 +28,7 @@ import os, signal, sys
 from pathlib import Path
 from bkstore.spark import load, register, start_session
 from bkstore.spark.load import SparkEngine
-from bkstore.offline.load_source import open_dump
+from bkstore.offline.load.dump_rows import open_dump
 import bkstore.offline.load
 build_module = sys.modules["bkstore.offline.load"]
 master, bookies, dumped, out = sys.argv[1], sys.argv[2].split("|"), sys.argv[3], sys.argv[4]

@@ -306,7 +306,7 @@ import os, signal
 from bkstore.offline import load as module
 from bkstore.offline.load import LocalEngine
 from bkstore.offline import load_build, load_store
-from bkstore.index.files import Files
+from bkstore.files.disk_changes import Files
 
 def kill(*args, **keywords):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,6 +1,6 @@
 """LocalBookie: a real bookie in this process, with faults between it and its clients.
 
-The bookie is a `bkstore.storage.Bookie` in a directory of its own. It can be down, cut off, slow
+The bookie is a `bkstore.Bookie` in a directory of its own. It can be down, cut off, slow
 or too old for batch reads, and its files can be damaged. How a client sees it is in
 `local_client`.
 """

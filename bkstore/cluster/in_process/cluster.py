@@ -1,6 +1,6 @@
 """Cluster: real bookies in one process, for tests: no JVM, no ZooKeeper, faults on demand.
 
-Each bookie is a `bkstore.storage.Bookie` in a directory of its own, so that what is on disk
+Each bookie is a `bkstore.Bookie` in a directory of its own, so that what is on disk
 afterwards can be inspected and audited like any bookie's. Page: `docs/testing.md`.
 """
 
