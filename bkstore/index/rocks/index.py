@@ -203,7 +203,7 @@ class RocksIndex(EntryIndex):
         name = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
         database = self._locations(name)
-        if database is None or (last is not None and last < first):
+        if database is None or last < first:
             return _NONE
         lo, hi = ledger_range(name, first, last)
         return entry_column(database.keys(lo, hi, key_width(name)))
@@ -272,7 +272,7 @@ class RocksIndex(EntryIndex):
         name = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
         database = self._locations(name)
-        if database is None or (last is not None and last < first):
+        if database is None or last < first:
             return _NONE, _NONE
         lo, hi = ledger_range(name, first, last)
         parts = list(database.items(lo, hi, key_width(name), DEFAULT_BATCH))
@@ -375,10 +375,10 @@ class RocksIndex(EntryIndex):
     # -- writing
 
     def _writing(self, ledger: LedgerLike) -> tuple[LedgerId, Database, Database]:
-        if not self._writable:
-            raise ReadOnlyError("this index was opened for reading")
         if self._closed:
             raise forks.closed(f"{self._current}: this index")
+        if not self._writable:
+            raise ReadOnlyError("this index was opened for reading")
         for database in self._open.values():  # the failure of one ends them all
             database.check_writable()
         name = LedgerId.of(ledger)
