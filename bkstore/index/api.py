@@ -210,9 +210,9 @@ class EntryIndex(EntrySource, Closing):
     """An entry source with locations and ledger states: a bookie's index.
 
     Usable as a context manager; leaving it closes. What a backend can do is said by the
-    properties `writable`, `durable` (whether a reopen finds what was kept: rows, states and
-    deletes, all of them after `flush` or `close`), `supports_limbo` and `duplicates`; `layout`
-    is any text that names it, the same however it is opened.
+    properties `writable`, `durable`, `supports_limbo` and `duplicates`; `layout` is any text that
+    names it, the same however it is opened. A durable index can be reopened once it was closed,
+    also if nothing was put, and has all changes then: rows, states and deletes.
     """
 
     layout: str
@@ -257,10 +257,7 @@ class EntryIndex(EntrySource, Closing):
         """Return (entries, locations) of first..last, int64[n] each; the ends as in `entries`."""
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids here, int64[n] sorted and distinct, of first..last inclusive.
-
-        Costs what `items` costs, unless the backend can do without locations.
-        """
+        """Return the entry ids that `items` lists; for a backend to override that has them alone."""
         return self.items(ledger, first, last)[0]
 
     @abstractmethod
