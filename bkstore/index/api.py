@@ -257,7 +257,7 @@ class EntryIndex(EntrySource, Closing):
         """Return (entries, locations) of first..last, int64[n] each; the ends as in `entries`."""
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids that `items` lists; for a backend to override that has them alone."""
+        """Return the entry ids of `items`; for a backend to override that can read them alone."""
         return self.items(ledger, first, last)[0]
 
     @abstractmethod
