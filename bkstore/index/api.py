@@ -18,7 +18,7 @@ checks them. How an index is made, and which threads and processes may share it,
 * arrays handed in are neither changed nor kept; an answer stays as it is when the index goes on;
 * bytes that cannot be read raise `CorruptionError`, they are never "not found";
 * an index that is not `writable` raises `ReadOnlyError` for every change, of unknown ledgers too.
-  Opening one, asking it, `flush` and `close` change no file and make none;
+  `flush` does nothing there; opening it, asking it and `close` change no file and make none;
 * a closed index raises `IllegalOperation` for every question about ledgers and entries and for
   every change, one for reading too. Its properties can be asked; `flush` and `close` do nothing.
 """
