@@ -231,13 +231,23 @@ def unsigned_order(scope_ids: Int64Array, ledger_ids: Int64Array) -> npt.NDArray
     return np.lexsort((ledger_ids ^ flip, scope_ids ^ flip))
 
 
-def check_bounds(first: int, last: int | None) -> tuple[int, int | None]:
-    """Return the ends of a range of entries, integers of any size; else `InvalidArgument`."""
+def check_bounds(first: int, last: int | None) -> tuple[int, int]:
+    """Return the ends of a range of entries, integers of any size, as ids or just beside them.
+
+    `first` comes back as 0 .. 2^63-1, `last` as -1 .. 2^63-1, which None (no end) is too: both
+    fit int64, and the range holds the same entries. `InvalidArgument` for what is no integer.
+
+    >>> check_bounds(-5, 5), check_bounds(2**70, -5) == (2**63 - 1, -1)
+    ((0, 5), True)
+    """
+    most = _SIGN - 1
     if type(first) is not int:
         first = check_integer(first, "first entry")
-    if last is not None and type(last) is not int:
+    if last is None:
+        last = most
+    elif type(last) is not int:
         last = check_integer(last, "last entry")
-    return first, last
+    return min(max(first, 0), most), min(max(last, -1), most)
 
 
 def check_entry_id(entry: int) -> int:

@@ -1,17 +1,26 @@
 """The index contract: which entries of a ledger are here, and where they lie.
 
-Arrays are the primitives (int64, sorted, distinct); single calls are thin wrappers. Rules that
-hold for every backend, and that `bkstore.testing.EntryIndexSuite` checks:
+Arrays are the primitives (int64, sorted, distinct); single calls are thin wrappers. These rules
+hold for every backend, and so does what the methods below say; `bkstore.testing.EntryIndexSuite`
+checks them. How an index is made, and which threads and processes may share it, is the backend's.
 
-* an unknown ledger lists as empty; asking for its state raises `NoSuchLedger`;
-* locations are > 0, and 0 in an answer means absent; entry ids are 0 .. 2^63-2;
-* `put` of an entry that is there: `duplicates` says who wins;
-* availability reads index data only and opens no entry log;
+* an unknown ledger lists as empty; asking for its state raises `NoSuchLedger`. `put_many` and
+  `set_state` make a ledger known, no question does;
+* ledgers come in unsigned order, by scope, then number, as `LedgerId`s sort. The same number in
+  another scope is another ledger;
+* entry ids are 0 .. 2^63-2, locations 1 .. 2^63-1; 0 in an answer means absent;
+* an entry that is put again: `duplicates` says which location stays, within one call, between
+  calls and after a reopen;
+* ids, scopes, locations and ends of ranges are ints, numpy integers or whatever else has
+  ``__index__``; bools, floats and text are refused (`InvalidArgument`), alone and in arrays, for
+  unknown ledgers too. `LedgerId.of`, `check_scope`, `check_bounds`, `as_entry_ids` (of
+  `bkstore.ids`) and `check_put` do it: a method hands each argument to one of them first;
+* arrays handed in are neither changed nor kept; an answer stays as it is when the index goes on;
 * bytes that cannot be read raise `CorruptionError`, they are never "not found";
-* ids are ints, numpy integers or whatever else has ``__index__``; bools, floats and text are
-  refused (`InvalidArgument`), alone and in arrays, and so is a `batch` below 1;
-* a closed index answers nothing and takes nothing: `IllegalOperation`;
-* ledgers come in unsigned order.
+* an index that is not `writable` raises `ReadOnlyError` for every change, of unknown ledgers too.
+  `flush` does nothing there; opening it, asking it and `close` change no file and make none;
+* a closed index raises `IllegalOperation` for every question about ledgers and entries and for
+  every change, one for reading too. Its properties can be asked; `flush` and `close` do nothing.
 """
 
 from __future__ import annotations
@@ -55,8 +64,8 @@ class LedgerState(NamedTuple):
     """What an index keeps of a ledger beside its entries.
 
     `master_key` may be empty (not known). `explicit_lac` is the whole body as a client sent it
-    (ledger, LAC, digest). `limbo` exists in RocksDB indexes only. Printed, it keeps the key to
-    itself.
+    (ledger, LAC, digest). Both are kept byte for byte, whatever is in them; `limbo` where the
+    index `supports_limbo`. Printed, it keeps the key to itself.
 
     >>> LedgerState(b"secret", fenced=True)
     LedgerState(master_key=<6 bytes>, fenced=True, limbo=False, explicit_lac=None)
@@ -75,7 +84,11 @@ class LedgerState(NamedTuple):
 
 
 class IndexBatch(NamedTuple):
-    """Index rows as five equally long int64 columns; ids in two's complement."""
+    """Index rows as five equally long int64 columns; ids in two's complement.
+
+    `dir_index` tells which of several directories a row is from, all rows of a ledger from one;
+    where there is only one, it is 0.
+    """
 
     dir_index: Int64Array
     scope_id: Int64Array
@@ -177,7 +190,11 @@ class EntrySource(ABC):
 
     @abstractmethod
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids here, int64[n] sorted and distinct, of first..last inclusive."""
+        """Return the entry ids here, int64[n] sorted and distinct, of first..last inclusive.
+
+        None is no end. The ends may lie anywhere, below 0, beyond int64 and last before first
+        too: what is in between is listed, if anything. `check_bounds` brings them into int64.
+        """
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id here, None if there is none."""
@@ -193,10 +210,12 @@ class EntryIndex(EntrySource, Closing):
     """An entry source with locations and ledger states: a bookie's index.
 
     Usable as a context manager; leaving it closes. What a backend can do is said by the
-    properties `writable`, `durable`, `supports_limbo` and `duplicates`.
+    properties `writable`, `durable`, `supports_limbo` and `duplicates`; `layout` is any text that
+    names it, the same however it is opened. A durable index can be reopened once it was closed,
+    also if nothing was put, and has all changes then: rows, states and deletes.
     """
 
-    layout: Literal["idx", "rocksdb", "memtable"]
+    layout: str
     duplicates: Literal["first", "last"] = "last"
     supports_limbo: bool = True
     durable: bool = True
@@ -209,7 +228,7 @@ class EntryIndex(EntrySource, Closing):
     @property
     @abstractmethod
     def writable(self) -> bool:
-        """Whether `put`, `set_state` and `delete` work; else they raise `ReadOnlyError`."""
+        """Whether this index takes changes; else they raise `ReadOnlyError`."""
 
     @abstractmethod
     def put_many(
@@ -218,18 +237,28 @@ class EntryIndex(EntrySource, Closing):
         entries: npt.ArrayLike | Iterable[int],
         locations: npt.ArrayLike | Iterable[int],
     ) -> None:
-        """Store locations for entries, in any order. An unknown ledger becomes known, its
-        master key empty. Raises `InvalidArgument` before anything is stored."""
+        """Store locations for entries, any integers in any order, equally many of both.
+
+        An unknown ledger becomes known, without entries too, its state `LedgerState()`; a known
+        one's state stays. Raises `InvalidArgument` before anything is stored or made known: for
+        what `check_put` refuses, and for entry ids that this backend has no place for (asked for
+        them, it says absent).
+        """
 
     @abstractmethod
     def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
-        """Return int64[n]: the location of each entry asked for, 0 where absent."""
+        """Return int64[n]: the location of each entry asked for, 0 where absent; in the order
+        asked, as often as asked."""
 
     @abstractmethod
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) of first..last inclusive, int64[n] each, sorted."""
+        """Return (entries, locations) of first..last, int64[n] each; the ends as in `entries`."""
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entry ids of `items`; for a backend to override that can read them alone."""
+        return self.items(ledger, first, last)[0]
 
     @abstractmethod
     def state(self, ledger: LedgerLike) -> LedgerState:
@@ -247,12 +276,14 @@ class EntryIndex(EntrySource, Closing):
 
     @abstractmethod
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Store the ledger's state, making the ledger known. `UnsupportedLayout` for what the
-        backend cannot keep (limbo, or an explicit LAC in an old header)."""
+        """Store the ledger's state in place of the one it had, making the ledger known; its
+        entries stay. `UnsupportedLayout`, and nothing is stored, for what the backend cannot
+        keep (limbo, or an explicit LAC in an old header)."""
 
     @abstractmethod
     def delete(self, ledger: LedgerLike) -> None:
-        """Forget the ledger: state and entries. Nothing happens if it is unknown."""
+        """Forget the ledger: state and entries, so that it begins empty if it comes again.
+        Nothing happens if it is unknown."""
 
     def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
         """Forget several ledgers."""
@@ -261,11 +292,12 @@ class EntryIndex(EntrySource, Closing):
 
     @abstractmethod
     def flush(self) -> None:
-        """Make everything that was put durable, where the backend is `durable`."""
+        """Make every change durable, where the backend is `durable`; at any time, also where
+        there is nothing to do."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release files; unflushed data of a durable backend is flushed. Idempotent."""
+        """Release files; what a durable backend has not flushed is flushed. Idempotent."""
 
     def put(self, ledger: LedgerLike, entry: int, location: int) -> None:
         """Store the location of one entry."""
@@ -281,23 +313,42 @@ class EntryIndex(EntrySource, Closing):
     ) -> Iterator[IndexBatch]:
         """Return every row on disk in batches of about `batch` rows, by ledger and entry.
 
-        Raises `InvalidArgument` for a `batch` below 1, here or at the first row. Rows of
-        ledgers that are not listed (`findings` names them) are among them. Over several
-        databases the order is by directory first.
+        No batch is empty; `batch` may be larger than any memory. Raises `InvalidArgument` for a
+        `batch` below 1 or no integer (`check_batch`), here or at the first row. Rows of ledgers
+        that are not listed (`findings` names them) are among them. Over several databases the
+        order is by directory first.
         Memory is bounded by the batch. With a `findings` list, damage is appended to it and
         the scan goes on with the next ledger; without, it raises.
-        """
-        return self._in_batches(check_batch("batch", batch))
 
-    def _in_batches(self, batch: int) -> Iterator[IndexBatch]:
+        Done here ledger by ledger, from what `_pieces` reads: that is the method for a backend
+        to override whose ledgers may be larger than its memory.
+        """
+        return self._in_batches(check_batch("batch", batch), findings)
+
+    def _in_batches(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         for ledger in self.ledgers():
-            entries, locations = self.items(ledger)
-            for at in range(0, entries.size, batch):
-                part = slice(at, at + batch)
-                yield IndexBatch.of_ledger(ledger, entries[part], locations[part])
+            try:
+                for entries, locations in self._pieces(ledger, batch):
+                    yield IndexBatch.of_ledger(ledger, entries, locations)
+            except CorruptionError as error:
+                if findings is None:
+                    raise
+                findings.append(Finding.of(error, ledger))
+
+    def _pieces(self, ledger: LedgerId, batch: int) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Yield (entries, locations) of a ledger in pieces of 1 to about `batch` rows, in order.
+
+        Here they are cut from all of its `items`.
+        """
+        entries, locations = self.items(ledger)
+        for at in range(0, entries.size, batch):
+            yield entries[at : at + batch], locations[at : at + batch]
 
     def findings(self) -> list[Finding]:
-        """Return oddities that opening and listing met: stray files, orphan rows, leftovers."""
+        """Return oddities that opening and listing met: stray files, orphan rows, leftovers.
+
+        None in an index that is new, or was closed and is as it was left.
+        """
         return []
 
 

@@ -168,12 +168,8 @@ class MemtableIndex(EntryIndex):
                 return _NONE, _NONE
             ids, places = table.merged()
         lo = np.searchsorted(ids, first)
-        hi = ids.size if last is None else np.searchsorted(ids, last, "right")
+        hi = np.searchsorted(ids, last, "right")
         return ids[lo:hi], places[lo:hi]
-
-    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids, a view of the merged array."""
-        return self.items(ledger, first, last)[0]
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here. O(entries) after a put, as nothing is kept."""

@@ -61,9 +61,9 @@ class HierarchicalIndex(HierarchicalReader):
     """
 
     def _check_writable(self) -> None:
+        self._check_open()
         if not self._writable:
             raise ReadOnlyError("this index was opened for reading")
-        self._check_open()
         self._changes.check()
 
     def _file_to_write(self, name: LedgerId) -> tuple[int, str]:

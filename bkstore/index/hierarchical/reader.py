@@ -197,9 +197,8 @@ class HierarchicalReader(EntryIndex):
         """Return the whole slots of a file, as upstream counts them: a cut one is ignored."""
         return max(os.fstat(fd).st_size - HEADER_SIZE, 0) // idxfile.SLOT_SIZE
 
-    def _bounds(self, fd: int, path: str, first: int, last: int | None) -> tuple[int, int]:
-        slots = self._slots(fd, path)
-        return max(first, 0), slots if last is None else min(slots, last + 1)
+    def _bounds(self, fd: int, path: str, first: int, last: int) -> tuple[int, int]:
+        return first, min(self._slots(fd, path), last + 1)
 
     # -- reading
 

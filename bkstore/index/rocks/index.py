@@ -73,10 +73,10 @@ class RocksIndex(RocksReader):
     """
 
     def _writing(self, ledger: LedgerLike) -> tuple[LedgerId, Database, Database]:
-        if not self._writable:
-            raise ReadOnlyError("this index was opened for reading")
         if self._closed:
             raise forks.closed(f"{self._current}: this index")
+        if not self._writable:
+            raise ReadOnlyError("this index was opened for reading")
         for database in self._open.values():  # the failure of one ends them all
             database.check_writable()
         name = LedgerId.of(ledger)

@@ -171,7 +171,7 @@ class RocksReader(EntryIndex):
         name = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
         database = self._locations(name)
-        if database is None or (last is not None and last < first):
+        if database is None or last < first:
             return _NONE
         lo, hi = ledger_range(name, first, last)
         return entry_column(database.keys(lo, hi, key_width(name)))
@@ -240,7 +240,7 @@ class RocksReader(EntryIndex):
         name = LedgerId.of(ledger)
         first, last = check_bounds(first, last)
         database = self._locations(name)
-        if database is None or (last is not None and last < first):
+        if database is None or last < first:
             return _NONE, _NONE
         lo, hi = ledger_range(name, first, last)
         parts = list(database.items(lo, hi, key_width(name), DEFAULT_BATCH))

@@ -5,6 +5,7 @@ One part of `bkstore.testing.EntryIndexSuite`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,32 @@ from bkstore.testing.suites.index.base import (
 __all__ = ["KeepingRules"]
 
 
+def _calls(index: EntryIndex) -> list[Callable[[], object]]:
+    """Return calls of everything that asks about ledgers and entries, or changes them."""
+    return [
+        index.ledgers,
+        lambda: index.ledgers(1),
+        lambda: index.entries(7),
+        lambda: index.entries(7, 5, 4),
+        lambda: index.items(7),
+        lambda: index.last_entry(7),
+        lambda: index.availability(7),
+        lambda: index.get(7, 0),
+        lambda: index.get_many(7, [0]),
+        lambda: index.get_many(7, []),
+        lambda: index.state(7),
+        lambda: index.checked_state(7),
+        lambda: list(index.scan()),
+        lambda: list(index.scan(findings=[])),
+        lambda: index.put(7, 1, 6),
+        lambda: index.put_many(7, [1], [6]),
+        lambda: index.put_many(7, [], []),
+        lambda: index.set_state(7, LedgerState(b"k")),
+        lambda: index.delete(7),
+        lambda: index.delete_many([7]),
+    ]
+
+
 class KeepingRules(SuiteBase):
     """What holds over the life of an index."""
 
@@ -36,7 +63,8 @@ class KeepingRules(SuiteBase):
     def test_capabilities(self, index: EntryIndex, path: Path) -> None:
         """A backend says what it is and can do, and a durable one can be reopened."""
         assert index.writable
-        assert index.layout in {"idx", "rocksdb", "memtable"}
+        assert index.layout
+        assert isinstance(index.layout, str)
         assert index.duplicates in {"first", "last"}
         index.close()
         reopened = self.reopen(path)
@@ -75,7 +103,8 @@ class KeepingRules(SuiteBase):
             assert sum(map(len, rows.values())) == len(scanned(reopened.scan()))
 
     def test_write_after_reopen(self, index: EntryIndex, path: Path) -> None:
-        """A second writing session goes on where the first ended."""
+        """A second writing session goes on where the first ended; `duplicates` holds across."""
+        kept = {"first": 6, "last": 8}[index.duplicates]
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 1024], [5, 6])
             index.set_state(ledger, STATES[2])
@@ -85,13 +114,13 @@ class KeepingRules(SuiteBase):
             for ledger in LEDGERS:
                 second.put_many(ledger, [1, 1024, 5000], [7, 8, 9])
 
-                assert {0: 5, 1: 7, 1024: 8, 5000: 9} == rows_of(second, ledger)
+                assert {0: 5, 1: 7, 1024: kept, 5000: 9} == rows_of(second, ledger)
                 assert STATES[2] == second.state(ledger)
             second.delete(LEDGERS[0])
             third = self.again(second, path)
         with third:
             assert sorted(map(LedgerId.of, LEDGERS[1:])) == third.ledgers()
-            assert {0: 5, 1: 7, 1024: 8, 5000: 9} == rows_of(third, LEDGERS[1])
+            assert {0: 5, 1: 7, 1024: kept, 5000: 9} == rows_of(third, LEDGERS[1])
 
     def test_read_only(self, index: EntryIndex, path: Path) -> None:
         """An index reopened for reading refuses every write and stays as it is."""
@@ -112,17 +141,19 @@ class KeepingRules(SuiteBase):
             assert [{0: 5}] * len(LEDGERS) == [rows_of(reopened, ledger) for ledger in LEDGERS]
 
     def test_reading_writes_nothing(self, index: EntryIndex, path: Path) -> None:
-        """Reading an index changes no file and makes none."""
+        """Opening an index for reading, and reading it, changes no file and makes none."""
         for ledger in LEDGERS:
             index.put_many(ledger, [0, 2000], [5, 6])
-        reopened = self.again(index, path)
+        index.close()
         before = files_of(path)
-        with reopened:
+        with self.again(index, path) as reopened:
             for ledger in (*LEDGERS, 99, LedgerId(5, 99)):
                 reopened.availability(ledger)
                 reopened.get(ledger, 1)
             list(reopened.scan())
             reopened.flush()
+
+            assert before == files_of(path)
 
         assert before == files_of(path)
 
@@ -137,34 +168,25 @@ class KeepingRules(SuiteBase):
         assert {0: 5, 1: 6} == rows_of(index, 7)
 
     def test_close_twice(self, path: Path) -> None:
-        """`close` is idempotent, also after the context manager has closed."""
+        """`close` is idempotent, also after the context manager; nor does a `flush` do a thing."""
         with self.make_index(path) as index:
             index.put(7, 0, 5)
             index.close()
         index.close()
+        index.flush()
         index.close()
 
-    def test_closed_index_does_not_answer(self, index: EntryIndex) -> None:
+    def test_closed_index_does_not_answer(self, index: EntryIndex, path: Path) -> None:
         """A closed index raises `IllegalOperation`: an empty answer would be a lie."""
         index.put(7, 0, 5)
         index.close()
-        for ask in (
-            index.ledgers,
-            lambda: index.entries(7),
-            lambda: index.availability(7),
-            lambda: index.get(7, 0),
-            lambda: index.state(7),
-            lambda: list(index.scan()),
-            lambda: index.last_entry(7),
-            lambda: index.items(7),
-            lambda: index.get_many(7, [0]),
-            lambda: index.put(7, 1, 6),
-            lambda: index.put_many(7, [1], [6]),
-            lambda: index.set_state(7, LedgerState(b"k")),
-            lambda: index.delete(7),
-        ):
-            with pytest.raises(IllegalOperation):
-                ask()
+        reopened = self.reopen(path)
+        if reopened is not None:
+            reopened.close()
+        for closed in filter(None, (index, reopened)):
+            for call in _calls(closed):
+                with pytest.raises(IllegalOperation):
+                    call()
 
     def test_context_manager(self, path: Path) -> None:
         """Entering gives the index itself; an exception passes, and the index is closed."""
