@@ -36,6 +36,7 @@ from bkstore.errors import (
     UnsupportedLayout,
     WriteFailed,
 )
+from bkstore.former_names import keep_former_names
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.lazy_faces import lazy_names
@@ -79,6 +80,8 @@ __all__ = [
 ]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+keep_former_names()
 
 __getattr__ = lazy_names(
     __name__,

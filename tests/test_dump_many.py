@@ -382,7 +382,7 @@ STUCK = """
 import os, signal, sys
 def pwrite(*args):
     signal.pause()
-if any("dump_workers.work(" in word for word in sys.orig_argv):
+if any("workers.work(" in word for word in sys.orig_argv):
     os.pwrite = pwrite
 """
 
@@ -391,13 +391,13 @@ def test_worker_ends_with_its_driver(three: list[Path], tmp_path: Path) -> None:
     """When the driver is killed, its workers end too, wherever they are; nothing is made."""
     (tmp_path / "sitecustomize.py").write_text(STUCK)
     script = f"""
-from bkstore.offline import dump_workers
+from bkstore.offline.dump import workers
 from bkstore.offline.dump import dump
-made = dump_workers._Worker.__init__
+made = workers._Worker.__init__
 def init(self, *arguments):
     made(self, *arguments)
     print(self.process.pid, flush=True)
-dump_workers._Worker.__init__ = init
+workers._Worker.__init__ = init
 dump({[str(p) for p in three]!r}, {str(tmp_path / "out")!r}, jobs=2)
 """
     driver = subprocess.Popen(

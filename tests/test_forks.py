@@ -167,8 +167,8 @@ from bkstore.formats.journal import encode_special
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
 from bkstore.storage.journal.writer import JournalWriter
-from bkstore.streams.image import StreamImage
-from bkstore.streams.lookup import StreamLookup
+from bkstore.streams import StreamImage
+from bkstore.streams import StreamLookup
 from bkstore.streams.lookup.object_reader import ImageReader
 
 tempfile.tempdir = str(TOP)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from bkstore.former_names import FORMER
 from tools.rooms import ROOMS, about, circles, graph, modules, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,3 +160,40 @@ def test_no_place_names() -> None:
         found.extend(f"{name}: {word}" for word in words if word in text)
 
     assert [] == found
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("bkstore.storage.ledger_storage", "LedgerStorage"),
+        ("bkstore.storage.journaling", "JournalWriter"),
+        ("bkstore.storage.journaling", "scan_journal"),
+        ("bkstore.storage.entry_logger", "EntryLogger"),
+        ("bkstore.storage.log_scan", "read_log_metadata"),
+        ("bkstore.storage.log_scan", "scan_log"),
+        ("bkstore.storage.summaries", "ledger_tables"),
+        ("bkstore.formats.metadatafile", "encode_file"),
+        ("bkstore.testing.storage_machine", "storage_machine"),
+        ("bkstore.index.rocks", "RocksIndex"),
+        ("bkstore.index.hierarchical", "HierarchicalIndex"),
+        ("bkstore.offline.dump", "dump"),
+    ],
+)
+def test_paths_that_pages_showed_stay(module: str, name: str) -> None:
+    """Import paths that pages have shown keep working, in a process that loaded nothing else."""
+    script = f"from {module} import {name}; import {module} as m; print(m.{name} is {name})"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert ("True\n", "") == (done.stdout, done.stderr)
+
+
+def test_former_names_load_nothing() -> None:
+    """A former name is there without its module; what it never had is `AttributeError`."""
+    loaded = _loaded_after("import bkstore")
+
+    assert set(FORMER) <= loaded
+    assert "bkstore.formats.metadata.json_file" not in loaded
+    assert "bkstore.testing" not in loaded
+    with pytest.raises(AttributeError, match="nothing_such"):
+        sys.modules["bkstore.storage.log_scan"].nothing_such  # noqa: B018

@@ -303,9 +303,10 @@ def test_file_that_may_not_grow(
 
 KILLED = """
 import os, signal
-from bkstore.offline import load as module
+from bkstore.offline.load import run as module
 from bkstore.offline.load import LocalEngine
-from bkstore.offline import load_build, load_store
+from bkstore.offline.load import build as load_build
+from bkstore.offline.load import partial_load as load_store
 from bkstore.files.disk_changes import Files
 
 def kill(*args, **keywords):

@@ -443,7 +443,7 @@ def test_task_that_is_retried(
     from bkstore.spark.load import SparkEngine
 
     seen: list[Path] = []
-    task, finish = SparkEngine.task, "bkstore.offline.load.build"
+    task, finish = SparkEngine.task, "bkstore.offline.load.run.build"
     real = sys.modules["bkstore.offline.load"].build
 
     def build(to: str, top: Path, *rest: Any) -> None:

@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = (
     "version",
     "lazy_faces",
+    "former_names",
     "errors",
     "arguments",
     "forks",

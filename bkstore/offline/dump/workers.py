@@ -126,8 +126,8 @@ class _Worker:
         self.task: Task | None = None
         self.pipe, theirs = Pipe()
         code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from bkstore.offline import dump_workers; "
-            f"dump_workers.work({theirs.fileno()}, {str(folder)!r})"
+            f"import sys; sys.path[:] = {sys.path!r}; from bkstore.offline.dump import workers; "
+            f"workers.work({theirs.fileno()}, {str(folder)!r})"
         )
         try:
             self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
