@@ -444,7 +444,7 @@ def test_task_that_is_retried(
 
     seen: list[Path] = []
     task, finish = SparkEngine.task, "bkstore.offline.load.run.build"
-    real = sys.modules["bkstore.offline.load"].build
+    real = sys.modules["bkstore.offline.load.run"].build
 
     def build(to: str, top: Path, *rest: Any) -> None:
         seen.extend(top.parent.glob("work/spark/attempt-*"))
@@ -506,7 +506,7 @@ def test_bulk_load_compares(
     """Where the index differs from the dump in one row, the load ends without it."""
     from bkstore.spark import load
 
-    module = sys.modules["bkstore.offline.load"]
+    module = sys.modules["bkstore.offline.load.run"]
     real = module.build
     name = next(name for name, (held, _) in jumble[1].items() if held)
 
