@@ -1,0 +1,111 @@
+"""Which names are public, and where each is at home: read from the source, nothing imported."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import griffe
+
+__all__ = ["Library", "Name", "first_sentence"]
+
+Item = griffe.Object | griffe.Alias
+
+
+class Name(NamedTuple):
+    """A public name of a module, and what it names.
+
+    `home` is the module that documents it, `anchor` where on that module's page. `item` is None
+    for a name that an assignment unpacks (``A, B = 1, 2``), which `source` shows then.
+    """
+
+    name: str
+    home: str
+    anchor: str
+    item: griffe.Object | None
+    source: str = ""
+
+
+def first_sentence(text: str) -> str:
+    """Return the first sentence of a docstring's first paragraph, on one line."""
+    paragraph = " ".join(text.strip().partition("\n\n")[0].split())
+    end = paragraph.find(". ")
+    return paragraph if end < 0 else paragraph[: end + 1]
+
+
+def _modules(module: griffe.Module) -> Iterator[griffe.Module]:
+    yield module
+    for _, below in sorted(module.modules.items()):
+        if isinstance(below, griffe.Module):
+            yield from _modules(below)
+
+
+class Library:
+    """A package's modules and their public names, found by walking its folder.
+
+    >>> library = Library("bkstore", Path("."))  # doctest: +SKIP
+    >>> [name.home for name in library.names("bkstore") if name.name == "BookieDir"]
+    ... # doctest: +SKIP
+    ['bkstore.storage.directory']
+    """
+
+    def __init__(self, package: str, root: Path) -> None:
+        found = griffe.load(package, search_paths=[root], allow_inspection=False)
+        if not isinstance(found, griffe.Module):
+            raise TypeError(f"{package} is no package of {root}")
+        self.root = root
+        self.modules = {
+            module.path: module
+            for module in _modules(found)
+            if not module.name.startswith("_") and module.exports is not None
+        }
+
+    def exports(self, module: str) -> list[str]:
+        """Return the names of the module's ``__all__``, in its order."""
+        return [str(name) for name in self.modules[module].exports or ()]
+
+    def names(self, module: str) -> list[Name]:
+        """Return the module's public names; `LookupError` for one that nothing defines."""
+        return [self._resolve(module, name) for name in self.exports(module)]
+
+    @cached_property
+    def documented(self) -> dict[str, list[Name]]:
+        """Module -> the names that its page documents: its own, and what others show of it."""
+        homes: dict[str, dict[str, Name]] = {module: {} for module in self.modules}
+        for module in self.modules:
+            for name in self.names(module):
+                if name.home in homes and name.home != name.anchor:
+                    homes[name.home].setdefault(name.anchor, name)
+        return {module: list(names.values()) for module, names in homes.items()}
+
+    def path_of(self, module: str) -> Path:
+        """Return the module's file, relative to the root."""
+        file = self.modules[module].filepath
+        if not isinstance(file, Path):
+            raise LookupError(f"{module} is a folder without __init__.py")
+        return file.resolve().relative_to(self.root.resolve())
+
+    def _resolve(self, module: str, name: str) -> Name:
+        if f"{module}.{name}" in self.modules:
+            return Name(name, f"{module}.{name}", f"{module}.{name}", None)
+        member = self.modules[module].members.get(name)
+        if member is None:
+            return Name(name, module, f"{module}.{name}", None, self._unpacked(module, name))
+        item = member.final_target if isinstance(member, griffe.Alias) else member
+        home = item.module.path
+        if home not in self.modules:
+            raise LookupError(f"{module}: {name} is at home in {home}, which is not public")
+        return Name(name, home, item.path, item)
+
+    def _unpacked(self, module: str, name: str) -> str:
+        """Return the assignment that binds the name together with others."""
+        text = (self.root / self.path_of(module)).read_text(encoding="utf-8")
+        for statement in ast.parse(text).body:
+            if isinstance(statement, ast.Assign):
+                bound = {n.id for t in statement.targets for n in ast.walk(t) if hasattr(n, "id")}
+                if name in bound:
+                    return ast.unparse(statement)
+        raise LookupError(f"{module}: nothing defines {name} of its __all__")
