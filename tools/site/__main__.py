@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.site import check, sources
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,7 +31,7 @@ def build(root: Path, out: Path) -> list[str]:
             return [str(error.args[0])]
         command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(config)]
         done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
-        said = (done.stdout + done.stderr).strip()
+        said = _COLOUR.sub("", done.stdout + done.stderr).strip()
         if done.returncode:
             return [said or f"zensical ended with {done.returncode}"]
         site = Path(folder) / "site"

@@ -53,7 +53,9 @@ class Library:
     """
 
     def __init__(self, package: str, root: Path) -> None:
-        found = griffe.load(package, search_paths=[root], allow_inspection=False)
+        found = griffe.load(
+            package, search_paths=[root], try_relative_path=False, allow_inspection=False
+        )
         if not isinstance(found, griffe.Module):
             raise TypeError(f"{package} is no package of {root}")
         self.root = root
@@ -94,7 +96,10 @@ class Library:
         member = self.modules[module].members.get(name)
         if member is None:
             return Name(name, module, f"{module}.{name}", None, self._unpacked(module, name))
-        item = member.final_target if isinstance(member, griffe.Alias) else member
+        try:
+            item = member.final_target if isinstance(member, griffe.Alias) else member
+        except griffe.AliasResolutionError as error:
+            raise LookupError(f"{module}: {name} of its __all__ leads to nothing") from error
         home = item.module.path
         if home not in self.modules:
             raise LookupError(f"{module}: {name} is at home in {home}, which is not public")

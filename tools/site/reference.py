@@ -25,11 +25,14 @@ class Page(NamedTuple):
 
 
 def page_path(library: Library, module: str) -> str:
-    """Return the path of a module's page: ``reference/ids.md``, ``reference/index/api.md``."""
+    """Return the path of a module's page: ``reference/ids.md``, ``reference/index/api.md``.
+
+    A room's is the ``index.md`` of its folder, so a module of the name `index` has another.
+    """
     below = module.split(".")[1:]
     if library.path_of(module).name == "__init__.py":
         return "/".join(["reference", *below, "index.md"])
-    return "/".join(["reference", *below]) + ".md"
+    return "/".join(["reference", *below]) + ("_.md" if below[-1] == "index" else ".md")
 
 
 def pages(library: Library) -> list[Page]:
@@ -112,7 +115,7 @@ class _Writer:
         where = self.library.path_of(module).as_posix()
         parts.append(f"`{module}`, in [`{where}`](repository:{where})\n{{ .module }}")
         here = self.library.documented[module]
-        elsewhere = [n for n in self.library.names(module) if n.home != module]
+        elsewhere = [n for n in self.library.names(module) if n.home not in (module, n.anchor)]
         parts.extend(self._below(module))
         parts.extend(self._shown(module, elsewhere))
         for name in here:

@@ -83,22 +83,27 @@ def _property(item: griffe.Attribute) -> str:
     return f"@property\ndef {item.name}(self) -> {item.annotation}{settable}"
 
 
-def _is_field(item: griffe.Attribute, owner: griffe.Class) -> bool:
-    """Tell a name of the class body from one that a method gives to `self`."""
-    line = item.lineno or 0
-    return "property" not in item.labels and not any(
-        (method.lineno or 0) <= line <= (method.endlineno or 0)
-        for method in owner.functions.values()
-        if "dataclass" not in owner.labels or method.name != "__init__"
-    )
+def _fields(owner: griffe.Class) -> list[str]:
+    """Return the fields of the class body, and those that a method gives to `self` with a type.
+
+    A value that a method gives is not the field's own, and left out.
+    """
+    fields = []
+    for field in owner.attributes.values():
+        line, typed = field.lineno or 0, field.annotation is not None
+        if field.name.startswith("_") or "property" in field.labels:
+            continue
+        if not any((m.lineno or 0) <= line <= (m.endlineno or 0) for m in owner.functions.values()):
+            fields.append(_attribute(field))
+        elif typed or "class-attribute" in field.labels:
+            fields.append(f"{field.name}: {field.annotation}" if typed else field.name)
+    return fields
 
 
 def _class(item: griffe.Class) -> str:
     bases = ", ".join(str(base) for base in item.bases)
     lines = [*_decorators(item), f"class {item.name}({bases}):" if bases else f"class {item.name}:"]
-    for field in item.attributes.values():
-        if not field.name.startswith("_") and _is_field(field, item):
-            lines.append(f"    {_attribute(field)}")
+    lines.extend(f"    {field}" for field in _fields(item))
     made = item.members.get("__init__")
     if isinstance(made, griffe.Function) and "dataclass" not in item.labels:
         lines.extend(f"    {line}" for line in _function(made).split("\n"))

@@ -104,7 +104,7 @@ def write(root: Path, package: str, into: Path) -> Path:
     docs = into / "docs"
     shutil.copytree(root / "docs", docs)
     listed = pages(library)
-    for path in sorted((root / "docs").glob("**/*.md")) + [root / "CHANGELOG.md"]:
+    for path in [*sorted((root / "docs").glob("**/*.md")), root / "CHANGELOG.md"]:
         page = path.relative_to(root).as_posix()
         text = links.rewritten(path.read_text(encoding="utf-8"), page)
         (docs / (links.page_of(page) or page)).write_text(text, encoding="utf-8")
