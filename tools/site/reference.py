@@ -95,10 +95,9 @@ class _Writer:
             anywhere = self.classes.get(first, set())
             if len(anywhere) == 1:
                 tries.append(next(iter(anywhere)) + ("." + rest if rest else ""))
+            modules = {} if function and "." not in text else self.library.modules
             for anchor in tries:
-                if anchor in self.places and anchor != scope:
-                    return self.address(module, anchor)
-                if anchor in self.library.modules and "." in text:
+                if anchor != scope and (anchor in self.places or anchor in modules):
                     return self.address(module, anchor)
             return None
 
@@ -140,6 +139,8 @@ class _Writer:
     def _row(self, module: str, text: str, anchor: str, item: griffe.Object | None) -> str:
         doc = item.docstring.value if item is not None and item.docstring else ""
         about = markdown(first_sentence(doc), self.find(module, anchor))
+        if isinstance(item, griffe.Attribute) and not doc:
+            about = f"`{' '.join(signatures.of(item).split())}`"
         link = f"[`{text.rpartition('.')[2]}`]({self.address(module, anchor)})"
         return f"| {link} | {about.replace('|', chr(92) + '|')} |"
 

@@ -102,9 +102,10 @@ def _fields(owner: griffe.Class) -> list[str]:
 
 def _class(item: griffe.Class) -> str:
     bases = ", ".join(str(base) for base in item.bases)
-    lines = [*_decorators(item), f"class {item.name}({bases}):" if bases else f"class {item.name}:"]
-    lines.extend(f"    {field}" for field in _fields(item))
+    head = f"class {item.name}({bases})" if bases else f"class {item.name}"
+    body = _fields(item)
     made = item.members.get("__init__")
     if isinstance(made, griffe.Function) and "dataclass" not in item.labels:
-        lines.extend(f"    {line}" for line in _function(made).split("\n"))
-    return "\n".join(lines)
+        body.extend(_function(made).split("\n"))
+    lines = [head + ":" * bool(body), *(f"    {line}" for line in body)]
+    return "\n".join([*_decorators(item), *lines])
