@@ -264,6 +264,16 @@ def test_problems_of_a_site(tmp_path: Path) -> None:
     ] == list(check.problems(tmp_path))
 
 
+def test_a_folder_of_other_things_is_kept(small: Path, tmp_path: Path) -> None:
+    """A site does not take the place of a folder that holds anything but a site."""
+    wrong = build(small, small / "docs")
+
+    assert [
+        f"{small / 'docs'}: not replaced, it is a folder with other things than a site"
+    ] == wrong
+    assert (small / "docs" / "page.md").is_file()
+
+
 @needs_zensical
 def test_a_small_site_is_built_or_refused(small: Path, tmp_path: Path) -> None:
     """A site with nothing wrong is there in the end; one with a wrong anchor leaves it so."""

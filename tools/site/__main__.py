@@ -14,7 +14,9 @@ from pathlib import Path
 
 from tools.site import check, sources
 
+_OF_A_SITE = "404.html"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_WRONG = re.compile(r"\b(error|warning)\b", re.IGNORECASE)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,8 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 def build(root: Path, out: Path) -> list[str]:
     """Build the site of the repository at `root` into `out`, replacing it; return what is wrong.
 
-    `out` is replaced only by a site that nothing is wrong with.
+    `out` is replaced only by a site that nothing is wrong with, and only where it is one itself,
+    or an empty folder, or not there.
     """
+    if out.exists() and any(out.iterdir()) and not (out / _OF_A_SITE).is_file():
+        return [f"{out}: not replaced, it is a folder with other things than a site"]
     with tempfile.TemporaryDirectory(prefix="bkstore-site-") as folder:
         try:
             config = sources.write(root, "bkstore", Path(folder))
@@ -33,13 +38,14 @@ def build(root: Path, out: Path) -> list[str]:
         done = subprocess.run(command, cwd=folder, check=False, capture_output=True, text=True)
         said = _COLOUR.sub("", done.stdout + done.stderr).strip()
         if done.returncode:
-            return [said or f"zensical ended with {done.returncode}"]
+            return [said.partition("\nTraceback")[0] or f"zensical ended with {done.returncode}"]
         site = Path(folder) / "site"
         wrong = [*check.problems(site)]
-        if "rror" in said or "arning" in said:  # its strict mode does not count all that it says
+        if _WRONG.search(said):  # its strict mode does not count all that it says
             wrong.append(said)
         if not wrong:
-            shutil.rmtree(out, ignore_errors=True)
+            if out.exists():
+                shutil.rmtree(out)
             shutil.move(site, out)
         return wrong
 

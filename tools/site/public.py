@@ -44,13 +44,7 @@ def _modules(module: griffe.Module) -> Iterator[griffe.Module]:
 
 
 class Library:
-    """A package's modules and their public names, found by walking its folder.
-
-    >>> library = Library("bkstore", Path("."))  # doctest: +SKIP
-    >>> [name.home for name in library.names("bkstore") if name.name == "BookieDir"]
-    ... # doctest: +SKIP
-    ['bkstore.storage.directory']
-    """
+    """A package's modules and their public names, found by walking its folder."""
 
     def __init__(self, package: str, root: Path) -> None:
         found = griffe.load(
