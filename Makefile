@@ -7,7 +7,6 @@ WORKERS := -n auto --dist loadfile
 STAMP := .venv/.installed
 DOCS := .venv/.installed-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-FAMILIES := --durations=0 --durations-min=5
 
 .PHONY: demo test test-all bench lint docs
 
