@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from bkstore import MissingDependency, WriteFailed, tables
 from bkstore.report import write_report
-from bkstore.report.findings.facts import gather
+from bkstore.report.findings.key_figures import gather
 from bkstore.report.findings.worst_ledgers import at_least
 from bkstore.report.html.style import STYLE
 from bkstore.report.sections import PARTS, SECTIONS

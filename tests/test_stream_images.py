@@ -17,7 +17,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from bkstore.streams.image.parts import Stream, StreamRange
+from bkstore.streams.image.streams_and_nodes import Stream, StreamRange
 from tests.stream_worlds import S, world
 
 # -- images that cannot be

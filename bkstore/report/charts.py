@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import MissingDependency
-from bkstore.report.findings.facts import numbers
+from bkstore.report.findings.key_figures import numbers
 from bkstore.report.html.markup import Html, tag
 from bkstore.report.html.wording import count, counted, size_unit
 from bkstore.tables.safe_text import shown

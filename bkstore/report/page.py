@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bkstore.report.charts import bookies_chart, ledgers_chart, logs_chart
-from bkstore.report.findings.facts import Facts, gather
 from bkstore.report.findings.headline import judge, not_judged
+from bkstore.report.findings.key_figures import Facts, gather
 from bkstore.report.html.markup import Html, note, tag
 from bkstore.report.html.script import SCRIPT, script_source
 from bkstore.report.html.style import STYLE

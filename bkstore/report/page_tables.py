@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.report.findings.facts import CLASSES, class_of, numbers, ranks
+from bkstore.report.findings.key_figures import CLASSES, class_of, numbers, ranks
 from bkstore.report.html.markup import Html, tag
 from bkstore.report.html.wording import (
     ABSENT,

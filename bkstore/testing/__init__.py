@@ -36,10 +36,10 @@ if "pytest" in sys.modules:  # so that a failing assert in these modules shows i
         "bkstore.testing.suites.storage.entries",
         "bkstore.testing.suites.storage.errors",
         "bkstore.testing.suites.storage.garbage",
-        "bkstore.testing.suites.storage.keeping",
+        "bkstore.testing.suites.storage.durability",
         "bkstore.testing.suites.storage.ledgers",
         "bkstore.testing.suites.index.entries",
-        "bkstore.testing.suites.index.keeping",
+        "bkstore.testing.suites.index.durability",
         "bkstore.testing.suites.index.ledgers",
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bkstore.report.findings.facts import Facts, numbers
+from bkstore.report.findings.key_figures import Facts, numbers
 from bkstore.report.html.wording import clauses, counted, share, size_text
 
 if TYPE_CHECKING:

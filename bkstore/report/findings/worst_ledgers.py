@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bkstore.ids import Int64Array, unsigned_order
-from bkstore.report.findings.facts import CLASSES, DURABILITY, class_of, numbers, ranks
+from bkstore.report.findings.key_figures import CLASSES, DURABILITY, class_of, numbers, ranks
 from bkstore.report.html.wording import count, counted, ledger_name, ranges_text
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bkstore.report.findings.facts import Disk, Facts, numbers
+from bkstore.report.findings.key_figures import Disk, Facts, numbers
 from bkstore.report.html.bars import Part, bar, legend
 from bkstore.report.html.markup import Html, joined, note, tag
 from bkstore.report.html.wording import counted, ledger_name, scope_name, share, size, size_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from bkstore.report.findings.facts import CLASSES, Facts
 from bkstore.report.findings.headline import not_judged
+from bkstore.report.findings.key_figures import CLASSES, Facts
 from bkstore.report.html.bars import Part, bar, legend
 from bkstore.report.html.markup import Html, note, tag
 from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, size

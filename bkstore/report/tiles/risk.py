@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bkstore.report.findings.facts import CLASSES, Facts, class_of
 from bkstore.report.findings.headline import not_judged
+from bkstore.report.findings.key_figures import CLASSES, Facts, class_of
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
 from bkstore.report.html.markup import Html, note, tag
 from bkstore.report.html.wording import CATEGORY_WORDS, count, counted

@@ -7,7 +7,7 @@ import numpy as np
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 from bkstore.streams.image.object_ranges import ObjectRanges
-from bkstore.streams.image.parts import ImageParts, Node
+from bkstore.streams.image.streams_and_nodes import ImageParts, Node
 
 __all__ = ["check_disjoint", "check_rising", "check_slices", "columns"]
 

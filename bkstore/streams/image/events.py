@@ -18,7 +18,13 @@ from bkstore.streams.image.json_form import (
     stream_object_from_json,
 )
 from bkstore.streams.image.object_ranges import ObjectRanges
-from bkstore.streams.image.parts import ImageParts, Node, Stream, StreamObject, StreamRange
+from bkstore.streams.image.streams_and_nodes import (
+    ImageParts,
+    Node,
+    Stream,
+    StreamObject,
+    StreamRange,
+)
 
 __all__ = ["apply_event"]
 

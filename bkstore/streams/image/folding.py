@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from bkstore.ids import Int64Array
 from bkstore.streams.image.object_ranges import ObjectRanges
-from bkstore.streams.image.parts import Stream
 from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.image.streams_and_nodes import Stream
 
 __all__ = ["Fold"]
 

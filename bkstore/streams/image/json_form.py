@@ -9,7 +9,13 @@ from typing import Any
 from bkstore.errors import InvalidArgument
 from bkstore.streams.image.checks import check_slices
 from bkstore.streams.image.object_ranges import ObjectRanges
-from bkstore.streams.image.parts import ImageParts, Node, Stream, StreamObject, StreamRange
+from bkstore.streams.image.streams_and_nodes import (
+    ImageParts,
+    Node,
+    Stream,
+    StreamObject,
+    StreamRange,
+)
 
 __all__ = [
     "number",

@@ -14,7 +14,7 @@ from typing import Any
 from bkstore.streams.image.events import apply_event
 from bkstore.streams.image.json_form import parts_from_json, parts_to_json
 from bkstore.streams.image.object_ranges import ObjectRanges
-from bkstore.streams.image.parts import ImageParts, Node, Stream, StreamObject
+from bkstore.streams.image.streams_and_nodes import ImageParts, Node, Stream, StreamObject
 
 __all__ = ["StreamImage"]
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from bkstore.errors import CorruptionError
-from bkstore.streams.image.parts import Stream
+from bkstore.streams.image.streams_and_nodes import Stream
 from bkstore.streams.lookup.node_search import NodeSearch
 from bkstore.streams.lookup.search_context import SearchContext
 

@@ -11,7 +11,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterable
 
 from bkstore.index.offset_range import OffsetRangeIndex
-from bkstore.streams.image.parts import Node
+from bkstore.streams.image.streams_and_nodes import Node
 from bkstore.streams.lookup.object_loader import Wave
 from bkstore.streams.lookup.search_context import Found, SearchContext
 from bkstore.streams.lookup.stats import WaveTrace

@@ -15,8 +15,8 @@ from bkstore.arguments import instance, optional
 from bkstore.index.api import Closing
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.object_ranges import ObjectRanges
-from bkstore.streams.image.parts import Stream
 from bkstore.streams.image.stream_image import StreamImage
+from bkstore.streams.image.streams_and_nodes import Stream
 from bkstore.streams.lookup.answer_chain import build_chain, check_answer
 from bkstore.streams.lookup.object_loader import Loader
 from bkstore.streams.lookup.object_reader import ObjectReader

@@ -15,8 +15,8 @@ of its own bytes as well.
 
 from __future__ import annotations
 
+from bkstore.testing.suites.index.durability import KeepingRules
 from bkstore.testing.suites.index.entries import EntryRules
-from bkstore.testing.suites.index.keeping import KeepingRules
 from bkstore.testing.suites.index.ledgers import LedgerRules
 
 __all__ = ["EntryIndexSuite"]

@@ -1,6 +1,6 @@
 """The contract of `LedgerStorage` as tests and as state machines.
 
-`suite` has `StorageSuite`, made of `entries`, `batches`, `ledgers`, `keeping`, `garbage` and
+`suite` has `StorageSuite`, made of `entries`, `batches`, `ledgers`, `durability`, `garbage` and
 `errors` over `base`; `machine` has the state machines over a storage and over a bookie, judged by
 `model`, which is dicts.
 """
@@ -8,10 +8,10 @@
 __all__ = [
     "base",
     "batches",
+    "durability",
     "entries",
     "errors",
     "garbage",
-    "keeping",
     "ledgers",
     "machine",
     "model",

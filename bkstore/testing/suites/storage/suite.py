@@ -18,10 +18,10 @@ of its own bytes as well.
 from __future__ import annotations
 
 from bkstore.testing.suites.storage.batches import StorageBatchRules
+from bkstore.testing.suites.storage.durability import StorageKeepingRules
 from bkstore.testing.suites.storage.entries import StorageEntryRules
 from bkstore.testing.suites.storage.errors import StorageErrorRules
 from bkstore.testing.suites.storage.garbage import StorageGarbageRules
-from bkstore.testing.suites.storage.keeping import StorageKeepingRules
 from bkstore.testing.suites.storage.ledgers import StorageLedgerRules
 
 __all__ = ["StorageSuite"]
