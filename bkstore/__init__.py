@@ -1,8 +1,16 @@
 """bkstore: Apache BookKeeper bookie storage, outside the JVM.
 
-Reads, writes, models and analyses how bookies store and index ledgers. Start with
-`open_index` for "which entries of a ledger are here", `BookieDir` for whole directories,
-`LedgerStorage` and `Bookie` to write such directories.
+Reads, writes, models and analyses how bookies store and index ledgers. Start with `open_index`
+for "which entries of a ledger are here", `BookieDir` for whole directories, `LedgerStorage` and
+`Bookie` to write such directories.
+
+The rooms, each with a face that says what to read first: `availability`, `ledger_metadata` and
+`tables` are values; `formats` are bytes; `files` is the disk; `index` says where an entry is,
+`bloom` and `streams` which object holds a stream's offsets; `storage` is one bookie, `cluster`
+several; `offline`, `spark` and `report` work on what does not run; `testing` is for tests, `cli`
+the command line. Modules that all of them use lie here: `ids`, `errors`, `arguments` (checks of a
+caller's), `schedule` (which bookies get which entries), `metrics`, `forks`; `version`,
+`lazy_faces` and `former_names` are about imports. `docs/architecture.md` has the whole map.
 
 >>> from bkstore import Availability
 >>> Availability.from_entries([0, 1, 3, 4, 6, 7]).groups.tolist()

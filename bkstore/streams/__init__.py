@@ -1,4 +1,8 @@
-"""Stream look-ups: which objects hold a range of a stream's offsets, loading as few as possible."""
+"""Stream look-ups: which objects hold a range of a stream's offsets, loading as few as possible.
+
+`image` is what there is to look in, streams, nodes and objects; `lookup` is how: read
+`lookup.stream_lookup` first. The proposal behind it and all settings: `docs/streams.md`.
+"""
 
 from __future__ import annotations
 

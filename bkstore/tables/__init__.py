@@ -1,14 +1,15 @@
 """The declared schemas of every table that leaves the library, and their Arrow export.
 
 A `Table` is a schema and equally long columns: int64 numpy arrays, or lists where a column is
-text, bytes, boolean or nullable. Rows come out as tuples without any extra package; with
-pyarrow as Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c_stream__`.
-Ids and entry numbers are int64; ids above 2^63-1 appear in two's complement, and
-`qualified_name` beside them says the id as text.
+text, bytes, boolean or nullable. Rows come out as tuples without any extra package; with pyarrow
+as Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c_stream__`. Ids and entry
+numbers are int64; ids above 2^63-1 appear in two's complement, and `qualified_name` beside them
+says the id as text.
 
-`table` has `Table` and the schema under it: read it first. `dump` declares the tables of a dump,
-`analyses` those of audits and analyses, `commands` what single commands print; `safe_text` makes
-text from outside fit to be shown.
+`table` has `Table` and the schema under it: read it first. `dump` declares the tables that a dump
+has (entries, groups, ledgers, entry logs), `analyses` those of audits and analyses (violations,
+holes, health), `commands` what only single commands print; `safe_text` makes text from outside
+fit to be shown.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 `api` has the contracts, `MetadataStore` and the `KeyValues` below it: read it first.
 `key_value_store` makes a store of any versioned values; `memory_values` and `directory_values`
-are those that are here. `dump_store` opens what came from elsewhere: a JSON file, a dumped folder.
+are those that are here. `dump_store` has `open_metadata`, which opens whatever lies at a path: a
+store, a JSON file, a dumped folder.
 """
 
 __all__ = ["api", "directory_values", "dump_store", "key_value_store", "memory_values"]

@@ -1,9 +1,10 @@
 """What stands between the callers of a ledger storage and its logs and index.
 
 `assembly` puts a storage together from directories: read it first. `known_ledgers` answers which
-ledgers are here, with which entries, in which state; `last_add_confirmed` their LACs;
-`garbage_collection` gives the space of deleted ledgers back. How entries get into logs and
-index, for each of the three storages, is in `write_paths`. `LedgerStorage` itself is
+ledgers are here, with which entries, and keeps their master keys, fences and limbo;
+`last_add_confirmed` knows their LACs; `garbage_collection` gives the space of deleted ledgers
+back, by removing entry logs and by compacting them. How entries get into logs and index, for each
+of the three storages, is in `write_paths`. `LedgerStorage` itself is
 `bkstore.storage.ledger_storage`.
 """
 
