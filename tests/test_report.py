@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EVIL = "<script>alert(1)</script>&\"'"
 SCHEMAS = {
     value.name: value
-    for value in (getattr(tables.analysed, name) for name in tables.analysed.__all__)
+    for value in (getattr(tables.analyses, name) for name in tables.analyses.__all__)
 } | {"findings": tables.BOOKIE_FINDINGS}
 
 
