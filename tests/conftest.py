@@ -28,7 +28,7 @@ from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.partitioned import PartitionedIndex
-from tests.unpacking import extract
+from tests.golden.unpacking import extract
 
 settings.register_profile(
     "default",

@@ -32,14 +32,44 @@ STAMP = ".installed"
 
 # What a Python can break: bytes and numbers, files and locks, processes, threads, the packages.
 _FAMILIES = """
-availability bloom cli conformance cookie corruption_idx corruption_metadata crash_files dump
-entry entrylog filter_set forks golden_vectors ids in_use journal journal_writer ledger_metadata
-memtable metadata_elsewhere opening options outputs plugin prototext read_only round_trip schedule
-storage_conformance streams_threads tables torn unpacking
+availability/test_availability
+bloom/test_filter
+bloom/test_filter_set
+cli/test_main
+cluster/store/test_dumps_and_files
+corruption/test_idx
+corruption/test_metadata
+everywhere/test_forks
+everywhere/test_options
+files/test_opening
+files/test_user_outputs
+formats/test_cookie
+formats/test_entry
+formats/test_entrylog
+formats/test_journal
+formats/test_proto_text
+golden/bytes/test_availability_and_schedule
+golden/test_unpacking
+index/test_conformance
+index/test_copies_between_backends
+index/test_memtable
+ledger_metadata/test_serialized
+offline/dump/test_dump
+storage/journal/test_torn_records
+storage/journal/test_writer_bytes
+storage/ledgers/test_conformance
+storage/read_only/test_in_use
+storage/read_only/test_leaves_no_trace
+streams/test_threads
+tables/test_tables
+test_ids
+test_schedule
+testing/test_crash_files
+testing/test_plugin
 """
 CORE = (
-    *(f"tests/test_{family}.py" for family in _FAMILIES.split()),
-    "tests/test_spark.py::test_totals",
+    *(f"tests/{family}.py" for family in _FAMILIES.split()),
+    "tests/spark/test_session.py::test_totals",
 )
 
 Version = tuple[int, int, int]

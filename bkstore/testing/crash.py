@@ -2,7 +2,7 @@
 
 What it is: a file layer over real directories that remembers what nobody synced, and builds the
 tree as it would be after a power loss. What it is not: a process kill, which loses nothing that
-reached the operating system (`tests/test_kill.py` has those).
+reached the operating system (`tests/crash/test_killed_databases.py` has those).
 
 The model is the least that POSIX promises, and what file systems and disks do beyond it:
 

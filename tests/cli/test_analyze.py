@@ -1,0 +1,182 @@
+"""`bkstore analyze`: what it prints, writes, and returns."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from bkstore.cli.main import main
+from bkstore.cluster.store.dump_store import snapshot
+from bkstore.formats.metadata.json_file import encode_file
+from bkstore.ids import LedgerId
+from bkstore.offline.analyses import ANALYSES
+from tests.models.analyses import DumpWorld, Expected, random_dump, write_dump
+
+pytest.importorskip("duckdb")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DumpWorld, Path]:
+    """Return a random world, and a folder with its dump and its metadata."""
+    top = tmp_path_factory.mktemp("cli")
+    world = random_dump(7)
+    write_dump(world, top / "dump")
+    (top / "metadata.json").write_bytes(encode_file(snapshot(world.store())))
+    return world, top
+
+
+def _summary(text: str) -> dict[str, dict[str, Any]]:
+    return {row["analysis"]: row for row in map(json.loads, text.splitlines())}
+
+
+def test_summary_begins_with_what_was_found(
+    made: tuple[DumpWorld, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows of every analysis that the inputs allow; findings first; exit code 1."""
+    world, top = made
+    command = ["analyze", f"{top}/dump", "--metadata", f"{top}/metadata.json"]
+    code = main([*command, "--format", "jsonl"])
+    captured = capsys.readouterr()
+    rows = _summary(captured.out)
+    flags = [row["finding"] for row in rows.values()]
+    expected = Expected(world)
+    lost = sum(row[6] for row in expected.violations())
+
+    assert 1 == code
+    assert set(ANALYSES) - {"comparison"} == set(rows)
+    assert {n: len(getattr(expected, n)()) for n in rows} == {n: r["rows"] for n, r in rows.items()}
+    assert sorted(flags, reverse=True) == flags
+    assert f"{lost} replicas missing" in rows["violations"]["says"]
+    assert "without --other: no comparison" in captured.err
+
+
+def test_a_sound_dump_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where nothing is lost or damaged the exit code is 0, even with metadata not given."""
+    world = DumpWorld(held={"b": {LedgerId.of(1): {0: (0, 1, 2), 1: (0, 1, 99)}}})
+    code = main(["analyze", str(write_dump(world, tmp_path / "dump")), "--format", "jsonl"])
+    rows = _summary(capsys.readouterr().out)
+
+    assert 0 == code
+    assert not any(row["finding"] for row in rows.values())
+    world.held["b"][LedgerId.of(1)][7] = (0, 1, 200)
+    assert 1 == main(["analyze", str(write_dump(world, tmp_path / "holed"))])
+
+
+def test_a_bookie_that_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bookie that the dump could not read is named on stderr; exit code 1."""
+    world = DumpWorld(held={"b": {LedgerId.of(1): {0: (0, 1, 2)}}, "c": {}}, lost={"c"})
+    code = main(["analyze", str(write_dump(world, tmp_path / "dump")), "--only", "sequences"])
+
+    assert 1 == code
+    assert "c counts as not dumped: gone" in capsys.readouterr().err
+
+
+def test_only_prints_the_table_itself(
+    made: tuple[DumpWorld, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With --only the table's rows come out, the top ones by the column asked for."""
+    world, top = made
+    only = ["--only", "bytes_by_ledger", "--top", "2", "--by", "replicas", "--format", "json"]
+    main(["analyze", f"{top}/dump", *only])
+    rows = json.loads(capsys.readouterr().out)
+    expected = Expected(world, judged=False).bytes_by_ledger()
+    ordered = sorted(expected, key=lambda row: -row[4])[:2]
+
+    assert ordered == [tuple(row.values()) for row in rows]
+
+
+@pytest.mark.parametrize("form", [None, "csv", "jsonl"])
+def test_out_has_a_file_for_each_table(
+    made: tuple[DumpWorld, Path], form: str | None, tmp_path: Path
+) -> None:
+    """--out writes each table, as Parquet unless asked otherwise, and no row is missing."""
+    import pyarrow.parquet as pq
+
+    world, top = made
+    out = tmp_path / "out"
+    main(["analyze", f"{top}/dump", "--out", str(out), *(["--format", form] if form else [])])
+    names = {n for n, each in ANALYSES.items() if not (each.needs_metadata or each.needs_other)}
+
+    assert {f"{name}.{form or 'parquet'}" for name in names} == {p.name for p in out.iterdir()}
+    expected = Expected(world, judged=False).sequences()
+    if form is None:
+        table = pq.read_table(out / "sequences.parquet")
+        assert expected == list(zip(*table.to_pydict().values()))
+    else:
+        lines = (out / f"sequences.{form}").read_text().splitlines()
+        assert len(expected) + (form == "csv") == len(lines)
+
+
+def test_report_gets_the_tables(
+    made: tuple[DumpWorld, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--report hands over every table by its name, the manifest, and where metadata came from."""
+    world, top = made
+    seen: dict[str, Any] = {}
+    stand_in = ModuleType("bkstore.report")
+    stand_in.write_report = lambda *args, **named: seen.update(named, args=args)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "bkstore.report", stand_in)
+    metadata = f"{top}/metadata.json"
+    command = ["analyze", f"{top}/dump", "--metadata", metadata]
+    main([*command, "--report", f"{tmp_path}/r.html"])
+    target, tables = seen["args"]
+
+    assert tmp_path / "r.html" == target
+    assert set(ANALYSES) - {"comparison"} | {"findings"} == set(tables)
+    assert len(Expected(world).violations()) == tables["violations"].num_rows
+    assert (metadata, list(world.held)) == (
+        seen["source"]["metadata"],
+        [each["id"] for each in seen["source"]["manifest"]["bookies"]],
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "holse"], "no analysis 'holse'"),
+        (["--only", "violations"], "violations needs ledger metadata"),
+        (["--only", "comparison"], "comparison needs a second dump"),
+        (["--by", "holes"], "--by goes with --top and one --only"),
+        (["--only", "holes", "--top", "1", "--by", "stripe"], "no column 'stripe'"),
+        (["--only", "holes", "--format", "parquet"], "give --out DIR"),
+        (["--top", "0"], "top must be a whole number, 1 or more"),
+        (["--pinned", "7"], "pinned must be a number of 0 to 1"),
+        (["--out", "DUMP/new"], "nothing is written there"),
+        (["--report", "DUMP/r.html"], "nothing is written there"),
+        (["--out", "DUMP"], "is there and not an empty folder"),
+        (["--metadata", "nowhere"], "nowhere"),
+        (["--other", "nowhere"], "not a dump"),
+    ],
+)
+def test_what_is_refused(
+    words: list[str], said: str, made: tuple[DumpWorld, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One clear line, exit code 2, and the dump is as it was."""
+    dump = made[1] / "dump"
+    before = sorted(dump.rglob("*"))
+    code = main(["analyze", str(dump), *(word.replace("DUMP", str(dump)) for word in words)])
+    err = capsys.readouterr().err
+
+    assert (2, 1) == (code, len(err.splitlines()))
+    assert said in err
+    assert before == sorted(dump.rglob("*"))
+
+
+def test_neither_engine(
+    made: tuple[DumpWorld, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Without DuckDB and without Spark one line names the extra to install."""
+    from bkstore.cli.datasets import analyze
+
+    monkeypatch.setattr(analyze, "find_spec", lambda name: None)
+    code = main(["analyze", f"{made[1]}/dump"])
+
+    assert 2 == code
+    assert "bkstore[local]" in capsys.readouterr().err

@@ -1,0 +1,199 @@
+"""The house rules that a machine can check: imports, sizes, what importing costs."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bkstore.former_names import FORMER
+from tools.rooms import ROOMS, about, circles, graph, modules, room_of
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
+HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "google.protobuf", "rich", "rocksdict")
+
+
+NAMES = [name for name in modules() if name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_imports_run_down_the_list(name: str) -> None:
+    """A module imports only its own room and rooms above it in the list, lazy imports included."""
+    mine = room_of(name)
+
+    assert [] == [other for other in graph()[name] if not other or room_of(other) > mine]
+
+
+def test_no_circles() -> None:
+    """No two modules know each other, directly or through others, lazy imports included."""
+    assert [] == circles(graph())
+
+
+def test_circles_are_seen() -> None:
+    """The look for circles finds one of three modules, and none where there is none."""
+    chain = {"a": frozenset("b"), "b": frozenset("c"), "c": frozenset[str](), "d": frozenset("a")}
+
+    assert [] == circles(chain)
+    assert [["a", "b", "c"]] == circles({**chain, "c": frozenset("a")})
+
+
+def test_lazy_imports_are_seen() -> None:
+    """The graph has imports inside functions and those for types only."""
+    assert "storage.ledgers.write_paths.db" in graph()["storage.ledgers.assembly"]
+    assert "index.rocks.index" in graph()["index.rocks"]
+
+
+def test_every_room_is_there() -> None:
+    """Each entry of the list is a package or a module, and says what it is about."""
+    assert [] == [room for room in ROOMS if room not in modules() or not about(room)]
+    assert len(set(ROOMS)) == len(ROOMS)
+
+
+def _rooms() -> dict[str, list[str]]:
+    """Return the names of the modules in each package, faces left out."""
+    found: dict[str, list[str]] = {}
+    for name, path in modules().items():
+        if path.name != "__init__.py":
+            found.setdefault(name.rpartition(".")[0], []).append(path.stem)
+    return found
+
+
+@pytest.mark.parametrize("room", _rooms())
+def test_rooms_are_small(room: str) -> None:
+    """At most twelve modules a room, and no three that share a prefix: that would be a room."""
+    names = _rooms()[room]
+    prefixes = Counter(name.split("_")[0] for name in names)
+
+    assert len(names) <= 12
+    assert [] == [prefix for prefix, count in prefixes.items() if count > 2]
+
+
+@pytest.mark.parametrize("room", [room for room in _rooms() if room])
+def test_faces_lead_inside(room: str) -> None:
+    """The face of a room names each of its modules, and the rooms inside it."""
+    face = modules()[room]
+    text = ast.get_docstring(ast.parse(face.read_text(encoding="utf-8"))) or ""
+    inside = [path.name for path in face.parent.iterdir() if (path / "__init__.py").exists()]
+    if room in ("cli.bookie", "cli.datasets"):
+        pytest.skip("a module a command, named by its command")
+
+    assert [] == [name for name in _rooms()[room] + inside if f"`{name}`" not in text]
+
+
+def test_sizes() -> None:
+    """Modules: median under 200 lines, none above 500. Functions: none above 60 lines."""
+    lines = {path: path.read_text(encoding="utf-8").count("\n") for path in MODULES}
+    long_functions = [
+        f"{path.name}:{node.name}"
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno > 60
+    ]
+
+    assert [] == [f"{path}: {count}" for path, count in lines.items() if count > 500]
+    assert [] == long_functions
+    assert statistics.median(lines.values()) < 200
+
+
+def _loaded_after(code: str) -> set[str]:
+    script = f"import sys\n{code}\nprint(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_import_is_light() -> None:
+    """`import bkstore` loads numpy and the standard library only."""
+    loaded = _loaded_after("import bkstore")
+
+    assert set() == {name for name in HEAVY if name in loaded}
+    assert "numpy" in loaded
+
+
+def test_idx_needs_no_rocksdb(tmp_path: Path) -> None:
+    """Opening index files does not load RocksDB; `open_index` loads what the layout needs."""
+    (tmp_path / "current").mkdir()
+    loaded = _loaded_after(f"import bkstore; bkstore.open_index({str(tmp_path)!r}).ledgers()")
+
+    assert set() == {name for name in HEAVY if name in loaded}
+
+
+def test_public_names_are_there() -> None:
+    """Every module says its public names, and has them."""
+    import importlib
+
+    for path in MODULES:
+        if path.name == "__main__.py":
+            continue
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        module = importlib.import_module(name)
+
+        assert isinstance(module.__all__, list), name
+        missing = [public for public in module.__all__ if not hasattr(module, public)]
+        submodules = [p for p in missing if (path.parent / f"{p}.py").exists()]
+        assert missing == submodules, name
+
+
+def test_no_place_names() -> None:
+    """The repository names no machine's paths and no registry hosts."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    words = ("/wo" + "rk/", "/ro" + "ot/", "pypi" + ".org", "python" + "hosted", "npm" + "js.org")
+    found = []
+    for name in listed:
+        try:
+            text = (ROOT / name).read_text(encoding="utf-8")
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue
+        found.extend(f"{name}: {word}" for word in words if word in text)
+
+    assert [] == found
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("bkstore.storage.ledger_storage", "LedgerStorage"),
+        ("bkstore.storage.journaling", "JournalWriter"),
+        ("bkstore.storage.journaling", "scan_journal"),
+        ("bkstore.storage.entry_logger", "EntryLogger"),
+        ("bkstore.storage.log_scan", "read_log_metadata"),
+        ("bkstore.storage.log_scan", "scan_log"),
+        ("bkstore.storage.summaries", "ledger_tables"),
+        ("bkstore.formats.metadatafile", "encode_file"),
+        ("bkstore.testing.storage_machine", "storage_machine"),
+        ("bkstore.index.rocks", "RocksIndex"),
+        ("bkstore.index.hierarchical", "HierarchicalIndex"),
+        ("bkstore.offline.dump", "dump"),
+    ],
+)
+def test_paths_that_pages_showed_stay(module: str, name: str) -> None:
+    """Import paths that pages have shown keep working, in a process that loaded nothing else."""
+    script = f"from {module} import {name}; import {module} as m; print(m.{name} is {name})"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+
+    assert ("True\n", "") == (done.stdout, done.stderr)
+
+
+def test_former_names_load_nothing() -> None:
+    """A former name is there without its module; what it never had is `AttributeError`."""
+    loaded = _loaded_after("import bkstore")
+
+    assert set(FORMER) <= loaded
+    assert "bkstore.formats.metadata.json_file" not in loaded
+    assert "bkstore.testing" not in loaded
+    with pytest.raises(AttributeError, match="nothing_such"):
+        sys.modules["bkstore.storage.log_scan"].nothing_such  # noqa: B018

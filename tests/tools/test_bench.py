@@ -1,0 +1,234 @@
+"""The benchmark runs, and its document has what a reader of it needs. Never a time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tools.bench import main
+from tools.bench.cli import _chosen
+from tools.bench.rows import ROWS
+
+ROUNDS = 2
+CHECKOUT = Path(__file__).parents[2]
+STORAGES = ("sorted", "interleaved", "db")
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Every row, the long ones too, at a thousandth of its size."""
+    file = tmp_path_factory.mktemp("bench") / "result.json"
+    arguments = ["--long", "--size", "0.001", "--rounds", str(ROUNDS), "--json", str(file)]
+    assert main(arguments) == 0
+    loaded: dict[str, Any] = json.loads(file.read_text())
+    return loaded
+
+
+def all_cases(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """All cases of all rows."""
+    return [case for row in document["rows"] for case in row["cases"]]
+
+
+def cases(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Those that compare two forms of the same work."""
+    return [case for case in all_cases(document) if case["sides"]]
+
+
+def cases_of(document: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """The cases of one row by name."""
+    (row,) = [row for row in document["rows"] if row["name"] == name]
+    return {case["name"]: case for case in row["cases"]}
+
+
+def test_document_says_where_and_how(document: dict[str, Any]) -> None:
+    """A figure names its command, machine, versions, seed and size."""
+    wanted = {"command", "started", "machine", "python", "packages", "seed", "size", "rounds"}
+
+    assert wanted <= document.keys()
+    assert {"numpy", "rocksdict", "sortedcontainers", "pyroaring"} <= document["packages"].keys()
+    assert document["command"].startswith("python -m tools.bench --long --size 0.001")
+
+
+def test_every_row_is_there_with_its_method(document: dict[str, Any]) -> None:
+    """Each row says in words what is included on both sides."""
+    assert [row.name for row in ROWS] == [row["name"] for row in document["rows"]]
+    assert all(row["method"] and row["cases"] for row in document["rows"])
+
+
+def test_every_sample_is_kept(document: dict[str, Any]) -> None:
+    """Ratios can be made again from the samples: one CPU and one wall time a round."""
+    for case in cases(document):
+        for side in case["sides"]:
+            assert ROUNDS == len(side["cpu_seconds"]) == len(side["wall_seconds"])
+            assert min(side["wall_seconds"]) > 0
+
+
+def test_one_baseline_counts(document: dict[str, Any]) -> None:
+    """Of several baselines the fastest is the one compared with, and the ratio is theirs."""
+    for case in cases(document):
+        by_role = {side["role"]: side["cpu_median"] for side in case["sides"]}
+        baselines = [side["cpu_median"] for side in case["sides"] if side["role"] != "ours"]
+        ours, baseline = by_role["ours"], by_role["baseline"]
+        expected = baseline / ours if case["ratio_means"] == "baseline / ours" else ours / baseline
+
+        assert min(baselines) == baseline
+        assert pytest.approx(expected) == case["ratio"]
+
+
+def test_verdict_follows_the_target(document: dict[str, Any]) -> None:
+    """`holds` is what target and ratio say; a case without a target has no verdict."""
+    for case in cases(document):
+        if case["target"] is None:
+            assert case["holds"] is None
+            continue
+        sign, limit = case["target"].split()
+        reached = case["ratio"] >= float(limit) if sign == ">=" else case["ratio"] <= float(limit)
+
+        assert reached is case["holds"]
+
+
+def test_facts_that_are_no_times(document: dict[str, Any]) -> None:
+    """A stripe takes 88 bytes at any size; a scope takes 8 bytes more a row in the log."""
+    facts = {fact["name"]: fact for case in all_cases(document) for fact in case["facts"]}
+
+    assert 88 == facts["encoded bytes"]["value"]
+    assert facts["peak bytes, missing"]["holds"]
+    assert 8 <= facts["write-ahead log, bytes an entry, more for a scope"]["value"] < 8.2
+
+
+def test_what_a_scope_takes_in_a_ledger_storage(document: dict[str, Any]) -> None:
+    """9 bytes an entry in journal and entry log, 8 in the key of the index."""
+    case = cases_of(document, "ledger-scope")["bytes an entry"]
+    found = {fact["name"]: fact["value"] for fact in case["facts"] if fact["target"]}
+    expected = {
+        "entry log, bytes an entry, more for a scope": 9,
+        "journal, bytes an entry, more for a scope": 9,
+        "index key, bytes, more for a scope": 8,
+    }
+
+    assert expected == found
+
+
+def test_reads_are_measured_on_every_storage(document: dict[str, Any]) -> None:
+    """From disk all three, from cache the two that have one; each with the design's limit."""
+    sizes = (100, 1024)
+    from_disk = {f"{s}, from disk, {n} bytes" for s in STORAGES for n in sizes}
+    from_cache = {f"{s}, from cache, {n} bytes" for s in ("sorted", "db") for n in sizes}
+    batches = {name: case["target"] for name, case in cases_of(document, "batch-read").items()}
+    singles = {name: case["target"] for name, case in cases_of(document, "single-read").items()}
+
+    assert dict.fromkeys(from_disk, ">= 10") | dict.fromkeys(from_cache, ">= 3") == batches
+    assert {f"{s}, {n} bytes": "<= 2" for s in STORAGES for n in sizes} == singles
+
+
+def test_writes_and_upkeep_tell_rates(document: dict[str, Any]) -> None:
+    """Each case says entries and megabytes a second, which agree on the size of an entry."""
+    for row in ("ledger-write", "ledger-upkeep"):
+        for name, case in cases_of(document, row).items():
+            entries, megabytes = (fact["value"] for fact in case["facts"])
+            payload = int(name.split()[-2])
+
+            assert None is case["target"]
+            assert pytest.approx(payload + 36, rel=0.01) == megabytes * 1e6 / entries
+
+
+def test_memory_is_held_against_what_is_configured(document: dict[str, Any]) -> None:
+    """The peak of a process of its own, which begins below it, and a limit in words."""
+    expected = {
+        "sorted": "<= 214: write cache 64 + 150",
+        "interleaved": "<= 150: 150",
+        "db": "<= 534: write cache 64 + block cache 64 + write buffers 256 + 150",
+    }
+    found = cases_of(document, "ledger-memory")
+    peaks = {name: case["facts"][0] for name, case in found.items()}
+
+    assert expected == {name: peak["target"] for name, peak in peaks.items()}
+    assert all(peak["holds"] for peak in peaks.values())
+    assert all(
+        20 < case["facts"][1]["value"] <= case["facts"][0]["value"] for case in found.values()
+    )
+
+
+def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
+    """What waits for its flush is in the peak: 50,000 records more take some megabytes more."""
+    peaks = []
+    for count in (1_000, 60_000):
+        command = [
+            sys.executable,
+            "-m",
+            "tools.bench.inputs.load_process",
+            "sorted",
+            str(tmp_path / str(count)),
+        ]
+        ran = subprocess.run([*command, str(count), "2"], cwd=CHECKOUT, capture_output=True)
+        assert 0 == ran.returncode, ran.stderr
+        loaded = json.loads(ran.stdout)
+        assert count == loaded["entries"]
+        peaks.append(loaded["peak"])
+    held = 59_000 * (100 + 36)
+
+    assert held < peaks[1] - peaks[0] < 5 * held
+
+
+def test_long_rows_run_when_they_are_asked_for() -> None:
+    """Without `--long` or its name a long row does not run; there are some."""
+    parser = argparse.ArgumentParser()
+
+    assert ["ledger-memory", "audit", "audit-memory", "dump", "dump-sizes"] == [
+        row.name for row in ROWS if row.long
+    ]
+    assert ROWS == tuple(_chosen(parser, None, long=True))
+    assert not any(row.long for row in _chosen(parser, None, long=False))
+    assert ["ledger-memory"] == [row.name for row in _chosen(parser, ["ledger-memory"], long=False)]
+
+
+def test_the_page_has_every_row() -> None:
+    """`docs/performance.md` gives the figures of each row, with the verdict where there is one."""
+    page = (CHECKOUT / "docs" / "performance.md").read_text()
+    tables = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
+
+    assert {row.name for row in ROWS} == {
+        cells[0].removeprefix("| ") for cells in tables
+    }.intersection(row.name for row in ROWS)
+
+
+def test_rows_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--row` runs one row, the table goes to stdout, progress to stderr."""
+    file = tmp_path / "one.json"
+    assert main(["--row", "encoding", "--size", "0.001", "--rounds", "1", "--json", str(file)]) == 0
+
+    printed = capsys.readouterr()
+    assert ["encoding"] == [row["name"] for row in json.loads(file.read_text())["rows"]]
+    assert "from_entries" in printed.out
+    assert "encoding ...\n" == printed.err
+
+
+def test_markdown_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--markdown` prints the tables of `docs/performance.md`."""
+    arguments = ["--row", "encoding", "--size", "0.001", "--rounds", "1", "--markdown"]
+    assert main(arguments) == 0
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| enc")]
+    cases_and_facts = 2 + 2
+    assert cases_and_facts == len(lines)
+
+
+def test_list_and_unknown_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--list` names the rows; an unknown one is a usage error that names them too."""
+    assert main(["--list"]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert [row.name for row in ROWS] == [line.split()[0] for line in listed]
+    assert [row.name for row in ROWS if row.long] == [
+        line.split()[0] for line in listed if line.endswith("(long)")
+    ]
+    with pytest.raises(SystemExit) as stopped:
+        main(["--row", "no-such-row"])
+
+    assert 2 == stopped.value.code
+    assert "idx-availability" in capsys.readouterr().err
