@@ -33,6 +33,9 @@ STAMP = ".installed"
 # What a Python can break: bytes and numbers, files and locks, processes, threads, the packages.
 _FAMILIES = """
 availability/test_availability
+availability/test_limits
+availability/test_refusals
+availability/test_worked_examples
 bloom/test_filter
 bloom/test_filter_set
 cli/test_main
