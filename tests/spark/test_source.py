@@ -1,80 +1,29 @@
-"""Spark over bookie directories as they are, and bulk loads with Spark: one local session.
+"""Spark over bookie directories as they are: tables, filters, findings, errors.
 
 What Spark says is compared with the dump of the same directories, which has families of its
-own, and with plain Python over the worlds that the bookies were made of.
+own.
 """
 
 from __future__ import annotations
 
-import gc
-import os
 import shutil
-import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from bkstore import InvalidArgument, LedgerId, open_index
-from bkstore.cli.main import main
+from bkstore import InvalidArgument, LedgerId
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
-from bkstore.index.api import LedgerState
-from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.rocks import RocksIndex
-from bkstore.offline.dump import dump
 from bkstore.offline.dump.plan import Piece
 from bkstore.spark.source.filters import Bounds, interval
 from bkstore.spark.source.options import parse_options
 from bkstore.tables import ENTRIES
-from tests.worlds.dumps import CONTENT, NAMES, WIDE, rows, three_bookies, write_log
-from tests.worlds.loads import (
-    World,
-    entry_row,
-    fill,
-    jumbled,
-    make_world,
-    plain_dump,
-    read_world,
-    scanned,
-    write_table,
-)
+from tests.worlds.dumps import CONTENT, NAMES, WIDE, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 pytest.importorskip("pyspark")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    """One session for the family, in which a task has three attempts."""
-    from pyspark import cloudpickle
-
-    from bkstore.spark import register, start_session
-
-    session = start_session("bkstore source tests", "local[2,3]")
-    register(session)
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers cannot import tests
-    yield session
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-    session.stop()
-    with warnings.catch_warnings():  # py4j leaves sockets, and the JVM, to the interpreter's end
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
-
-
-@pytest.fixture(scope="module")
-def bookies(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], Path]:
-    """Return a bookie of each layout with entry logs, and their dump with lengths."""
-    top = tmp_path_factory.mktemp("bookies")
-    paths = three_bookies(top)
-    for path in paths:
-        for current in path.glob("*/current"):
-            records = iter([(LedgerId.of(3), 1, 100), (WIDE[0], 0, 70)])
-            write_log(current / "7.log", records, 2)
-    dump(paths, top / "dump", length=True, piece_rows=2000)
-    return paths, top / "dump"
 
 
 def plain(frame: Any) -> list[tuple[Any, ...]]:
@@ -328,196 +277,3 @@ def test_bounds_against_plain_python() -> None:
 
         assert keep.tolist() == bounds.mask(ids[:, 0], ids[:, 1]).tolist()
         assert not (keep & ~np.array(held)).any()
-
-
-# -- bulk loads
-
-
-@pytest.fixture(scope="module")
-def jumble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, World]:
-    """Return a folder of Parquet in any order, and what it means."""
-    world = make_world(31, 24)
-    given, expected = jumbled(world, 32)
-    return plain_dump(tmp_path_factory.mktemp("jumble") / "dump", world, given), expected
-
-
-@pytest.mark.parametrize("to", ["rocksdb", "idx"])
-def test_bulk_load(spark: Any, jumble: tuple[Path, World], tmp_path: Path, to: Any) -> None:
-    """Rows in any order with duplicates: the index is what they mean, in unsigned order."""
-    from bkstore.spark import load
-
-    dumped, expected = jumble
-    result = load(spark, dumped, tmp_path / "out", to, partitions=5)
-    kept = sum(len(entries) for entries, _ in expected.values())
-    given = sum(len(part) for part in map(read_column, (dumped / "entries").iterdir()))
-
-    assert (kept, given - kept, len(expected)) == (result.rows, result.duplicates, result.ledgers)
-    assert result.compared
-    assert ["out"] == [path.name for path in tmp_path.iterdir()]
-    with open_index(tmp_path / "out") as index:
-        assert expected == read_world(index)
-        rows_of = [(name, *row) for name, (held, _) in expected.items() for row in held.items()]
-        assert sorted(rows_of) == scanned(index)
-
-
-def read_column(path: Path) -> list[int]:
-    """Return one column of a Parquet file."""
-    import pyarrow.parquet as pq
-
-    found: list[int] = pq.read_table(path)["entry_id"].to_pylist()
-    return found
-
-
-@pytest.mark.parametrize("to", ["rocksdb", "idx"])
-def test_bulk_load_of_a_dump(
-    spark: Any, tmp_path: Path, to: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The command with `--engine spark` makes the index that the bookie had."""
-    world = make_world(41, 10, limbo=to == "rocksdb")
-    fill(RocksIndex(tmp_path / "b", writable=True), world)
-    dump([tmp_path / "b"], tmp_path / "dump", piece_rows=500)
-    words = ["load", str(tmp_path / "dump"), str(tmp_path / "out"), f"--to={to}"]
-    code = main([*words, "--engine=spark", "--partitions=3"])
-
-    assert 0 == code
-    assert "each row and state compared" in capsys.readouterr().err
-    with open_index(tmp_path / "out") as index:
-        assert world == read_world(index)
-
-
-def test_bulk_load_of_several_directories(
-    spark: Any, bookies: tuple[list[Path], Path], tmp_path: Path
-) -> None:
-    """Each ledger goes to the directory of its unsigned id, as a bookie looks for it."""
-    from bkstore.spark import load
-
-    result = load(spark, bookies[1], tmp_path / "out", bookie="rocks3", partitions=4)
-    with open_index(tmp_path / "out") as index, open_index(bookies[0][2]) as source:
-        assert (9050, 3) == (result.rows, result.directories)
-        assert read_world(source) == read_world(index)
-        assert [] == index.findings()
-
-
-class FailsOnce:
-    """Writes like `WritePieces`, but the first attempt of each task fails, or is not counted."""
-
-    def __init__(self, inner: Any, error: str) -> None:
-        self.inner = inner
-        self.error = error
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Write everything, and fail after it in the first attempt."""
-        from pyspark import TaskContext
-
-        task = TaskContext.get()
-        made = list(self.inner(batches))
-        if task is not None and task.attemptNumber() == 0:
-            raise OSError(self.error)
-        yield from made
-
-
-class FailsAlways:
-    """Fails in the middle of its rows, as on a full disk."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-
-    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Raise after the first batch."""
-        from bkstore.errors import WriteFailed  # pickled by value, a worker has no tests
-
-        yield from self.inner([next(batches)])
-        raise WriteFailed("/x/00000.sst", OSError(28, os.strerror(28)))
-
-
-@pytest.mark.parametrize("to", ["rocksdb", "idx"])
-def test_task_that_is_retried(
-    spark: Any,
-    jumble: tuple[Path, World],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    to: Any,
-) -> None:
-    """What the first attempts of all tasks wrote does no harm: nothing is twice, nothing lacks."""
-    from bkstore.spark import load
-    from bkstore.spark.load import SparkEngine
-
-    seen: list[Path] = []
-    task, finish = SparkEngine.task, "bkstore.offline.load.run.build"
-    real = sys.modules["bkstore.offline.load.run"].build
-
-    def build(to: str, top: Path, *rest: Any) -> None:
-        seen.extend(top.parent.glob("work/spark/attempt-*"))
-        real(to, top, *rest)
-
-    monkeypatch.setattr(SparkEngine, "task", lambda *a: FailsOnce(task(*a), "torn"))
-    monkeypatch.setattr(finish, build)
-    load(spark, jumble[0], tmp_path / "out", to, partitions=2)
-
-    assert 4 == len(seen)
-    assert ["out"] == [path.name for path in tmp_path.iterdir()]
-    with open_index(tmp_path / "out") as index:
-        assert jumble[1] == read_world(index)
-
-
-def test_task_that_fails_for_good(
-    spark: Any, jumble: tuple[Path, World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk of the executors is one line, and nothing is left."""
-    from bkstore.spark import load
-    from bkstore.spark.load import SparkEngine
-
-    task = SparkEngine.task
-    monkeypatch.setattr(SparkEngine, "task", lambda *a: FailsAlways(task(*a)))
-    with pytest.raises(BkstoreError, match="cannot be written: No space left on device") as e:
-        load(spark, jumble[0], tmp_path / "out", partitions=2)
-
-    assert 1 == len(str(e.value).splitlines())
-    assert [] == list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        ("b", 0, 0, -5, 0, 1, 9, None),
-        ("b", 0, 1, 1, 2**63 - 1, 1, 9, None),
-        ("b", 0, 1, 1, 0, -1, 9, None),
-        ("b", 0, 1, 1, 0, 0, 0, None),
-    ],
-)
-def test_bulk_load_refuses_odd_rows(spark: Any, tmp_path: Path, row: tuple[Any, ...]) -> None:
-    """A row that no index has ends the load in one line that shows it."""
-    from bkstore.spark import load
-
-    name = LedgerId(2**63, 2**64 - 1)
-    world: World = {name: ({0: 9}, LedgerState(b"k"))}
-    plain_dump(tmp_path / "dump", world, [entry_row(name, 0, 9)], 1)
-    write_table(tmp_path / "dump/entries/x.parquet", ENTRIES, [row])
-    with pytest.raises(CorruptionError, match=rf"no row of an index: .*entry_id {row[4]} ") as e:
-        load(spark, tmp_path / "dump", tmp_path / "out")
-
-    assert 1 == len(str(e.value).splitlines())
-    assert ["dump"] == [path.name for path in tmp_path.iterdir()]
-
-
-def test_bulk_load_compares(
-    spark: Any, jumble: tuple[Path, World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the index differs from the dump in one row, the load ends without it."""
-    from bkstore.spark import load
-
-    module = sys.modules["bkstore.offline.load.run"]
-    real = module.build
-    name = next(name for name, (held, _) in jumble[1].items() if held)
-
-    def wrong(to: str, top: Path, *rest: Any) -> None:
-        real(to, top, *rest)
-        with HierarchicalIndex(top, writable=True) as index:
-            entry = next(iter(jumble[1][name][0]))
-            index.put(name, entry, 1)
-
-    monkeypatch.setattr(module, "build", wrong)
-    with pytest.raises(CorruptionError, match=r"differs from the dump: .*'found': 1"):
-        load(spark, jumble[0], tmp_path / "out", "idx", partitions=2)
-
-    assert [] == list(tmp_path.iterdir())
