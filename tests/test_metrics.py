@@ -13,8 +13,7 @@ from bkstore.metrics import AuditMetrics, LookupMetrics
 from bkstore.streams import ImageReader, StreamImage, StreamLookup
 from bkstore.streams.lookup.stats import COUNTS, LookupTotals, QueryStats
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
-from tests.cluster.audit.test_runs import Clock
-from tests.worlds.audits import FULL, Holder, closed, store_of
+from tests.worlds.audits import FULL, Clock, Holder, closed, store_of
 
 prometheus = pytest.importorskip("prometheus_client")
 

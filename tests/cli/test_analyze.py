@@ -15,7 +15,8 @@ from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses import ANALYSES
-from tests.models.analyses import DumpWorld, Expected, random_dump, write_dump
+from tests.models.analyses import Expected
+from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
 
 pytest.importorskip("duckdb")
 

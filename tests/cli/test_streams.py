@@ -12,8 +12,8 @@ from bkstore.cli.main import main
 from bkstore.streams import STRATEGIES
 from bkstore.tables import LOOKUPS
 from bkstore.testing.stream_worlds import WorldShape, stream_image
-from tests.golden.test_streams import CELLS, QUERIES, WORLDS
-from tests.streams.test_lookup import S, world
+from tests.golden.stream_tables import CELLS, QUERIES, WORLDS
+from tests.streams.small_world import S, world
 
 
 @pytest.fixture

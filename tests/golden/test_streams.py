@@ -16,62 +16,12 @@ from bkstore.streams import (
     StreamLookup,
 )
 from tests.conftest import load_json
+from tests.golden.stream_tables import CELLS, QUERIES, WORLDS
 from tests.models.stream_lookups import Oracle
 
 FEW = LookupOptions(workers=1)  # readers answer at once: more threads would only take turns
 
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
-
-WORLDS = {
-    "P": "seed-21-objects-as-printed",
-    "F": "seed-21-objects-holes-filled-by-stream-objects",
-    "N": "seed-41-objects-with-20-not-holding-the-stream",
-}
-
-QUERIES = [
-    (100, 200, 4),
-    (400, 600, 4),
-    (1000, 1600, 4),
-    (1980, -1, 4),
-    (0, 2000, 100),
-    (0, -1, 100),
-    (1090, 1200, 4),
-    (1128, 1600, 4),
-    (1700, 1900, 10),
-    (1840, 1900, 4),
-    (1999, 2000, 1),
-    (2000, -1, 4),
-    (50, 2000, 3),
-]
-
-# Loads/waves of these queries, in this order, as a simulation by other hands has them; each
-# row is a strategy. "eager" is `preload` with eager preloads.
-CELLS = {
-    "P": """
-        load-all 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1
-        partial  5/1 10/2 15/3 21/5 15/3 15/3 15/3 20/4 21/5 21/5 21/5 21/5 5/1
-        preload  5/1 10/2 14/3 10/2 15/3 15/3 14/3 14/3 12/3 12/3 10/2 10/2 5/1
-        eager    9/1 14/2 17/2 10/1 20/3 20/3 15/2 15/2 12/2 12/2 10/1 10/1 10/1
-        index    5/1 5/1 10/2 4/1 15/3 15/3 5/1 5/1 2/1 2/1 1/1 1/1 5/1
-        bloom    5/1 5/1 10/2 4/1 15/3 15/3 5/1 5/1 2/1 2/1 1/1 1/1 5/1
-    """,
-    "F": """
-        load-all 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1 21/1
-        partial  5/1 10/2 15/3 21/5 21/5 21/5 15/3 20/4 21/5 21/5 21/5 21/5 5/1
-        preload  5/1 10/2 14/3 10/2 21/5 21/5 14/3 14/3 12/3 9/2 10/2 10/2 5/1
-        eager    9/1 14/2 17/2 10/1 21/4 21/4 15/2 15/2 12/2 9/1 10/1 10/1 10/1
-        index    5/1 5/1 5/1 9/2 21/5 21/5 5/1 5/1 2/1 1/1 1/1 1/1 5/1
-        bloom    5/1 5/1 5/1 9/2 21/5 21/5 5/1 5/1 2/1 1/1 1/1 1/1 5/1
-    """,
-    "N": """
-        load-all 41/1 41/1 41/1 41/1 41/1 41/1 41/1 41/1 41/1 41/1 41/1 41/1 41/1
-        partial  5/1 15/3 25/5 41/9 41/9 41/9 30/6 35/7 41/9 41/9 41/9 41/9 5/1
-        preload  5/1 19/4 22/5 10/2 41/9 41/9 14/3 19/4 17/4 9/2 10/2 10/2 5/1
-        eager    9/1 22/3 24/3 10/1 41/8 41/8 17/2 22/3 17/2 9/1 10/1 10/1 10/1
-        index    5/1 10/2 14/3 1/1 39/8 36/8 5/1 10/2 4/1 1/1 1/1 1/1 5/1
-        bloom    5/1 10/2 14/3 1/1 26/6 21/5 5/1 5/1 4/1 1/1 1/1 1/1 5/1
-    """,
-}
 
 
 @pytest.fixture(scope="module")

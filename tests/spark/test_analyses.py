@@ -20,13 +20,14 @@ from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
-from tests.models.analyses import DumpWorld, Expected, random_dump, write_dump
-from tests.offline.analyses.test_local_engine import ALONE, _changed, rows_of
+from tests.models.analyses import Expected, rows_of
 from tests.spark.standalone_master import standalone_master
+from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 pytest.importorskip("pyspark")
 
+ALONE = [name for name in ANALYSES if name != "comparison"]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 
 
@@ -56,7 +57,7 @@ def asked(
     """Return a random world, the same later, and the two as inputs."""
     top = tmp_path_factory.mktemp("worlds")
     world = random_dump(request.param)
-    later = _changed(world, request.param)
+    later = later_dump(world, request.param)
     before, after = write_dump(world, top / "before"), write_dump(later, top / "after")
     return world, later, analyses.open_inputs(before, world.store(), after)
 

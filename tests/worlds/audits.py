@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -93,3 +94,21 @@ def categories(report: AuditReport) -> list[tuple[str, int]]:
     """(category, ledger) of each row; rows about no ledger are not for this."""
     assert all(each.ledger is not None for each in report.violations)
     return [(each.category, each.ledger.ledger) for each in report.violations if each.ledger]
+
+
+class Clock(threading.Event):
+    """A stop event whose waits pass at once, on a clock of their own."""
+
+    def __init__(self, runs: int) -> None:
+        """Take the number of waits after which it is set."""
+        super().__init__()
+        self.now, self.waits, self._left = NOW, list[float](), runs
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Let the time pass; say whether it is over."""
+        self.waits.append(timeout or 0.0)
+        self.now += timeout or 0.0
+        self._left -= 1
+        if self._left < 0:
+            self.set()
+        return self.is_set()

@@ -22,7 +22,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.tables import VIOLATIONS
 from tests.models.audit import BOOKIES, HeldBookie, World, random_world
-from tests.worlds.audits import FULL, MADE, NOW, Holder, closed, store_of
+from tests.worlds.audits import FULL, MADE, NOW, Clock, Holder, closed, store_of
 
 
 class Killed(BaseException):
@@ -162,27 +162,6 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     """A place that cannot be written to is one clear error."""
     with pytest.raises(WriteFailed, match="cannot be written"):
         Auditor(store_of(closed()), {}).run(resume=tmp_path / "none" / "run")
-
-
-# -- again and again
-
-
-class Clock(threading.Event):
-    """A stop event whose waits pass at once, on a clock of their own."""
-
-    def __init__(self, runs: int) -> None:
-        """Take the number of waits after which it is set."""
-        super().__init__()
-        self.now, self.waits, self._left = NOW, list[float](), runs
-
-    def wait(self, timeout: float | None = None) -> bool:
-        """Let the time pass; say whether it is over."""
-        self.waits.append(timeout or 0.0)
-        self.now += timeout or 0.0
-        self._left -= 1
-        if self._left < 0:
-            self.set()
-        return self.is_set()
 
 
 def _periodic(store: Any, clock: Clock, on_report: Callable[..., Any], **more: Any) -> Auditor:

@@ -34,44 +34,15 @@ from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.analyses.kernels import Condense
 from bkstore.offline.analyses.ledgers_side_by_side import Owned
 from bkstore.tables import GROUPS, VIOLATIONS
-from tests.models.analyses import (
-    DumpWorld,
-    Expected,
-    Row,
-    bytes_of,
-    groups_of,
-    random_dump,
-    write_dump,
-)
+from tests.models.analyses import Expected, rows_of
+from tests.models.sequence_groups import bytes_of, groups_of
+from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
 
 pytest.importorskip("duckdb")
 
 ALONE = [name for name in ANALYSES if name != "comparison"]
 WITHOUT_METADATA = [name for name in ALONE if not ANALYSES[name].needs_metadata]
 ENGINE = LocalEngine(threads=1)
-
-
-def rows_of(table: Any) -> list[Row]:
-    """Return the rows of a table as tuples."""
-    return list(zip(*table.to_pydict().values())) if table.num_rows else []
-
-
-def _changed(world: DumpWorld, seed: int) -> DumpWorld:
-    """Return the world some time later: ledgers came and went, grew and shrank."""
-    chance = random.Random(seed)
-    later = random_dump(seed)
-    later.lost, later.unread = set(), set(sorted(world.unread)[:1])
-    for has in later.held.values():
-        for ledger in list(has):
-            change = chance.choice(["same", "gone", "grown", "shrunk", "changed"])
-            if change == "gone":
-                del has[ledger]
-            if change in ("shrunk", "changed") and has[ledger]:
-                del has[ledger][min(has[ledger])]
-            if change in ("grown", "changed"):
-                has[ledger][5000 + seed] = (0, 1, 99)
-        has[LedgerId(2**63, 2**63 + 1)] = {4: (0, 1, 8)}
-    return later
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -161,7 +132,7 @@ def test_without_metadata_the_index_says_what_lives(seed: int, tmp_path: Path) -
 def test_two_dumps_side_by_side(seed: int, tmp_path: Path) -> None:
     """What is new, gone, grown, shrunk, changed or the same is what sets say."""
     world = random_dump(seed)
-    later = _changed(world, seed)
+    later = later_dump(world, seed)
     before = write_dump(world, tmp_path / "before")
     after = write_dump(later, tmp_path / "after")
     expected = Expected(world).comparison(Expected(later))
@@ -294,7 +265,7 @@ def _feed_in_pieces(
     name: str, size: int, block: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = random_dump(11)
-    later = _changed(world, 11)
+    later = later_dump(world, 11)
     inputs = analyses.open_inputs(
         write_dump(world, folder / "dump"), world.store(), write_dump(later, folder / "later")
     )
