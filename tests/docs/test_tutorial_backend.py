@@ -17,7 +17,7 @@ import pytest
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from tests.format_pages import shown_text
+from tests.docs.format_pages import shown_text
 
 PAGE = "../tutorial.md"
 CODE = shown_text(PAGE, "sqlite-index")
