@@ -13,6 +13,7 @@ import pytest
 from bkstore import Bookie
 from bkstore.formats.entry import Entry, encode
 from bkstore.storage.options import JournalOptions, StorageOptions
+from tests.paths import ROOT
 
 WRITER = """
 import random, sys, threading
@@ -65,9 +66,8 @@ def open_bookie(top: Path, storage: str) -> Bookie:
 def _acknowledged(top: Path, storage: str, seed: int) -> dict[int, int]:
     """Let a writer work for a while, kill it; return the last entry it acknowledged by ledger."""
     words = [sys.executable, "-c", WRITER, str(top), storage, str(seed)]
-    here = Path(__file__).parents[2]
     acknowledged: dict[int, int] = {}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=here) as child:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
         assert child.stdout is not None
         for _ in range(random.Random(seed).randint(20, 400)):
             ledger, entry = map(int, child.stdout.readline().split())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-FORMATS = Path(__file__).resolve().parents[2] / "docs" / "formats"
+from tests.paths import ROOT
+
+FORMATS = ROOT / "docs" / "formats"
 
 _EXAMPLE = re.compile(r"<!-- example: (\S+) -->\s*^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -29,8 +29,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex, keys
 from bkstore.storage.journal import JournalWriter, scan_journal, write_last_mark
 from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
+from tests.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 MODULES = [

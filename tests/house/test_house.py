@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bkstore.former_names import FORMER
+from tests.paths import ROOT
 from tools.rooms import ROOMS, about, circles, graph, modules, room_of
 
-ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
 HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "google.protobuf", "rich", "rocksdict")
 

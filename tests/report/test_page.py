@@ -19,6 +19,7 @@ from bkstore.report import write_report
 from bkstore.report.html.style import STYLE
 from bkstore.report.sections import PARTS, SECTIONS
 from bkstore.tables.safe_text import encodable
+from tests.paths import ROOT
 from tests.report.made_tables import SCHEMAS, made
 from tests.report.page_reader import Element, page_of, read, rows, tile, written
 from tests.report.samples import SAMPLES
@@ -26,7 +27,6 @@ from tests.report.samples import SAMPLES
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("matplotlib")
 
-ROOT = Path(__file__).resolve().parents[2]
 EVIL = "<script>alert(1)</script>&\"'"
 
 

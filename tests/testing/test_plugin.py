@@ -13,6 +13,7 @@ import pytest
 from bkstore.testing import assert_no_leaks, plugin
 from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
 from bkstore.testing.leaks import CAN_CHECK, open_files
+from tests.paths import ROOT
 
 pytest_plugins = ["pytester"]
 
@@ -372,7 +373,7 @@ class TestWhatIsLoaded:
 
 def test_the_page_for_test_authors(pytester: pytest.Pytester) -> None:
     """The page's examples, one module from top to bottom, pass in a stranger's project."""
-    page = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
+    page = ROOT / "docs" / "testing.md"
     blocks = re.findall(
         r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
     )

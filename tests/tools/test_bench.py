@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.paths import ROOT
 from tools.bench import main
 from tools.bench.cli import _chosen
 from tools.bench.rows import ROWS
 
 ROUNDS = 2
-CHECKOUT = Path(__file__).parents[2]
 STORAGES = ("sorted", "interleaved", "db")
 
 
@@ -166,7 +166,7 @@ def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
             "sorted",
             str(tmp_path / str(count)),
         ]
-        ran = subprocess.run([*command, str(count), "2"], cwd=CHECKOUT, capture_output=True)
+        ran = subprocess.run([*command, str(count), "2"], cwd=ROOT, capture_output=True)
         assert 0 == ran.returncode, ran.stderr
         loaded = json.loads(ran.stdout)
         assert count == loaded["entries"]
@@ -190,7 +190,7 @@ def test_long_rows_run_when_they_are_asked_for() -> None:
 
 def test_the_page_has_every_row() -> None:
     """`docs/performance.md` gives the figures of each row, with the verdict where there is one."""
-    page = (CHECKOUT / "docs" / "performance.md").read_text()
+    page = (ROOT / "docs" / "performance.md").read_text()
     tables = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
 
     assert {row.name for row in ROWS} == {

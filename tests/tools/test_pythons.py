@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.paths import ROOT
 from tools import pythons
 from tools.pythons import CORE, Python, Unfit, choose, find, main, prepare
 
@@ -200,6 +201,6 @@ def test_the_core_is_there() -> None:
     """Each file of the core exists, and so does the test named alone."""
     for name in CORE:
         file, _, test = name.partition("::")
-        text = (Path(__file__).parents[2] / file).read_text(encoding="utf-8")
+        text = (ROOT / file).read_text(encoding="utf-8")
 
         assert f"def {test}(" in text if test else "def test_" in text or "Suite" in text

@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-CHECKOUT = Path(__file__).parents[3]
+from tests.paths import ROOT
+
 MIB = 1 << 20
 
 
 def _audited(ledgers: int, entries: int) -> Any:
     """Audit a cluster in a process of its own; it checks that what was taken out is found."""
     command = [sys.executable, "-m", "tools.bench.inputs.audit_cluster", str(ledgers), str(entries)]
-    done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 

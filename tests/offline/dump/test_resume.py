@@ -13,6 +13,7 @@ import pytest
 
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import DumpResult, dump
+from tests.paths import ROOT
 from tests.worlds.dumps import Watched, contents, fill, idx, rocks3, rows
 
 pytest.importorskip("pyarrow")
@@ -110,10 +111,9 @@ dump(sys.argv[4:], sys.argv[2], piece_rows=5000, jobs=int(sys.argv[3]), files=Wa
 
 
 def _killed(call: int, out: Path, two: list[Path], jobs: int) -> int:
-    root = Path(__file__).resolve().parents[3]
     words = [str(call), str(out), str(jobs), *map(str, two)]
     command = [sys.executable, "-c", KILLED, *words]
-    return subprocess.run(command, cwd=root, check=False).returncode
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 
 @pytest.mark.parametrize(("share", "jobs"), [(0.3, 1), (0.6, 2), (0.95, 1)])
