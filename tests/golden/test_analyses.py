@@ -16,7 +16,7 @@ from bkstore.formats.metadata.serialized import decode
 from bkstore.ids import LedgerId
 from bkstore.offline import analyses
 from bkstore.offline.dump import DumpSource, dump
-from tests.conftest import GoldenTree, expand_runs
+from tests.golden.data import GoldenTree, expand_runs
 from tests.models.audit import segments, stores
 
 pytest.importorskip("duckdb")

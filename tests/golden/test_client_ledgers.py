@@ -13,7 +13,7 @@ from bkstore.errors import NoSuchEntry
 from bkstore.formats.metadata.serialized import decode
 from bkstore.ids import LedgerId
 from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
-from tests.conftest import expand_runs
+from tests.golden.data import expand_runs
 
 
 def payload(ledger: int, entry: int) -> bytes:

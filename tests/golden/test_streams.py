@@ -15,7 +15,7 @@ from bkstore.streams import (
     StreamImage,
     StreamLookup,
 )
-from tests.conftest import load_json
+from tests.golden.data import load_json
 from tests.golden.stream_tables import CELLS, QUERIES, WORLDS
 from tests.models.stream_lookups import Oracle
 

@@ -155,7 +155,7 @@ def test_an_error_is_one_line(spark: Any, tmp_path: Path) -> None:
 def test_a_dump_of_the_golden_trees(spark: Any, unpack: Any, golden: Path, tmp_path: Path) -> None:
     """Golden bookies of every layout give Spark the bytes that their indexes give."""
     from bkstore.offline.dump import DumpSource, dump
-    from tests.conftest import golden_names
+    from tests.golden.data import golden_names
 
     roots = [(unpack(n)[0] / unpack(n)[1]["tree"]) for n in golden_names("tree")[:3]]
     expected = {}

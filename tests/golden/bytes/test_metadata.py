@@ -14,7 +14,7 @@ from bkstore.formats.metadata import store_paths as paths
 from bkstore.formats.metadata.serialized import decode, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
-from tests.conftest import load_json
+from tests.golden.data import load_json
 
 STORE_CTIME = 1234567890123
 STORED_WITH_CTIME = "ctime_stored"
