@@ -115,19 +115,19 @@ def check(top: Path, expected: Answers) -> str:
     return "partly" if refusals else "right"
 
 
-def flipped(data: bytes, at: int) -> bytes:
+def flip(data: bytes, at: int) -> bytes:
     """Return the bytes with one bit of the byte at `at` changed."""
     return data[:at] + bytes([data[at] ^ 1 << at % 8]) + data[at + 1 :]
 
 
-def zeroed(data: bytes, at: int) -> bytes:
+def zero(data: bytes, at: int) -> bytes:
     """Return the bytes with zeros in 16 of them."""
     return data[:at] + bytes(len(data[at : at + 16])) + data[at + 16 :]
 
 
-def cut_off(data: bytes, at: int) -> bytes:
+def cut(data: bytes, at: int) -> bytes:
     """Return the bytes before `at`."""
     return data[:at]
 
 
-DAMAGE = [flipped, zeroed, cut_off]
+DAMAGE = [flip, zero, cut]

@@ -28,7 +28,7 @@ from tests.corruption.rocks.databases import (
     answers_of,
     changed,
     check,
-    flipped,
+    flip,
     only_file,
 )
 
@@ -62,7 +62,7 @@ def test_damaged_block_stops_only_what_needs_it(flushed: tuple[Path, Answers]) -
     top, expected = flushed
     file = only_file(top / "current" / "locations", "*.sst")
     data = file.read_bytes()
-    with changed(file, flipped(data, len(data) // 2)), RocksIndex(top) as index:
+    with changed(file, flip(data, len(data) // 2)), RocksIndex(top) as index:
         found = answers_of(index)
         refused = [name for name, answer in found.items() if isinstance(answer, CorruptionError)]
 
@@ -80,7 +80,7 @@ def test_scan_goes_on_behind_a_damaged_block(flushed: tuple[Path, Answers]) -> N
     file = only_file(top / "current" / "locations", "*.sst")
     data = file.read_bytes()
     findings: list[Finding] = []
-    with changed(file, flipped(data, len(data) // 2)), RocksIndex(top) as index:
+    with changed(file, flip(data, len(data) // 2)), RocksIndex(top) as index:
         rows = [
             row
             for part in index.scan(100_000, findings)

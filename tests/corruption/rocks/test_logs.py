@@ -25,10 +25,10 @@ from tests.corruption.rocks.databases import (
     Answers,
     changed,
     check,
-    flipped,
+    flip,
     flush,
     only_file,
-    zeroed,
+    zero,
 )
 
 # -- write-ahead logs
@@ -39,7 +39,7 @@ def test_unflushed_rows_are_read(unflushed: tuple[Path, Answers], flushed: objec
     assert flushed[1] == unflushed[1]  # type: ignore[index]
 
 
-@pytest.mark.parametrize("damage", [flipped, zeroed])
+@pytest.mark.parametrize("damage", [flip, zero])
 @pytest.mark.parametrize("database", ["locations", "ledgers"])
 def test_log_damaged(
     unflushed: tuple[Path, Answers], database: str, damage: Callable[[bytes, int], bytes]
