@@ -11,13 +11,12 @@ import pytest
 
 pytest.importorskip("griffe")
 
+from tests.paths import ROOT
 from tools.site import check, sources
 from tools.site.__main__ import build, main
 from tools.site.docstrings import markdown
 from tools.site.public import Library
 from tools.site.reference import Page, pages
-
-ROOT = Path(__file__).resolve().parents[1]
 
 pytest_plugins = ["pytester"]
 
