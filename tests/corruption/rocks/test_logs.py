@@ -69,11 +69,8 @@ def test_flipped_record_type_does_not_hang(unflushed: tuple[Path, Answers]) -> N
     data = file.read_bytes()
     starts = [at for at in range(len(data) - 7) if data[at + 4 : at + 7] == b"\x1d\0\1"]
     for start in starts:
-        changed = data[: start + 6] + b"\5" + data[start + 7 :]
-        with (
-            changed(file, changed),
-            pytest.raises(CorruptionError, match=rf"offset {start}:"),
-        ):
+        other = data[: start + 6] + b"\5" + data[start + 7 :]
+        with changed(file, other), pytest.raises(CorruptionError, match=rf"offset {start}:"):
             RocksIndex(top)
 
     assert len(LEDGERS) <= len(starts)
