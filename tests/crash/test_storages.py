@@ -399,8 +399,8 @@ def test_many_power_losses(kind: str, storage: str, tmp_path: Path, block: int) 
         run(kind, storage, tmp_path, seed)
 
 
-INDEX_SYNCS = {  # shown to be needed by test_index_durability
-    "bkstore.index.hierarchical:HierarchicalIndex.__init__:makedirs.sync_dir",
+INDEX_SYNCS = {  # shown to be needed by test_indexes
+    "bkstore.index.hierarchical.reader:HierarchicalReader.__init__:makedirs.sync_dir",
     "bkstore.index.scope_marker:write_marker:write_file.sync_dir",
 }
 
