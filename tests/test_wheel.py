@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bkstore.version import __version__
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -43,6 +45,11 @@ def test_content(wheel: Path) -> None:
     assert "bkstore/py.typed" in names
     assert [] == [n for n in names if n.startswith(("tests/", "tools/"))]
     assert any(n.endswith("licenses/LICENSE") for n in names)
+
+
+def test_version(wheel: Path) -> None:
+    """The wheel's version is that of `bkstore.version`, which has the only one."""
+    assert f"bkstore-{__version__}-py3-none-any.whl" == wheel.name
 
 
 @pytest.fixture(scope="module")
