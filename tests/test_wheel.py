@@ -10,8 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bkstore.version import __version__
-
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -49,6 +47,8 @@ def test_content(wheel: Path) -> None:
 
 def test_version(wheel: Path) -> None:
     """The wheel's version is that of `bkstore.version`, which has the only one."""
+    from bkstore.version import __version__
+
     assert f"bkstore-{__version__}-py3-none-any.whl" == wheel.name
 
 
