@@ -18,7 +18,7 @@ __all__ = ["PAGE", "ROOMS", "about", "circles", "graph", "modules", "room_of", "
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
-_BEGIN, _END = "<!-- rooms: made by tools.rooms -->\n", "\n<!-- end of rooms -->"
+_BEGIN, _END = "<!-- rooms: made by tools.rooms -->\n\n", "\n\n<!-- end of rooms -->"
 
 ROOMS = (
     "version",
@@ -172,7 +172,7 @@ def _markdown() -> str:
 def with_table(text: str) -> str:
     """Return a page with the table of now between its two marks; `LookupError` without them."""
     before, begin, rest = text.partition(_BEGIN)
-    _, end, after = ("\n" + rest).partition(_END)
+    _, end, after = ("\n\n" + rest).partition(_END)
     if not (begin and end):
         raise LookupError(f"no lines {_BEGIN.strip()!r} and {_END.strip()!r}")
     return f"{before}{begin}{_markdown()}{end}{after}"

@@ -15,6 +15,8 @@ from tools.site.reference import Page, page_path, pages
 __all__ = ["CONFIG", "write"]
 
 CONFIG = "mkdocs.yml"
+_TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+"""Pages that lie beside the README, and their names on the site."""
 
 _FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -36,8 +38,8 @@ class _Links:
 
     def page_of(self, path: str) -> str | None:
         """Return the source of the site that stands for a path of the repository, if one does."""
-        if path == "CHANGELOG.md":
-            return "changelog.md"
+        if path in _TOP:
+            return _TOP[path]
         return path.removeprefix("docs/") if path.startswith("docs/") else self.code.get(path)
 
     def target(self, link: str, page: str) -> str:
@@ -104,7 +106,8 @@ def write(root: Path, package: str, into: Path) -> Path:
     docs = into / "docs"
     shutil.copytree(root / "docs", docs)
     listed = pages(library)
-    for path in [*sorted((root / "docs").glob("**/*.md")), root / "CHANGELOG.md"]:
+    top = [root / name for name in _TOP if (root / name).is_file()]
+    for path in [*sorted((root / "docs").glob("**/*.md")), *top]:
         page = path.relative_to(root).as_posix()
         text = links.rewritten(path.read_text(encoding="utf-8"), page)
         (docs / (links.page_of(page) or page)).write_text(text, encoding="utf-8")
