@@ -98,8 +98,8 @@ def _navigation(listed: list[Page]) -> str:
 def write(root: Path, package: str, into: Path) -> Path:
     """Write the site's sources and configuration into an empty folder; return the latter's path.
 
-    The pages of docs/ (other files of it as they are), the changes, the reference. `LookupError`
-    for a link that leads to nothing in the repository.
+    The pages of docs/ (other files of it as they are), those beside the README, the reference.
+    `LookupError` for a link that leads to nothing in the repository.
     """
     library = Library(package, root)
     links = _Links(root, library)
