@@ -1,7 +1,7 @@
 """The rooms of the house in the order in which they may know each other: `python -m tools.rooms`.
 
 `ROOMS` is the one list of them: the house test holds the imports against it, and
-`docs/architecture.md` shows what `python -m tools.rooms --markdown` prints. A room is a package
+`docs/architecture.md` shows what `--markdown` prints; `--write` puts it there. A room is a package
 or a module of `bkstore`; a module belongs to the most precise room that its name lies in. What a
 room is about stands in the first line of its docstring.
 """
@@ -14,9 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-__all__ = ["ROOMS", "about", "circles", "graph", "modules", "room_of"]
+__all__ = ["PAGE", "ROOMS", "about", "circles", "graph", "modules", "room_of", "with_table"]
 
 ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "architecture.md"
+_BEGIN, _END = "<!-- rooms: made by tools.rooms -->\n\n", "\n\n<!-- end of rooms -->"
 
 ROOMS = (
     "version",
@@ -167,11 +169,25 @@ def _markdown() -> str:
     return "\n".join(["| room | is about |", "|---|---|", *rows])
 
 
+def with_table(text: str) -> str:
+    """Return a page with the table of now between its two marks; `LookupError` without them."""
+    before, begin, rest = text.partition(_BEGIN)
+    _, end, after = ("\n\n" + rest).partition(_END)
+    if not (begin and end):
+        raise LookupError(f"no lines {_BEGIN.strip()!r} and {_END.strip()!r}")
+    return f"{before}{begin}{_markdown()}{end}{after}"
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print the rooms in their order, a line each."""
+    """Print the rooms in their order, a line each; or write the table to the page."""
     parser = argparse.ArgumentParser(prog="python -m tools.rooms", description=__doc__)
     parser.add_argument("--markdown", action="store_true", help="the table of the page")
-    if parser.parse_args(argv).markdown:
+    parser.add_argument("--write", action="store_true", help="put the table on the page")
+    arguments = parser.parse_args(argv)
+    if arguments.write:
+        PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+        return 0
+    if arguments.markdown:
         print(_markdown())
         return 0
     width = max(map(len, ROOMS))

@@ -45,6 +45,13 @@ def test_content(wheel: Path) -> None:
     assert any(n.endswith("licenses/LICENSE") for n in names)
 
 
+def test_version(wheel: Path) -> None:
+    """The wheel's version is that of `bkstore.version`, which has the only one."""
+    from bkstore.version import __version__
+
+    assert f"bkstore-{__version__}-py3-none-any.whl" == wheel.name
+
+
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Install the wheel alone; return the folder."""

@@ -83,7 +83,7 @@ def test_the_navigation_names_every_page() -> None:
     named = sorted(re.findall(r": (\S+\.md)$", text, re.MULTILINE))
     there = [path.relative_to(ROOT / "docs").as_posix() for path in ROOT.glob("docs/**/*.md")]
 
-    assert sorted([*there, "changelog.md", "reference/index.md"]) == named
+    assert sorted([*there, "changelog.md", "contributing.md", "reference/index.md"]) == named
 
 
 def test_the_landing_page_s_test_passes(pytester: pytest.Pytester) -> None:

@@ -15,6 +15,8 @@ from tools.site.reference import Page, page_path, pages
 __all__ = ["CONFIG", "write"]
 
 CONFIG = "mkdocs.yml"
+_TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+"""Pages that lie beside the README, and their names on the site."""
 
 _FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
@@ -36,8 +38,8 @@ class _Links:
 
     def page_of(self, path: str) -> str | None:
         """Return the source of the site that stands for a path of the repository, if one does."""
-        if path == "CHANGELOG.md":
-            return "changelog.md"
+        if path in _TOP:
+            return _TOP[path]
         return path.removeprefix("docs/") if path.startswith("docs/") else self.code.get(path)
 
     def target(self, link: str, page: str) -> str:
@@ -96,15 +98,16 @@ def _navigation(listed: list[Page]) -> str:
 def write(root: Path, package: str, into: Path) -> Path:
     """Write the site's sources and configuration into an empty folder; return the latter's path.
 
-    The pages of docs/ (other files of it as they are), the changes, the reference. `LookupError`
-    for a link that leads to nothing in the repository.
+    The pages of docs/ (other files of it as they are), those beside the README, the reference.
+    `LookupError` for a link that leads to nothing in the repository.
     """
     library = Library(package, root)
     links = _Links(root, library)
     docs = into / "docs"
     shutil.copytree(root / "docs", docs)
     listed = pages(library)
-    for path in [*sorted((root / "docs").glob("**/*.md")), root / "CHANGELOG.md"]:
+    top = [root / name for name in _TOP if (root / name).is_file()]
+    for path in [*sorted((root / "docs").glob("**/*.md")), *top]:
         page = path.relative_to(root).as_posix()
         text = links.rewritten(path.read_text(encoding="utf-8"), page)
         (docs / (links.page_of(page) or page)).write_text(text, encoding="utf-8")
