@@ -3,8 +3,8 @@
 A *sequence* is a maximal run of consecutive ids. A *sequence group* is a row of equally long
 sequences at equal distances: first sequence start, last sequence start, sequence size,
 sequence period (0 when the group is one sequence). `Groups` holds the four as int64 columns.
-Beside this module: `grouping` makes the canonical form, `scanning` gets groups from ids and
-masks, `algebra` combines two sets, `codec` has the bytes.
+Beside this module: `grouping` makes the canonical form, `from_entries` gets groups from ids and
+masks, `set_operations` combines two sets, `codec` has the bytes.
 """
 
 from __future__ import annotations

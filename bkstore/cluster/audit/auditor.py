@@ -1,6 +1,6 @@
 """Auditor: polices the durability contract of a cluster, and fixes nothing (BP-34).
 
-A run goes over all ledgers in batches (`checking` has the rules), looks again, later, at those
+A run goes over all ledgers in batches (`batch_check` has the rules), looks again, later, at those
 of which a bookie gave no answer, and reports. Upstream's counterparts: `AuditorReplicasCheckTask`
 and `AuditorPlacementPolicyCheckTask`, which lack several of BP-34's rules (`docs/parity.md`).
 """

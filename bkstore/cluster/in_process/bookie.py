@@ -2,7 +2,7 @@
 
 The bookie is a `bkstore.Bookie` in a directory of its own. It can be down, cut off, slow
 or too old for batch reads, and its files can be damaged. How a client sees it is in
-`local_client`.
+`bookie_client`.
 """
 
 from __future__ import annotations

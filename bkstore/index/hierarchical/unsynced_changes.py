@@ -2,7 +2,7 @@
 
 A file that is new is called ``<name>.idx.new`` until the first `flush`, which syncs its bytes
 and renames it: whatever a crash leaves, a file that has a ledger's name has a whole header.
-Trees (`idx_tree`) do not see such files, nor does a real bookie. Upstream's `FileInfo` creates
+Trees (`file_tree`) do not see such files, nor does a real bookie. Upstream's `FileInfo` creates
 the file in place, and after a crash rewrites a torn header if it is given the master key.
 """
 

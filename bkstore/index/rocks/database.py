@@ -3,7 +3,7 @@
 What rocksdict and RocksDB leave to their caller is done here. Iterators stop *silently* at a
 block that fails its checksum, so each scan ends with a look past its last row. A manifest or a
 write-ahead log that lost its end is read as if it were whole, so both are checked before the
-opening (`rocks_manifest`). Keys of other widths would be cut or padded by numpy, so widths are
+opening (`manifest_file`). Keys of other widths would be cut or padded by numpy, so widths are
 checked. Errors are plain exceptions with text, so they are turned into ours.
 """
 
@@ -58,10 +58,10 @@ Words = npt.NDArray[Any]
 class Database:
     """A raw-mode RocksDB database, read-only or read-write.
 
-    Read-only goes through a scratch directory (`rocks_files.link_copy`) and is a snapshot;
+    Read-only goes through a scratch directory (`scratch_links.link_copy`) and is a snapshot;
     `oddities` holds what the check of its files met, as (file, offset, detail).
     Threads: reads are safe beside each other; iterators hold the interpreter lock. Fork: closed
-    in the child, which may open it for reading, and for writing only where `rocks_fork` lets it.
+    in the child, which may open it for reading, and for writing only where `after_fork` lets it.
     """
 
     def __init__(

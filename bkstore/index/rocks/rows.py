@@ -1,6 +1,6 @@
 """Rows of the RocksDB databases as values: ledger rows, location columns, the scan of all rows.
 
-Between `rocks_db`, which knows bytes and widths, and `rocks`, which is the index contract.
+Between `database`, which knows bytes and widths, and `index`, which is the index contract.
 Formats: `docs/formats/rocksdb.md`. Every row that is no bookie's is a `CorruptionError` that
 names the database and the key, or a finding where a bulk read goes on.
 """

@@ -2,7 +2,7 @@
 
 A kernel is a callable from batches to batches that can be pickled. It carries what it needs
 over their borders, so that it does not matter where they are cut; the local reader and Spark's
-`mapInArrow` feed the same ones. That of ledger metadata is in `judging`.
+`mapInArrow` feed the same ones. That of ledger metadata is in `against_metadata`.
 """
 
 from __future__ import annotations

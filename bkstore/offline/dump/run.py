@@ -1,8 +1,8 @@
 """Dumping bookie directories to Parquet: every table of the design, many bookies in one dataset.
 
 OUT gets a folder for each table, in it files for each bookie, and `manifest.json`. Format and
-rules: `docs/formats/dump.md`. The parts: `dump_plan` (what is to be read), `dump_piece` (one
-piece of it), `dump_workers` (processes), `dump_store` (the folder until it is whole).
+rules: `docs/formats/dump.md`. The parts: `plan` (what is to be read), `piece` (one
+piece of it), `workers` (processes), `partial_dump` (the folder until it is whole).
 """
 
 from __future__ import annotations

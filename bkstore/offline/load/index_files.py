@@ -1,6 +1,6 @@
 """Writing ordered rows as an index's files: RocksDB table files, or index files in a tree.
 
-What is written has no reader yet: `load_build` puts it together. So any number of attempts may
+What is written has no reader yet: `build` puts it together. So any number of attempts may
 write beside each other, each in a folder of its own.
 """
 

@@ -1,7 +1,7 @@
 """Loading a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
 The single-process way, and the frame of every way: an `Engine` writes the rows as pieces
-(`load_write`), this module puts them together (`load_build`), compares the result with the dump
+(`index_files`), this module puts them together (`build`), compares the result with the dump
 and gives it its name. Spark's engine is `bkstore.spark.load`. Rules: `docs/spark.md`.
 """
 

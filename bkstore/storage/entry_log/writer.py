@@ -1,7 +1,7 @@
 """EntryLogger: appends records to entry logs, rolls them, and hands out locations.
 
 Formats: `docs/formats/entrylog.md`. Upstream's counterparts are `DefaultEntryLogger`,
-`EntryLogManagerForSingleEntryLog` and `EntryLoggerAllocator`. Reading is `log_reader`'s; this
+`EntryLogManagerForSingleEntryLog` and `EntryLoggerAllocator`. Reading is `reader`'s; this
 module only makes sure that what is asked for has left the write buffer.
 
 A log is never opened again for appending: each start begins a new one.

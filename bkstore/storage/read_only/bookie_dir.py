@@ -363,13 +363,13 @@ class BookieDir(Closing):
     def scan_log(
         self, log_id: int, dir_index: int | None = None, findings: list[Finding] | None = None
     ) -> Iterator[LogBatch]:
-        """Yield the records of one entry log in batches; see `log_scan.scan_log`."""
+        """Yield the records of one entry log in batches; see `entry_log.scan.scan_log`."""
         return scan_log(self.log_file(log_id, dir_index).path, findings)
 
     def log_metadata(
         self, log_id: int, dir_index: int | None = None, findings: list[Finding] | None = None
     ) -> tuple[LogMetadata, Literal["map", "scan"]]:
-        """Return which ledgers an entry log has; see `log_scan.read_log_metadata`."""
+        """Return which ledgers an entry log has; see `entry_log.scan.read_log_metadata`."""
         return read_log_metadata(self.log_file(log_id, dir_index).path, log_id, findings)
 
     @cached_property

@@ -1,7 +1,7 @@
 """What the parts of `EntryIndexSuite` share: fixtures, examples, ways to read an index whole.
 
-The suite is taken apart by what is asked: `suite_entries`, `suite_ledgers`, `suite_keeping`;
-`index_suite` puts it together. Nothing here is a rule.
+The suite is taken apart by what is asked: `entries`, `ledgers`, `durability`;
+`suite` puts it together. Nothing here is a rule.
 """
 
 from __future__ import annotations

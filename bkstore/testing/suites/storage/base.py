@@ -1,7 +1,7 @@
 """What the parts of `StorageSuite` share: how a storage is made, what is added, stages of it.
 
-The suite is taken apart by what is asked: `storage_suite_entries`, `_batches`, `_ledgers`,
-`_keeping`, `_garbage`, `_errors`; `storage_suite` puts it together. Nothing here is a rule.
+The suite is taken apart by what is asked: `entries`, `batches`, `ledgers`,
+`durability`, `garbage`, `errors`; `suite` puts it together. Nothing here is a rule.
 """
 
 from __future__ import annotations
