@@ -1,7 +1,7 @@
 """What a set is on a stretch of ids: nothing, solid or periodic; two of them met, and written.
 
-Under `set_operations`, which cuts two sets into such stretches. One pattern cannot say every answer:
-`answer_of` tells where it does not.
+Under `set_operations`, which cuts two sets into such stretches. One pattern cannot say every
+answer: `answer_of` tells where it does not.
 """
 
 from __future__ import annotations

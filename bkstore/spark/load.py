@@ -179,7 +179,7 @@ def _home(frame: DataFrame, directories: int) -> Any:
 
 
 def _odd_rows(frame: DataFrame, source: LoadSource) -> Any:
-    """Return the condition of rows that no index has; the rules are those of `offline.load.dump_rows`."""
+    """Return the condition of rows that no index has; the rules are `offline.load.dump_rows`'s."""
     from pyspark.sql import functions as f
 
     _, scope, ledger, entry, log, position = (frame[name] for name in _CHECKED)

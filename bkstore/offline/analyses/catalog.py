@@ -1,7 +1,7 @@
 """The catalogue: every analysis by name, what it needs, what it is made by, how it is ordered.
 
 An analysis is a SQL text, or a kernel and the SQL text of the rows it is fed. Engines run them
-(`local_engine`, and `bkstore.spark.analysis`); rules, columns and costs stand in `docs/analyses.md`.
+(`local_engine`, and `bkstore.spark.analysis`); rules, columns and costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations
