@@ -113,18 +113,18 @@ def test_position_stays_behind_a_hole(tmp_path: Path) -> None:
 # -- one way, used everywhere
 
 OWN_WAYS = {
-    "index/opening.py": "the way itself",
-    "index/files.py": "what writers change, and folders",
-    "index/locking.py": "lock files, which are looked at when they are open",
-    "index/outputs.py": "what a user named to be written, pipes and devices too",
-    "index/scratch.py": "the marker of its own, never waited for",
-    "cluster/audit/resume.py": "a file that it has just made",
-    "cli/secrets.py": "a password's file, which may be the shell's pipe",
-    "cli/telling.py": "/dev/null",
-    "cluster/faults.py": "damages its own cluster's files",
-    "cluster/local.py": "copies its own bookie",
-    "offline/load_order.py": "buckets that it has just written",
-    "spark/source_rows.py": "pieces that it has just written",
+    "files/opening.py": "the way itself",
+    "files/disk_changes.py": "what writers change, and folders",
+    "files/lock_files.py": "lock files, which are looked at when they are open",
+    "files/user_outputs.py": "what a user named to be written, pipes and devices too",
+    "files/scratch.py": "the marker of its own, never waited for",
+    "cluster/audit/resume_file.py": "a file that it has just made",
+    "cli/terminal/secrets.py": "a password's file, which may be the shell's pipe",
+    "cli/terminal/messages.py": "/dev/null",
+    "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
+    "cluster/in_process/bookie.py": "copies its own bookie",
+    "offline/load/key_order.py": "buckets that it has just written",
+    "spark/source/rows.py": "pieces that it has just written",
     "report/__init__.py": "an example's page",
 }
 """Modules that open files another way, and why they may; `testing` damages what tests made."""
