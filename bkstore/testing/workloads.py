@@ -29,7 +29,7 @@ from bkstore.arguments import (
     whole,
 )
 from bkstore.errors import InvalidArgument
-from bkstore.formats.digest import digest_name
+from bkstore.formats.entry.digest import (digest_name)
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.testing import generators

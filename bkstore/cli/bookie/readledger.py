@@ -20,7 +20,7 @@ from bkstore.cli.terminal.shared_options import (
 )
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.digest import DIGEST_NUMBERS
+from bkstore.formats.entry.digest import (DIGEST_NUMBERS)
 from bkstore.formats.entry import Coder, record_header
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location

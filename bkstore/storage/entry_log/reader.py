@@ -21,7 +21,7 @@ from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
 from bkstore.formats.entrylog import PREFIX
-from bkstore.formats.framing import words_at
+from bkstore.formats.syntax.framing import (words_at)
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing
 

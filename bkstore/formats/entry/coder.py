@@ -26,8 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.digest import DIGEST_SIZES, Digest, digest_name, master_key, new_digest
-from bkstore.formats.framing import words
+from bkstore.formats.entry.digest import (DIGEST_SIZES, Digest, digest_name, master_key, new_digest)
+from bkstore.formats.syntax.framing import (words)
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
 
 __all__ = [
