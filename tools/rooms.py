@@ -34,6 +34,7 @@ ROOMS = (
     "tables",
     "metrics",
     "formats.syntax",
+    "formats.entry",
     "formats",
     "formats.metadata",
     "files",

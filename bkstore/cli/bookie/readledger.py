@@ -20,13 +20,12 @@ from bkstore.cli.terminal.shared_options import (
 )
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry.digest import (DIGEST_NUMBERS)
-from bkstore.formats.entry import Coder, record_header
+from bkstore.formats.entry import Coder, RecordBatch, record_header
+from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import ENTRY_RECORDS, Table
 

@@ -18,7 +18,7 @@ from bkstore.cli.terminal.shared_options import (
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
-from bkstore.formats.syntax.framing import (PREFIX)
+from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.directories.file_listing import LogFile

@@ -28,6 +28,7 @@ from bkstore.errors import (
 from bkstore.files.os_errors import readable
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats import idxfile
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
@@ -48,7 +49,6 @@ from bkstore.storage.directories.layout import (
 )
 from bkstore.storage.directories.writer_lock import LOCK_NAME, check_not_locked
 from bkstore.storage.entry_log.metadata_cache import read_metadata_cache
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.read_only.records import LAST_ENTRY, RecordReading
 from bkstore.tables.safe_text import encodable
