@@ -206,3 +206,25 @@ def test_strangers_in_a_batch() -> None:
     assert [0, 1, 2, 4, 5] == list(coder.decode_batch(batch, scoped).failed)
     with pytest.raises(CorruptionError, match="entry of ledger 8, not 7"):
         coder.decode_batch(batch, 7).payload(1)
+
+
+@every_digest
+def test_a_record_cut_where_the_buffer_ends(digest: str) -> None:
+    """A record that ends inside its digest, with nothing behind it, is named; nothing else is."""
+    coder = Coder(digest, "pw")
+    whole = coder.encode(Entry(7, 0, -1, 0, b""))
+    for size in range(len(whole)):
+        found = coder.decode_batch(batch_of([whole, whole[:size]], [0, 0]))
+
+        assert [1] == list(found.failed)
+
+
+def test_version_2_of_scope_0_is_no_record() -> None:
+    """Scope 0 has version 1: a record that says otherwise fails, though its digest is right."""
+    coder = Coder("CRC32C", "pw")
+    header = bytes([0xA3]) + bytes(8) + (7).to_bytes(8, "big") + bytes(24)
+    record = header + coder.digest.of(header, b"x") + b"x"
+
+    found = coder.decode_batch(batch_of([record], [0]))
+
+    assert "version 2 record of scope 0" in found.failed[0].reason
