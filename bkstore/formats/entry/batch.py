@@ -104,9 +104,11 @@ def _fill(
         rest = np.frombuffer(b"".join(bodies), np.uint8)
         table[:, start:] = rest.reshape(sizes.size, int(sizes[0]) - start)
         return
-    parts: list[bytes] = [b""] * (2 * sizes.size)
-    parts[0::2], parts[1::2] = _rows(np.concatenate((headers, stored), axis=1)), bodies
+    parts = [bytes(start)] * (2 * sizes.size)
+    parts[1::2] = bodies
     out[:] = np.frombuffer(b"".join(parts), np.uint8)
+    heads = np.concatenate((headers, stored), axis=1)
+    _windows(out, start)[np.cumsum(sizes) - sizes] = heads.view(f"V{start}").ravel()
 
 
 def _as_list(payloads: Payloads) -> Sequence[bytes]:
@@ -209,9 +211,11 @@ def _bytes_of(batch: RecordBatch) -> npt.NDArray[np.uint8]:
 
 def gathered(data: npt.NDArray[np.uint8], offsets: Int64Array, width: int) -> Bytes2D:
     """Return the `width` bytes at each offset, uint8[n, width], a copy."""
-    found = np.empty((offsets.size, width), np.uint8)
-    places = np.arange(width)
-    for at in range(0, offsets.size, _BLOCK):
-        part = offsets[at : at + _BLOCK]
-        found[at : at + part.size] = data[part[:, None] + places]
-    return found
+    if not offsets.size or not width:
+        return np.empty((offsets.size, width), np.uint8)
+    return _windows(data, width)[offsets].view(np.uint8).reshape(offsets.size, width)
+
+
+def _windows(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
+    """Return the `width` bytes from each place of `data` on; element i begins at byte i."""
+    return np.ndarray((data.size - width + 1,), f"V{width}", data, strides=(1,))
