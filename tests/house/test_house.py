@@ -109,14 +109,6 @@ def _loaded_after(code: str) -> set[str]:
     return set(done.stdout.split())
 
 
-def test_import_is_light() -> None:
-    """`import bkstore` loads numpy and the standard library only."""
-    loaded = _loaded_after("import bkstore")
-
-    assert set() == {name for name in HEAVY if name in loaded}
-    assert "numpy" in loaded
-
-
 def test_idx_needs_no_rocksdb(tmp_path: Path) -> None:
     """Opening index files does not load RocksDB; `open_index` loads what the layout needs."""
     (tmp_path / "current").mkdir()

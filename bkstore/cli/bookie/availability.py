@@ -7,13 +7,13 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.bookie.ledger import note_unknown
 from bkstore.cli.terminal.screen_tables import Beginning
 from bkstore.cli.terminal.shared_options import (
     add_directory,
     add_ledger,
     add_output,
     chosen_ledger,
+    note_unknown,
     open_bookie,
     parse_range,
 )

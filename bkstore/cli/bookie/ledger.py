@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.shared_options import (
     add_directory,
     add_ledger,
     add_output,
     chosen_ledger,
+    note_unknown,
     open_bookie,
 )
 from bkstore.cli.terminal.table_output import write_tables
@@ -49,9 +49,3 @@ def location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
         places = locations[part]
         columns = (entries[part], numbers[part], log_ids(places), positions(places), places)
         yield Table(LOCATIONS, dict(zip(LOCATIONS.names, columns)))
-
-
-def note_unknown(bookie: BookieDir, ledger: LedgerId) -> None:
-    """Say on stderr that a ledger is not known here, if so: its empty answer is the truth."""
-    if ledger not in bookie.index.ledgers(ledger.scope):
-        tell(f"note: ledger {ledger} is not known here")

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.cli.bookie.ledger import note_unknown
 from bkstore.cli.terminal.secrets import add_password, chosen_password
 from bkstore.cli.terminal.shared_options import (
     add_directory,
     add_ledger,
     add_output,
     chosen_ledger,
+    note_unknown,
     open_bookie,
     report_findings,
 )

@@ -6,15 +6,19 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import Line, summarise
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.needed_packages import (
+    missing_packages,
+    require_java,
+    require_packages,
+)
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
-from bkstore.errors import InvalidArgument, MissingDependency, WriteFailed
+from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
@@ -91,11 +95,11 @@ def run(args: argparse.Namespace) -> int:
     options = Options(args.top, args.by, args.pinned)
     chosen = _chosen(args)
     _check_targets(args)
+    name = _engine_name(args.engine, report=args.report is not None)
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
     chosen = _possible(chosen, inputs, asked=args.only is not None)
     for each in chosen if args.top is not None else ():
         each.ranked_by(options)
-    name = _engine_name(args.engine)
     with _engine(name) as engine:
         tables = _run(engine, chosen, inputs)
     lines = [summarise(name, table, inputs) for name, table in tables.items()]
@@ -158,14 +162,18 @@ def _suffix(form: str) -> str:
     return "txt" if form == "table" else form
 
 
-def _engine_name(asked: str) -> str:
-    """Return the engine to use; the local one comes first."""
-    if asked != "auto":
-        return asked
-    for name, module in (("local", "duckdb"), ("spark", "pyspark")):
-        if find_spec(module) is not None:
-            return name
-    raise MissingDependency.of("duckdb", "local", "analyze")
+def _engine_name(asked: str, *, report: bool) -> str:
+    """Return the engine to use; the local one comes first. Says at once what is not installed."""
+    needed = ["pyarrow", "matplotlib"] if report else ["pyarrow"]
+    local = asked == "local" or (
+        asked == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
+    )
+    if local:
+        require_packages("analyze", "duckdb", *needed)
+        return "local"
+    require_packages("analyze with Spark", "pyspark", "pandas", *needed)
+    require_java()
+    return "spark"
 
 
 @contextmanager

@@ -2,11 +2,13 @@
 
 `shared_options` opens the directory that a command names, `table_output` writes its tables in
 five formats, `screen_tables` those for people. `messages` is all that is said on standard error,
-`progress` the bar there, `secrets` keeps passwords and keys where they are.
+`progress` the bar there, `secrets` keeps passwords and keys where they are,
+`needed_packages` says which optional packages a command lacks.
 """
 
 __all__ = [
     "messages",
+    "needed_packages",
     "progress",
     "screen_tables",
     "secrets",

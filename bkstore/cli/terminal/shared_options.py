@@ -21,6 +21,7 @@ __all__ = [
     "add_output",
     "chosen_ledger",
     "chosen_scope",
+    "note_unknown",
     "open_bookie",
     "parse_range",
     "report_findings",
@@ -123,6 +124,12 @@ def open_bookie(
             bookie.close()
             raise
     return bookie
+
+
+def note_unknown(bookie: BookieDir, ledger: LedgerId) -> None:
+    """Say on stderr that a ledger is not known here, if so: its empty answer is the truth."""
+    if ledger not in bookie.index.ledgers(ledger.scope):
+        tell(f"note: ledger {ledger} is not known here")
 
 
 def report_findings(findings: Iterable[Finding]) -> int:
