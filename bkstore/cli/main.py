@@ -6,18 +6,18 @@ messages to stderr. A command's module is loaded when it is chosen: `bkstore --h
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple
 
 from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
+from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError
-from bkstore.tables.safe_text import shown
 from bkstore.version import __version__
 
-__all__ = ["COMMANDS", "Command", "Parser", "main", "make_parser"]
+__all__ = ["COMMANDS", "Command", "main", "make_parser"]
 
 
 class Command(NamedTuple):
@@ -72,40 +72,6 @@ COMMANDS = {
 """The commands, in the order of the help."""
 
 
-class Parser(argparse.ArgumentParser):
-    """One that shows what it was given only as `tell` shows it; its commands' parsers too.
-
-    That of a command declares its arguments when they are first needed, so that no other
-    command's module is loaded, and tells of a word too many with the command's own usage.
-    """
-
-    command: Command | None = None
-
-    def declare(self) -> None:
-        """Load the command's module, unless that is done, and declare its arguments."""
-        if self.command is not None:
-            module = import_module(f"bkstore.cli.{self.command.module}")
-            self.command = None
-            module.add_arguments(self)
-            self.set_defaults(run=module.run)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, as argparse does; what is left over is an error of this parser."""
-        self.declare()
-        found, left = super().parse_known_args(args, namespace)
-        if left:
-            self.error(f"unrecognized arguments: {' '.join(left)}")
-        return found, left
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the arguments, and exit with code 2."""
-        super().error(shown(message))
-
-    def print_help(self, file: Any = None) -> None:
-        """Print the help; unlike argparse's own, an error of writing is not kept silent."""
-        (file or sys.stdout).write(self.format_help())
-
-
 def make_parser() -> Parser:
     """Return the parser of the command line; no command's module is loaded by it."""
     parser = Parser(
@@ -118,8 +84,15 @@ def make_parser() -> Parser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
         added = commands.add_parser(name, help=command.summary, description=command.summary)
-        added.command = command
+        added.declare = partial(_declare, command)
     return parser
+
+
+def _declare(command: Command, parser: Parser) -> None:
+    """Load a command's module, and declare its arguments."""
+    module = import_module(f"bkstore.cli.{command.module}")
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -146,5 +146,6 @@ __getattr__ = lazy_names(
         "VIOLATIONS": "bkstore.tables.analyses",
         "require_pyarrow": "bkstore.tables.table",
     },
+    rooms=("analyses", "commands", "dump", "safe_text", "table"),
 )
 __dir__ = names_of_face(__name__)

@@ -169,15 +169,17 @@ def test_what_is_refused(
 
 
 def test_neither_engine(
-    made: tuple[DumpWorld, Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without DuckDB and without Spark one line names the extra to install."""
-    from bkstore.cli.datasets import analyze
+    """Without DuckDB and Spark, one line has the command for all that is missing, at once."""
+    for name in ("duckdb", "pyspark", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    codes = [main(["analyze", "no such dump"]), main(["analyze", "x", "--report", "page.html"])]
+    command = "pip install 'duckdb>=1.4' 'pyarrow>=18'"
 
-    monkeypatch.setattr(analyze, "find_spec", lambda name: None)
-    code = main(["analyze", f"{made[1]}/dump"])
-
-    assert 2 == code
-    assert "bkstore[local]" in capsys.readouterr().err
+    assert [2, 2] == codes
+    assert [
+        f"bkstore: analyze needs duckdb: {command}",
+        f"bkstore: analyze needs duckdb and matplotlib: {command} 'matplotlib>=3.9'",
+    ] == capsys.readouterr().err.splitlines()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import email
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -43,6 +45,30 @@ def test_content(wheel: Path) -> None:
     assert "bkstore/py.typed" in names
     assert [] == [n for n in names if n.startswith(("tests/", "tools/"))]
     assert any(n.endswith("licenses/LICENSE") for n in names)
+
+
+def test_metadata(wheel: Path) -> None:
+    """The wheel's metadata has every extra of the project, and no address that leads nowhere."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        found = email.message_from_bytes(archive.read(name))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert set(project["optional-dependencies"]) == set(found.get_all("Provides-Extra") or [])
+    assert [] == [key for key in found if key in ("Project-URL", "Home-page")]
+
+
+def test_extras_of_the_wheel(wheel: Path) -> None:
+    """The command of the page, a wheel with an extra, is one that pip takes without a warning."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--no-index"]
+    done = subprocess.run(
+        [*command, f"{wheel}[arrow,local,spark,report,serve,docs,dev]"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "does not provide" not in done.stderr + done.stdout
 
 
 def test_version(wheel: Path) -> None:
@@ -98,7 +124,7 @@ print(codes)
 
     assert 0 == done.returncode, done.stderr
     assert "[0, 2]" == done.stdout.splitlines()[-1]
-    assert "bkstore: dump needs pyarrow: pip install 'bkstore[arrow]'" in done.stderr
+    assert "bkstore: dump needs pyarrow: pip install 'pyarrow>=18'" in done.stderr
 
 
 def test_installed_plugin(installed: Path, tmp_path: Path) -> None:

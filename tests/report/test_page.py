@@ -292,7 +292,7 @@ def test_light_import() -> None:
 def test_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without matplotlib the error names the extra, and nothing is written."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingDependency, match=re.escape("bkstore[report]")):
+    with pytest.raises(MissingDependency, match=re.escape("pip install 'matplotlib>=3.9'")):
         write_report(tmp_path / "out.html", {}, title="x", source={})
 
     assert [] == list(tmp_path.iterdir())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import (
     add_directory,
     add_ledger,
@@ -30,7 +31,7 @@ __all__ = ["add_arguments", "run"]
 ROWS_PER_TABLE = 1 << 12
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     parser.add_argument(
@@ -46,22 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="every log that holds a copy, not the newest of them alone",
     )
     add_output(parser)
-    _let_options_stand_between(parser)
-
-
-def _let_options_stand_between(parser: argparse.ArgumentParser) -> None:
-    """Take ``DIR --ledger-id N A:B``: before 3.12.7, argparse gives an optional positional up at
-    the first option. `parse_known_intermixed_args` calls back for each of its two passes."""
-    plain = parser.parse_known_args
-
-    def parse(args: Any = None, namespace: Any = None) -> Any:
-        parser.parse_known_args = plain  # type: ignore[method-assign]
-        try:
-            return parser.parse_known_intermixed_args(args, namespace)
-        finally:
-            parser.parse_known_args = parse  # type: ignore[method-assign]
-
-    parser.parse_known_args = parse  # type: ignore[method-assign]
+    parser.intermixed = True  # DIR --ledger-id N A:B
 
 
 def run(args: argparse.Namespace) -> int:
