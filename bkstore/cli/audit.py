@@ -169,7 +169,9 @@ def _opened(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, B
             name, path = "", word
         if not path or (found and not name and path != word):
             raise InvalidArgument(f"not a bookie and its directory: {word!r} (BOOKIE=DIR)")
-        bookie = stack.enter_context(BookieDir(path, live=args.live, layout=args.layout))
+        bookie = stack.enter_context(
+            BookieDir(path, live=args.live, layout=args.layout, root=args.root)
+        )
         name = _checked_name(name, bookie, word)
         for folder in map(os.path.realpath, bookie.folders.ledger):
             if folder in places:

@@ -68,12 +68,18 @@ COMMANDS = {
     "demo": Command(
         "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
     ),
+    "completion": Command(
+        "completion", "a script that lets a shell complete commands, options and files"
+    ),
 }
 """The commands, in the order of the help."""
 
 
-def make_parser() -> Parser:
-    """Return the parser of the command line; no command's module is loaded by it."""
+def make_parser(*, declared: bool = False) -> Parser:
+    """Return the parser of the command line.
+
+    A command's module is loaded when its parser is used; with `declared` all are loaded now.
+    """
     parser = Parser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
@@ -85,6 +91,8 @@ def make_parser() -> Parser:
     for name, command in COMMANDS.items():
         added = commands.add_parser(name, help=command.summary, description=command.summary)
         added.declare = partial(_declare, command)
+        if declared:
+            added.declare_once()
     return parser
 
 

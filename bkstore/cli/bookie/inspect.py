@@ -75,6 +75,9 @@ def properties(bookie: BookieDir, findings: list[Finding]) -> Iterator[tuple[str
     for role, currents in roles:
         for number, current in enumerate(currents):
             yield f"{role} {number}", str(current)
+            configured = bookie.folders.configured.get(current)
+            if configured is not None and configured != current.parent:
+                yield f"{role} {number} in the conf", str(configured)
     if len(bookie.folders.ledger) > 1:
         yield "directory order from", bookie.folders.ordered
     ledgers = bookie.index.ledgers()

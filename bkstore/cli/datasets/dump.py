@@ -89,7 +89,10 @@ def _sources(args: argparse.Namespace) -> list[DumpSource]:
         raise InvalidArgument(f"{len(named)} directories, {len(ids)} --bookie-id")
     if args.bookie_id and any(name is not None for name, _ in named):
         raise InvalidArgument("names by NAME=DIR and by --bookie-id: give one of them")
-    return [DumpSource(path, name, args.live, args.layout) for name, (_, path) in zip(ids, named)]
+    return [
+        DumpSource(path, name, args.live, args.layout, args.root)
+        for name, (_, path) in zip(ids, named)
+    ]
 
 
 def _named(word: str) -> tuple[str | None, Path]:

@@ -28,9 +28,7 @@ class Parser(argparse.ArgumentParser):
         """Parse, as argparse does; what is left over is an error of this parser."""
         if self._parsing:  # a pass of an intermixed one
             return super().parse_known_args(args, namespace)
-        if self.declare is not None:
-            declare, self.declare = self.declare, None
-            declare(self)
+        self.declare_once()
         self._parsing = True
         try:
             if self.intermixed:
@@ -42,6 +40,12 @@ class Parser(argparse.ArgumentParser):
         if left:
             self.error(f"unrecognized arguments: {' '.join(left)}")
         return found, left
+
+    def declare_once(self) -> None:
+        """Declare the arguments, unless that is done."""
+        if self.declare is not None:
+            declare, self.declare = self.declare, None
+            declare(self)
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the arguments, and exit with code 2."""

@@ -47,6 +47,12 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout", choices=("idx", "rocksdb"), help="which index to read where both are present"
     )
+    parser.add_argument(
+        "--root",
+        metavar="DIR",
+        type=Path,
+        help="where the directories of a bk_server.conf were copied to (default: beside it)",
+    )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
@@ -113,7 +119,9 @@ def open_bookie(
 ) -> BookieDir:
     """Open the directory read-only, as the options say; output into it is refused."""
     path = directory or args.directory
-    bookie = BookieDir(path, live=args.live, layout=args.layout, needs_index=needs_index)
+    bookie = BookieDir(
+        path, live=args.live, layout=args.layout, needs_index=needs_index, root=args.root
+    )
     if bookie.unopened is not None:
         message = f"note: the order of the directories cannot be checked: {bookie.unopened}"
         tell(message)
