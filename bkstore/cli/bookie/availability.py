@@ -7,17 +7,10 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.bookie.ledger import note_unknown
-from bkstore.cli.terminal.screen_tables import Beginning
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_ledger,
-    add_output,
-    chosen_ledger,
-    open_bookie,
-    parse_range,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.cells import Beginning
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
@@ -49,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of A..B ask only for what the bookie at INDEX of an ensemble of E with write "
         "quorum W should hold",
     )
-    add_output(parser)
+    add_output(parser, AVAILABILITY)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
     asked = expected_entries(args.missing_from, args.stripe)
     with open_bookie(args) as bookie:
         here = bookie.index.availability(ledger)
-        note_unknown(bookie, ledger)
+        code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    shown = args.format == "table"
+    shown = chosen_output(args) == "table"
     table = availability_table(ledger, here, args.encoding, asked, shown)
-    write_tables(AVAILABILITY, [table], args.format, args.output)
-    return 0
+    write_output(args, AVAILABILITY, [table])
+    return code
 
 
 def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
