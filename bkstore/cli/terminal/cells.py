@@ -19,6 +19,7 @@ __all__ = [
     "padded",
     "payload_cell",
     "short_ledger",
+    "widest",
     "width",
 ]
 
@@ -60,27 +61,35 @@ def cell(value: Any) -> str:
 
 
 def payload_cell(value: bytes | None) -> str:
-    r"""Return a payload as text in quotes, what is no text in it escaped; else as hex.
+    r"""Return a payload as text, bytes in it that are no text as escapes; or as hex with 0x.
 
     Hex is what has more bytes that are no text than such that are. Bytes beyond the longest cell
     are not looked at.
 
     >>> print(payload_cell(b"entry 7"), payload_cell(b"\xfc\x1bentry"), payload_cell(b"\0\x01a"))
-    "entry 7" "\xfc\x1bentry" 000161
+    entry 7 \xfc\x1bentry 0x000161
     """
     if value is None:
         return "-"
     data = value[:_LONGEST_CELL]
     try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=data == value)
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == len(value))
+        if text.isprintable():
+            return text + _more(value, data)
     except UnicodeDecodeError:
-        text = ""
-    if not text.isprintable() or not text:
-        if 2 * sum(0x20 <= byte < 0x7F for byte in data) < len(data) or not data:
-            return _shortened(data.hex(), 2 * len(value))
-        text = "".join(chr(b) if 0x20 <= b < 0x7F else f"\\x{b:02x}" for b in data)
-    more = "" if data == value else f"... ({len(value)} bytes; see --format json)"
-    return f'"{text}"{more}'
+        pass
+    if 2 * sum(map(_is_text, data)) < len(data):
+        data = data[: _LONGEST_CELL // 2]
+        return f"0x{data.hex()}{_more(value, data)}"
+    return "".join(chr(b) if _is_text(b) else f"\\x{b:02x}" for b in data) + _more(value, data)
+
+
+def _more(value: bytes, data: bytes) -> str:
+    return "" if len(data) == len(value) else f"... ({len(value)} bytes; see --format json)"
+
+
+def _is_text(byte: int) -> bool:
+    return 0x20 <= byte < 0x7F
 
 
 def short_ledger(scope: int, ledger: int, gap: str = "…") -> str:
@@ -121,11 +130,10 @@ def _numbers(row: list[int]) -> str:
     return str(row[0]) if row[0] == row[-1] else f"{row[0]}-{row[-1]}"
 
 
-def _shortened(text: str, whole: int = 0) -> str:
-    """Return a text, or its beginning and how long it is, or the `whole` of which it begins."""
+def _shortened(text: str) -> str:
     if len(text) <= _LONGEST_CELL:
         return text
-    return f"{text[:_LONGEST_CELL]}... ({whole or len(text)} characters; see --format json)"
+    return f"{text[:_LONGEST_CELL]}... ({len(text)} characters; see --format json)"
 
 
 # -- cells of a terminal
@@ -133,16 +141,26 @@ def _shortened(text: str, whole: int = 0) -> str:
 
 def width(text: str) -> int:
     """Return the cells of a terminal that a printable text takes."""
-    if text.isascii():
+    if _is_narrow(text):
         return len(text)
     from rich.cells import cell_len
 
     return cell_len(text)
 
 
+def widest(cells: list[str]) -> int:
+    """Return the cells of a terminal that the widest of texts takes, 0 for none."""
+    return max(map(len if _is_narrow("".join(cells)) else width, cells), default=0)
+
+
+def _is_narrow(text: str) -> bool:
+    """Return whether each character takes one cell, without asking for each: our marks do."""
+    return text.isascii() or text.replace("…", "").isascii()
+
+
 def padded(cells: list[str], room: int, right: bool) -> list[str]:
     """Return texts that all take `room` cells of a terminal; wider ones stay as they are."""
-    if all(map(str.isascii, cells)):
+    if _is_narrow("".join(cells)):
         return [each.rjust(room) if right else each.ljust(room) for each in cells]
     gaps = [" " * (room - width(each)) for each in cells]
     return [gap + each if right else each + gap for gap, each in zip(gaps, cells)]
@@ -159,7 +177,7 @@ def cut(text: str, room: int, mark: str = "…", *, end: bool = False) -> str:
     if width(text) <= room:
         return text
     left = max(room - width(mark), 0)
-    if text.isascii():
+    if _is_narrow(text):
         kept = text[len(text) - left :] if end else text[:left]
     else:
         kept = _fitting(text[::-1], left)[::-1] if end else _fitting(text, left)

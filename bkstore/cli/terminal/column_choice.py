@@ -55,15 +55,17 @@ class ColumnChoice:
             if name not in self._loud and _tells(table.columns[name], silent):
                 self._loud.add(name)
         self.said = {name: value for name, value in said.items() if name not in self._loud}
-        return self._names()
+        return self.names
 
-    def of_nothing(self) -> list[str]:
-        """Return the columns of a table of no rows."""
-        return self._names()
+    @property
+    def silent(self) -> set[str]:
+        """The columns that have had nothing to say."""
+        return {*self.look.quiet} - self._loud
 
-    def _names(self) -> list[str]:
-        silent = {*self.look.quiet, *self.look.once} - self._loud
-        return [name for name in self.look.columns if name not in silent]
+    @property
+    def names(self) -> list[str]:
+        """The columns that the pieces so far need; of no piece, those of a table of no rows."""
+        return [name for name in self.look.columns if name not in self.silent | {*self.said}]
 
 
 def _asked(look: Look, schema: Schema, shown: Shown) -> Look:

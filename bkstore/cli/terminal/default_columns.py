@@ -48,6 +48,8 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+_STATE = dict.fromkeys(("explicit_lac", "explicit_lac_entry", "master_key"))
+
 _LOOKS = {
     "ledgers": Look(
         _words(
@@ -55,7 +57,7 @@ _LOOKS = {
             " explicit_lac_entry master_key"
         ),
         once=("bookie", "layout"),
-        quiet={"limbo": False, "explicit_lac_entry": None, "master_key": None},
+        quiet={"limbo": False, **_STATE},
         drop=("first_entry", "limbo"),
     ),
     "locations": Look(
@@ -79,7 +81,7 @@ _LOOKS = {
             "journal_dir file offset kind ledger_id entry_id bytes lac explicit_lac_entry"
             " master_key payload"
         ),
-        quiet={"journal_dir": 0, "explicit_lac_entry": None, "master_key": None, "payload": None},
+        quiet={"journal_dir": 0, "payload": None, **_STATE},
         drop=("bytes", "lac"),
         cut=("payload",),
     ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import IO, Any
 
-from bkstore.cli.terminal.cells import cell, cut, folded, ledger_cells, padded, payload_cell, width
+from bkstore.cli.terminal.cells import cell, cut, folded, ledger_cells, padded, payload_cell, widest
 from bkstore.cli.terminal.column_choice import (
     GAP,
     ColumnChoice,
@@ -54,13 +54,16 @@ class Screen:
         self._wanted: list[str] | None = None  # the columns, before room was short
         self._widths: dict[str, int] = {}  # those that are shown
         self._records = 0
+        self._shortened = False
 
     @property
     def hidden(self) -> list[str]:
-        """The columns that were not shown, but for those that have nothing to say."""
-        seen = {*self._widths, *self._choice.said, *self._look.quiet}
+        """The columns that were not shown, but for those that would have nothing to add."""
+        seen = {*self._widths, *self._choice.said, *self._choice.silent}
         if self._look.record:
             seen = {*self._look.columns}
+        if "ledger_id" in seen:
+            seen |= {"scope_id"} if self._shortened else {"scope_id", "qualified_name"}
         return [name for name in self._schema.names if name not in seen]
 
     def write(self, table: Table) -> None:
@@ -80,7 +83,7 @@ class Screen:
     def finish(self) -> None:
         """Write the header, if there was no row to write it for."""
         if self._wanted is None and not self._records:
-            self._begin(self._choice.of_nothing(), {})
+            self._begin(self._choice.names, {})
 
     # -- tables
 
@@ -89,9 +92,7 @@ class Screen:
         if self._wanted is not None:
             self._out.stream.write("\n")
         self._wanted = wanted
-        natural = {
-            name: max(len(name), max(map(width, texts.get(name, ())), default=0)) for name in wanted
-        }
+        natural = {name: max(len(name), widest(texts.get(name, []))) for name in wanted}
         room = self._out.width
         names = fitting(natural, self._look, room) if self._shown.by_default else wanted
         shown = {name: natural[name] for name in names}
@@ -112,7 +113,8 @@ class Screen:
     def _texts(self, table: Table, name: str) -> list[str]:
         values = table.columns[name]
         if name == "ledger_id" and self._short_ids:
-            scopes = plain_values(table.columns["scope_id"])
+            scopes = list(plain_values(table.columns["scope_id"]))
+            self._shortened |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.gap)
         to_text = payload_cell if name == "payload" else cell
         if isinstance(values, Repeated):
@@ -126,8 +128,7 @@ class Screen:
                 room = max(self._out.width - others - len(GAP), self._widths[name])
                 end = name == "file"
                 texts[name] = [cut(each, room, self._out.mark, end=end) for each in texts[name]]
-            widest = max(map(width, texts[name]))
-            self._widths[name] = max(self._widths[name], widest)
+            self._widths[name] = max(self._widths[name], widest(texts[name]))
         columns = [
             padded(texts[name], room, name in self._right) for name, room in self._widths.items()
         ]
@@ -146,11 +147,11 @@ class Screen:
         lines = {name: folded(self._field(row, name, room), room) for name in names}
         fields = [part for name in names for part in (name, *[""] * (len(lines[name]) - 1))]
         values = [line for name in names for line in lines[name]]
-        widest = {"field": max(map(len, names)), "value": max(map(width, values))}
+        widths = {"field": widest(names), "value": widest(values)}
         if self._records:
             self._out.stream.write("\n")
         else:
-            self._widths = widest
+            self._widths = widths
             self._header()
         self._records += 1
         columns = padded(fields, self._widths["field"], False), values
