@@ -25,7 +25,7 @@ __all__ = [
 _AT = LEDGERS.names.index("explicit_lac") + 1
 
 LEDGER_LIST = Schema(
-    "ledgers",
+    "ledger_list",
     (
         *LEDGERS.columns[:_AT],
         Column("explicit_lac_entry", "int64", True),

@@ -17,7 +17,10 @@ from bkstore.cli.terminal.shared_options import (
     parse_range,
     report_findings,
 )
+from bkstore.errors import BkstoreError
+from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOG_ENTRIES, Table
 
 if TYPE_CHECKING:
@@ -31,10 +34,7 @@ ROWS_PER_TABLE = 1 << 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_ledger(parser)
-    parser.add_argument(
-        "entries", metavar="A:B", nargs="?", help="only entries A..B, both inclusive (default: all)"
-    )
+    add_ledger(parser, ranged=True)
     parser.add_argument(
         "--ranges", action="store_true", help="a row for each run of entries, not one a log"
     )
@@ -47,23 +47,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each log that holds any of the entries; exit code 1 if none does.
+    """Print a row for each log that holds any of the entries; damage goes to stderr.
 
-    Damage goes to stderr.
+    Exit code 1 where none does, unless the index knows the ledger all the same.
     """
-    if args.entries is None and ":" in (args.ledger or ""):  # DIR A:B, the ledger by an option
-        args.ledger, args.entries = None, args.ledger
     ledger = chosen_ledger(args)
     first, last = (0, None) if args.entries is None else parse_range(args.entries)
     findings: list[Finding] = []
     with open_bookie(args, needs_index=False) as bookie:
         found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
         write_output(args, LOG_ENTRIES, _tables(found, args.ranges))
+        known = bool(found) or _is_known(bookie, ledger)
         bookie.check_unchanged()
     if found or findings:
         return report_findings(findings)
     tell(f"no entry log here holds such an entry of ledger {ledger}")
-    return 1
+    return 0 if known else 1
+
+
+def _is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
+    """Return whether the index knows a ledger; not where there is none that can be read."""
+    try:
+        return ledger in bookie.index.ledgers(ledger.scope)
+    except BkstoreError:
+        return False
 
 
 def _tables(found: list[FoundLog], by_range: bool) -> Iterator[Table]:

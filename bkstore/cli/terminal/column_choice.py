@@ -136,7 +136,7 @@ def fitting(natural: Mapping[str, int], look: Look, room: int) -> list[str]:
 
 
 def _least(name: str, width: int, look: Look) -> int:
-    return min(width, max(_LEAST, len(name))) if name in look.cut else width
+    return min(width, max(_LEAST, len(name))) if name in (*look.cut, look.fold) else width
 
 
 def narrowed(widths: Mapping[str, int], look: Look, room: int) -> dict[str, int]:

@@ -20,7 +20,8 @@ class Look(NamedTuple):
     columns: in the order of the screen. once: said above the header as long as all rows have the
     same. quiet: left out while no row has anything but null or this value. drop: the first to be
     left out where room is short, then the last columns. cut: may be shortened, the first of them
-    last. record: a row is shown as fields, one a line.
+    last. fold: goes on below itself where the terminal ends, and is never left out. record: a row
+    is shown as fields, one a line.
     """
 
     columns: tuple[str, ...]
@@ -28,6 +29,7 @@ class Look(NamedTuple):
     quiet: Mapping[str, Any] = {}
     drop: tuple[str, ...] = ()
     cut: tuple[str, ...] = ()
+    fold: str = ""
     record: bool = False
 
 
@@ -39,7 +41,7 @@ def look_of(schema: Schema) -> Look:
     beside = {"qualified_name", "scope_id"} if "ledger_id" in there else set()
     return Look(
         tuple(name for name in schema.names if name not in beside),
-        cut=tuple(c.name for c in schema.columns if c.kind in ("binary", "rows")),
+        cut=tuple(c.name for c in schema.columns if c.kind in ("string", "binary", "rows")),
         record=any(c.kind == "rows" for c in schema.columns),
     )
 
@@ -51,14 +53,14 @@ def _words(text: str) -> tuple[str, ...]:
 _STATE = dict.fromkeys(("explicit_lac", "explicit_lac_entry", "master_key"))
 
 _LOOKS = {
-    "ledgers": Look(
+    "ledger_list": Look(
         _words(
             "bookie layout ledger_id entries first_entry last_entry fenced limbo"
             " explicit_lac_entry master_key"
         ),
         once=("bookie", "layout"),
         quiet={"limbo": False, **_STATE},
-        drop=("first_entry", "limbo"),
+        drop=_words("first_entry limbo last_entry explicit_lac_entry fenced entries"),
     ),
     "locations": Look(
         _words("entry_id dir_index log_id position location"), quiet={"dir_index": 0}
@@ -67,13 +69,13 @@ _LOOKS = {
         _words("ledger_id entry_id dir_index log_id position bytes lac length digest_ok payload"),
         once=("ledger_id",),
         quiet={"dir_index": 0, "digest_ok": None},
-        drop=("length", "position", "log_id"),
+        drop=_words("length position log_id bytes lac"),
         cut=("payload",),
     ),
     "log_records": Look(
         _words("dir_index log_id position ledger_id entry_id lac length bytes payload"),
         quiet={"dir_index": 0, "payload": None},
-        drop=("length", "lac"),
+        drop=_words("length lac bytes log_id"),
         cut=("payload",),
     ),
     "journal_records": Look(
@@ -82,7 +84,7 @@ _LOOKS = {
             " master_key payload"
         ),
         quiet={"journal_dir": 0, "payload": None, **_STATE},
-        drop=("bytes", "lac"),
+        drop=_words("bytes lac entry_id explicit_lac_entry offset"),
         cut=("payload",),
     ),
     "availability": Look(
@@ -164,5 +166,6 @@ _LOOKS = {
     "comparison": Look(
         _words("bookie ledger_id before after common added removed change"), once=("bookie",)
     ),
+    "inspect": Look(_words("property value"), fold="value"),
     "summary": Look(_words("analysis rows finding says"), cut=("says",)),
 }

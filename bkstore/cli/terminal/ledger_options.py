@@ -16,18 +16,24 @@ __all__ = [
     "add_ledger_options",
     "chosen_ledger",
     "chosen_scope",
-    "let_options_stand_between",
     "report_unknown",
 ]
 
 _FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 
-def add_ledger(parser: argparse.ArgumentParser) -> None:
-    """Add LEDGER and the options that say the same; DIR comes first."""
+def add_ledger(parser: argparse.ArgumentParser, *, ranged: bool = False) -> None:
+    """Add LEDGER, `ranged` A:B behind it, and the options that say the same; DIR comes first."""
     parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_FORMS)
+    if ranged:
+        parser.add_argument(
+            "entries",
+            metavar="A:B",
+            nargs="?",
+            help="only entries A..B, both inclusive (default: all)",
+        )
     add_ledger_options(parser, "the same as LEDGER")
-    let_options_stand_between(parser)
+    _let_options_stand_between(parser)
 
 
 def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> None:
@@ -42,7 +48,7 @@ def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> N
     )
 
 
-def let_options_stand_between(parser: argparse.ArgumentParser) -> None:
+def _let_options_stand_between(parser: argparse.ArgumentParser) -> None:
     """Take ``DIR --live LEDGER``: before 3.12.7, argparse gives an optional positional up at
     the first option. `parse_known_intermixed_args` calls back for each of its two passes."""
     plain = parser.parse_known_args
@@ -50,11 +56,28 @@ def let_options_stand_between(parser: argparse.ArgumentParser) -> None:
     def parse(args: Any = None, namespace: Any = None) -> Any:
         parser.parse_known_args = plain  # type: ignore[method-assign]
         try:
-            return parser.parse_known_intermixed_args(args, namespace)
+            found = parser.parse_known_intermixed_args(args, namespace)
         finally:
             parser.parse_known_args = parse  # type: ignore[method-assign]
+        _check_named_once(parser, found[0])
+        return found
 
     parser.parse_known_args = parse  # type: ignore[method-assign]
+
+
+def _check_named_once(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with the parser's error unless one ledger is named; ``DIR A:B`` leaves it to options."""
+    if getattr(args, "entries", "") is None and ":" in (args.ledger or ""):
+        args.ledger, args.entries = None, args.ledger
+    options = {
+        "--ledger-id": args.ledger_id,
+        "--ledger-qualified-name": args.ledger_qualified_name,
+    }
+    given = [option for option, value in options.items() if value is not None]
+    if args.ledger is None and not given:
+        parser.error(f"one of the arguments LEDGER {' '.join(options)} is required")
+    if args.ledger is not None and given:
+        parser.error(f"argument LEDGER: not allowed with argument {given[0]}")
 
 
 def chosen_scope(args: argparse.Namespace) -> int:
@@ -68,16 +91,10 @@ def chosen_scope(args: argparse.Namespace) -> int:
 
 
 def chosen_ledger(args: argparse.Namespace) -> LedgerId:
-    """Return the ledger that the arguments name; `InvalidArgument` unless they name one, once."""
-    word, name = getattr(args, "ledger", None), args.ledger_qualified_name
-    if word is not None and (args.ledger_id, name) != (None, None):
-        option = "--ledger-id" if name is None else "--ledger-qualified-name"
-        raise InvalidArgument(f"{word[:60]!r} and {option} both name a ledger: give one of them")
-    text = args.ledger_id if word is None else word
-    if name is None and text is None:
-        raise InvalidArgument("no ledger is named: give LEDGER after DIR, or --ledger-id N")
+    """Return the ledger that the arguments name."""
+    name, word = args.ledger_qualified_name, getattr(args, "ledger", None)
     if name is None:
-        ledger = LedgerId.parse(text, chosen_scope(args))
+        ledger = LedgerId.parse(args.ledger_id if word is None else word, chosen_scope(args))
     elif len(name) == 32:
         ledger = LedgerId.parse(name)
     else:

@@ -76,6 +76,8 @@ class Screen:
             return
         wanted = self._choice.of(table)
         texts = {name: self._texts(table, name) for name in wanted}
+        if self._look.fold and self._out.terminal:
+            texts = _folded_rows(texts, self._look.fold, self._out.width)
         if wanted != self._wanted:
             self._begin(wanted, texts)
         self._rows({name: texts[name] for name in self._widths})
@@ -165,3 +167,17 @@ class Screen:
             size = f"{len(value)} bytes: "
             return size + cut(value[:WIDTH].hex(), room - len(size), self._out.mark)
         return payload_cell(value) if name == "payload" else cell(value)
+
+
+def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
+    """Return the cells with rows added in which a column goes on at the end of its line."""
+    left = room - total(widest([other, *texts[other]]) for other in texts if other != name)
+    lines = [folded(text, max(left - len(GAP), 1)) for text in texts[name]]
+    return {
+        other: [
+            part
+            for cell, parts in zip(texts[other], lines)
+            for part in (parts if other == name else [cell, *[""] * (len(parts) - 1)])
+        ]
+        for other in texts
+    }
