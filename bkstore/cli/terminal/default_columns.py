@@ -167,5 +167,5 @@ _LOOKS = {
         _words("bookie ledger_id before after common added removed change"), once=("bookie",)
     ),
     "inspect": Look(_words("property value"), fold="value"),
-    "summary": Look(_words("analysis rows finding says"), cut=("says",)),
+    "summary": Look(_words("analysis rows finding says"), fold="says"),
 }
