@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from bkstore.cli.terminal.default_columns import look_of
 from bkstore.cli.terminal.screen_tables import Screen
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.offline.dump import dump
 from bkstore.tables import LEDGER_LIST, LOG_RECORDS, SEQUENCES, Schema, Table
 from bkstore.tables.table import Repeated
 
@@ -420,3 +422,95 @@ def test_numbers_stay_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = _seen(_on(_terminal(30, monkeypatch), table))
 
     assert [str(2**62), str(2**62 + 1)] == [line.strip() for line in lines[2:]]
+
+
+# -- audit and analyze
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with metadata, three bookies and their dump; one lacks two entries."""
+    pytest.importorskip("pyarrow")
+    top = tmp_path_factory.mktemp("audited")
+    held = {"b1": [0, 2, 3, 5, 6, 8], "b2": [0, 1, 3, 4, 6, 7], "b3": [1, 2, 7, 8]}
+    for name, entries in held.items():
+        with HierarchicalIndex(top / name, writable=True) as index:
+            for ledger in (7, WIDE):
+                index.put_many(ledger, entries, [1028 + 104 * entry for entry in entries])
+    quorums = {"ensemble_size": 3, "write_quorum_size": 2, "ack_quorum_size": 2}
+    rest = {"state": "CLOSED", "last_entry_id": 8, "length": 9, "digest_type": "CRC32C"}
+    segments = [{"first_entry": 0, "ensemble": ["b1", "b2", "b3"]}]
+    listed = [
+        {"scope_id": each.scope, "ledger_id": each.ledger, **quorums, **rest, "segments": segments}
+        for each in (LedgerId.of(7), WIDE)
+    ]
+    (top / "metadata.json").write_text(json.dumps({"ledgers": listed}))
+    dump([str(top / name) for name in held], top / "dump")
+    return top
+
+
+def _audit(top: Path) -> list[str]:
+    return ["audit", str(top / "metadata.json"), *(f"{n}={top / n}" for n in ("b1", "b2", "b3"))]
+
+
+def _analyze(top: Path, *words: str) -> list[str]:
+    pytest.importorskip("duckdb")
+    return ["analyze", str(top / "dump"), "--metadata", str(top / "metadata.json"), *words]
+
+
+def test_audit_and_analyze_look_alike(
+    audited: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `audit` and `analyze` find appears in the same table, on any terminal."""
+    for columns in (120, 100, 80):
+        shown = []
+        for words in (_audit(audited), _analyze(audited, "--only", "violations")):
+            out = _terminal(columns, monkeypatch)
+            monkeypatch.setattr(sys, "stdout", out)
+
+            assert 1 == main(words)
+
+            shown.append(sorted(_seen(out.getvalue().splitlines())))
+        wide = [line for line in shown[0] if "c0ffee00…456789ab" in line]
+
+        assert shown[0] == shown[1]
+        assert columns >= max(map(width, shown[0]))
+        assert 1 == len(wide)
+        assert "4-5" in wide[0]
+
+
+def test_wide_audit(audited: Path, capsys: Capsys) -> None:
+    """--wide gives every field of a violation as a record, --columns those that are named."""
+    record = _said(capsys, *_audit(audited), "--wide", code=1)
+    named = _said(capsys, *_audit(audited), "--columns", "bookie,missing_entries", code=1)
+
+    assert tables.VIOLATIONS.names == [line.split()[0] for line in record[2 : record.index("")]]
+    assert ["bookie   missing_entries", "b3                     2"] == [named[0], named[2]]
+
+
+def test_analyze_columns(audited: Path, capsys: Capsys) -> None:
+    """--columns goes with one analysis, and with columns that it has."""
+    only = _analyze(audited, "--only", "bytes_by_ledger", "--columns", "replicas,qualified_name")
+
+    assert ["replicas", "qualified_name"] == _said(capsys, *only)[0].split()
+    for words, message in (
+        (_analyze(audited, "--columns", "rows"), "--columns goes with one --only"),
+        (_analyze(audited, "--only", "holes", "--columns", "x"), "there is no column 'x'"),
+    ):
+        assert 2 == main(words)
+        assert message in capsys.readouterr().err
+
+
+def test_a_summary_folds(audited: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an analysis says goes on below itself on a narrow terminal, and is whole."""
+    main(_analyze(audited))
+    whole = "".join(capsys.readouterr().out.split()).replace("─", "")
+    out = _terminal(60, monkeypatch)
+    monkeypatch.setattr(sys, "stdout", out)
+    main(_analyze(audited))
+    lines = _seen(out.getvalue().splitlines())
+    folded_lines = [line for line in lines if line.startswith(" " * 20)]
+
+    assert 60 >= max(map(len, lines))
+    assert folded_lines
+    assert whole == "".join("".join(lines).split()).replace("─", "")

@@ -20,7 +20,7 @@ __all__ = ["MOST_RANGES", "add_arguments", "run"]
 MOST_RANGES = 10_000
 """Ranges that a cell holds; `groups` holds more in less, and always all."""
 
-_SHOWN = 10
+_ON_SCREEN, _SHOWN = 40, 10  # of more ranges than fit some lines, the first are shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,8 @@ def availability_table(
 ) -> Table:
     """Return the one-row table of an answer; `asked` are the entries that should be here.
 
-    Above `MOST_RANGES` ranges are null, or where the table is `shown`, the first ones.
+    Above `MOST_RANGES` ranges are null; where the table is `shown`, above some lines of them, the
+    first ones.
     """
     missing = None if asked is None else here.missing(asked)
     row = (
@@ -104,7 +105,7 @@ def availability_table(
 
 
 def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
-    if some.range_count <= MOST_RANGES:
+    if some.range_count <= (_ON_SCREEN if shown else MOST_RANGES):
         ranges: list[list[int]] = some.ranges().tolist()
         return ranges
     if not shown:
