@@ -5,15 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_ledger,
-    add_output,
-    chosen_ledger,
-    note_unknown,
-    open_bookie,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
@@ -27,18 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger(parser)
-    add_output(parser)
+    add_output(parser, LOCATIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print entry_id, dir_index, log_id, position and location of every entry."""
+    """Print where every entry lies; exit code 1 if the ledger is not known."""
     ledger = chosen_ledger(args)
     with open_bookie(args) as bookie:
         tables = location_tables(bookie, ledger)
-        write_tables(LOCATIONS, tables, args.format, args.output)
-        note_unknown(bookie, ledger)
+        write_output(args, LOCATIONS, tables)
+        code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    return 0
+    return code
 
 
 def location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import Line, summarise
+from bkstore.cli.terminal.column_choice import Shown
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import (
     missing_packages,
     require_java,
     require_packages,
 )
+from bkstore.cli.terminal.output_options import add_columns, unknown_column
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
 from bkstore.errors import InvalidArgument, WriteFailed
@@ -88,12 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, help="default: table on stdout, parquet in DIR"
     )
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the summary, or the tables of --only; exit code 1 if something is amiss."""
     options = Options(args.top, args.by, args.pinned)
     chosen = _chosen(args)
+    _check_columns(args.columns, chosen)
     _check_targets(args)
     name = _engine_name(args.engine, report=args.report is not None)
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
@@ -106,7 +110,7 @@ def run(args: argparse.Namespace) -> int:
     if args.top is not None:
         tables = {n: top_rows(table, ANALYSES[n], options) for n, table in tables.items()}
     if args.out is not None:
-        _write_files(args.out, tables, args.format or "parquet")
+        _write_files(args, tables)
     if args.report is not None:
         _report(args, tables, inputs, _ENGINES[name])
     _print(args, tables, lines)
@@ -127,6 +131,16 @@ def _chosen(args: argparse.Namespace) -> list[Analysis]:
     if args.format == "parquet" and args.out is None:
         raise InvalidArgument("--format parquet writes files: give --out DIR")
     return chosen
+
+
+def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
+    if columns is None:
+        return
+    if len(chosen) != 1:
+        raise InvalidArgument("--columns goes with one --only")
+    wrong = unknown_column(columns, chosen[0].schema.names)
+    if wrong is not None:
+        raise InvalidArgument(f"--columns: {wrong}")
 
 
 def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
@@ -203,12 +217,14 @@ def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list
     if args.only is None or args.out is not None:
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"
-        write_tables(_SUMMARY, [Table.from_rows(_SUMMARY, rows)], form)
+        table = Table.from_rows(_SUMMARY, rows)
+        write_tables(_SUMMARY, [table], form, shown=Shown(wide=args.wide))
         return
     for name, table in tables.items():
         if len(tables) > 1:
             tell(f"{name}: {table.num_rows} rows")
-        write_tables(ANALYSES[name].schema, _pieces(ANALYSES[name], table), args.format or "table")
+        pieces, shown = _pieces(ANALYSES[name], table), Shown(args.columns, args.wide)
+        write_tables(ANALYSES[name].schema, pieces, args.format or "table", shown=shown)
 
 
 def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
@@ -216,12 +232,14 @@ def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
         yield Table(analysis.schema, table.slice(at, _AT_A_TIME).to_pydict())
 
 
-def _write_files(out: Path, tables: Mapping[str, pa.Table], form: str) -> None:
+def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
+    out, form, shown = args.out, args.format or "parquet", Shown(args.columns, wide=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             target = out / f"{name}.{_suffix(form)}"
-            write_tables(ANALYSES[name].schema, _pieces(ANALYSES[name], table), form, target)
+            pieces = _pieces(ANALYSES[name], table)
+            write_tables(ANALYSES[name].schema, pieces, form, target, shown=shown)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
     tell(f"{out}: {len(tables)} tables")

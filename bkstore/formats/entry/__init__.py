@@ -9,7 +9,11 @@ digests.
 from bkstore.formats.entry.batch import DecodedBatch, Payloads
 from bkstore.formats.entry.coder import Coder, decode, encode
 from bkstore.formats.entry.digest import master_key
-from bkstore.formats.entry.explicit_lac import decode_explicit_lac, encode_explicit_lac
+from bkstore.formats.entry.explicit_lac import (
+    decode_explicit_lac,
+    encode_explicit_lac,
+    explicit_lac_entry,
+)
 from bkstore.formats.entry.header import (
     NO_ENTRY,
     V1_HEADER,
@@ -36,6 +40,7 @@ __all__ = [
     "decode_explicit_lac",
     "encode",
     "encode_explicit_lac",
+    "explicit_lac_entry",
     "is_v2",
     "master_key",
     "record_header",

@@ -12,7 +12,7 @@ from bkstore.formats.entry.digest import new_digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 
-__all__ = ["decode_explicit_lac", "encode_explicit_lac"]
+__all__ = ["decode_explicit_lac", "encode_explicit_lac", "explicit_lac_entry"]
 
 _LAC_V1 = struct.Struct(">qq")
 _LAC_V2 = struct.Struct(">Bqqq")
@@ -54,3 +54,17 @@ def decode_explicit_lac(
             reason = f"{digest.name} digest of the explicit LAC does not match"
             raise CorruptionError(None, layout.size, reason)
     return name, int(fields[-1])
+
+
+def explicit_lac_entry(body: bytes) -> int | None:
+    """Return the entry that an explicit LAC body says, None if it is no such body.
+
+    The digest is not verified. -1 says that no entry is confirmed.
+
+    >>> explicit_lac_entry(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_entry(b"short")
+    (4, None)
+    """
+    try:
+        return decode_explicit_lac(body)[1]
+    except (CorruptionError, InvalidArgument):
+        return None
