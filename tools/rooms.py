@@ -72,6 +72,7 @@ ROOMS = (
     "testing",
     "testing.suites.index",
     "testing.suites.storage",
+    "cli.screen",
     "cli.terminal",
     "cli.bookie",
     "cli.datasets",

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.cli.terminal.cells import short_ledger
+from bkstore.cli.screen.cells import short_ledger
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.cookie import encode as encode_cookie

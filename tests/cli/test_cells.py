@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bkstore import LedgerId
-from bkstore.cli.terminal.cells import cut, folded, ledger_cells, payload_cell, short_ledger, width
+from bkstore.cli.screen.cells import cut, folded, ledger_cells, payload_cell, short_ledger, width
 
 WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
 

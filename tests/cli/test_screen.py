@@ -14,10 +14,10 @@ import pytest
 
 from bkstore import Bookie, LedgerId, tables
 from bkstore.cli.main import main
-from bkstore.cli.terminal.cells import width
-from bkstore.cli.terminal.column_choice import Shown
-from bkstore.cli.terminal.default_columns import look_of
-from bkstore.cli.terminal.screen_tables import Screen
+from bkstore.cli.screen.cells import width
+from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.screen.default_columns import look_of
+from bkstore.cli.screen.tables import Screen
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from bkstore.cli.terminal.screen_tables import Screen
+from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump

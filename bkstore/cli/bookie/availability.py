@@ -7,7 +7,7 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.terminal.cells import Beginning
+from bkstore.cli.screen.cells import Beginning
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range

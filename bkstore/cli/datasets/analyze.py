@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import Line, summarise
-from bkstore.cli.terminal.column_choice import Shown
+from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import (
     missing_packages,

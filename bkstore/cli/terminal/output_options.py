@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from bkstore.cli.terminal.column_choice import Shown
+from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
 from bkstore.tables import Schema, Table
 

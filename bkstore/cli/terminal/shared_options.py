@@ -80,12 +80,6 @@ def open_bookie(
     return bookie
 
 
-def note_unknown(bookie: BookieDir, ledger: LedgerId) -> None:
-    """Say on stderr that a ledger is not known here, if so: its empty answer is the truth."""
-    if ledger not in bookie.index.ledgers(ledger.scope):
-        tell(f"note: ledger {ledger} is not known here")
-
-
 def report_findings(findings: Iterable[Finding]) -> int:
     """Print findings to stderr, one a line; return the exit code, 1 if there are any."""
     count = 0

@@ -17,9 +17,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from bkstore.cli.terminal.column_choice import Shown
+from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.messages import silence, tell
-from bkstore.cli.terminal.screen_tables import Screen
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import OutputFile, output_file
 from bkstore.formats.syntax.json_text import format_json

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bkstore.cli.terminal.cells import cell
-from bkstore.cli.terminal.default_columns import Look, look_of
+from bkstore.cli.screen.cells import cell
+from bkstore.cli.screen.default_columns import Look, look_of
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated

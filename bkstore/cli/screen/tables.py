@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import IO, Any
 
-from bkstore.cli.terminal.cells import cell, cut, folded, ledger_cells, padded, payload_cell, widest
-from bkstore.cli.terminal.column_choice import (
+from bkstore.cli.screen.cells import cell, cut, folded, ledger_cells, padded, payload_cell, widest
+from bkstore.cli.screen.column_choice import (
     GAP,
     ColumnChoice,
     Shown,
@@ -19,7 +19,7 @@ from bkstore.cli.terminal.column_choice import (
     plain_values,
     total,
 )
-from bkstore.cli.terminal.screen_stream import WIDTH, ScreenStream
+from bkstore.cli.screen.stream import WIDTH, ScreenStream
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
