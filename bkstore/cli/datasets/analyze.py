@@ -226,6 +226,8 @@ def _report(
 
     said = None if inputs.metadata is None else inputs.metadata.path
     source = {"manifest": inputs.dump.manifest, "metadata": said, "engine": engine}
+    if inputs.other is not None:
+        source["other"] = inputs.other.manifest
     if args.out is not None:
         suffix = _suffix(args.format or "parquet")
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
