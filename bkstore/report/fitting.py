@@ -98,4 +98,4 @@ def compared(source: Mapping[str, Any]) -> str:
     if not said:
         return ""
     words = counted(len(common), "bookie is", "bookies are")
-    return f"{words} compared. Left out, as they were not read in both: {'; '.join(said)}."
+    return f"{words} compared. Left out, as not read in both: {'; '.join(said)}."

@@ -17,15 +17,7 @@ from tools.rooms import ROOMS, about, circles, graph, modules, room_of
 
 MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
 HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "rich", "rocksdict")
-    "pyspark",
-    "pyarrow",
-    "pandas",
-    "matplotlib",
-    "jinja2",
-    "google.protobuf",
-    "rich",
-    "rocksdict",
-)
+HEAVY += ("google.protobuf",)
 
 
 NAMES = [name for name in modules() if name]
