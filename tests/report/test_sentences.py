@@ -169,7 +169,7 @@ def test_ledgers_of_metadata_and_bookies(tmp_path: Path) -> None:
     assert absent <= due
     assert (
         f"The metadata list {len(known)} ledgers, the bookies have {len(here)}; "
-        "4 are on bookies only (orphans); 2 are in the metadata only (2 should be there)."
+        "4 are on bookies only (orphans); 2 are in the metadata only (should be there)."
     ) in tile(page, "how-healthy")
 
 

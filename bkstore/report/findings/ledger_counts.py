@@ -53,8 +53,11 @@ def _why_absent(health: pa.Table, absent: npt.NDArray[np.bool_]) -> str:
     unjudged = absent & (class_of(health) == CLASSES.index("not_judged"))
     empty = absent & ~unjudged & (numbers(health, "replicas_due") == 0)
     due = absent & ~unjudged & ~empty
-    words = [(due, "should be there"), (empty, "without entries"), (unjudged, "not judged")]
-    return ", ".join(f"{count(int(each.sum()))} {said}" for each, said in words if each.any())
+    groups = [(due, "should be there"), (empty, "without entries"), (unjudged, "not judged")]
+    found = [(int(each.sum()), said) for each, said in groups if each.any()]
+    if len(found) == 1:
+        return found[0][1]
+    return ", ".join(f"{count(number)} {said}" for number, said in found)
 
 
 def in_dump_only_logs(tables: Tables) -> list[str]:

@@ -147,5 +147,7 @@ def _holes(facts: Facts, tables: Tables) -> RiskTile:
     lead = f"{has} holes by the stripe seen; other bookies may have the entries."
     lines = _lines(worst_holes(tables["holes"], _MOST_RISKS))
     left = facts.holes - len(lines)
-    words = f"{count(left)} more in the table below" if left > 0 else "Each bookie in the table"
+    words = (
+        f"{count(left)} more in the table below" if left > 0 else "Each bookie in the table below"
+    )
     return RiskTile(heading, lead, lines, ("holes", words))
