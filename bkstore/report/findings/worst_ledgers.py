@@ -67,7 +67,8 @@ def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk
     total = sum((found[:, 1] - found[:, 0] + 1).tolist())
     noun = "entry" if total == 1 else "entries"
     numbered = "" if total == 1 else f"{count(total)} "
-    return Risk(name, category, f"{numbered}{noun}: {ranges_text(found.tolist())}", bookies)
+    shown = ranges_text(found.tolist(), 3 if len(found) < 4 else 2)  # it has one line
+    return Risk(name, category, f"{numbered}{noun}: {shown}", bookies)
 
 
 def _coarse(listed: list[dict[str, Any]]) -> str:
