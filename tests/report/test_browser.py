@@ -371,6 +371,28 @@ def test_filter(look: Look, tmp_path: Path) -> None:
     )
 
 
+def test_paper_has_all(look: Look, tmp_path: Path) -> None:
+    """By the rules for print, on the width of a page, no table is cut, and no drawing is missing."""
+    code = """
+    const right = (e) => Math.round(e.getBoundingClientRect().right);
+    const drawings = [...document.querySelectorAll(".chart")];
+    return {right: Math.max(...[...document.querySelectorAll("td")].map(right)),
+      charts: drawings.filter((e) => e.clientWidth > 500).length,
+      cut: [...document.querySelectorAll(".risks span")].filter((e) =>
+        e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).whiteSpace === "nowrap" &&
+        !e.matches(".chip")).length};
+    """
+    pages = [_written(tmp_path, name) for name in ("sick", "thousand")]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert 1 == text.count("@media print {")
+        page.write_text(text.replace("@media print {", "@media all {"), encoding="utf-8")
+    for name, found in _probe(look, pages, code, 794, 1123).items():
+        assert 600 < found["right"] <= 794, name
+        assert 3 == found["charts"]
+        assert 0 == found["cut"]
+
+
 @pytest.mark.long
 def test_prints(look: Look, tmp_path: Path) -> None:
     """The page prints, whole tables included: a PDF of several pages."""

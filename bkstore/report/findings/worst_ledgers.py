@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array, unsigned_order
 from bkstore.report.findings.key_figures import CLASSES, DURABILITY, class_of, numbers, ranks
-from bkstore.report.html.wording import count, counted, ledger_name, ranges_text
+from bkstore.report.html.wording import count, counted, ledger_name, listed, range_names
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,15 +50,15 @@ def worst_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
 
 
 def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk:
-    listed = rows.select(
+    replicas = rows.select(
         ["scope_id", "ledger_id", "bookie", "missing_entries", "missing", "missing_groups"]
     ).to_pylist()
-    first = listed[0]
-    bookies = tuple(sorted({row["bookie"] for row in listed if row["bookie"] is not None}))
+    first = replicas[0]
+    bookies = tuple(sorted({row["bookie"] for row in replicas if row["bookie"] is not None}))
     name = ledger_name(first["scope_id"], first["ledger_id"])
-    if any(row["missing"] is None for row in listed):
-        return Risk(name, category, _coarse(listed), bookies)
-    pieces = [row["missing"] for row in listed if row["missing"]]
+    if any(row["missing"] is None for row in replicas):
+        return Risk(name, category, _coarse(replicas), bookies)
+    pieces = [row["missing"] for row in replicas if row["missing"]]
     ranges = np.array([r for piece in pieces for r in piece], np.int64).reshape(-1, 2)
     level = _level(category, first, tables.get("ledger_health"))
     found = at_least(ranges, level)
@@ -67,16 +67,16 @@ def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk
     total = sum((found[:, 1] - found[:, 0] + 1).tolist())
     noun = "entry" if total == 1 else "entries"
     numbered = "" if total == 1 else f"{count(total)} "
-    shown = ranges_text(found.tolist(), 3 if len(found) < 4 else 2)  # it has one line
+    shown = listed(range_names(found.tolist()), 3 if len(found) < 4 else 2)  # it has one line
     return Risk(name, category, f"{numbered}{noun}: {shown}", bookies)
 
 
-def _coarse(listed: list[dict[str, Any]]) -> str:
+def _coarse(replicas: list[dict[str, Any]]) -> str:
     """Say where the missing entries lie if they are too many to list."""
-    groups = [group for row in listed for group in row["missing_groups"]]
+    groups = [group for row in replicas for group in row["missing_groups"]]
     low, high = min(g[0] for g in groups), max(g[1] + g[2] - 1 for g in groups)
-    replicas = sum(row["missing_entries"] for row in listed)
-    return f"{counted(replicas, 'replica')} of entries between {low} and {high}"
+    number = sum(row["missing_entries"] for row in replicas)
+    return f"{counted(number, 'replica')} of entries between {low} and {high}"
 
 
 def _level(category: str, row: dict[str, Any], health: pa.Table | None) -> int:
