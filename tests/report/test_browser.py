@@ -372,7 +372,7 @@ def test_filter(look: Look, tmp_path: Path) -> None:
 
 
 def test_paper_has_all(look: Look, tmp_path: Path) -> None:
-    """By the rules for print, on the width of a page, no table is cut, and no drawing is missing."""
+    """By the rules for print no table is wider than the paper, nothing cut, no drawing missing."""
     code = """
     const right = (e) => Math.round(e.getBoundingClientRect().right);
     const drawings = [...document.querySelectorAll(".chart")];
