@@ -275,7 +275,7 @@ _LISTED = (
         "Sequences",
         "Entries of a ledger on a bookie as BP-34 condenses them: runs, and groups of equal runs "
         "at equal distance. The most groups first.",
-        "A striped ledger is one or two groups; many groups are the sign of losses or of many "
+        "A striped ledger is one or two groups; many groups are the sign of holes or of many "
         "changes of the ensemble.",
         "The dump has no ledger with entries.",
         ("-groups",),

@@ -389,8 +389,9 @@ def thousand() -> Sample:
 
 
 def apart() -> Sample:
-    """Two dumps side by side that have no bookie in common."""
-    one, other = (make([f"{rack}-1", f"{rack}-2"], 20, 9) for rack in ("old", "new"))
+    """Two dumps side by side that have no bookie in common, whose names are long words."""
+    names = [[f"{rack}{n}{'x' * 60}" for n in range(2)] for rack in ("old", "new")]
+    one, other = (make(bookies, 20, 9) for bookies in names)
     made = sample(one, "Two dumps", metadata=False)
     content = {**made.tables, "comparison": _table(tables.COMPARISON, [])}
     return Sample(made.title, content, {**made.source, "other": manifest(other)})

@@ -159,6 +159,27 @@ def test_small(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "report.html").stat().st_size < 300 * 1024
 
 
+def test_charts_name_their_axes(tmp_path: Path) -> None:
+    """Each chart says what both axes are, with the unit, in both of its widths."""
+    page_ = page_of(tmp_path, SAMPLES["hundred"]())
+    axes = {
+        "bytes_by_bookie": ["bookies, the fullest first", "bytes of records, MiB"],
+        "log_occupancy": ["live part of the entry log, %", "bytes of records, GiB"],
+        "bytes_by_ledger": [
+            "how many of the biggest ledgers (logarithmic)",
+            "share of record bytes, %",
+        ],
+    }
+    for name, said in axes.items():
+        drawings = list(page_.by_id(name).all("svg"))
+
+        assert 2 == len(drawings)
+        for drawing in drawings:
+            texts = [e.text for e in drawing.all("text")]
+
+            assert said == [text for text in texts if " " in text]
+
+
 # -- escaping, caps, order
 
 
