@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array, unsigned_order
 from bkstore.report.findings.key_figures import CLASSES, DURABILITY, class_of, numbers, ranks
-from bkstore.report.html.wording import count, counted, ledger_name, listed, range_names
+from bkstore.report.html.wording import count, counted, ledger_name, ranges_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -67,8 +67,9 @@ def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk
     total = sum((found[:, 1] - found[:, 0] + 1).tolist())
     noun = "entry" if total == 1 else "entries"
     numbered = "" if total == 1 else f"{count(total)} "
-    shown = listed(range_names(found.tolist()), 3 if len(found) < 4 else 2)  # it has one line
-    return Risk(name, category, f"{numbered}{noun}: {shown}", bookies)
+    most = 3 if len(found) < 4 else 2 if len(name) < 32 else 1  # all of it has one line
+    said = f"{numbered}{noun}: {ranges_text(found.tolist(), most)}"
+    return Risk(name, category, said, bookies)
 
 
 def _coarse(replicas: list[dict[str, Any]]) -> str:

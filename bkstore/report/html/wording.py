@@ -16,7 +16,6 @@ __all__ = [
     "counted",
     "ledger_name",
     "listed",
-    "range_names",
     "ranges_text",
     "scope_name",
     "share",
@@ -137,22 +136,13 @@ def scope_name(scope_id: int) -> str:
     return "0" if scope_id == 0 else f"{scope_id % 2**64:016x}"
 
 
-def range_names(ranges: Sequence[Sequence[int]]) -> list[str]:
-    """Return inclusive ranges, each as text.
-
-    >>> range_names([[4, 5], [9, 9]])
-    ['4-5', '9']
-    """
-    return [f"{a}" if a == b else f"{a}-{b}" for a, b in ranges]
-
-
 def ranges_text(ranges: Sequence[Sequence[int]], most: int = 4) -> str:
     """Return inclusive ranges, at most so many, the others counted.
 
     >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], most=1)
     ('4-5, 9', '1 and 2 more ranges')
     """
-    shown = ", ".join(range_names(ranges[:most]))
+    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:most])
     left = len(ranges) - most
     return f"{shown} and {counted(left, 'more range')}" if left > 0 else shown
 
