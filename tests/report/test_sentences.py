@@ -149,6 +149,7 @@ def test_worst_are_distinct(tmp_path: Path) -> None:
 
     assert 5 == len(set(names)) == len(names)
     assert [32] * 5 == [len(name) for name in names]
+    assert names == [next(item.all("code")).attributes["title"] for item in worst.all("li")]
     assert "95 more in the table below" in tile(page, "at-risk")
     assert "of 300 rows about 100 ledgers" in next(page.by_id("violations").all("caption")).text
 
