@@ -101,11 +101,11 @@ def _choose_engine(asked: str) -> _Chosen:
     """Return what does the analyses; `MissingDependency` names at once all that is missing."""
     lack = None if asked == "local" else _spark_lacks()
     if asked == "spark" or (asked == "auto" and lack is None):
-        require_packages("demo", "pyspark", "pandas", "pyarrow", "matplotlib")
+        require_packages("demo", "pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")
         require_java()
         return _Chosen("Spark", "Spark")
     purpose = "demo" if lack is None else "demo without Spark"
-    require_packages(purpose, "duckdb", "pyarrow", "matplotlib")
+    require_packages(purpose, "duckdb", "pyarrow", "matplotlib", "jinja2")
     return _Chosen("DuckDB", "DuckDB" if lack is None else f"DuckDB, without Spark: {lack}")
 
 

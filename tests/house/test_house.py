@@ -16,7 +16,8 @@ from tests.paths import ROOT
 from tools.rooms import ROOMS, about, circles, graph, modules, room_of
 
 MODULES = sorted(ROOT.glob("bkstore/**/*.py"))
-HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "google.protobuf", "rich", "rocksdict")
+HEAVY = ("pyspark", "pyarrow", "pandas", "matplotlib", "jinja2", "rich", "rocksdict")
+HEAVY += ("google.protobuf",)
 
 
 NAMES = [name for name in modules() if name]

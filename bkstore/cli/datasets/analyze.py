@@ -178,7 +178,7 @@ def _suffix(form: str) -> str:
 
 def _engine_name(asked: str, *, report: bool) -> str:
     """Return the engine to use; the local one comes first. Says at once what is not installed."""
-    needed = ["pyarrow", "matplotlib"] if report else ["pyarrow"]
+    needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
     local = asked == "local" or (
         asked == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
     )
@@ -252,6 +252,8 @@ def _report(
 
     said = None if inputs.metadata is None else inputs.metadata.path
     source = {"manifest": inputs.dump.manifest, "metadata": said, "engine": engine}
+    if inputs.other is not None:
+        source["other"] = inputs.other.manifest
     if args.out is not None:
         suffix = _suffix(args.format or "parquet")
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}

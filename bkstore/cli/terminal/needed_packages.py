@@ -14,6 +14,7 @@ __all__ = ["missing_packages", "require_java", "require_packages"]
 
 _EXTRAS = {
     "duckdb": "local",
+    "jinja2": "report",
     "matplotlib": "report",
     "pandas": "spark",
     "pyarrow": "arrow",
