@@ -12,6 +12,8 @@ the command line. Modules that all of them use lie here: `ids`, `errors`, `argum
 caller's), `schedule` (which bookies get which entries), `metrics`, `forks`; `version`,
 `lazy_faces` and `former_names` are about imports. `docs/architecture.md` has the whole map.
 
+Each name and each room is loaded when it is first asked for, numpy with the first that needs it.
+
 >>> from bkstore import Availability
 >>> Availability.from_entries([0, 1, 3, 4, 6, 7]).groups.tolist()
 [[0, 6, 2, 3]]
@@ -20,7 +22,6 @@ caller's), `schedule` (which bookies get which entries), `metrics`, `forks`; `ve
 import logging
 from typing import TYPE_CHECKING
 
-from bkstore.availability import Availability
 from bkstore.errors import (
     BadVersion,
     BkstoreError,
@@ -45,15 +46,16 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.former_names import keep_former_names
-from bkstore.ids import LedgerId
-from bkstore.index.api import EntryIndex
-from bkstore.lazy_faces import lazy_names
-from bkstore.storage.read_only.bookie_dir import BookieDir, open_index
+from bkstore.lazy_faces import lazy_names, names_of_face
 from bkstore.version import __version__
 
 if TYPE_CHECKING:
+    from bkstore.availability import Availability
+    from bkstore.ids import LedgerId
+    from bkstore.index.api import EntryIndex
     from bkstore.storage.bookie import Bookie
     from bkstore.storage.ledger_storage import LedgerStorage
+    from bkstore.storage.read_only.bookie_dir import BookieDir, open_index
 
 __all__ = [
     "Availability",
@@ -93,8 +95,32 @@ keep_former_names()
 
 __getattr__ = lazy_names(
     __name__,
-    {  # they load digests and cookies
+    {
+        "Availability": "bkstore.availability",
         "Bookie": "bkstore.storage.bookie",
+        "BookieDir": "bkstore.storage.read_only.bookie_dir",
+        "EntryIndex": "bkstore.index.api",
+        "LedgerId": "bkstore.ids",
         "LedgerStorage": "bkstore.storage.ledger_storage",
+        "open_index": "bkstore.storage.read_only.bookie_dir",
     },
+    rooms=(
+        "availability",
+        "bloom",
+        "cluster",
+        "formats",
+        "ids",
+        "index",
+        "ledger_metadata",
+        "metrics",
+        "offline",
+        "report",
+        "schedule",
+        "spark",
+        "storage",
+        "streams",
+        "tables",
+        "testing",
+    ),
 )
+__dir__ = names_of_face(__name__)

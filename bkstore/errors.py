@@ -8,6 +8,8 @@ Leaves that match a built-in exception inherit it too, so that ``except ValueErr
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 
 __all__ = [
     "BadVersion",
@@ -31,6 +33,7 @@ __all__ = [
     "UnauthorizedAccess",
     "UnsupportedLayout",
     "WriteFailed",
+    "pip_install",
 ]
 
 
@@ -150,13 +153,52 @@ class LoadFailed(BkstoreError):
 
 
 class MissingDependency(BkstoreError, ImportError):
-    """An optional package is needed; the message names the extra that brings it.
+    """An optional package is needed; the message has the command that installs it.
+
+    The command names packages of a public index, not bkstore: so it is right for an installation
+    from a clone and from a wheel.
 
     >>> str(MissingDependency.of("pyarrow", "arrow", "Parquet output"))
-    "Parquet output needs pyarrow: pip install 'bkstore[arrow]'"
+    "Parquet output needs pyarrow: pip install 'pyarrow>=18'"
     """
 
     @classmethod
     def of(cls, package: str, extra: str, purpose: str) -> MissingDependency:
         """Return the error for `package`, which comes with `extra` and serves `purpose`."""
-        return cls(f"{purpose} needs {package}: pip install 'bkstore[{extra}]'", name=package)
+        return cls.of_all([(package, extra)], purpose)
+
+    @classmethod
+    def of_all(cls, missing: Sequence[tuple[str, str]], purpose: str) -> MissingDependency:
+        """Return the error for several packages, each with its extra; one command for all."""
+        names = [package for package, _ in missing]
+        return cls(f"{purpose} needs {' and '.join(names)}: {pip_install(missing)}", name=names[0])
+
+
+def pip_install(missing: Sequence[tuple[str, str]]) -> str:
+    """Return the command that installs packages, and what else their extras bring.
+
+    `missing` are packages with the extra of bkstore that each comes with. The versions are those
+    of bkstore's metadata; without metadata (a source tree on the path), any.
+
+    >>> pip_install([("duckdb", "local"), ("pyarrow", "arrow")])
+    "pip install 'duckdb>=1.4' 'pyarrow>=18'"
+    """
+    wanted: dict[str, None] = {}
+    for package, extra in missing:
+        wanted.update(dict.fromkeys(_requirements(extra) or [package]))
+    return "pip install " + " ".join(f"'{requirement}'" for requirement in wanted)
+
+
+def _requirements(extra: str) -> list[str]:
+    from importlib import metadata  # loads what reads mail
+
+    try:
+        lines = metadata.requires("bkstore") or []
+    except metadata.PackageNotFoundError:
+        return []
+    pairs = (line.partition(";") for line in lines)
+    return [
+        what.strip()
+        for what, _, marker in pairs
+        if re.search(f"""extra == ['"]{extra}['"]""", marker)
+    ]

@@ -7,16 +7,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening, add_output
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.shared_options import add_opening
 from bkstore.cluster.audit import (
     AuditOptions,
     Auditor,
-    AuditReport,
     DirectoryBookie,
     Violation,
     violations_table,
@@ -35,23 +33,11 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
-from bkstore.tables import VIOLATIONS, Column, Schema, Table
+from bkstore.tables import VIOLATIONS, Schema, Table
 
 __all__ = ["add_arguments", "on_screen", "run"]
 
 _AT_A_TIME = 1000
-_ON_SCREEN = Schema(
-    "violations",
-    (
-        Column("category", "string"),
-        Column("ledger", "string", True),
-        Column("segment", "int64", True),
-        Column("bookie", "string", True),
-        Column("missing", "string"),
-        Column("detail", "string"),
-    ),
-)
-_FEW = 6
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,7 +93,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--resume", metavar="FILE", type=Path, help="keep what is done in FILE, or go on from it"
     )
     add_opening(parser)
-    add_output(parser)
+    add_output(parser, VIOLATIONS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -127,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
             )
         for found in opened.values():
             found.check_unchanged()
-    _write(report, args)
+    write_output(args, *on_screen(report.violations))
     for line in report.summary():
         tell(line)
     return 0 if report.clean else 1
@@ -169,7 +155,9 @@ def _opened(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, B
             name, path = "", word
         if not path or (found and not name and path != word):
             raise InvalidArgument(f"not a bookie and its directory: {word!r} (BOOKIE=DIR)")
-        bookie = stack.enter_context(BookieDir(path, live=args.live, layout=args.layout))
+        bookie = stack.enter_context(
+            BookieDir(path, live=args.live, layout=args.layout, root=args.root)
+        )
         name = _checked_name(name, bookie, word)
         for folder in map(os.path.realpath, bookie.folders.ledger):
             if folder in places:
@@ -229,35 +217,10 @@ def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:
 
 
 def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
-    """Return violations as tables that fit a screen: the first ranges of each row only."""
-    return _ON_SCREEN, (
-        Table.from_rows(_ON_SCREEN, [_on_screen(each.row()) for each in part])
-        for part in _parts(violations)
-    )
+    """Return violations as tables of bounded size."""
+    return VIOLATIONS, map(violations_table, _parts(violations))
 
 
 def _parts(violations: Sequence[Violation]) -> Iterator[Sequence[Violation]]:
     for at in range(0, len(violations), _AT_A_TIME):
         yield violations[at : at + _AT_A_TIME]
-
-
-def _write(report: AuditReport, args: argparse.Namespace) -> None:
-    if args.format != "table":
-        write_tables(
-            VIOLATIONS, map(violations_table, _parts(report.violations)), args.format, args.output
-        )
-        return
-    write_tables(*on_screen(report.violations), "table", args.output)
-
-
-def _on_screen(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return a row that fits a screen: the first ranges only."""
-    found = dict(zip(VIOLATIONS.names, row))
-    ledger = str(found["ledger_id"]) if found["scope_id"] == 0 else found["qualified_name"]
-    count, ranges = found["missing_entries"], found["missing"]
-    text = "-"
-    if count:
-        shown = [f"{a}-{b}" if b > a else f"{a}" for a, b in (ranges or [])[:_FEW]]
-        more = ["..."] if ranges is None or len(ranges) > _FEW else []
-        text = f"{count}: {' '.join([*shown, *more])}"
-    return found["category"], ledger, found["first_entry"], found["bookie"], text, found["detail"]

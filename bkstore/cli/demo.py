@@ -1,7 +1,8 @@
-"""bkstore demo: the whole road on data it makes: cluster, faults, audit, dump, Spark, report.
+"""bkstore demo: the whole road on data it makes: cluster, faults, audit, dump, analyses, report.
 
 Three bookies of three storages hold striped ledgers; entries are lost on purpose, and the audit
-and Spark have to find exactly those. With --bookie it goes the road on a directory of yours.
+and the analyses have to find exactly those. Spark does the analyses, or where it is not there
+DuckDB. With --bookie it goes the road on a directory of yours.
 """
 
 from __future__ import annotations
@@ -10,23 +11,24 @@ import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.cli.audit import on_screen
-from bkstore.cli.demo_data import ENTRIES, DemoCluster, Lost, make_cluster
+from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.cli.terminal.table_output import write_tables
-from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie, Violation
-from bkstore.cluster.store.dump_store import open_metadata
+from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.user_outputs import check_output
 from bkstore.ids import LedgerId
-from bkstore.offline.dump import DumpResult, dump
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from bkstore.cli.demo_data import DemoCluster, Lost
+    from bkstore.cluster.audit import Violation
+    from bkstore.offline.dump import DumpResult
 
 __all__ = ["add_arguments", "run"]
 
@@ -41,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--live", action="store_true", help="read a directory that is in use")
     parser.add_argument(
+        "--engine",
+        choices=("auto", "local", "spark"),
+        default="auto",
+        help="what runs the analyses (auto: Spark, or DuckDB where Spark is not there)",
+    )
+    parser.add_argument(
         "--report",
         metavar="FILE",
         type=Path,
@@ -50,8 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo; exit code 1 if audit or Spark find anything but what was lost."""
+    """Run the demo; exit code 1 if audit or analyses find anything but what was lost."""
     check_output(args.report)
+    engine = _choose_engine(args.engine)
+    from bkstore.offline.dump import dump
+
     with ExitStack() as stack:
         top = stack.enter_context(scratch_directory("demo"))
         made = None if args.bookie is not None else _make(top)
@@ -66,17 +77,48 @@ def run(args: argparse.Namespace) -> int:
         _say("4. The indexes and entry logs as Parquet tables")
         result = dump(bookies, top / "dump")
         _show_dump(top / "dump", result)
-        _say("5. Asking Spark")
-        tables = _ask_spark(top / "dump", None if made is None else made.metadata)
+        _say(f"5. Asking {engine.says}")
+        tables = _ask(engine.name, top / "dump", None if made is None else made.metadata)
         for name in _ASKED:
             if name in tables:
                 _say(f"{name}:")
                 _show_table(tables[name])
         if made is not None:
-            wrong += _check("Spark", _replicas_of(tables["violations"]), made.lost)
-            wrong += _check_orphan(tables["orphans"], made)
-        _report(args.report, tables, top / "dump", made)
+            wrong += _check(engine.name, _replicas_of(tables["violations"]), made.lost)
+            wrong += _check_orphan(engine.name, tables["orphans"], made)
+        _report(args.report, tables, top / "dump", made, engine.name)
         return 1 if wrong else report_findings(result.findings) if made is None else 0
+
+
+class _Chosen(NamedTuple):
+    """What does the analyses, "Spark" or "DuckDB", and what is said of the choice."""
+
+    name: str
+    says: str
+
+
+def _choose_engine(asked: str) -> _Chosen:
+    """Return what does the analyses; `MissingDependency` names at once all that is missing."""
+    lack = None if asked == "local" else _spark_lacks()
+    if asked == "spark" or (asked == "auto" and lack is None):
+        require_packages("demo", "pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")
+        require_java()
+        return _Chosen("Spark", "Spark")
+    purpose = "demo" if lack is None else "demo without Spark"
+    require_packages(purpose, "duckdb", "pyarrow", "matplotlib", "jinja2")
+    return _Chosen("DuckDB", "DuckDB" if lack is None else f"DuckDB, without Spark: {lack}")
+
+
+def _spark_lacks() -> str | None:
+    """Return what Spark would need and is not here, None if it can run."""
+    missing = missing_packages("pyspark", "pandas")
+    if missing:
+        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+    try:
+        require_java()
+    except MissingDependency as error:
+        return str(error)
+    return None
 
 
 def _say(text: str) -> None:
@@ -84,6 +126,8 @@ def _say(text: str) -> None:
 
 
 def _make(top: Path) -> DemoCluster:
+    from bkstore.cli.demo_data import make_cluster
+
     _say("1. Three bookies of three storages, ledgers striped over them, and faults")
     made = make_cluster(top)
     rows = [(str(ledger), bookie, len(entries)) for (ledger, bookie), entries in made.lost.items()]
@@ -125,6 +169,10 @@ def _show_availability(bookie: BookieDir) -> None:
 
 def _audit(made: DemoCluster, bookies: Sequence[BookieDir]) -> int:
     """Print what the audit finds; return 1 if that is not what was lost."""
+    from bkstore.cli.audit import on_screen
+    from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
+    from bkstore.cluster.store.dump_store import open_metadata
+
     _say("3. Auditing them against the ledger metadata (BP-34)")
     asked = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
     options = AuditOptions(looks=0)
@@ -159,15 +207,15 @@ def _check(who: str, found: Lost, lost: Lost) -> int:
     return 1
 
 
-def _check_orphan(orphans: pa.Table, made: DemoCluster) -> int:
+def _check_orphan(who: str, orphans: pa.Table, made: DemoCluster) -> int:
     found = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in orphans.to_pylist()}
     if found == {made.orphan}:
         return 0
-    _say(f"Spark found the orphans {found}, but {made.orphan} is the one")
+    _say(f"{who} found the orphans {found}, but {made.orphan} is the one")
     return 1
 
 
-# -- dump, Spark, report
+# -- dump, analyses, report
 
 
 def _show_dump(out: Path, result: DumpResult) -> None:
@@ -176,17 +224,21 @@ def _show_dump(out: Path, result: DumpResult) -> None:
     print(f"{told} in {size:,} bytes")  # noqa: T201
 
 
-def _ask_spark(dumped: Path, metadata: Path | None) -> dict[str, pa.Table]:
-    """Return the table of every analysis that can be asked, from Spark."""
-    from bkstore.offline.analyses import ANALYSES, open_inputs
-    from bkstore.spark.analysis import SparkEngine
-    from bkstore.spark.session import local_session
+def _ask(engine: str, dumped: Path, metadata: Path | None) -> dict[str, pa.Table]:
+    """Return the table of every analysis that can be asked, from Spark or DuckDB."""
+    from bkstore.offline.analyses import ANALYSES, LocalEngine, open_inputs
 
     inputs = open_inputs(dumped, metadata)
     possible = [each for each in ANALYSES.values() if each.lacks(inputs) is None]
+    if engine == "DuckDB":
+        local = LocalEngine()
+        return {each.name: local.run(each, inputs) for each in possible}
+    from bkstore.spark.analysis import SparkEngine
+    from bkstore.spark.session import local_session
+
     with local_session("bkstore demo") as spark:
-        engine = SparkEngine(spark)
-        return {each.name: engine.run(each, inputs) for each in possible}
+        by_spark = SparkEngine(spark)
+        return {each.name: by_spark.run(each, inputs) for each in possible}
 
 
 def _show_table(table: pa.Table) -> None:
@@ -199,8 +251,13 @@ def _show_table(table: pa.Table) -> None:
 
 
 def _report(
-    target: Path, tables: Mapping[str, pa.Table], dumped: Path, made: DemoCluster | None
+    target: Path,
+    tables: Mapping[str, pa.Table],
+    dumped: Path,
+    made: DemoCluster | None,
+    engine: str,
 ) -> None:
+    from bkstore.cli.demo_data import ENTRIES
     from bkstore.offline.analyses import open_dump
     from bkstore.report import write_report
 
@@ -208,7 +265,7 @@ def _report(
     source = {
         "manifest": opened.manifest,
         "metadata": None if made is None else "metadata.json of the demo",
-        "engine": "Spark",
+        "engine": engine,
     }
     title = "A bookie" if made is None else f"The demo: eight ledgers of {ENTRIES:,} entries"
     shown = {**tables, "findings": opened.read("findings")}

@@ -1,60 +1,86 @@
 """`bkstore COMMAND ...`: parsing, and turning errors into one line and an exit code.
 
 Exit codes: 0 clean, 1 findings, 2 wrong usage or unreadable input. Data go to stdout,
-messages to stderr.
+messages to stderr. A command's module is loaded when it is chosen: `bkstore --help` loads none.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NamedTuple
 
 from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
+from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError
-from bkstore.tables.safe_text import shown
 from bkstore.version import __version__
 
-__all__ = ["main"]
+__all__ = ["COMMANDS", "Command", "main", "make_parser"]
+
+
+class Command(NamedTuple):
+    """Where a command is, and what `bkstore --help` says of it without loading it.
+
+    `module` is its module in `bkstore.cli`, `summary` the first line of that module's docstring.
+    """
+
+    module: str
+    summary: str
+
 
 COMMANDS = {
-    "inspect": "bookie.inspect",
-    "ledgers": "bookie.ledgers",
-    "ledger": "bookie.ledger",
-    "availability": "bookie.availability",
-    "readledger": "bookie.readledger",
-    "where": "bookie.where",
-    "readlog": "bookie.readlog",
-    "readlogmetadata": "bookie.readlogmetadata",
-    "readjournal": "bookie.readjournal",
-    "lastmark": "bookie.lastmark",
-    "listfiles": "bookie.listfiles",
-    "audit": "audit",
-    "streams": "streams",
-    "dump": "datasets.dump",
-    "load": "datasets.load",
-    "analyze": "datasets.analyze",
-    "demo": "demo",
+    "inspect": Command(
+        "bookie.inspect", "layout, directories, counts, bytes and oddities of a bookie directory"
+    ),
+    "ledgers": Command("bookie.ledgers", "the ledgers of a bookie directory, a row each"),
+    "ledger": Command("bookie.ledger", "the entries of one ledger and where they lie"),
+    "availability": Command(
+        "bookie.availability", "which entries of a ledger are here, condensed as in BP-34"
+    ),
+    "readledger": Command("bookie.readledger", "the entries of one ledger, as they are stored"),
+    "where": Command(
+        "bookie.where", "the entry logs that hold a ledger's entries, found without the index"
+    ),
+    "readlog": Command("bookie.readlog", "the records of entry logs"),
+    "readlogmetadata": Command(
+        "bookie.readlogmetadata", "the ledgers of entry logs, and their bytes"
+    ),
+    "readjournal": Command("bookie.readjournal", "the records of journal files"),
+    "lastmark": Command(
+        "bookie.lastmark", "for each journal, the place from which a replay would begin"
+    ),
+    "listfiles": Command("bookie.listfiles", "the files of a bookie, by what they are"),
+    "audit": Command("audit", "what bookies hold against ledger metadata, by the rules of BP-34"),
+    "streams": Command(
+        "streams", "which objects hold a stream's offsets, and what finding them costs"
+    ),
+    "dump": Command(
+        "datasets.dump", "the tables of bookie directories as Parquet, many bookies in one dataset"
+    ),
+    "load": Command(
+        "datasets.load", "a new index, RocksDB or index files, from a bookie's part of a dump"
+    ),
+    "analyze": Command(
+        "datasets.analyze", "what a dump tells: losses, garbage, growth, as tables and a report"
+    ),
+    "demo": Command(
+        "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
+    ),
+    "completion": Command(
+        "completion", "a script that lets a shell complete commands, options and files"
+    ),
 }
-"""Each command's module in `bkstore.cli`, in the order of the help."""
+"""The commands, in the order of the help."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """One that shows what it was given only as `tell` shows it; its commands' parsers too."""
+def make_parser(*, declared: bool = False) -> Parser:
+    """Return the parser of the command line.
 
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the arguments, and exit with code 2."""
-        super().error(shown(message))
-
-    def print_help(self, file: Any = None) -> None:
-        """Print the help; unlike argparse's own, an error of writing is not kept silent."""
-        (file or sys.stdout).write(self.format_help())
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    A command's module is loaded when its parser is used; with `declared` all are loaded now.
+    """
+    parser = Parser(
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
         epilog="DIR is a ledger directory, a folder of ledger directories, or a bk_server.conf. "
@@ -62,13 +88,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bkstore {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for name, place in COMMANDS.items():
-        module = import_module(f"bkstore.cli.{place}")
-        summary = (module.__doc__ or "").splitlines()[0].split(": ", 1)[1].rstrip(".")
-        command = commands.add_parser(name, help=summary, description=summary)
-        module.add_arguments(command)
-        command.set_defaults(run=module.run)
+    for name, command in COMMANDS.items():
+        added = commands.add_parser(name, help=command.summary, description=command.summary)
+        added.declare = partial(_declare, command)
+        if declared:
+            added.declare_once()
     return parser
+
+
+def _declare(command: Command, parser: Parser) -> None:
+    """Load a command's module, and declare its arguments."""
+    module = import_module(f"bkstore.cli.{command.module}")
+    module.add_arguments(parser)
+    parser.set_defaults(run=module.run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -91,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(argv: Sequence[str] | None) -> int:
     try:
-        args = _parser().parse_args(argv)
+        args = make_parser().parse_args(argv)
         code: int = args.run(args)
     except BrokenPipeError:  # the reader left: nobody is there to tell
         silence(sys.stdout)

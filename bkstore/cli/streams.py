@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bkstore.cli.terminal.messages import tell
-from bkstore.cli.terminal.shared_options import add_output
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.user_outputs import refuse_inputs
@@ -56,9 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     compare.add_argument("--seed", type=int, default=0, help="of the random ones (0)")
     compare.add_argument("--totals", action="store_true", help="only the rows of sums")
-    for command in (lookup, compare):
+    for command, schema in ((lookup, ANSWERS), (compare, LOOKUPS)):
         _add_options(command)
-        add_output(command)
+        add_output(command, schema)
 
 
 def _add_image(parser: argparse.ArgumentParser) -> None:
@@ -140,7 +139,7 @@ def _lookup(args: argparse.Namespace) -> int:
         result = lookup.get_objects(args.stream, args.start, args.end, args.limit)
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
-    write_tables(ANSWERS, [Table.from_rows(ANSWERS, result.objects)], args.format, args.output)
+    write_output(args, ANSWERS, [Table.from_rows(ANSWERS, result.objects)])
     tell(_said(result))
     return 0
 
@@ -173,7 +172,7 @@ def _compare(args: argparse.Namespace) -> int:
     worlds = _worlds(args.image, args.world)
     wrong: list[str] = []
     tables = (_compared(args, world, wrong) for world in worlds)
-    write_tables(LOOKUPS, tables, args.format, args.output)
+    write_output(args, LOOKUPS, tables)
     for line in wrong:
         tell(line)
     return 1 if wrong else 0

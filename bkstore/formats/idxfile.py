@@ -25,7 +25,7 @@ from typing import Literal
 
 from bkstore.arguments import check_compat, whole
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.formats.digest import MASTER_KEY_SIZE
+from bkstore.formats.entry.digest import MASTER_KEY_SIZE
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.ids import LedgerId
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.digest import DIGEST_SIZES, MASTER_KEY_SIZE
 from bkstore.formats.entry import decode_explicit_lac, is_v2
+from bkstore.formats.entry.digest import DIGEST_SIZES, MASTER_KEY_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 
 __all__ = ["explicit_lac_oddity", "master_key_oddity", "state_oddities"]

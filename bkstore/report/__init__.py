@@ -1,9 +1,10 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
 `write_report` is all there is to call. `page` puts the page together: read it first. `tiles` are
-its first screen, `sections` says what each table means, `page_tables` and `charts` show it;
-`findings` are what the tables come to, `html` what all of it is written with. The page itself is
-explained in `docs/report.md`.
+its first screen, `sections` says what each table means, `fitting` which of it fits what was given,
+`page_tables` and `charts` show it; `findings` are what the tables come to. None of them writes
+HTML: that, the style sheet and the script are files in the folder ``template``, which `html`
+fills. The page itself is explained in `docs/report.md`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.files.user_outputs import write_output
 from bkstore.report.charts import require_matplotlib
+from bkstore.report.html.rendering import require_jinja
 from bkstore.report.page import page
 from bkstore.tables import require_pyarrow
 
@@ -31,12 +33,13 @@ def write_report(
     `tables` by the names of their schemas: those of `bkstore.tables.analyses`, and `findings` of
     the dump. A table that is absent was not asked for, and the page says so. `source` may have
     `manifest` (the dump's, a dict), `metadata` (where the ledger metadata came from, None = none
-    were given), `engine` and `made_at` (texts for the foot of the page), and `all_rows` (for
-    a table's name, where all its rows are).
+    were given), `other` (the manifest of the dump that `comparison` compares with), `engine` and
+    `made_at` (texts for the foot of the page), and `all_rows` (for a table's name, where all its
+    rows are).
 
     The page refers to nothing outside it. The same arguments give the same bytes. Cost: a few
     passes over the number columns of each table, and a sort of them for the rows that are shown.
-    Raises `MissingDependency` without matplotlib or pyarrow, `WriteFailed` where the system
+    Raises `MissingDependency` without matplotlib, Jinja2 or pyarrow, `WriteFailed` where the system
     refuses.
 
     >>> import tempfile
@@ -51,4 +54,5 @@ def write_report(
     """
     require_pyarrow("A report")
     require_matplotlib()
+    require_jinja()
     write_output(target, page(tables, title, source).encode())

@@ -1,21 +1,24 @@
 """Charts of the page: matplotlib's SVG, inlined, in the colours of the page.
 
 matplotlib draws in stand-in colours; each becomes a CSS variable, so one drawing serves light
-and dark. Ids, dates and versions are taken out: the same numbers give the same text.
+and dark. Each chart is drawn twice, wide and narrow, as text that is scaled with its drawing is
+readable near one width only; the style sheet shows the one that fits the screen. Ids, dates and
+versions are taken out: the same numbers give the same text.
 """
 
 from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import MissingDependency
 from bkstore.report.findings.key_figures import numbers
-from bkstore.report.html.markup import Html, tag
+from bkstore.report.html.rendering import own_markup
 from bkstore.report.html.wording import count, counted, size_unit
 from bkstore.tables.safe_text import shown
 
@@ -23,10 +26,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-__all__ = ["bookies_chart", "ledgers_chart", "logs_chart", "require_matplotlib"]
+__all__ = ["Chart", "Drawing", "bookies_chart", "ledgers_chart", "logs_chart", "require_matplotlib"]
 
 _COLOURS = {"live": "#010101", "garbage": "#020202", "ink": "#030303", "grid": "#040404"}
-_SIZE = (6.4, 2.9)  # inches; small enough to be read at 420 pixels
+_WIDE, _NARROW = (11.5, 2.7), (5.0, 3.1)  # inches of 72 units; for 790-1170 and 360-640 pixels
 _MOST_NAMES = 16
 _BINS = 20
 _POINTS = 200
@@ -53,6 +56,22 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+class Drawing(NamedTuple):
+    """The inside of an SVG element, as markup, and its view box."""
+
+    view_box: str
+    inside: str
+
+
+class Chart(NamedTuple):
+    """A chart: what it shows, the colours that need a key, and the drawing in two widths."""
+
+    words: str
+    keys: tuple[str, ...]
+    wide: Drawing
+    narrow: Drawing
+
+
 def require_matplotlib() -> Any:
     """Return the matplotlib module, or raise `MissingDependency` naming the extra."""
     try:
@@ -64,7 +83,7 @@ def require_matplotlib() -> Any:
     return matplotlib
 
 
-def bookies_chart(table: pa.Table) -> Html | None:
+def bookies_chart(table: pa.Table) -> Chart | None:
     """Return live and garbage bytes of each bookie, the fullest first; None for fewer than two."""
     sizes = numbers(table, "log_file_bytes")
     if len(sizes) < 2 or not sizes.sum():
@@ -77,19 +96,14 @@ def bookies_chart(table: pa.Table) -> Html | None:
         _stack(axes, np.arange(len(order) + 1) + 0.5, live, garbage, apart=bool(names))
         axes.set_xlim(0.5, len(order) + 0.5)
         if names:
-            axes.set_xticks(range(1, len(order) + 1), [_short(names[at]) for at in order])
-            if max(len(_short(name)) for name in names) * len(names) > 60:
-                axes.tick_params(axis="x", labelrotation=35)
-                for label in axes.get_xticklabels():
-                    label.set(horizontalalignment="right", rotation_mode="anchor")
-        else:
-            axes.set_xlabel("bookies, the fullest first")
+            _name_bars(axes, [_short(names[at]) for at in order])
+        axes.set_xlabel("bookies, the fullest first")
 
     words = f"Record bytes of {counted(len(order), 'bookie')}, the fullest first"
     return _figure(draw, words, ("live", "garbage"))
 
 
-def logs_chart(table: pa.Table) -> Html | None:
+def logs_chart(table: pa.Table) -> Chart | None:
     """Return record bytes of entry logs by how full of life they are; None if there are none."""
     if not table.num_rows:
         return None
@@ -103,14 +117,14 @@ def logs_chart(table: pa.Table) -> Html | None:
     def draw(axes: Axes) -> None:
         _stack(axes, np.linspace(0, 100, _BINS + 1), sums[0], sums[1])
         axes.set_xlim(0, 100)
-        axes.set_xticks(range(0, 101, 20), [f"{n} %" for n in range(0, 101, 20)])
-        axes.set_xlabel("live part of the entry log")
+        axes.set_xticks(range(0, 101, 20))
+        axes.set_xlabel("live part of the entry log, %")
 
     words = f"Record bytes of {counted(table.num_rows, 'entry log')} by their live part"
     return _figure(draw, words, ("live", "garbage"))
 
 
-def ledgers_chart(table: pa.Table) -> Html | None:
+def ledgers_chart(table: pa.Table) -> Chart | None:
     """Return which share of all bytes the biggest ledgers have; None for fewer than three."""
     sizes = np.sort(numbers(table, "bytes"))[::-1].astype(np.float64)
     if len(sizes) < 3 or not sizes.sum():
@@ -128,8 +142,9 @@ def ledgers_chart(table: pa.Table) -> Html | None:
         ticks = [10**n for n in range(len(str(len(sizes))))]
         axes.set_xticks(ticks, [count(tick) for tick in ticks])
         axes.set_xticks([], minor=True)
-        axes.set_yticks(range(0, 101, 25), [f"{n} %" for n in range(0, 101, 25)])
-        axes.set_xlabel("biggest ledgers")
+        axes.set_yticks(range(0, 101, 25))
+        axes.set_xlabel("how many of the biggest ledgers (logarithmic)")
+        axes.set_ylabel("share of record bytes, %")
 
     words = f"Share of all record bytes in the biggest of {count(len(sizes))} ledgers"
     return _figure(draw, words, ())
@@ -157,7 +172,18 @@ def _stack(
     step = _step(highest / unit)
     ticks = step * np.arange(int(np.ceil(highest / unit / step)) + 1)
     axes.set_ylim(0, ticks[-1] * unit)
-    axes.set_yticks(ticks * unit, [f"{tick:g} {name}" if tick else "0" for tick in ticks])
+    axes.set_yticks(ticks * unit, [f"{tick:g}" for tick in ticks])
+    axes.set_ylabel(f"bytes of records, {name}")
+
+
+def _name_bars(axes: Axes, names: list[str]) -> None:
+    """Write names under the bars, slanted where they would run into each other."""
+    axes.set_xticks(range(1, len(names) + 1), names)
+    room = axes.figure.bbox.width / 10  # characters, roughly, that fit side by side
+    if max(map(len, names)) * len(names) > room:
+        axes.tick_params(axis="x", labelrotation=35)
+        for label in axes.get_xticklabels():
+            label.set(horizontalalignment="right", rotation_mode="anchor")
 
 
 def _step(highest: float) -> float:
@@ -171,12 +197,15 @@ def _short(name: str, most: int = 22) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _figure(draw: Any, words: str, keys: tuple[str, ...]) -> Html:
-    """Return a figure with its caption and the key of its colours."""
+def _figure(draw: Callable[[Axes], None], words: str, keys: tuple[str, ...]) -> Chart:
+    return Chart(words, keys, _drawn(draw, _WIDE), _drawn(draw, _NARROW))
+
+
+def _drawn(draw: Callable[[Axes], None], size: tuple[float, float]) -> Drawing:
     matplotlib = require_matplotlib()
     out = io.StringIO()
     with matplotlib.rc_context(_SETTINGS):
-        figure = matplotlib.figure.Figure(figsize=_SIZE, layout="constrained")
+        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
         axes = figure.add_subplot()
         axes.set_axisbelow(True)
         axes.grid(visible=True, axis="y")
@@ -184,27 +213,26 @@ def _figure(draw: Any, words: str, keys: tuple[str, ...]) -> Html:
         canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
         plain = {"Date": None, "Creator": None, "Format": None, "Type": None}
         canvas.print_svg(out, metadata=plain)
-    marks = [tag("span", tag("i", class_=f"key c-{key}", aria_hidden="true"), key) for key in keys]
-    return tag("figure", tag("figcaption", words, *marks), _inline(out.getvalue(), words))
+    return _inline(out.getvalue())
 
 
-def _inline(svg: str, words: str) -> Html:
-    """Return matplotlib's document as an element of the page.
+def _inline(svg: str) -> Drawing:
+    """Return what is inside matplotlib's document.
 
     Its ids repeat from drawing to drawing and would clash; nothing refers to them but clip
     paths, and what is drawn ends inside its axes.
     """
-    svg = svg[svg.index("<svg") :]
+    opening, _, svg = svg[svg.index("<svg") :].partition(">")
+    box = re.findall(r'viewBox="([^"]*)"', opening)[0]
+    svg = svg.removesuffix("\n").removesuffix("</svg>")
     svg = re.sub(r"<metadata>.*?</metadata>|<defs>.*?</defs>|<!--.*?-->", "", svg, flags=re.DOTALL)
-    svg = re.sub(r' (?:id|clip-path|version|xmlns(?::xlink)?)="[^"]*"', "", svg)
-    svg = re.sub(r' (?:width|height)="[^"]*pt"', "", svg)
+    svg = re.sub(r' (?:id|clip-path)="[^"]*"', "", svg)
     svg = re.sub(r"font(?:-family)?: [^;\"]*", lambda m: _font(m[0]), svg)
     # What lies behind the drawing is the page.
     svg = re.sub(r"fill: #ffffff", "fill: none", svg)
     for name, colour in _COLOURS.items():
         svg = svg.replace(colour, f"var(--{name})")
-    svg = re.sub(r">\s+<", "><", svg)
-    return Html(svg.replace("<svg", f'<svg class="chart" role="img" aria-label="{words}"', 1))
+    return Drawing(box, own_markup(re.sub(r">\s+<", "><", svg).strip()))
 
 
 def _font(declared: str) -> str:

@@ -1,31 +1,67 @@
-"""The page: headline, tiles, then a part for each table, in one document."""
+"""The page: headline, tiles, then a part for each table, in one document.
+
+What it says is put together here and in the rooms above; how it looks stands in the files of
+`bkstore/report/template/`, of which `page.html.j2` is the first to read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.report.charts import bookies_chart, ledgers_chart, logs_chart
-from bkstore.report.findings.headline import judge, not_judged
+from bkstore.report.charts import Chart, bookies_chart, ledgers_chart, logs_chart
+from bkstore.report.findings.headline import judge
 from bkstore.report.findings.key_figures import Facts, gather
-from bkstore.report.html.markup import Html, note, tag
-from bkstore.report.html.script import SCRIPT, script_source
-from bkstore.report.html.style import STYLE
+from bkstore.report.fitting import absent, advice, compared, nothing_found, rule
+from bkstore.report.html.rendering import filled, own_markup, policy, template_file
 from bkstore.report.html.wording import counted
-from bkstore.report.page_tables import listing
+from bkstore.report.page_tables import Listing, listing
 from bkstore.report.sections import PARTS, SECTIONS, Section
 from bkstore.report.tiles.first_screen import tiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["page"]
+__all__ = ["Absent", "PartOfPage", "Shown", "page"]
 
 _CHARTS = {
     "bytes_by_bookie": bookies_chart,
     "log_occupancy": logs_chart,
     "bytes_by_ledger": ledgers_chart,
 }
+_UNITS = "Sizes are binary: 1 KiB is 1,024 bytes."
+
+
+class Shown(NamedTuple):
+    """A table of the page with all that is said of it; `remark` is about which rows it can have.
+
+    Either `listing` has rows, or `none` says why there are none.
+    """
+
+    name: str
+    heading: str
+    rule: str
+    advice: str = ""
+    remark: str = ""
+    none: str = ""
+    chart: Chart | None = None
+    listing: Listing | None = None
+
+
+class Absent(NamedTuple):
+    """A table that was not given, and why."""
+
+    name: str
+    heading: str
+    reason: str
+
+
+class PartOfPage(NamedTuple):
+    """A part of the page: tables under one heading, and those of them that were not given."""
+
+    heading: str
+    shown: tuple[Shown, ...]
+    absent: tuple[Absent, ...]
 
 
 def page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) -> str:
@@ -34,28 +70,19 @@ def page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) 
     facts = gather(tables, source)
     if source.get("manifest") is not None:
         tables = {**tables, "bookies": _bookies(source["manifest"])}
-    policy = (
-        f"default-src 'none'; style-src 'unsafe-inline'; script-src {script_source()}; "
-        "base-uri 'none'; form-action 'none'"
+    script = template_file("script.js")
+    return filled(
+        "page.html.j2",
+        title=title,
+        policy=policy(script),
+        style=own_markup(template_file("style.css")),
+        script=own_markup(script),
+        source=_described(source),
+        verdict=judge(facts, tables),
+        tiles=tiles(facts, tables),
+        parts=[_part(heading, names, tables, source, facts) for heading, names in PARTS],
+        origin=_origin(source),
     )
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        tag("style", Html(STYLE)),
-    )
-    body = tag(
-        "body",
-        tag("a", "To the tables", class_="skip", href="#tables"),
-        _header(title, source, facts, tables),
-        tag("main", tiles(facts, tables), _contents(), *_parts(tables, source, facts)),
-        tag("footer", _origin(source)),
-        tag("script", Html(SCRIPT)),
-    )
-    return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _read_only(tables: Mapping[str, pa.Table], source: Mapping[str, Any]) -> Mapping[str, pa.Table]:
@@ -71,19 +98,6 @@ def _read_only(tables: Mapping[str, pa.Table], source: Mapping[str, Any]) -> Map
     return {**tables, name: tables[name].filter(known)}
 
 
-def _header(
-    title: str, source: Mapping[str, Any], facts: Facts, tables: Mapping[str, pa.Table]
-) -> Html:
-    verdict = judge(facts, tables)
-    said = tag("div", *(tag("p", sentence) for sentence in verdict.sentences))
-    return tag(
-        "header",
-        tag("h1", title),
-        tag("p", _described(source), class_="source"),
-        tag("div", tag("strong", verdict.word), said, class_=f"verdict {verdict.level}"),
-    )
-
-
 def _described(source: Mapping[str, Any]) -> str:
     """Say what was looked at: the dump, when it was made, the metadata."""
     said = []
@@ -92,6 +106,8 @@ def _described(source: Mapping[str, Any]) -> str:
         said.append(f"Dump of {counted(len(manifest['bookies']), 'bookie')}")
         if manifest.get("made_at"):
             said.append(f"made at {manifest['made_at']}")
+    if source.get("other") is not None:
+        said.append(f"compared with a dump of {counted(len(source['other']['bookies']), 'bookie')}")
     metadata = source.get("metadata")
     said.append("no ledger metadata" if metadata is None else f"ledger metadata: {metadata}")
     return "; ".join(said)
@@ -103,62 +119,40 @@ def _origin(source: Mapping[str, Any]) -> str:
         said.append(f"Tables computed by {source['engine']}")
     if source.get("made_at"):
         said.append(f"at {source['made_at']}")
-    return (
-        f"{' '.join(said)}. Sizes are binary: 1 KiB is 1,024 bytes."
-        if said
-        else ("Sizes are binary: 1 KiB is 1,024 bytes.")
-    )
+    return f"{' '.join(said)}. {_UNITS}" if said else _UNITS
 
 
-def _contents() -> Html:
-    links = [
-        tag("li", tag("a", SECTIONS[name].heading, href=f"#{name}"))
-        for _, names in PARTS
-        for name in names
+def _part(
+    heading: str,
+    names: Sequence[str],
+    tables: Mapping[str, pa.Table],
+    source: Mapping[str, Any],
+    facts: Facts,
+) -> PartOfPage:
+    listed = [SECTIONS[name] for name in names]
+    shown = [
+        _shown(each, tables[each.name], source, facts) for each in listed if each.name in tables
     ]
-    return tag("nav", tag("ul", *links), aria_label="Parts of this page", id="tables")
+    lacking = [
+        Absent(each.name, each.heading, absent(each, facts))
+        for each in listed
+        if each.name not in tables
+    ]
+    return PartOfPage(heading, tuple(shown), tuple(lacking))
 
 
-def _parts(tables: Mapping[str, pa.Table], source: Mapping[str, Any], facts: Facts) -> list[Html]:
-    places = source.get("all_rows") or {}
-    found = []
-    for heading, names in PARTS:
-        found.append(tag("h2", heading))
-        found += [
-            _part(SECTIONS[name], tables.get(name), facts, places.get(name)) for name in names
-        ]
-    return found
-
-
-def _part(section: Section, table: pa.Table | None, facts: Facts, place: str | None) -> Html:
-    said: list[Html] = [tag("h3", section.heading), tag("p", section.rule)]
-    if table is None:
-        said.append(tag("p", _absent(section, facts), class_="none"))
-    elif table.num_rows == 0:
-        said.append(tag("p", _none(section, facts), class_="none"))
-    else:
-        said.append(note(section.advice))
-        chart = _CHARTS[section.name](table) if section.name in _CHARTS else None
-        said += [chart] if chart is not None else []
-        where = f"in {place}" if place else f"in the table {section.name} of the analysis"
-        said.append(listing(section, table, where))
-    return tag("section", *said, class_="part", id=section.name)
-
-
-def _absent(section: Section, facts: Facts) -> str:
-    if section.judged and facts.metadata is None:
-        return "Not judged: no ledger metadata were given (--metadata)."
-    return "Not asked."
-
-
-def _none(section: Section, facts: Facts) -> str:
-    """Say that nothing was found, and what of it was not looked at."""
-    if section.judged and section.name != "orphans" and (reason := not_judged(facts)):
-        return f"Not judged: {reason}."
-    if facts.unread:
-        left = counted(len(facts.unread), "bookie was", "bookies were")
-        return f"{section.none} Only in what was read: {left} not."
-    return section.none
+def _shown(section: Section, table: pa.Table, source: Mapping[str, Any], facts: Facts) -> Shown:
+    remark = compared(source) if section.name == "comparison" else ""
+    shown = Shown(section.name, section.heading, rule(section, facts), remark=remark)
+    if table.num_rows == 0:
+        return shown._replace(none="" if remark else nothing_found(section, facts))
+    place = (source.get("all_rows") or {}).get(section.name)
+    where = f"in {place}" if place else f"in the table {section.name} of the analysis"
+    return shown._replace(
+        advice=advice(section, table, facts),
+        chart=_CHARTS[section.name](table) if section.name in _CHARTS else None,
+        listing=listing(section, table, where),
+    )
 
 
 def _bookies(manifest: Mapping[str, Any]) -> pa.Table:

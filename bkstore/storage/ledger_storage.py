@@ -27,12 +27,11 @@ from bkstore.errors import (
     NoSuchEntry,
 )
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.formats.entry import V1_HEADER, record_header
+from bkstore.formats.entry import V1_HEADER, RecordBatch, record_header
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
 from bkstore.storage.batch_limits import check_limits, how_many, most_records
 from bkstore.storage.directories.writer_lock import WriterLock
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.ledgers.assembly import StrPath, compose
 from bkstore.storage.ledgers.garbage_collection import (
     MAJOR_THRESHOLD,

@@ -14,44 +14,57 @@ fit to be shown.
 
 from __future__ import annotations
 
-from bkstore.tables.analyses import (
-    BOOKIE_BYTES,
-    COMPARISON,
-    FRAGMENTATION,
-    HEALTH,
-    HOLES,
-    HOMELESS,
-    LEDGER_BYTES,
-    LOG_OCCUPANCY,
-    ORPHANS,
-    SCOPE_BYTES,
-    SEQUENCES,
-    SURPLUS,
-    VIOLATIONS,
-)
-from bkstore.tables.commands import (
-    ANSWERS,
-    AVAILABILITY,
-    BOOKIE_FILES,
-    ENTRY_RECORDS,
-    FINDINGS,
-    INSPECT,
-    JOURNAL_RECORDS,
-    LAST_MARKS,
-    LOCATIONS,
-    LOG_ENTRIES,
-    LOG_METADATA,
-    LOG_RECORDS,
-    LOOKUPS,
-)
-from bkstore.tables.dump import BOOKIE_FINDINGS, ENTRIES, ENTRY_LOGS, GROUPS, LEDGERS, LOG_LEDGERS
-from bkstore.tables.table import (
-    Column,
-    Repeated,
-    Schema,
-    Table,
-    require_pyarrow,
-)
+from typing import TYPE_CHECKING
+
+from bkstore.lazy_faces import lazy_names, names_of_face
+
+if TYPE_CHECKING:
+    from bkstore.tables.analyses import (
+        BOOKIE_BYTES,
+        COMPARISON,
+        FRAGMENTATION,
+        HEALTH,
+        HOLES,
+        HOMELESS,
+        LEDGER_BYTES,
+        LOG_OCCUPANCY,
+        ORPHANS,
+        SCOPE_BYTES,
+        SEQUENCES,
+        SURPLUS,
+        VIOLATIONS,
+    )
+    from bkstore.tables.commands import (
+        ANSWERS,
+        AVAILABILITY,
+        BOOKIE_FILES,
+        ENTRY_RECORDS,
+        FINDINGS,
+        INSPECT,
+        JOURNAL_RECORDS,
+        LAST_MARKS,
+        LEDGER_LIST,
+        LOCATIONS,
+        LOG_ENTRIES,
+        LOG_METADATA,
+        LOG_RECORDS,
+        LOOKUPS,
+    )
+    from bkstore.tables.dump import (
+        BOOKIE_FINDINGS,
+        ENTRIES,
+        ENTRY_LOGS,
+        GROUPS,
+        LEDGERS,
+        LOG_LEDGERS,
+    )
+    from bkstore.tables.table import (
+        Column,
+        Repeated,
+        Schema,
+        Table,
+        require_pyarrow,
+    )
 
 __all__ = [
     "ANSWERS",
@@ -74,6 +87,7 @@ __all__ = [
     "LAST_MARKS",
     "LEDGERS",
     "LEDGER_BYTES",
+    "LEDGER_LIST",
     "LOCATIONS",
     "LOG_ENTRIES",
     "LOG_LEDGERS",
@@ -92,3 +106,49 @@ __all__ = [
     "Table",
     "require_pyarrow",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "ANSWERS": "bkstore.tables.commands",
+        "AVAILABILITY": "bkstore.tables.commands",
+        "BOOKIE_BYTES": "bkstore.tables.analyses",
+        "BOOKIE_FILES": "bkstore.tables.commands",
+        "BOOKIE_FINDINGS": "bkstore.tables.dump",
+        "COMPARISON": "bkstore.tables.analyses",
+        "Column": "bkstore.tables.table",
+        "ENTRIES": "bkstore.tables.dump",
+        "ENTRY_LOGS": "bkstore.tables.dump",
+        "ENTRY_RECORDS": "bkstore.tables.commands",
+        "FINDINGS": "bkstore.tables.commands",
+        "FRAGMENTATION": "bkstore.tables.analyses",
+        "GROUPS": "bkstore.tables.dump",
+        "HEALTH": "bkstore.tables.analyses",
+        "HOLES": "bkstore.tables.analyses",
+        "HOMELESS": "bkstore.tables.analyses",
+        "INSPECT": "bkstore.tables.commands",
+        "JOURNAL_RECORDS": "bkstore.tables.commands",
+        "LAST_MARKS": "bkstore.tables.commands",
+        "LEDGERS": "bkstore.tables.dump",
+        "LEDGER_BYTES": "bkstore.tables.analyses",
+        "LEDGER_LIST": "bkstore.tables.commands",
+        "LOCATIONS": "bkstore.tables.commands",
+        "LOG_ENTRIES": "bkstore.tables.commands",
+        "LOG_LEDGERS": "bkstore.tables.dump",
+        "LOG_METADATA": "bkstore.tables.commands",
+        "LOG_OCCUPANCY": "bkstore.tables.analyses",
+        "LOG_RECORDS": "bkstore.tables.commands",
+        "LOOKUPS": "bkstore.tables.commands",
+        "ORPHANS": "bkstore.tables.analyses",
+        "Repeated": "bkstore.tables.table",
+        "SCOPE_BYTES": "bkstore.tables.analyses",
+        "SEQUENCES": "bkstore.tables.analyses",
+        "SURPLUS": "bkstore.tables.analyses",
+        "Schema": "bkstore.tables.table",
+        "Table": "bkstore.tables.table",
+        "VIOLATIONS": "bkstore.tables.analyses",
+        "require_pyarrow": "bkstore.tables.table",
+    },
+    rooms=("analyses", "commands", "dump", "safe_text", "table"),
+)
+__dir__ = names_of_face(__name__)

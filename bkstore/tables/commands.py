@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bkstore.tables.table import schema
+from bkstore.tables.dump import LEDGERS
+from bkstore.tables.table import Column, Schema, schema
 
 __all__ = [
     "ANSWERS",
@@ -13,12 +14,27 @@ __all__ = [
     "INSPECT",
     "JOURNAL_RECORDS",
     "LAST_MARKS",
+    "LEDGER_LIST",
     "LOCATIONS",
     "LOG_ENTRIES",
     "LOG_METADATA",
     "LOG_RECORDS",
     "LOOKUPS",
 ]
+
+_AT = LEDGERS.names.index("explicit_lac") + 1
+
+LEDGER_LIST = Schema(
+    "ledger_list",
+    (
+        *LEDGERS.columns[:_AT],
+        Column("explicit_lac_entry", "int64", True),
+        *LEDGERS.columns[_AT:],
+    ),
+)
+"""One row a ledger (`bkstore ledgers`): a dump's columns, and the entry that an explicit LAC says.
+
+`explicit_lac_entry` is null without an explicit LAC, and where the bytes are no body of one."""
 
 LOCATIONS = schema(
     "locations",
@@ -64,12 +80,14 @@ JOURNAL_RECORDS = schema(
     ("length", "int64", True),
     ("master_key", "binary", True),
     ("explicit_lac", "binary", True),
+    ("explicit_lac_entry", "int64", True),
     ("payload", "binary", True),
 )
 """One row a journal record (`bkstore readjournal`).
 
 `file` is a name in journal directory number `journal_dir`, `version` the file's. `offset` is that
 of the length field, `bytes` the record without it.
+`explicit_lac` is the body of such a record, `explicit_lac_entry` the entry that it says.
 `payload` is null unless asked for, else what follows the header: digest, then payload.
 """
 

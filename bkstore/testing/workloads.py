@@ -29,8 +29,8 @@ from bkstore.arguments import (
     whole,
 )
 from bkstore.errors import InvalidArgument
-from bkstore.formats.digest import digest_name
 from bkstore.formats.entry import NO_ENTRY, Coder, Entry, master_key
+from bkstore.formats.entry.digest import digest_name
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.testing import generators
 

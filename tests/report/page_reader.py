@@ -14,7 +14,7 @@ from tests.report.samples import Sample
 if TYPE_CHECKING:
     import pyarrow as pa
 
-VOID = {"meta", "br", "hr", "input", "link", "img"}
+VOID = {"meta", "wbr", "br", "hr", "input", "link", "img"}
 
 
 @dataclass

@@ -68,16 +68,17 @@ def make(
     last: int = 300,
     garbage: float = 0.1,
     few: int = 0,
+    scoped: bool = False,
 ) -> World:
-    """Return a world in which every replica is there; a tenth of the ledgers has a scope.
+    """Return a world in which every replica is there; a tenth of the ledgers has a scope, or all.
 
     Three of four ledgers lie on the first `few` bookies, if that is said.
     """
     chance = random.Random(seed)
     made, held = [], {}
     for number in range(ledgers):
-        scoped = number % 10 == 9
-        name = LedgerId(2**63 + 5, 2**64 - 1 - number) if scoped else LedgerId.of(1000 + number)
+        wide = scoped or number % 10 == 9
+        name = LedgerId(2**63 + 5, 2**64 - 1 - number) if wide else LedgerId.of(1000 + number)
         among = bookies[:few] if few and number % 4 else bookies
         ensemble = chance.sample(among, min(3, len(among)))
         write = min(2, len(ensemble))
@@ -372,5 +373,30 @@ def single() -> Sample:
     return sample(make(["127.0.0.1:3181"], 1, 5), "One bookie", metadata=False)
 
 
-SAMPLES = {f.__name__: cache(f) for f in (healthy, sick, hundred, bare, single)}
+def thousand_world() -> World:
+    """A thousand ledgers with 128-bit ids on five bookies; entries of each tenth are lost."""
+    names = [f"bookie-{n}.az{n % 3}.storage.example:3181" for n in range(1, 6)]
+    world = make(names, 1000, 7, last=40, scoped=True)
+    for ledger in world.ledgers[::10]:
+        for bookie in ledger.ensemble:
+            world.held.get((bookie, ledger.id), set()).difference_update({5, 6, 12})
+    return world
+
+
+def thousand() -> Sample:
+    """The thousand ledgers, judged."""
+    return sample(thousand_world(), "A thousand ledgers with long ids")
+
+
+def apart() -> Sample:
+    """Two dumps side by side that have no bookie in common, whose names are long words."""
+    names = [[f"{rack}{n}{'x' * 60}" for n in range(2)] for rack in ("old", "new")]
+    one, other = (make(bookies, 20, 9) for bookies in names)
+    made = sample(one, "Two dumps", metadata=False)
+    content = {**made.tables, "comparison": _table(tables.COMPARISON, [])}
+    return Sample(made.title, content, {**made.source, "other": manifest(other)})
+
+
+_MADE = (healthy, sick, hundred, bare, single, thousand, apart)
+SAMPLES = {f.__name__: cache(f) for f in _MADE}
 """What makes each sample, once; samples are not to be changed."""

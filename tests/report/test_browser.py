@@ -151,33 +151,109 @@ def test_first_screen(look: Look, tmp_path: Path) -> None:
       })),
     };
     """
-    names = ["How much", "How healthy", "Lost or at risk", "What fills the disk"]
     pages = [_written(tmp_path, name) for name in SAMPLES]
     for name, found in _probe(look, pages, code, 1280, 800).items():
         assert [1280, 800] == found["size"]
+        third = "Lost or at risk" if SAMPLES[name]().source["metadata"] else "Holes"
+        names = ["How much", "How healthy", third, "What fills the disk"]
+
         assert names == [tile["name"] for tile in found["tiles"]]
         assert 0 < found["verdict"] < 250
         assert [] == [t for t in found["tiles"] if t["bottom"] > 800 or t["right"] > 1280], name
         assert [] == [t for t in found["tiles"] if t["height"] < 60 or t["cut"]], name
 
 
-def test_narrow_screen(look: Look, tmp_path: Path) -> None:
-    """At 420 pixels nothing reaches over the edge; tables scroll within their own frames."""
+@pytest.mark.parametrize("width", [1400, 420])
+def test_nothing_over_the_edge(look: Look, tmp_path: Path, width: int) -> None:
+    """On a wide and on a narrow screen nothing reaches over the edge, with 128-bit ids, with and
+    without metadata, with two dumps; tables scroll within their own frames."""
     code = """
     const wide = [...document.body.querySelectorAll("*")].filter((e) =>
-      !e.closest("table") && !e.matches(".skip") && e.getBoundingClientRect().right > 420.5);
+      !e.closest("table") && !e.matches(".skip") &&
+      e.getBoundingClientRect().right > innerWidth + 0.5);
+    const frames = [...document.querySelectorAll(".scroll")];
     return {
       width: innerWidth, page: document.documentElement.scrollWidth,
       wide: wide.map((e) => e.outerHTML.slice(0, 120)),
+      frames: frames.filter((e) => getComputedStyle(e).overflowX === "auto").length,
+      tables: document.querySelectorAll("table").length,
       count: document.body.querySelectorAll("*").length,
     };
     """
     pages = [_written(tmp_path, name) for name in SAMPLES]
-    for name, found in _probe(look, pages, code, 420, 800).items():
-        assert 420 == found["width"]
-        assert found["page"] <= 420
+    for name, found in _probe(look, pages, code, width, 800).items():
+        assert width == found["width"]
+        assert found["page"] <= width, name
         assert [] == found["wide"], name
+        assert found["tables"] == found["frames"] > 0
         assert found["count"] > 300
+
+
+def test_long_ids_are_whole(look: Look, tmp_path: Path) -> None:
+    """A 128-bit id is on the first screen and in the tables whole: no part of it is cut, in one
+    line on a wide screen, at most two halves on a narrow one."""
+    code = """
+    const outside = (e) => {
+      const box = e.closest(".tile") ?? e;
+      return e.getBoundingClientRect().right > box.getBoundingClientRect().right + 0.5;
+    };
+    const codes = [...document.querySelectorAll("code")].filter((e) => e.textContent.length == 32);
+    const lines = (e) => new Set([...e.getClientRects()].map((r) => Math.round(r.top))).size;
+    return {count: codes.length, outside: codes.filter(outside).length,
+      listed: codes.filter((e) => e.closest(".risks")).map(lines),
+      most: Math.max(...codes.map(lines))};
+    """
+    page = _written(tmp_path, "thousand")
+    wide, less = (_probe(look, [page], code, width, 800)["thousand"] for width in (1400, 900))
+    narrow = _probe(look, [page], code, 420, 800)["thousand"]
+
+    assert wide["count"] == narrow["count"] > 500
+    assert 0 == wide["outside"] == narrow["outside"]
+    assert [1, 1, 1, 1, 1] == wide["listed"] == less["listed"]
+    assert 2 >= max(wide["most"], narrow["most"])
+
+
+@pytest.mark.parametrize("name", ["bare", "thousand"])
+def test_a_line_for_each_ledger(look: Look, tmp_path: Path, name: str) -> None:
+    """On a wide screen each of the worst ledgers has one line; what is cut off is the title."""
+    code = """
+    return [...document.querySelectorAll(".risks li")].map((e) => ({
+      height: e.getBoundingClientRect().height, text: e.querySelector(".what").textContent,
+      title: e.querySelector(".what").title, on: e.querySelector(".on").title,
+      where: e.querySelector(".on").textContent,
+    }));
+    """
+    found = _probe(look, [_written(tmp_path, name)], code, 1400, 800)[name]
+
+    assert 5 == len(found)
+    assert [] == [each for each in found if not 10 < each["height"] < 28]
+    assert [] == [each for each in found if not each["text"].endswith(each["title"])]
+    assert [] == [each for each in found if each["on"] != each["where"] or not each["on"]]
+
+
+@pytest.mark.parametrize(("width", "least"), [(1400, 1100), (900, 780), (420, 350)])
+def test_charts_use_the_width(look: Look, tmp_path: Path, width: int, least: int) -> None:
+    """One drawing of each chart is seen, as wide as its part, with text that can be read."""
+    code = """
+    return [...document.querySelectorAll("figure")].map((figure) => {
+      const seen = [...figure.querySelectorAll(".chart")].filter((e) => e.clientWidth > 0);
+      const box = seen[0].getBoundingClientRect();
+      const scale = box.width / seen[0].viewBox.baseVal.width;
+      const texts = [...seen[0].querySelectorAll("text")];
+      return {seen: seen.length, part: figure.clientWidth, width: box.width,
+        sizes: texts.map((e) => parseFloat(getComputedStyle(e).fontSize) * scale),
+        right: Math.max(...texts.map((e) => e.getBoundingClientRect().right)), edge: box.right};
+    });
+    """
+    found = _probe(look, [_written(tmp_path, "hundred")], code, width, 800)["hundred"]
+
+    assert 3 == len(found)
+    for chart in found:
+        assert 1 == chart["seen"]
+        assert chart["part"] == pytest.approx(chart["width"], abs=1)
+        assert chart["width"] > least
+        assert 8.5 < min(chart["sizes"]) <= max(chart["sizes"]) < 17
+        assert chart["right"] <= chart["edge"] + 1
 
 
 SIZES = [(1280, 800), pytest.param((500, 1600), marks=pytest.mark.long)]
@@ -213,9 +289,9 @@ def test_charts_follow_the_theme(look: Look, tmp_path: Path) -> None:
     code = """
     const of = (e, what) => getComputedStyle(e)[what];
     const ink = of(document.body, "color");
-    const texts = [...document.querySelectorAll(".chart text")];
-    const fills = [...document.querySelectorAll(".chart path")].map((e) => of(e, "fill"));
-    return {ink, charts: document.querySelectorAll(".chart").length, count: texts.length,
+    const texts = [...document.querySelectorAll(".chart.wide text")];
+    const fills = [...document.querySelectorAll(".chart.wide path")].map((e) => of(e, "fill"));
+    return {ink, charts: document.querySelectorAll(".chart.wide").length, count: texts.length,
       texts: [...new Set(texts.map((e) => of(e, "fill")))], fills: [...new Set(fills)]};
     """
     for theme, ink, live in (
@@ -293,6 +369,28 @@ def test_filter(look: Look, tmp_path: Path) -> None:
     assert [[10, "10 of 100 rows on this page"], [0, "0 of 100 rows on this page"], [100, ""]] == (
         found
     )
+
+
+def test_paper_has_all(look: Look, tmp_path: Path) -> None:
+    """By the rules for print no table is wider than the paper, nothing cut, no drawing missing."""
+    code = """
+    const right = (e) => Math.round(e.getBoundingClientRect().right);
+    const drawings = [...document.querySelectorAll(".chart")];
+    return {right: Math.max(...[...document.querySelectorAll("td")].map(right)),
+      charts: drawings.filter((e) => e.clientWidth > 500).length,
+      cut: [...document.querySelectorAll(".risks span")].filter((e) =>
+        e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).whiteSpace === "nowrap" &&
+        !e.matches(".chip")).length};
+    """
+    pages = [_written(tmp_path, name) for name in ("sick", "thousand")]
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        assert 1 == text.count("@media print {")
+        page.write_text(text.replace("@media print {", "@media all {"), encoding="utf-8")
+    for name, found in _probe(look, pages, code, 794, 1123).items():
+        assert 600 < found["right"] <= 794, name
+        assert 3 == found["charts"]
+        assert 0 == found["cut"]
 
 
 @pytest.mark.long

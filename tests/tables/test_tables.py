@@ -97,5 +97,5 @@ def test_findings_table() -> None:
 def test_arrow_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pyarrow the error names what to install."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingDependency, match=r"pip install 'bkstore\[arrow\]'"):
+    with pytest.raises(MissingDependency, match="pip install 'pyarrow>=18'"):
         _groups(1).to_arrow()

@@ -226,6 +226,17 @@ def test_links_of_pages(small: Path, tmp_path: Path) -> None:
     assert "[a page](page.md#part)" in (tmp_path / "docs" / "changelog.md").read_text()
 
 
+def test_without_an_address_of_the_repository(small: Path, tmp_path: Path) -> None:
+    """Where the project has no address, what would lead out of the site is text, not a link."""
+    (small / "pyproject.toml").write_text('[project]\nname = "x"\n')
+    sources.write(small, "bkstore", tmp_path)
+    pages = {p.name: p.read_text() for p in (tmp_path / "docs").glob("**/*.md")}
+
+    assert pages["page.md"].endswith("[`bkstore/other.py`](reference/other.md), licence\n")
+    assert "`bkstore.other`, in `bkstore/other.py`\n" in pages["other.md"]
+    assert [] == [name for name, text in pages.items() if "nowhere:" in text]
+
+
 def test_what_is_not_there_is_named(small: Path, tmp_path: Path) -> None:
     """A public name that nothing defines, and a link to no file, stop the build by name."""
     (small / "docs" / "page.md").write_text("[gone](../gone.txt)")

@@ -20,6 +20,10 @@ _TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 _FENCED = re.compile(r"^(```.*?^```$)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()([^)\s]+)(\))")
+_NOWHERE = "nowhere:"
+_TO_NOWHERE = re.compile(rf"\[([^\[\]]*)\]\({_NOWHERE}\)")
+"""A link out of the site where no repository has an address: its text stays."""
+
 _REFERENCE_HERE = "  - Reference: reference/index.md\n"
 
 
@@ -29,7 +33,7 @@ class _Links:
     def __init__(self, root: Path, library: Library) -> None:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]
         self.root = root
-        self.repository = project["urls"]["Repository"]
+        self.repository: str | None = project.get("urls", {}).get("Repository")
         self.code = {
             library.path_of(module).as_posix(): page_path(library, module)
             for module in library.modules
@@ -57,7 +61,9 @@ class _Links:
         return relative + ("#" + anchor if anchor else "")
 
     def outside(self, path: str) -> str:
-        """Return the address of a file or folder in the repository."""
+        """Return the address of a file or folder in the repository, `_NOWHERE` without one."""
+        if self.repository is None:
+            return _NOWHERE
         return f"{self.repository}/{'tree' if (self.root / path).is_dir() else 'blob'}/main/{path}"
 
     def code_of(self, text: str, page: str) -> str | None:
@@ -76,6 +82,7 @@ class _Links:
             for m, line in enumerate(lines):
                 if not line.startswith("#"):
                     linked = _LINK.sub(lambda k: k[1] + self.target(k[2], page) + k[3], line)
+                    linked = _TO_NOWHERE.sub(r"\1", linked)
                     lines[m] = link_code(linked, lambda code: self.code_of(code, page))
             pieces[n] = "\n".join(lines)
         return "".join(pieces)
@@ -115,7 +122,7 @@ def write(root: Path, package: str, into: Path) -> Path:
         target = docs / made.path
         target.parent.mkdir(parents=True, exist_ok=True)
         text = re.sub(r"\(repository:([^)]*)\)", lambda m: f"({links.outside(m[1])})", made.text)
-        target.write_text(text, encoding="utf-8")
+        target.write_text(_TO_NOWHERE.sub(r"\1", text), encoding="utf-8")
     before, here, after = (root / CONFIG).read_text(encoding="utf-8").partition(_REFERENCE_HERE)
     if not here:
         raise LookupError(f"{CONFIG}: no line {_REFERENCE_HERE!r}")

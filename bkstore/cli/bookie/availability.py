@@ -7,17 +7,10 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.bookie.ledger import note_unknown
-from bkstore.cli.terminal.screen_tables import Beginning
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_ledger,
-    add_output,
-    chosen_ledger,
-    open_bookie,
-    parse_range,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.screen.cells import Beginning
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
@@ -27,7 +20,7 @@ __all__ = ["MOST_RANGES", "add_arguments", "run"]
 MOST_RANGES = 10_000
 """Ranges that a cell holds; `groups` holds more in less, and always all."""
 
-_SHOWN = 10
+_ON_SCREEN, _SHOWN = 40, 10  # of more ranges than fit some lines, the first are shown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of A..B ask only for what the bookie at INDEX of an ensemble of E with write "
         "quorum W should hold",
     )
-    add_output(parser)
+    add_output(parser, AVAILABILITY)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
     asked = expected_entries(args.missing_from, args.stripe)
     with open_bookie(args) as bookie:
         here = bookie.index.availability(ledger)
-        note_unknown(bookie, ledger)
+        code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    shown = args.format == "table"
+    shown = chosen_output(args) == "table"
     table = availability_table(ledger, here, args.encoding, asked, shown)
-    write_tables(AVAILABILITY, [table], args.format, args.output)
-    return 0
+    write_output(args, AVAILABILITY, [table])
+    return code
 
 
 def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
@@ -93,7 +86,8 @@ def availability_table(
 ) -> Table:
     """Return the one-row table of an answer; `asked` are the entries that should be here.
 
-    Above `MOST_RANGES` ranges are null, or where the table is `shown`, the first ones.
+    Above `MOST_RANGES` ranges are null; where the table is `shown`, above some lines of them, the
+    first ones.
     """
     missing = None if asked is None else here.missing(asked)
     row = (
@@ -111,7 +105,7 @@ def availability_table(
 
 
 def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
-    if some.range_count <= MOST_RANGES:
+    if some.range_count <= (_ON_SCREEN if shown else MOST_RANGES):
         ranges: list[list[int]] = some.ranges().tolist()
         return ranges
     if not shown:

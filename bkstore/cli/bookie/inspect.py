@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from typing import Any
 
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_output,
-    open_bookie,
-    report_findings,
-)
-from bkstore.cli.terminal.table_output import write_tables
-from bkstore.errors import BkstoreError
+from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
+from bkstore.cli.terminal.table_output import write_text
+from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.formats.syntax.json_text import format_json
 from bkstore.index.api import Finding
 from bkstore.index.scope_marker import check_marker
 from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.storage.read_only.ledgers_table import finding_table
 from bkstore.storage.read_only.locations_past_end import check_log_ends
-from bkstore.tables import INSPECT, Table
+from bkstore.tables import FINDINGS, INSPECT, Table
 
 __all__ = ["add_arguments", "run"]
 
@@ -31,68 +30,98 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="leave out the pass over the index that finds entry logs which lost their end",
     )
-    add_output(parser)
+    add_output(parser, INSPECT)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the properties; findings go to stderr."""
+    """Print the properties, with --format json as one object; findings go to stderr."""
+    as_object = chosen_output(args) == "json"
+    if as_object and args.columns is not None:
+        raise InvalidArgument("--columns: the JSON of inspect is one object, it has no columns")
     with open_bookie(args) as bookie:
         findings = bookie.findings()
-        rows = list(properties(bookie, findings))
-        if bookie.entry_logs:  # without any, as in a copy of the index alone, none can be short
-            rows.append(("index entries", _check_logs(bookie, args.quick, findings)))
-        rows.append(("findings", str(len(findings))))
+        found = overview(bookie, findings)
+        found["index_entries"] = None
+        if bookie.entry_logs and not args.quick:  # in a copy of the index alone none can be short
+            found["index_entries"] = check_log_ends(bookie, findings)
+        found["findings"] = [dict(zip(FINDINGS.names, r)) for r in finding_table(findings).rows()]
         bookie.check_unchanged()
-        write_tables(INSPECT, [Table.from_rows(INSPECT, rows)], args.format, args.output)
+        if as_object:
+            write_text(format_json(found, indent=2) + "\n", args.output)
+        else:
+            write_output(args, INSPECT, [Table.from_rows(INSPECT, list(properties(found)))])
     return report_findings(findings)
 
 
-def _check_logs(bookie: BookieDir, quick: bool, findings: list[Finding]) -> str:
-    """Say how many entries the index has; logs that end before one are findings."""
-    return (
-        "not read (--quick)"
-        if quick
-        else f"{check_log_ends(bookie, findings)}, held against the ends of the logs"
-    )
-
-
-def properties(bookie: BookieDir, findings: list[Finding]) -> Iterator[tuple[str, str]]:
-    """Yield (property, value) pairs; reads names, sizes and every ledger's state.
+def overview(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
+    """Return what is here; reads names, sizes and every ledger's state.
 
     States that cannot be read are added to `findings`. Entries are not looked at.
     """
-    yield "bookie", bookie.bookie_id
-    yield "layout", bookie.layout
-    cookie = bookie.folders.cookie
-    if cookie is not None:
-        yield "cookie version", str(cookie.version)
-        yield "instance id", cookie.instance_id or "-"
-    roles = (
-        ("ledger directory", bookie.folders.ledger),
-        ("index directory", bookie.folders.index),
-        ("journal directory", bookie.folders.journal),
-    )
-    for role, currents in roles:
+    folders, ledgers = bookie.folders, bookie.index.ledgers()
+    cookie = folders.cookie
+    return {
+        "bookie": bookie.bookie_id,
+        "layout": bookie.layout,
+        "cookie": cookie and {"version": cookie.version, "instance_id": cookie.instance_id or None},
+        "directories": {
+            "ledger": list(map(str, folders.ledger)),
+            "index": list(map(str, folders.index)),
+            "journal": list(map(str, folders.journal)),
+        },
+        "configured": {
+            str(current): str(folder)
+            for current, folder in folders.configured.items()
+            if folder != current.parent
+        },
+        "directory_order_from": folders.ordered if len(folders.ledger) > 1 else None,
+        "ledgers": len(ledgers),
+        "fenced_ledgers": _count_fenced(bookie, findings),
+        "other_scopes": len({name.scope for name in ledgers} - {0}),
+        "ledger_ids_of_128_bits": any(check_marker(current) for current in folders.index),
+        "storage_flags": bookie.index.storage_flags,
+        "entry_logs": [
+            {"dir_index": log.dir_index, "log_id": log.log_id, "file": log.path, "bytes": log.bytes}
+            for log in bookie.entry_logs
+        ],
+        "entry_log_bytes": sum(log.bytes for log in bookie.entry_logs),
+        "journal_files": list(map(str, bookie.journals)),
+        "dirty": any(os.path.lexists(current / "DIRTY") for current in folders.ledger),
+    }
+
+
+def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield (property, value) for people, of what `overview` and the checks have found."""
+    yield "bookie", found["bookie"]
+    yield "layout", found["layout"]
+    if found["cookie"] is not None:
+        yield "cookie version", str(found["cookie"]["version"])
+        yield "instance id", found["cookie"]["instance_id"] or "-"
+    for role, currents in found["directories"].items():
         for number, current in enumerate(currents):
-            yield f"{role} {number}", str(current)
-    if len(bookie.folders.ledger) > 1:
-        yield "directory order from", bookie.folders.ordered
-    ledgers = bookie.index.ledgers()
-    yield "ledgers", str(len(ledgers))
-    yield "fenced ledgers", str(_count_fenced(bookie, findings))
-    scopes = {name.scope for name in ledgers} - {0}
-    if scopes:
-        yield "scopes other than 0", str(len(scopes))
-    if any(check_marker(current) for current in bookie.folders.index):
+            yield f"{role} directory {number}", current
+            if current in found["configured"]:
+                yield f"{role} directory {number} in the conf", found["configured"][current]
+    if found["directory_order_from"] is not None:
+        yield "directory order from", found["directory_order_from"]
+    yield "ledgers", str(found["ledgers"])
+    yield "fenced ledgers", str(found["fenced_ledgers"])
+    if found["other_scopes"]:
+        yield "scopes other than 0", str(found["other_scopes"])
+    if found["ledger_ids_of_128_bits"]:
         yield "128-bit ledger ids", "yes (bkstore's own layout)"
-    flags = bookie.index.storage_flags
-    if flags is not None:
-        yield "storage flags", f"{flags:#x}"
-    yield "entry logs", str(len(bookie.entry_logs))
-    yield "entry log bytes", str(sum(log.bytes for log in bookie.entry_logs))
-    yield "journal files", str(len(bookie.journals))
-    if any(os.path.lexists(current / "DIRTY") for current in bookie.folders.ledger):
+    if found["storage_flags"] is not None:
+        yield "storage flags", f"{found['storage_flags']:#x}"
+    yield "entry logs", str(len(found["entry_logs"]))
+    yield "entry log bytes", str(found["entry_log_bytes"])
+    yield "journal files", str(len(found["journal_files"]))
+    if found["dirty"]:
         yield "shut down cleanly", "no (DIRTY is there)"
+    if found["entry_logs"]:
+        entries = found["index_entries"]
+        checked = f"{entries}, held against the ends of the logs"
+        yield "index entries", "not read (--quick)" if entries is None else checked
+    yield "findings", str(len(found["findings"]))
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bkstore.cli.terminal.shared_options import add_directory, add_output, open_bookie
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
 from bkstore.tables import LAST_MARKS, Table
 
@@ -23,7 +23,7 @@ Row = tuple[int, str | None, int, str, int]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    add_output(parser)
+    add_output(parser, LAST_MARKS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args, needs_index=False) as bookie:
         rows = list(_rows(bookie.folders.ledger, len(bookie.folders.journal)))
         bookie.check_unchanged()
-    write_tables(LAST_MARKS, [Table.from_rows(LAST_MARKS, rows)], args.format, args.output)
+    write_output(args, LAST_MARKS, [Table.from_rows(LAST_MARKS, rows)])
     return 0
 
 

@@ -5,15 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from bkstore.cli.terminal.messages import tell
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_ledger,
-    add_output,
-    chosen_ledger,
-    open_bookie,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
@@ -27,18 +21,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger(parser)
-    add_output(parser)
+    add_output(parser, LOCATIONS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print entry_id, dir_index, log_id, position and location of every entry."""
+    """Print where every entry lies; exit code 1 if the ledger is not known."""
     ledger = chosen_ledger(args)
     with open_bookie(args) as bookie:
         tables = location_tables(bookie, ledger)
-        write_tables(LOCATIONS, tables, args.format, args.output)
-        note_unknown(bookie, ledger)
+        write_output(args, LOCATIONS, tables)
+        code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    return 0
+    return code
 
 
 def location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
@@ -49,9 +43,3 @@ def location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
         places = locations[part]
         columns = (entries[part], numbers[part], log_ids(places), positions(places), places)
         yield Table(LOCATIONS, dict(zip(LOCATIONS.names, columns)))
-
-
-def note_unknown(bookie: BookieDir, ledger: LedgerId) -> None:
-    """Say on stderr that a ledger is not known here, if so: its empty answer is the truth."""
-    if ledger not in bookie.index.ledgers(ledger.scope):
-        tell(f"note: ledger {ledger} is not known here")

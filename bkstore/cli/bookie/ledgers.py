@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 
+from bkstore.cli.terminal.ledger_options import chosen_scope
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_output,
-    chosen_scope,
-    open_bookie,
-    report_findings,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
+from bkstore.formats.entry import explicit_lac_entry
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
-from bkstore.tables import LEDGERS
+from bkstore.tables import LEDGER_LIST, Table
 
 __all__ = ["add_arguments", "run"]
 
@@ -27,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
     scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
     add_show_keys(parser)
-    add_output(parser)
+    add_output(parser, LEDGER_LIST)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,9 +34,17 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         scope = None if args.all_scopes else chosen_scope(args)
-        tables = ledger_tables(bookie, findings, scope)
+        tables = map(with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
         if not args.show_keys:
             tables = map(hide_keys, tables)
-        write_tables(LEDGERS, tables, args.format, args.output, private=args.show_keys)
+        write_output(args, LEDGER_LIST, tables, private=args.show_keys)
         bookie.check_unchanged()
     return report_findings(findings)
+
+
+def with_explicit_lac_entries(table: Table) -> Table:
+    """Return `ledgers` with the entry that each explicit LAC says, null where it says none."""
+    bodies = table.columns["explicit_lac"]
+    entries = [explicit_lac_entry(body) if body else None for body in bodies]
+    columns = {**table.columns, "explicit_lac_entry": entries}
+    return Table(LEDGER_LIST, {name: columns[name] for name in LEDGER_LIST.names})

@@ -7,8 +7,8 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bkstore.cli.terminal.shared_options import add_directory, add_output, open_bookie
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.files.os_errors import readable
 from bkstore.storage.directories.layout import DATABASES, BookieFolders
 from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", action="store_true", help=f"only {what} (and others named)"
         )
-    add_output(parser)
+    add_output(parser, BOOKIE_FILES)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args, needs_index=False) as bookie, readable(bookie.path):
         rows = [row for name in chosen for row in _KINDS[name][1](bookie.folders)]
         bookie.check_unchanged()
-    write_tables(BOOKIE_FILES, [Table.from_rows(BOOKIE_FILES, rows)], args.format, args.output)
+    write_output(args, BOOKIE_FILES, [Table.from_rows(BOOKIE_FILES, rows)])
     return 0
 
 

@@ -8,16 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_output,
-    open_bookie,
-    report_findings,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry import record_header
+from bkstore.formats.entry import explicit_lac_entry, record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.index.api import Finding
@@ -51,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-m", "--msg", action="store_true", help="give the payloads too")
     add_show_keys(parser)
-    add_output(parser)
+    add_output(parser, JOURNAL_RECORDS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -80,7 +75,7 @@ def _print(files: list[_File], args: argparse.Namespace) -> list[Finding]:
     tables = _tables(files, args.msg, findings)
     if not args.show_keys:
         tables = map(hide_keys, tables)
-    write_tables(JOURNAL_RECORDS, tables, args.format, args.output, private=args.show_keys)
+    write_output(args, JOURNAL_RECORDS, tables, private=args.show_keys)
     return findings
 
 
@@ -177,5 +172,6 @@ def _fields(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]
         record.length,
         key,
         body,
+        None if body is None else explicit_lac_entry(body),
         payload,
     )

@@ -8,25 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.cli.bookie.ledger import note_unknown
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.secrets import add_password, chosen_password
-from bkstore.cli.terminal.shared_options import (
-    add_directory,
-    add_ledger,
-    add_output,
-    chosen_ledger,
-    open_bookie,
-    report_findings,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.digest import DIGEST_NUMBERS
-from bkstore.formats.entry import Coder, record_header
+from bkstore.formats.entry import Coder, RecordBatch, record_header
+from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, split_location
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import ENTRY_RECORDS, Table
 
@@ -52,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--digest-type", choices=[*DIGEST_NUMBERS, "MAC"], help="verify the digests, of this type"
     )
     add_password(parser)
-    add_output(parser)
+    add_output(parser, ENTRY_RECORDS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,10 +62,10 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         batches = _batches(bookie, ledger, args, findings)
         tables = _tables(bookie, ledger, batches, coder, findings)
-        write_tables(ENTRY_RECORDS, tables, args.format, args.output)
-        note_unknown(bookie, ledger)
+        write_output(args, ENTRY_RECORDS, tables)
+        unknown = report_unknown(bookie, ledger)
         bookie.check_unchanged()
-    return report_findings(findings)
+    return report_findings(findings) or unknown
 
 
 def _batches(

@@ -9,16 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.cli.bookie.log_choice import add_logs, open_logs
-from bkstore.cli.terminal.shared_options import (
-    add_ledger,
-    add_output,
-    chosen_ledger,
-    report_findings,
-)
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
-from bkstore.formats.framing import PREFIX
+from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.directories.file_listing import LogFile
@@ -33,7 +29,7 @@ ROWS_PER_TABLE = 1 << 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_logs(parser)
-    add_ledger(parser, required=False)
+    add_ledger_options(parser)
     parser.add_argument("--entry-id", metavar="E", type=int, help="only this entry of the ledger")
     parser.add_argument(
         "--start-pos", metavar="P", type=int, help="only records that reach to this offset"
@@ -42,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--end-pos", metavar="P", type=int, help="only records that begin up to this offset"
     )
     parser.add_argument("-m", "--msg", action="store_true", help="give the payloads too")
-    add_output(parser)
+    add_output(parser, LOG_RECORDS)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     with open_logs(args) as (_, logs):
         tables = _tables(logs, args, ledger, findings)
-        write_tables(LOG_RECORDS, tables, args.format, args.output)
+        write_output(args, LOG_RECORDS, tables)
     return report_findings(findings)
 
 

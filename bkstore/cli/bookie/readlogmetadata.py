@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.cli.bookie.log_choice import add_logs, open_logs
-from bkstore.cli.terminal.shared_options import add_output, report_findings
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
@@ -32,7 +32,7 @@ _NO_LEDGER = (None, None, None)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add_logs(parser)
-    add_output(parser)
+    add_output(parser, LOG_METADATA)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         found = _by_log(logs, findings)
         if bookie is not None:
             found = chain(found, _kept(bookie, logs, args, findings))
-        write_tables(LOG_METADATA, _tables(found), args.format, args.output)
+        write_output(args, LOG_METADATA, _tables(found))
     return report_findings(findings)
 
 

@@ -8,18 +8,20 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import (
     add_directory,
-    add_ledger,
-    add_output,
-    chosen_ledger,
     open_bookie,
     parse_range,
     report_findings,
 )
-from bkstore.cli.terminal.table_output import write_tables
+from bkstore.errors import BkstoreError
+from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOG_ENTRIES, Table
 
 if TYPE_CHECKING:
@@ -30,13 +32,10 @@ __all__ = ["add_arguments", "run"]
 ROWS_PER_TABLE = 1 << 12
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
-    parser.add_argument(
-        "entries", metavar="A:B", nargs="?", help="only entries A..B, both inclusive (default: all)"
-    )
-    add_ledger(parser)
+    add_ledger(parser, ranged=True)
     parser.add_argument(
         "--ranges", action="store_true", help="a row for each run of entries, not one a log"
     )
@@ -45,38 +44,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="every log that holds a copy, not the newest of them alone",
     )
-    add_output(parser)
-    _let_options_stand_between(parser)
-
-
-def _let_options_stand_between(parser: argparse.ArgumentParser) -> None:
-    """Take ``DIR --ledger-id N A:B``: before 3.12.7, argparse gives an optional positional up at
-    the first option. `parse_known_intermixed_args` calls back for each of its two passes."""
-    plain = parser.parse_known_args
-
-    def parse(args: Any = None, namespace: Any = None) -> Any:
-        parser.parse_known_args = plain  # type: ignore[method-assign]
-        try:
-            return parser.parse_known_intermixed_args(args, namespace)
-        finally:
-            parser.parse_known_args = parse  # type: ignore[method-assign]
-
-    parser.parse_known_args = parse  # type: ignore[method-assign]
+    add_output(parser, LOG_ENTRIES)
+    parser.intermixed = True  # DIR --ledger-id N A:B
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each log that holds any of the entries; damage goes to stderr."""
+    """Print a row for each log that holds any of the entries; damage goes to stderr.
+
+    Exit code 1 where none does, unless the index knows the ledger all the same.
+    """
     ledger = chosen_ledger(args)
     first, last = (0, None) if args.entries is None else parse_range(args.entries)
     findings: list[Finding] = []
     with open_bookie(args, needs_index=False) as bookie:
         found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
-        write_tables(LOG_ENTRIES, _tables(found, args.ranges), args.format, args.output)
+        write_output(args, LOG_ENTRIES, _tables(found, args.ranges))
+        known = bool(found) or _is_known(bookie, ledger)
         bookie.check_unchanged()
-    if not found and not findings:
-        message = f"note: no entry log here holds such an entry of ledger {ledger}"
-        tell(message)
-    return report_findings(findings)
+    if found or findings:
+        return report_findings(findings)
+    tell(f"no entry log here holds such an entry of ledger {ledger}")
+    return 0 if known else 1
+
+
+def _is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
+    """Return whether the index knows a ledger; not where there is none that can be read."""
+    try:
+        return ledger in bookie.index.ledgers(ledger.scope)
+    except BkstoreError:
+        return False
 
 
 def _tables(found: list[FoundLog], by_range: bool) -> Iterator[Table]:

@@ -6,15 +6,21 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import Line, summarise
+from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.needed_packages import (
+    missing_packages,
+    require_java,
+    require_packages,
+)
+from bkstore.cli.terminal.output_options import add_columns, unknown_column
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
-from bkstore.errors import InvalidArgument, MissingDependency, WriteFailed
+from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
@@ -84,25 +90,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format", choices=FORMATS, help="default: table on stdout, parquet in DIR"
     )
+    add_columns(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the summary, or the tables of --only; exit code 1 if something is amiss."""
     options = Options(args.top, args.by, args.pinned)
     chosen = _chosen(args)
+    _check_columns(args.columns, chosen)
     _check_targets(args)
+    name = _engine_name(args.engine, report=args.report is not None)
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
     chosen = _possible(chosen, inputs, asked=args.only is not None)
     for each in chosen if args.top is not None else ():
         each.ranked_by(options)
-    name = _engine_name(args.engine)
     with _engine(name) as engine:
         tables = _run(engine, chosen, inputs)
     lines = [summarise(name, table, inputs) for name, table in tables.items()]
     if args.top is not None:
         tables = {n: top_rows(table, ANALYSES[n], options) for n, table in tables.items()}
     if args.out is not None:
-        _write_files(args.out, tables, args.format or "parquet")
+        _write_files(args, tables)
     if args.report is not None:
         _report(args, tables, inputs, _ENGINES[name])
     _print(args, tables, lines)
@@ -123,6 +131,16 @@ def _chosen(args: argparse.Namespace) -> list[Analysis]:
     if args.format == "parquet" and args.out is None:
         raise InvalidArgument("--format parquet writes files: give --out DIR")
     return chosen
+
+
+def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
+    if columns is None:
+        return
+    if len(chosen) != 1:
+        raise InvalidArgument("--columns goes with one --only")
+    wrong = unknown_column(columns, chosen[0].schema.names)
+    if wrong is not None:
+        raise InvalidArgument(f"--columns: {wrong}")
 
 
 def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
@@ -158,14 +176,18 @@ def _suffix(form: str) -> str:
     return "txt" if form == "table" else form
 
 
-def _engine_name(asked: str) -> str:
-    """Return the engine to use; the local one comes first."""
-    if asked != "auto":
-        return asked
-    for name, module in (("local", "duckdb"), ("spark", "pyspark")):
-        if find_spec(module) is not None:
-            return name
-    raise MissingDependency.of("duckdb", "local", "analyze")
+def _engine_name(asked: str, *, report: bool) -> str:
+    """Return the engine to use; the local one comes first. Says at once what is not installed."""
+    needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
+    local = asked == "local" or (
+        asked == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
+    )
+    if local:
+        require_packages("analyze", "duckdb", *needed)
+        return "local"
+    require_packages("analyze with Spark", "pyspark", "pandas", *needed)
+    require_java()
+    return "spark"
 
 
 @contextmanager
@@ -195,12 +217,14 @@ def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list
     if args.only is None or args.out is not None:
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"
-        write_tables(_SUMMARY, [Table.from_rows(_SUMMARY, rows)], form)
+        table = Table.from_rows(_SUMMARY, rows)
+        write_tables(_SUMMARY, [table], form, shown=Shown(wide=args.wide))
         return
     for name, table in tables.items():
         if len(tables) > 1:
             tell(f"{name}: {table.num_rows} rows")
-        write_tables(ANALYSES[name].schema, _pieces(ANALYSES[name], table), args.format or "table")
+        pieces, shown = _pieces(ANALYSES[name], table), Shown(args.columns, args.wide)
+        write_tables(ANALYSES[name].schema, pieces, args.format or "table", shown=shown)
 
 
 def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
@@ -208,12 +232,14 @@ def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
         yield Table(analysis.schema, table.slice(at, _AT_A_TIME).to_pydict())
 
 
-def _write_files(out: Path, tables: Mapping[str, pa.Table], form: str) -> None:
+def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
+    out, form, shown = args.out, args.format or "parquet", Shown(args.columns, wide=True)
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, table in tables.items():
             target = out / f"{name}.{_suffix(form)}"
-            write_tables(ANALYSES[name].schema, _pieces(ANALYSES[name], table), form, target)
+            pieces = _pieces(ANALYSES[name], table)
+            write_tables(ANALYSES[name].schema, pieces, form, target, shown=shown)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
     tell(f"{out}: {len(tables)} tables")
@@ -226,6 +252,8 @@ def _report(
 
     said = None if inputs.metadata is None else inputs.metadata.path
     source = {"manifest": inputs.dump.manifest, "metadata": said, "engine": engine}
+    if inputs.other is not None:
+        source["other"] = inputs.other.manifest
     if args.out is not None:
         suffix = _suffix(args.format or "parquet")
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}

@@ -131,7 +131,12 @@ def _sequences(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     return False, f"{entries:,} entries in {groups:,} sequence groups"
 
 
-def _comparison(table: pa.Table, _: Inputs) -> tuple[bool, str]:
+def _comparison(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
+    listed = [
+        {b["id"] for b in dump.manifest["bookies"]} for dump in (inputs.dump, inputs.other) if dump
+    ]
+    if not set.intersection(*listed):
+        return False, "nothing to compare: the two dumps have no bookie in common"
     parts = [f"{_sum(table, name):,} {name}" for name in ("common", "added", "removed")]
     return False, f"entries: {', '.join(parts)}"
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening, report_findings
 from bkstore.errors import InvalidArgument
-from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource, dump
 from bkstore.offline.partial_output import partial_path
+
+if TYPE_CHECKING:
+    from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource
 
 __all__ = ["add_arguments", "run"]
 
@@ -51,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the tables below OUT and say how many rows; exit code 1 if there are findings."""
+    from bkstore.offline.dump import dump
+
     with work_progress("rows") as show:
 
         def progress(at: DumpProgress) -> None:
@@ -76,13 +81,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sources(args: argparse.Namespace) -> list[DumpSource]:
+    from bkstore.offline.dump import DumpSource
+
     named = list(map(_named, args.directories))
     ids = args.bookie_id or [name for name, _ in named]
     if len(ids) != len(named):
         raise InvalidArgument(f"{len(named)} directories, {len(ids)} --bookie-id")
     if args.bookie_id and any(name is not None for name, _ in named):
         raise InvalidArgument("names by NAME=DIR and by --bookie-id: give one of them")
-    return [DumpSource(path, name, args.live, args.layout) for name, (_, path) in zip(ids, named)]
+    return [
+        DumpSource(path, name, args.live, args.layout, args.root)
+        for name, (_, path) in zip(ids, named)
+    ]
 
 
 def _named(word: str) -> tuple[str | None, Path]:

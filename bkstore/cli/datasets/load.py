@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.errors import InvalidArgument
-from bkstore.offline.load import LoadProgress, LoadResult, load
-from bkstore.offline.load.dump_rows import open_dump
+
+if TYPE_CHECKING:
+    from bkstore.offline.load import LoadProgress, LoadResult
 
 __all__ = ["add_arguments", "run"]
 
@@ -67,10 +69,14 @@ def run(args: argparse.Namespace) -> int:
 def _wants_spark(args: argparse.Namespace) -> bool:
     if args.engine != "auto" or find_spec("pyspark") is None:
         return bool(args.engine == "spark")
+    from bkstore.offline.load.dump_rows import open_dump
+
     return open_dump(args.dump, args.bookie, args.directories).rows >= SPARK_ROWS
 
 
 def _here(args: argparse.Namespace) -> LoadResult:
+    from bkstore.offline.load import load
+
     with work_progress("rows") as show:
 
         def progress(at: LoadProgress) -> None:
@@ -89,6 +95,7 @@ def _here(args: argparse.Namespace) -> LoadResult:
 
 
 def _by_spark(args: argparse.Namespace) -> LoadResult:
+    from bkstore.offline.load.dump_rows import open_dump
     from bkstore.spark.load import load as spark_load
     from bkstore.spark.session import local_session
 

@@ -1,4 +1,4 @@
-"""Options that several commands share, and opening the directory they name."""
+"""The directory that a command is given, how it is opened, and what is said of it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.cli.terminal.messages import tell
-from bkstore.cli.terminal.table_output import FORMATS
 from bkstore.errors import InvalidArgument
-from bkstore.ids import MAX_ENTRY_ID, LedgerId
+from bkstore.ids import MAX_ENTRY_ID
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = [
     "Command",
     "add_directory",
-    "add_ledger",
-    "add_output",
-    "chosen_ledger",
-    "chosen_scope",
     "open_bookie",
     "parse_range",
     "report_findings",
@@ -46,54 +41,12 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--layout", choices=("idx", "rocksdb"), help="which index to read where both are present"
     )
-
-
-def add_output(parser: argparse.ArgumentParser) -> None:
-    """Add --format and -o."""
-    parser.add_argument("--format", choices=FORMATS, default="table", help="default: table")
     parser.add_argument(
-        "-o", "--output", metavar="FILE", type=Path, help="write there instead of to stdout"
+        "--root",
+        metavar="DIR",
+        type=Path,
+        help="where the directories of a bk_server.conf were copied to (default: beside it)",
     )
-
-
-def add_ledger(parser: argparse.ArgumentParser, required: bool = True) -> None:
-    """Add the ledger choice."""
-    which = parser.add_mutually_exclusive_group(required=required)
-    which.add_argument(
-        "--ledger-id", metavar="N", help="decimal, 0x hex, 32 hex digits (with scope) or UUID"
-    )
-    which.add_argument(
-        "--ledger-qualified-name", metavar="HEX", help="32 hex digits: scope, then ledger"
-    )
-    parser.add_argument(
-        "--ledger-scope-id", metavar="S", help="scope of a decimal or 0x ledger id (default 0)"
-    )
-
-
-def chosen_scope(args: argparse.Namespace) -> int:
-    """Return --ledger-scope-id as an unsigned number, 0 if it was not given."""
-    text = args.ledger_scope_id
-    if text is None:
-        return 0
-    if not re.fullmatch(r"-?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}", text):
-        raise InvalidArgument(f"not a ledger scope id: {text[:60]!r} (decimal or 0x hex)")
-    return LedgerId(int(text, 16 if text[1:2] in "xX" and len(text) > 2 else 10), 0).scope
-
-
-def chosen_ledger(args: argparse.Namespace) -> LedgerId:
-    """Return the ledger that the options name."""
-    name = args.ledger_qualified_name
-    if name is None:
-        ledger = LedgerId.parse(args.ledger_id, chosen_scope(args))
-    elif len(name) == 32:
-        ledger = LedgerId.parse(name)
-    else:
-        raise InvalidArgument(f"not a qualified name: {name!r} (32 hex digits)")
-    if args.ledger_scope_id is not None and ledger.scope != chosen_scope(args):
-        raise InvalidArgument(
-            f"ledger {ledger} is of scope {ledger.scope}, --ledger-scope-id says otherwise"
-        )
-    return ledger
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -112,7 +65,9 @@ def open_bookie(
 ) -> BookieDir:
     """Open the directory read-only, as the options say; output into it is refused."""
     path = directory or args.directory
-    bookie = BookieDir(path, live=args.live, layout=args.layout, needs_index=needs_index)
+    bookie = BookieDir(
+        path, live=args.live, layout=args.layout, needs_index=needs_index, root=args.root
+    )
     if bookie.unopened is not None:
         message = f"note: the order of the directories cannot be checked: {bookie.unopened}"
         tell(message)

@@ -12,22 +12,24 @@ import io
 import json
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from bkstore.cli.terminal.messages import silence
-from bkstore.cli.terminal.screen_tables import Screen
+from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.screen.tables import Screen
+from bkstore.cli.terminal.messages import silence, tell
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import OutputFile, output_file
 from bkstore.formats.syntax.json_text import format_json
 from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.safe_text import shown
 
-__all__ = ["FORMATS", "write_tables"]
+__all__ = ["FORMATS", "write_tables", "write_text"]
 
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
+_DEFAULT = Shown()
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """What a spreadsheet takes for the beginning of a formula, in wide characters too."""
 
@@ -39,12 +41,17 @@ def write_tables(
     target: Path | None = None,
     *,
     private: bool = False,
+    shown: Shown = _DEFAULT,
 ) -> None:
     """Write the tables, all of `schema`, to `target` or stdout.
 
-    A file has its name when it is whole, and is as it was before if that does not come to pass
-    (`bkstore.files.user_outputs`); a `private` one is for its owner alone.
+    All columns, or those that `shown` names in that order; for people (`form` "table") those that
+    fit, unless it asks for them. A file has its name when it is whole, and is as it was before if
+    that does not come to pass (`bkstore.files.user_outputs`); a `private` one is for its owner
+    alone.
     """
+    if shown.columns is not None and form != "table":
+        schema, tables = _named_columns(schema, tables, shown.columns)
     with ExitStack() as stack:
         file = None
         if target is not None:
@@ -56,7 +63,7 @@ def write_tables(
             if file is not None:
                 text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", newline="")
                 stream = stack.enter_context(text)
-            writer = _WRITERS[form](stream)
+            writer = _Screen(stream, shown) if form == "table" else _WRITERS[form](stream)
         with _named(target):
             writer.start(schema)
         for table in tables:
@@ -64,6 +71,26 @@ def write_tables(
                 writer.write(table)
         with _named(target):
             writer.finish()
+
+
+def write_text(text: str, target: Path | None = None) -> None:
+    """Write a text to `target`, as `write_tables` does, or stdout."""
+    with _named(target):
+        if target is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+            return
+        with output_file(target) as file:
+            file.write(text.encode("utf-8"))
+
+
+def _named_columns(
+    schema: Schema, tables: Iterable[Table], names: Sequence[str]
+) -> tuple[Schema, Iterator[Table]]:
+    """Return the schema and tables with the columns of these names alone, in this order."""
+    kinds = {column.name: column for column in schema.columns}
+    chosen = Schema(schema.name, tuple(kinds[name] for name in names))
+    return chosen, (Table(chosen, {n: each.columns[n] for n in names}) for each in tables)
 
 
 @contextmanager
@@ -149,12 +176,27 @@ class _Csv(_Text):
 
 
 class _Screen(_Text):
+    def __init__(self, stream: IO[str], shown: Shown) -> None:
+        super().__init__(stream)
+        self.shown = shown
+
     def start(self, schema: Schema) -> None:
         super().start(schema)
-        self.screen = Screen(self.stream)
+        self.screen = Screen(self.stream, schema, self.shown)
 
     def write(self, table: Table) -> None:
-        self.screen.write(self.schema, table)
+        self.screen.write(table)
+
+    def finish(self) -> None:
+        self.screen.finish()
+        super().finish()
+        if self.shown.by_default and self.screen.hidden:
+            self._tell_hidden(self.screen.hidden)
+
+    def _tell_hidden(self, hidden: list[str]) -> None:
+        """Say which columns are left out, to somebody who looks at both streams."""
+        if self.stream.isatty() and sys.stderr.isatty():
+            tell(f"--wide shows {', '.join(hidden)} too")
 
 
 class _Parquet(_Writer):
@@ -179,7 +221,6 @@ class _Parquet(_Writer):
 
 
 _WRITERS: dict[str, type[_Text]] = {
-    "table": _Screen,
     "json": _Json,
     "jsonl": _JsonLines,
     "csv": _Csv,

@@ -17,10 +17,9 @@ from bkstore.errors import (
     IllegalOperation,
     InvalidArgument,
 )
-from bkstore.formats.entry import V1_HEADER, V2_HEADER, Entry
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, Entry, RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, check_entry_id
 from bkstore.storage.batch_limits import FRAME_OVERHEAD, RECORD_OVERHEAD, check_limits
-from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["BatchReader"]
 

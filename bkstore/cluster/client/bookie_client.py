@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.availability import Availability
+from bkstore.formats.entry import RecordBatch
 from bkstore.index.api import LedgerLike
-from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["BookieClient", "LastConfirmed", "TakesMany"]
 

@@ -18,8 +18,8 @@ from bkstore.cluster.client.writer import LedgerWriter
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy, check_sizes
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.errors import InvalidArgument, UnauthorizedAccess
-from bkstore.formats.digest import digest_name
 from bkstore.formats.entry import NO_ENTRY
+from bkstore.formats.entry.digest import digest_name
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 

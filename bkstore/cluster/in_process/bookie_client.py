@@ -13,10 +13,10 @@ from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.cluster.in_process.bookie import LocalBookie
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry, NoSuchLedger
+from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["LocalClient", "LocalClients"]
 

@@ -61,10 +61,17 @@ class DumpSource(NamedTuple):
     bookie_id: str | None = None
     live: bool = False
     layout: Layout | None = None
+    root: str | os.PathLike[str] | None = None
 
     def open(self) -> BookieDir:
         """Open its directories."""
-        return BookieDir(self.path, live=self.live, layout=self.layout, bookie_id=self.bookie_id)
+        return BookieDir(
+            self.path,
+            live=self.live,
+            layout=self.layout,
+            bookie_id=self.bookie_id,
+            root=self.root,
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from bkstore.errors import BkstoreError
 from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
 from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
-from bkstore.formats.framing import words_at
+from bkstore.formats.syntax.framing import words_at
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.index.damage_runs import DamageRuns

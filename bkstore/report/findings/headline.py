@@ -104,12 +104,23 @@ def _unread(facts: Facts) -> list[str]:
 
 def _unsure(facts: Facts) -> list[str]:
     if reason := not_judged(facts):
-        return [f"whether anything is lost was not judged: {reason}"]
+        if facts.metadata is not None:
+            return [f"whether anything is lost was not judged: {reason}"]
+        return [f"{reason}, so it is not known what should be here{_holes(facts)}"]
     part = facts.health.by_class.get("in_part", 0) if facts.health else 0
     if part:
         were = counted(part, "ledger was", "ledgers were")
         return [f"{were} judged in part only: some of their bookies are not in the dump"]
     return []
+
+
+def _holes(facts: Facts) -> str:
+    """Return what is known without metadata, as the end of a sentence."""
+    if facts.holes is None:
+        return ""
+    if not facts.holes:
+        return "; no ledger has holes by the stripe seen"
+    return f"; {counted(facts.holes, 'ledger has', 'ledgers have')} holes by the stripe seen"
 
 
 def _sound(facts: Facts) -> list[str]:

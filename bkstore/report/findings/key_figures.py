@@ -22,6 +22,7 @@ __all__ = [
     "Facts",
     "Health",
     "class_of",
+    "distinct_ledgers",
     "gather",
     "numbers",
     "ranks",
@@ -158,10 +159,12 @@ def _rows(tables: Tables, name: str) -> int | None:
 
 
 def _distinct(table: pa.Table | None) -> int | None:
-    """Return how many ledgers a table is about."""
-    if table is None:
-        return None
-    ids = table.select(["scope_id", "ledger_id"])
+    return None if table is None else distinct_ledgers(table)
+
+
+def distinct_ledgers(table: pa.Table) -> int:
+    """Return how many ledgers a table is about; rows about none do not count."""
+    ids = table.select(["scope_id", "ledger_id"]).drop_null()
     return int(ids.group_by(["scope_id", "ledger_id"]).aggregate([]).num_rows)
 
 

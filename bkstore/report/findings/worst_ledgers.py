@@ -37,16 +37,12 @@ def worst_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
     rank = ranks(table)
     table = table.take(np.flatnonzero(rank < len(DURABILITY)))
     rank = rank[rank < len(DURABILITY)]
-    ids = np.stack([numbers(table, "scope_id"), numbers(table, "ledger_id")], axis=1)
-    ledgers, rows = np.unique(ids, axis=0, return_inverse=True)
-    rows = rows.reshape(-1)
+    ledgers, rows = _by_ledger(table)
     worst = np.full(len(ledgers), len(DURABILITY), np.int64)
     np.minimum.at(worst, rows, rank)
     missing = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
     np.add.at(missing, rows, numbers(table, "missing_entries"))
-    place = np.empty(len(ledgers), np.int64)
-    place[unsigned_order(ledgers[:, 0], ledgers[:, 1])] = np.arange(len(ledgers))
-    chosen = np.lexsort((place, -missing, worst))[:most]
+    chosen = np.lexsort((-missing, worst))[:most]  # ties by id
     return [
         _risk(table.take(np.flatnonzero(rows == at)), DURABILITY[worst[at]], tables)
         for at in chosen.tolist()
@@ -54,15 +50,15 @@ def worst_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
 
 
 def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk:
-    listed = rows.select(
+    replicas = rows.select(
         ["scope_id", "ledger_id", "bookie", "missing_entries", "missing", "missing_groups"]
     ).to_pylist()
-    first = listed[0]
-    bookies = tuple(sorted({row["bookie"] for row in listed if row["bookie"] is not None}))
+    first = replicas[0]
+    bookies = tuple(sorted({row["bookie"] for row in replicas if row["bookie"] is not None}))
     name = ledger_name(first["scope_id"], first["ledger_id"])
-    if any(row["missing"] is None for row in listed):
-        return Risk(name, category, _coarse(listed), bookies)
-    pieces = [row["missing"] for row in listed if row["missing"]]
+    if any(row["missing"] is None for row in replicas):
+        return Risk(name, category, _coarse(replicas), bookies)
+    pieces = [row["missing"] for row in replicas if row["missing"]]
     ranges = np.array([r for piece in pieces for r in piece], np.int64).reshape(-1, 2)
     level = _level(category, first, tables.get("ledger_health"))
     found = at_least(ranges, level)
@@ -71,15 +67,17 @@ def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk
     total = sum((found[:, 1] - found[:, 0] + 1).tolist())
     noun = "entry" if total == 1 else "entries"
     numbered = "" if total == 1 else f"{count(total)} "
-    return Risk(name, category, f"{numbered}{noun}: {ranges_text(found.tolist())}", bookies)
+    most = 3 if len(found) < 4 else 2 if len(name) < 32 else 1  # all of it has one line
+    said = f"{numbered}{noun}: {ranges_text(found.tolist(), most)}"
+    return Risk(name, category, said, bookies)
 
 
-def _coarse(listed: list[dict[str, Any]]) -> str:
+def _coarse(replicas: list[dict[str, Any]]) -> str:
     """Say where the missing entries lie if they are too many to list."""
-    groups = [group for row in listed for group in row["missing_groups"]]
+    groups = [group for row in replicas for group in row["missing_groups"]]
     low, high = min(g[0] for g in groups), max(g[1] + g[2] - 1 for g in groups)
-    replicas = sum(row["missing_entries"] for row in listed)
-    return f"{counted(replicas, 'replica')} of entries between {low} and {high}"
+    number = sum(row["missing_entries"] for row in replicas)
+    return f"{counted(number, 'replica')} of entries between {low} and {high}"
 
 
 def _level(category: str, row: dict[str, Any], health: pa.Table | None) -> int:
@@ -136,21 +134,35 @@ def bare_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
 
 
 def worst_holes(table: pa.Table, most: int) -> list[Risk]:
-    """Return the rows of `holes` that lack most, as the nearest to a loss without metadata."""
-    chosen = np.argsort(-np.abs(numbers(table, "holes")), kind="stable")[:most]
-    return [
-        Risk(
-            ledger_name(row["scope_id"], row["ledger_id"]),
-            "holes",
-            _holes_text(row),
-            (row["bookie"],),
-        )
-        for row in table.take(chosen).to_pylist()
-    ]
+    """Return the ledgers of `holes` that lack most, as the nearest to a loss without metadata.
+
+    One for each ledger, whatever the number of its bookies; entries off the stripe count too.
+    """
+    ledgers, rows = _by_ledger(table)
+    holes = numbers(table, "holes")
+    sums = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
+    np.add.at(sums, rows, np.abs(holes))
+    chosen = np.argsort(-sums, kind="stable")[:most]
+    return [_holed(table.take(np.flatnonzero(rows == at)).to_pylist()) for at in chosen.tolist()]
 
 
-def _holes_text(row: dict[str, Any]) -> str:
-    between = f"between {row['first_entry']} and {row['last_entry']}"
-    if row["holes"] < 0:
-        return f"{counted(-row['holes'], 'entry', 'entries')} off the stripe {between}"
-    return f"{counted(row['holes'], 'entry', 'entries')} absent {between}"
+def _by_ledger(table: pa.Table) -> tuple[Int64Array, Int64Array]:
+    """Return the ledgers of a table in the order of ids, and for each row which it is about."""
+    ids = np.stack([numbers(table, "scope_id"), numbers(table, "ledger_id")], axis=1)
+    ledgers, rows = np.unique(ids, axis=0, return_inverse=True)
+    order = unsigned_order(ledgers[:, 0], ledgers[:, 1])
+    place = np.empty(len(ledgers), np.int64)
+    place[order] = np.arange(len(ledgers))
+    return ledgers[order], place[rows.reshape(-1)]
+
+
+def _holed(rows: list[dict[str, Any]]) -> Risk:
+    first, noun = rows[0], ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
+    absent = sum(max(row["holes"], 0) for row in rows)
+    off = sum(max(-row["holes"], 0) for row in rows)
+    said = [f"{counted(absent, *noun)} absent"] if absent else []
+    said += [f"{counted(off, *noun)} off the stripe"] if off else []
+    low, high = min(row["first_entry"] for row in rows), max(row["last_entry"] for row in rows)
+    name = ledger_name(first["scope_id"], first["ledger_id"])
+    words = f"{' and '.join(said)} between {low} and {high}"
+    return Risk(name, "holes", words, tuple(sorted({row["bookie"] for row in rows})))

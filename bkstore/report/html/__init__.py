@@ -1,7 +1,8 @@
-"""What the page is written with, and nothing of what it says.
+"""How the page is written, and nothing of what it says.
 
-`markup` is text that is escaped unless it was made here, `wording` numbers and ids as people read
-them, `bars` are inline SVG, `style` and `script` the page's only ones.
+`rendering` makes text of the files in `bkstore/report/template/`, which a web person can change:
+templates, a style sheet, a script. `wording` is numbers and ids as people read them, `bars` what
+the templates draw bars from.
 """
 
-__all__ = ["bars", "markup", "script", "style", "wording"]
+__all__ = ["bars", "rendering", "wording"]

@@ -1,14 +1,13 @@
-"""Stacked bars of one line, as inline SVG that takes its colours from the page."""
+"""Stacked bars of one line: what `bars.html.j2` draws them from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bkstore.report.html.markup import Html, tag
 from bkstore.report.html.wording import share
 
-__all__ = ["Part", "bar", "legend"]
+__all__ = ["Bar", "Key", "Part", "Piece", "bar", "legend"]
 
 _WIDTH = 1000
 _LEAST = 4  # a part that is there is seen, however small
@@ -23,44 +22,52 @@ class Part(NamedTuple):
     text: str
 
 
-def bar(parts: Sequence[Part], whole: int, label: str) -> Html:
-    """Return a bar whose full width is `whole`; `label` is what a screen reader says."""
+class Piece(NamedTuple):
+    """A rectangle of a bar 1000 units wide; `title` is what the pointer shows."""
+
+    colour: str
+    x: str
+    width: str
+    title: str
+
+
+class Bar(NamedTuple):
+    """A bar; `label` is what a screen reader says."""
+
+    label: str
+    pieces: tuple[Piece, ...]
+
+
+class Key(NamedTuple):
+    """A line of a bar's legend: colour class, name, number, share of the whole."""
+
+    colour: str
+    label: str
+    text: str
+    share: str
+
+
+def bar(parts: Sequence[Part], whole: int, label: str) -> Bar:
+    """Return a bar whose full width is `whole`.
+
+    >>> bar([Part("c-live", "live", 3, "3 B")], 4, "4 B").pieces[0].width
+    '750.0'
+    """
     pieces, at = [], 0.0
     for part in parts:
         if part.value <= 0 or whole <= 0:
             continue
         width = min(max(_WIDTH * part.value / whole, _LEAST), _WIDTH - at)
-        title = tag("title", f"{part.label}: {part.text}")
-        x, shown = f"{at:.1f}", f"{width:.1f}"
-        drawn = tag("rect", class_=part.colour, x=x, y=0, width=shown, height=10)
-        pieces.append(tag("g", drawn, title))
+        title = f"{part.label}: {part.text}"
+        pieces.append(Piece(part.colour, f"{at:.1f}", f"{width:.1f}", title))
         at += width
-    return tag(
-        "svg",
-        tag("rect", class_="track", x=0, y=0, width=_WIDTH, height=10),
-        *pieces,
-        class_="bar",
-        viewBox=f"0 0 {_WIDTH} 10",
-        preserveAspectRatio="none",
-        role="img",
-        aria_label=label,
-    )
+    return Bar(label, tuple(pieces))
 
 
-def legend(parts: Sequence[Part], whole: int) -> Html:
-    """Return the list that names the parts of a bar, with their numbers."""
-    return tag(
-        "ul",
-        *(
-            tag(
-                "li",
-                tag("i", class_=f"key {part.colour}", aria_hidden="true"),
-                tag("b", part.text),
-                f" {part.label} ",
-                tag("span", share(part.value, whole), class_="dim"),
-            )
-            for part in parts
-            if part.value > 0
-        ),
-        class_="legend",
+def legend(parts: Sequence[Part], whole: int) -> tuple[Key, ...]:
+    """Return the names of a bar's parts, with their numbers; parts of nothing have no line."""
+    return tuple(
+        Key(part.colour, part.label, part.text, share(part.value, whole))
+        for part in parts
+        if part.value > 0
     )

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from bkstore.ids import LedgerId
-from bkstore.report.html.markup import Html, tag
 
 __all__ = [
     "ABSENT",
     "CATEGORY_WORDS",
+    "Size",
     "clauses",
     "count",
     "counted",
     "ledger_name",
+    "listed",
     "ranges_text",
     "scope_name",
     "share",
+    "shorter",
     "size",
     "size_text",
     "size_unit",
@@ -85,13 +88,20 @@ def size_text(number: int) -> str:
     return f"{value:.{2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0}f} {_UNITS[unit]}"
 
 
-def size(number: int) -> Html:
-    """Return bytes in binary units, the exact number as the title.
+class Size(NamedTuple):
+    """Bytes as people read them, and the exact number beside them."""
+
+    text: str
+    exact: str
+
+
+def size(number: int) -> Size:
+    """Return bytes in binary units, and exactly.
 
     >>> size(1536)
-    '<span title="1,536 bytes">1.50 KiB</span>'
+    Size(text='1.50 KiB', exact='1,536 bytes')
     """
-    return tag("span", size_text(number), title=f"{number:,} bytes")
+    return Size(size_text(number), counted(number, "byte"))
 
 
 def share(part: float, whole: float) -> str:
@@ -145,3 +155,23 @@ def clauses(parts: Sequence[str]) -> str:
     """
     text = "; ".join(parts)
     return text[:1].upper() + text[1:] + "." if text else ""
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """Return names as a list in a sentence, at most so many, the others counted.
+
+    >>> listed(["b1", "b2"]), listed(["b1", "b2", "b3"], most=2)
+    ('b1, b2', 'b1, b2 and 1 more')
+    """
+    left = len(names) - most
+    shown = ", ".join(names[:most])
+    return f"{shown} and {left:,} more" if left > 0 else shown
+
+
+def shorter(text: str, most: int = 140) -> str:
+    """Return a text of at most so many characters, with an ellipsis where it was longer.
+
+    >>> shorter("a bad checksum", 6)
+    'a bad\u2026'
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}\u2026"

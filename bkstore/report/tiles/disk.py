@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bkstore.report.findings.key_figures import Disk, Facts, numbers
-from bkstore.report.html.bars import Part, bar, legend
-from bkstore.report.html.markup import Html, joined, note, tag
-from bkstore.report.html.wording import counted, ledger_name, scope_name, share, size, size_text
+from bkstore.report.html.bars import Bar, Key, Part, bar, legend
+from bkstore.report.html.wording import (
+    Size,
+    counted,
+    ledger_name,
+    scope_name,
+    share,
+    size,
+    size_text,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["filling"]
+__all__ = ["DiskTile", "Line", "Ranking", "filling"]
 
 _MOST_BOOKIES = 4
 _MOST_LEDGERS = 3
@@ -23,22 +30,54 @@ _MOST_LEDGERS = 3
 Tables = Mapping[str, "pa.Table"]
 
 
-def filling(facts: Facts, tables: Tables) -> list[Html]:
+class Line(NamedTuple):
+    """A name with its size and a bar against the biggest; `is_id` for ledgers and scopes."""
+
+    name: str
+    size: Size
+    bar: Bar
+    is_id: bool
+
+
+class Ranking(NamedTuple):
+    """The biggest of something; `rest` says what the others come to."""
+
+    heading: str
+    lines: tuple[Line, ...]
+    rest: str = ""
+
+
+class DiskTile(NamedTuple):
+    """What the tile shows; without entry logs `lead` says so, and the rest is empty."""
+
+    lead: str
+    bar: Bar | None = None
+    keys: tuple[Key, ...] = ()
+    bookies: Ranking | None = None
+    biggest: tuple[Ranking, ...] = ()
+    orphans: tuple[str, Size] | None = None
+
+
+def filling(facts: Facts, tables: Tables) -> DiskTile:
     """Return the tile's content: live and garbage, by bookie, and what is biggest."""
     disk = facts.disk
     if disk is None:
-        return [tag("p", tag("b", "Not asked: "), "bytes by bookie.", class_="lead")]
+        return DiskTile("Bytes by bookie: not asked.")
     if disk.files == 0:
-        return [tag("p", "The bookies that were read have no entry logs.", class_="lead")]
+        return DiskTile("The bookies that were read have no entry logs.")
     parts = _parts(disk)
     spoken = ", ".join(f"{part.label} {part.text}" for part in parts)
-    said = [bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {spoken}")]
-    said.append(legend(parts, disk.files))
-    said.append(tag("div", _bookies(tables), _biggest(tables), class_="halves"))
+    orphans = None
     if facts.orphans:
-        ledgers = counted(facts.orphans, "ledger", "ledgers")
-        said.append(note(f"Orphans: {ledgers}, ", size(facts.orphan_bytes or 0), "."))
-    return said
+        orphans = counted(facts.orphans, "ledger"), size(facts.orphan_bytes or 0)
+    return DiskTile(
+        "",
+        bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {spoken}"),
+        legend(parts, disk.files),
+        _bookies(tables),
+        tuple(_biggest(tables)),
+        orphans,
+    )
 
 
 def _parts(disk: Disk) -> list[Part]:
@@ -49,7 +88,7 @@ def _parts(disk: Disk) -> list[Part]:
     ]
 
 
-def _bookies(tables: Tables) -> Html:
+def _bookies(tables: Tables) -> Ranking:
     table = tables["bytes_by_bookie"]
     sizes = numbers(table, "log_file_bytes")
     order = np.argsort(-sizes, kind="stable")
@@ -61,30 +100,36 @@ def _bookies(tables: Tables) -> Html:
         label = (
             f"{row['bookie']}: {size_text(disk.files)}, {share(disk.garbage, disk.files)} garbage"
         )
-        lines.append(_line(row["bookie"], disk.files, bar(_parts(disk), whole, label), False))
-    rest = sizes[order[_MOST_BOOKIES:]]
-    if len(rest):
-        words = f"{counted(len(rest), 'other')}: {size_text(int(rest.sum()))} together"
-        lines.append(tag("li", words, class_="dim rest"))
-    return tag("div", tag("h3", "Bookies"), tag("ul", *lines, class_="lines"))
+        drawn = bar(_parts(disk), whole, label)
+        lines.append(Line(row["bookie"], size(disk.files), drawn, False))
+    left = sizes[order[_MOST_BOOKIES:]]
+    rest = ""
+    if len(left):
+        together = " together" if len(left) > 1 else ""
+        rest = f"{counted(len(left), 'other')}: {size_text(int(left.sum()))}{together}"
+    return Ranking("Bookies" if len(sizes) > 1 else "Bookie", tuple(lines), rest)
 
 
-def _biggest(tables: Tables) -> Html:
-    pieces = []
+def _biggest(tables: Tables) -> list[Ranking]:
+    found = []
     if "bytes_by_ledger" in tables:
         table = tables["bytes_by_ledger"]
-        pieces.append(tag("h3", "Biggest ledgers"))
-        pieces.append(_ranking(table, lambda row: ledger_name(row["scope_id"], row["ledger_id"])))
+        lines = _ranking(table, lambda row: ledger_name(row["scope_id"], row["ledger_id"]))
+        found.append(Ranking(_most("ledger", table.num_rows), lines))
     if "bytes_by_scope" in tables and tables["bytes_by_scope"].num_rows > 1:
         table = tables["bytes_by_scope"]
-        pieces.append(tag("h3", "Biggest scopes"))
-        pieces.append(_ranking(table, lambda row: scope_name(row["scope_id"]), 2))
-    return tag("div", joined(*pieces) if pieces else note("By ledger: not asked."))
+        lines = _ranking(table, lambda row: scope_name(row["scope_id"]), 2)
+        found.append(Ranking(_most("scope", table.num_rows), lines))
+    return found
+
+
+def _most(noun: str, number: int) -> str:
+    return noun.capitalize() if number == 1 else f"Biggest {noun}s"
 
 
 def _ranking(
     table: pa.Table, name: Callable[[dict[str, Any]], str], most: int = _MOST_LEDGERS
-) -> Html:
+) -> tuple[Line, ...]:
     """Return the rows with most bytes, each with a bar against the biggest."""
     sizes = numbers(table, "bytes")
     rows = table.take(np.argsort(-sizes, kind="stable")[:most]).to_pylist()
@@ -92,12 +137,6 @@ def _ranking(
     lines = []
     for row in rows:
         parts = [Part("c-live", "bytes", row["bytes"], size_text(row["bytes"]))]
-        lines.append(
-            _line(name(row), row["bytes"], bar(parts, whole, size_text(row["bytes"])), True)
-        )
-    return tag("ul", *lines, class_="lines")
-
-
-def _line(name: str, number: int, drawn: Html, code: bool) -> Html:
-    shown = tag("code" if code else "span", name, class_="name", title=name)
-    return tag("li", shown, tag("span", size(number), class_="dim"), drawn)
+        drawn = bar(parts, whole, size_text(row["bytes"]))
+        lines.append(Line(name(row), size(row["bytes"]), drawn, True))
+    return tuple(lines)

@@ -3,65 +3,90 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.report.findings.headline import not_judged
 from bkstore.report.findings.key_figures import CLASSES, Facts
-from bkstore.report.html.bars import Part, bar, legend
-from bkstore.report.html.markup import Html, note, tag
+from bkstore.report.findings.ledger_counts import in_dump_only_logs, why_counts_differ
+from bkstore.report.html.bars import Bar, Key, Part, bar, legend
 from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, size
-from bkstore.report.tiles.disk import filling
-from bkstore.report.tiles.risk import at_risk
+from bkstore.report.tiles.disk import DiskTile, filling
+from bkstore.report.tiles.risk import RiskTile, at_risk
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["tiles"]
+__all__ = ["Amounts", "Figure", "HealthTile", "Tiles", "tiles"]
 
 Tables = Mapping[str, "pa.Table"]
 
 
-def tiles(facts: Facts, tables: Tables) -> Html:
+class Figure(NamedTuple):
+    """A number with its noun; None = not asked. `exact` is said on pointing at it."""
+
+    value: str | None
+    label: str
+    exact: str = ""
+
+
+class Amounts(NamedTuple):
+    """The tile "How much"."""
+
+    figures: tuple[Figure, ...]
+    notes: tuple[str, ...]
+
+
+class HealthTile(NamedTuple):
+    """The tile "How healthy"; `reason` says why nothing was judged."""
+
+    reason: str
+    bar: Bar | None
+    keys: tuple[Key, ...]
+    notes: tuple[str, ...]
+
+
+class Tiles(NamedTuple):
+    """The four tiles, as `tiles.html.j2` takes them."""
+
+    amounts: Amounts
+    health: HealthTile
+    risk: RiskTile
+    disk: DiskTile
+
+
+def tiles(facts: Facts, tables: Tables) -> Tiles:
     """Return the four tiles."""
-    return tag(
-        "div",
-        _tile("how-much", "How much", *_amounts(facts)),
-        _tile("how-healthy", "How healthy", *_healthy(facts)),
-        _tile("at-risk", "Lost or at risk", *at_risk(facts, tables)),
-        _tile("disk", "What fills the disk", *filling(facts, tables)),
-        class_="tiles",
+    return Tiles(
+        _amounts(facts, tables),
+        _healthy(facts, tables),
+        at_risk(facts, tables),
+        filling(facts, tables),
     )
-
-
-def _tile(name: str, heading: str, *children: Html) -> Html:
-    title = tag("h2", heading, id=f"tile-{name}")
-    return tag("section", title, *children, class_="tile", aria_labelledby=f"tile-{name}")
 
 
 # -- how much
 
 
-def _amounts(facts: Facts) -> list[Html]:
+def _amounts(facts: Facts, tables: Tables) -> Amounts:
     read = (facts.bookies or 0) - len(facts.unread)
-    bookies = None if facts.bookies is None else count(facts.bookies)
+    bookies = _number(facts.bookies)
     if facts.unread:
-        bookies = f"{read} of {facts.bookies}"
-    explained = "Replicas are entries, counted on each bookie."
+        bookies = f"{count(read)} of {count(facts.bookies or 0)}"
+    files = None if facts.disk is None else size(facts.disk.files)
+    figures = (
+        Figure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
+        Figure(_number(facts.ledgers), _plural(facts.ledgers, "ledger")),
+        Figure(_number(facts.replicas), _plural(facts.replicas, "replica")),
+        Figure(files and files.text, "in entry logs", files.exact if files else ""),
+    )
+    notes = []
+    if facts.replicas is not None:
+        notes.append("Replicas are entries, counted on each bookie.")
     if facts.entries is not None:
         words = counted(facts.entries, "entry", "entries")
-        explained = f"Replicas are entries, counted on each bookie; closed ledgers have {words}."
-    files = None if facts.disk is None else facts.disk.files
-    figures = [
-        (bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
-        (_number(facts.ledgers), _plural(facts.ledgers, "ledger")),
-        (_number(facts.replicas), _plural(facts.replicas, "replica")),
-        (None if files is None else size(files), "in entry logs"),
-    ]
-    listed = [
-        tag("div", tag("dt", label), tag("dd", "not asked" if value is None else value))
-        for value, label in figures
-    ]
-    return [tag("dl", *listed, class_="figures"), note(explained)]
+        notes.append(f"By the metadata, closed ledgers have {words}.")
+    notes += in_dump_only_logs(tables)
+    return Amounts(figures, tuple(notes))
 
 
 def _number(value: int | None) -> str | None:
@@ -75,29 +100,26 @@ def _plural(value: int | None, noun: str) -> str:
 # -- how healthy
 
 
-def _healthy(facts: Facts) -> list[Html]:
+def _healthy(facts: Facts, tables: Tables) -> HealthTile:
     health = facts.health
-    said: list[Html] = []
+    notes = [_other_findings(facts)]
     if health is None or health.ledgers == 0:
-        reason = not_judged(facts)
-        known = facts.ledgers or 0
-        unknown = [Part("c-not_judged", "not judged", known, count(known))]
-        said.append(tag("p", tag("b", "Not judged: "), f"{reason}.", class_="lead"))
-        said.append(bar(unknown, known, f"no ledger of {known} was judged"))
-        said += [legend(unknown, known)] if known else []
-    else:
-        parts = [
-            Part(f"c-{name}", CATEGORY_WORDS[name], n, count(n))
-            for name in reversed(CLASSES)
-            if (n := health.by_class.get(name, 0))
-        ]
-        spoken = ", ".join(f"{part.text} {part.label}" for part in parts)
-        said.append(bar(parts, health.ledgers, f"{health.ledgers} ledgers: {spoken}"))
-        said.append(legend(parts, health.ledgers))
-    return [*said, note(*_other_findings(facts))]
+        if facts.metadata is None:
+            notes.insert(0, "With ledger metadata (--metadata) this page says what is missing.")
+        return HealthTile(not_judged(facts), None, (), tuple(notes))
+    parts = [
+        Part(f"c-{name}", CATEGORY_WORDS[name], n, count(n))
+        for name in reversed(CLASSES)
+        if (n := health.by_class.get(name, 0))
+    ]
+    ledgers = counted(health.ledgers, "ledger")
+    spoken = ", ".join(f"{part.text} {part.label}" for part in parts)
+    drawn = bar(parts, health.ledgers, f"{ledgers}: {spoken}")
+    notes = [*why_counts_differ(tables), *notes]
+    return HealthTile("", drawn, legend(parts, health.ledgers), tuple(notes))
 
 
-def _other_findings(facts: Facts) -> list[str]:
+def _other_findings(facts: Facts) -> str:
     """Say in a line what else was found, or not looked for."""
     said = []
     if facts.violations is not None:
@@ -113,4 +135,4 @@ def _other_findings(facts: Facts) -> list[str]:
         said.append(f"findings: {count(facts.damage)} of damage, {odd}")
     else:
         said.append("no findings while reading")
-    return [f"{'; '.join(said).capitalize()}."]
+    return f"{'; '.join(said).capitalize()}."

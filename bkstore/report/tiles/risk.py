@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bkstore.report.findings.headline import not_judged
-from bkstore.report.findings.key_figures import CLASSES, Facts, class_of
+from bkstore.report.findings.key_figures import CLASSES, DURABILITY, Facts, class_of
 from bkstore.report.findings.worst_ledgers import Risk, worst_holes, worst_ledgers
-from bkstore.report.html.markup import Html, note, tag
-from bkstore.report.html.wording import CATEGORY_WORDS, count, counted
+from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, listed, shorter
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["at_risk"]
+__all__ = ["Count", "RiskLine", "RiskTile", "at_risk"]
 
 _MOST_RISKS = 5
 _MOST_BOOKIES = 4
@@ -25,30 +24,61 @@ _MOST_BOOKIES = 4
 Tables = Mapping[str, "pa.Table"]
 
 
-def at_risk(facts: Facts, tables: Tables) -> list[Html]:
+class RiskLine(NamedTuple):
+    """One ledger: its category and the words for it, its name, what it lacks, and where."""
+
+    category: str
+    chip: str
+    ledger: str
+    lacks: str
+    bookies: str
+
+
+class Count(NamedTuple):
+    """How many there are of something; None = not asked."""
+
+    number: str | None
+    words: str
+
+
+class RiskTile(NamedTuple):
+    """What the tile shows; `link` is a part of the page and the words that lead there."""
+
+    heading: str
+    lead: str = ""
+    risks: tuple[RiskLine, ...] = ()
+    link: tuple[str, str] | None = None
+    counts: tuple[Count, ...] = ()
+    notes: tuple[str, ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+def at_risk(facts: Facts, tables: Tables) -> RiskTile:
     """Return the tile's content: the worst ledgers, else why none can be named."""
-    said: list[Html] = []
-    reason = not_judged(facts)
     risks = worst_ledgers(tables, _MOST_RISKS)
     if risks:
-        said.append(_risks(risks))
-        said.append(_more_risks(facts, len(risks)))
-    elif reason:
-        said.append(tag("p", tag("b", "Losses not judged: "), f"{reason}.", class_="lead"))
-        said += _holes(facts, tables)
+        link = _more_risks(facts, len(risks))
+        tile = RiskTile("Lost or at risk", risks=_lines(risks), link=link)
+    elif not_judged(facts):
+        tile = _holes(facts, tables)
     else:
-        said.append(tag("p", _nothing_missing(facts), class_="lead"))
-        said.append(_looked_at(facts, tables))
+        counts = tuple(_looked_at(facts, tables))
+        tile = RiskTile("Lost or at risk", _nothing_missing(facts), counts=counts)
+    return tile._replace(notes=tuple(_notes(facts)), unread=_unread(facts))
+
+
+def _notes(facts: Facts) -> list[str]:
+    said = []
     if facts.homeless:
         ledgers = counted(facts.homeless, "ledger has", "ledgers have")
-        said.append(note(f"{ledgers} no entry on any bookie of the dump."))
-    said += [
-        note(tag("b", f"{name} was not read: "), _shorter(why), class_="note alarm")
-        for name, why in facts.unread[:2]
-    ]
-    if len(facts.unread) > 2:
-        said.append(note(f"{len(facts.unread) - 2} more bookies were not read."))
+        said.append(f"{ledgers} no entry on any bookie of the dump.")
+    if (more := len(facts.unread) - 2) > 0:
+        said.append(f"{counted(more, 'more bookie was', 'more bookies were')} not read.")
     return said
+
+
+def _unread(facts: Facts) -> tuple[tuple[str, str], ...]:
+    return tuple((name, shorter(why)) for name, why in facts.unread[:2])
 
 
 def _nothing_missing(facts: Facts) -> str:
@@ -56,21 +86,20 @@ def _nothing_missing(facts: Facts) -> str:
     return f"No replica is missing in {counted(judged, 'judged ledger')}."
 
 
-def _looked_at(facts: Facts, tables: Tables) -> Html:
+def _looked_at(facts: Facts, tables: Tables) -> list[Count]:
     """List what else could have been found, with its number; not asked is not nothing."""
     unjudged = facts.health.by_class.get("not_judged", 0) if facts.health else 0
     counts = [
-        ("ledgers not judged", unjudged, _reasons(tables)),
-        ("ledgers without any bookie", facts.homeless, ""),
-        ("ledgers with holes by the stripe seen", facts.holes, ""),
-        ("bookies that were not read", len(facts.unread), ""),
-        ("pieces of damage", facts.damage, ""),
+        (unjudged, "ledger not judged", "ledgers not judged", _reasons(tables)),
+        (facts.homeless, "ledger without any bookie", "ledgers without any bookie", ""),
+        (facts.holes, "ledger with holes", "ledgers with holes", " by the stripe seen"),
+        (len(facts.unread), "bookie that was not read", "bookies that were not read", ""),
+        (facts.damage, "piece of damage", "pieces of damage", ""),
     ]
-    rows = [
-        tag("li", tag("b", "not asked" if n is None else count(n)), f" {words}{why}")
-        for words, n, why in counts
+    return [
+        Count(None if n is None else count(n), f"{one if n == 1 else many}{more}")
+        for n, one, many, more in counts
     ]
-    return tag("ul", *rows, class_="counts")
 
 
 def _reasons(tables: Tables) -> str:
@@ -78,48 +107,47 @@ def _reasons(tables: Tables) -> str:
     table = tables["ledger_health"]
     unjudged = class_of(table) == CLASSES.index("not_judged")
     reasons = table.column("not_judged").take(np.flatnonzero(unjudged))
-    listed = Counter(reason for reason in reasons.to_pylist() if reason)
-    words = [f"{_shorter(reason, 40)}: {count(n)}" for reason, n in listed.most_common(3)]
+    found = Counter(reason for reason in reasons.to_pylist() if reason)
+    words = [f"{shorter(reason, 40)}: {count(n)}" for reason, n in found.most_common(3)]
     return f" ({', '.join(words)})" if words else ""
 
 
-def _risks(risks: list[Risk]) -> Html:
-    rows = []
-    for risk in risks:
-        where = ", ".join(risk.bookies[:_MOST_BOOKIES])
-        if len(risk.bookies) > _MOST_BOOKIES:
-            where += f" and {len(risk.bookies) - _MOST_BOOKIES} more"
-        rows.append(
-            tag(
-                "li",
-                tag("span", CATEGORY_WORDS[risk.category], class_=f"chip c-{risk.category}"),
-                tag("span", "ledger ", tag("code", risk.name), f": {risk.entries}"),
-                *([tag("span", f"on {where}", class_="dim on", title=where)] if where else []),
-            )
+def _lines(risks: list[Risk]) -> tuple[RiskLine, ...]:
+    return tuple(
+        RiskLine(
+            risk.category,
+            CATEGORY_WORDS[risk.category],
+            risk.name,
+            risk.entries,
+            listed(risk.bookies, _MOST_BOOKIES),
         )
-    return tag("ol", *rows, class_="risks")
+        for risk in risks
+    )
 
 
-def _more_risks(facts: Facts, shown: int) -> Html:
+def _more_risks(facts: Facts, shown: int) -> tuple[str, str]:
     counts = facts.violations if facts.violations is not None else {}
     if facts.health is not None and facts.violations is None:
         counts = facts.health.by_class
-    total = sum(counts.get(name, 0) for name in CLASSES[:3])
+    total = sum(counts.get(name, 0) for name in DURABILITY)
     place = "violations" if facts.violations is not None else "ledger_health"
     words = f"{count(total - shown)} more" if total > shown else "Each replica"
-    return note(tag("a", f"{words} in the table below", href=f"#{place}"))
+    return place, f"{words} in the table below"
 
 
-def _holes(facts: Facts, tables: Tables) -> list[Html]:
+def _holes(facts: Facts, tables: Tables) -> RiskTile:
+    """Return what stands in for losses where none were judged: holes, if they were asked for."""
+    reason = f"Not judged: {not_judged(facts)}."
     if "holes" not in tables:
-        return []
-    found = worst_holes(tables["holes"], _MOST_RISKS)
-    if not found:
-        return [note("No ledger has holes by the stripe seen.")]
-    ledgers = counted(facts.holes or 0, "ledger has", "ledgers have")
-    said = f"{ledgers} holes by the stripe seen; other bookies may have the entries."
-    return [note(said), _risks(found)]
-
-
-def _shorter(text: str, most: int = 140) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+        return RiskTile("Lost or at risk", reason)
+    heading = "Holes"
+    if not facts.holes:
+        return RiskTile(heading, "No ledger has holes by the stripe seen.")
+    has = counted(facts.holes, "ledger has", "ledgers have")
+    lead = f"{has} holes by the stripe seen; other bookies may have the entries."
+    lines = _lines(worst_holes(tables["holes"], _MOST_RISKS))
+    left = facts.holes - len(lines)
+    words = (
+        f"{count(left)} more in the table below" if left > 0 else "Each bookie in the table below"
+    )
+    return RiskTile(heading, lead, lines, ("holes", words))

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bkstore.arguments import choice, optional
-from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.files.opening import opened, read_whole
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.files.opening import read_whole
 from bkstore.index.hierarchical.file_tree import has_index_files
+from bkstore.storage.directories.conf_file import configured_directories, place_directories
 
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie
@@ -46,13 +47,7 @@ _LEDGER_FILES = re.compile(r"lastId|lastMark(\.\d+)?|DIRTY")
 DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
 _OTHERS = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
 """What the ``current/`` of an empty bookie may hold: index folders stay after a delete."""
-_CONF_LIMIT = 1 << 20
 _COOKIE_LIMIT = 1 << 20
-_CONF_KEYS = {
-    "ledger": ("ledgerDirectories", "ledgerDirectory"),
-    "index": ("indexDirectories", "indexDirectory"),
-    "journal": ("journalDirectories", "journalDirectory"),
-}
 
 
 @dataclass
@@ -60,7 +55,8 @@ class BookieFolders:
     """The ``current/`` directories of one bookie, by role and in order.
 
     `ordered` says where the order of the ledger directories comes from; "names" means that
-    nothing but their names says it.
+    nothing but their names says it. `configured` has the path that a `bk_server.conf` names for
+    each: where that is not where the directory is, the conf is a copy.
     """
 
     ledger: list[Path] = field(default_factory=list)
@@ -68,6 +64,7 @@ class BookieFolders:
     journal: list[Path] = field(default_factory=list)
     ordered: Literal["conf", "cookie", "names"] = "names"
     cookie: Cookie | None = None
+    configured: dict[Path, Path] = field(default_factory=dict)
 
 
 def holdings(current: Path) -> set[Holding]:
@@ -85,10 +82,15 @@ def holdings(current: Path) -> set[Holding]:
     return held
 
 
-def find_folders(path: Path) -> BookieFolders:
-    """Return the directories that `path` stands for; `UnsupportedLayout` if it is no bookie."""
+def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
+    """Return the directories that `path` stands for; `UnsupportedLayout` if it is no bookie.
+
+    `root` says below which folder those of a `bk_server.conf` lie; `InvalidArgument` for others.
+    """
     if os.path.lexists(path) and not path.is_dir():
-        return _from_conf(path)
+        return _from_conf(path, root)
+    if root is not None:
+        raise InvalidArgument(f"{path}: root goes with a bk_server.conf, and this is none")
     if not path.is_dir():
         raise UnsupportedLayout(f"{path}: no such directory")
     if path.name == "current" or not (path / "current").is_dir():
@@ -179,16 +181,10 @@ def _settle_index(folders: BookieFolders) -> None:
         folders.ledger = folders.index = list(folders.journal)
 
 
-def _from_conf(path: Path) -> BookieFolders:
-    settings = {}
-    for line in _conf_text(path).splitlines():
-        key, separator, value = line.partition("=")
-        if separator and not key.lstrip().startswith("#"):
-            settings[key.strip()] = value.strip()
-    lists = {role: _conf_paths(path, settings, keys) for role, keys in _CONF_KEYS.items()}
-    if not lists["ledger"]:
-        raise UnsupportedLayout(f"{path}: no bk_server.conf: it names no ledgerDirectories")
-    currents = {role: [_current_of(path, d) for d in dirs] for role, dirs in lists.items()}
+def _from_conf(path: Path, root: Path | None) -> BookieFolders:
+    lists = configured_directories(path)
+    places = place_directories(path, [d for found in lists.values() for d in found], root)
+    currents = {role: [places[d] / "current" for d in found] for role, found in lists.items()}
     for role, found in currents.items():
         if len({current.resolve() for current in found}) < len(found):
             raise UnsupportedLayout(f"{path}: names a {role} directory twice")
@@ -197,32 +193,11 @@ def _from_conf(path: Path) -> BookieFolders:
         currents["index"] or list(currents["ledger"]),
         currents["journal"],
         "conf",
+        configured={place / "current": directory for directory, place in places.items()},
     )
     everything = [*folders.ledger, *folders.index, *folders.journal]
     folders.cookie = read_cookie(list(dict.fromkeys(everything)))
     return folders
-
-
-def _conf_text(path: Path) -> str:
-    with opened(path) as file:
-        data = file.read(_CONF_LIMIT + 1)
-    if len(data) > _CONF_LIMIT or b"\0" in data:
-        raise UnsupportedLayout(f"{path}: neither a directory nor a bk_server.conf")
-    return data.decode("utf-8", "replace")
-
-
-def _conf_paths(conf: Path, settings: dict[str, str], keys: Iterable[str]) -> list[Path]:
-    for key in keys:
-        if settings.get(key):
-            return [conf.parent / part.strip() for part in settings[key].split(",") if part.strip()]
-    return []
-
-
-def _current_of(conf: Path, directory: Path) -> Path:
-    current = directory / "current"
-    if not current.is_dir():
-        raise UnsupportedLayout(f"{conf}: names {directory}, which has no current/ here")
-    return current
 
 
 def read_cookie(currents: list[Path]) -> Cookie | None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
-from bkstore.storage.entry_log.reader import RecordBatch
 
 __all__ = ["FIRST_LOOK", "consecutive", "read_run"]
 

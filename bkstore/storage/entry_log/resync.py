@@ -21,7 +21,7 @@ from bkstore.files.opening import open_regular, past_hole
 from bkstore.files.os_errors import readable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, Coder, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
-from bkstore.formats.framing import PREFIX, Bytes, find_frames, run_end, words, words_at
+from bkstore.formats.syntax.framing import PREFIX, Bytes, find_frames, run_end, words, words_at
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closing
 

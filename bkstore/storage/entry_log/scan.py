@@ -26,7 +26,7 @@ from bkstore.formats.entrylog import (
     decode_header,
     decode_map_batch,
 )
-from bkstore.formats.framing import PREFIX, Bytes, words
+from bkstore.formats.syntax.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns

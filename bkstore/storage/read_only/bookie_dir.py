@@ -28,6 +28,7 @@ from bkstore.errors import (
 from bkstore.files.os_errors import readable
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats import idxfile
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
@@ -48,7 +49,6 @@ from bkstore.storage.directories.layout import (
 )
 from bkstore.storage.directories.writer_lock import LOCK_NAME, check_not_locked
 from bkstore.storage.entry_log.metadata_cache import read_metadata_cache
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.read_only.records import LAST_ENTRY, RecordReading
 from bkstore.tables.safe_text import encodable
@@ -70,6 +70,9 @@ class BookieDir(Closing):
     directory in use is refused (`DirectoryInUse`) unless ``live=True``; `check_unchanged` says
     whether files moved since the opening. `layout` settles a directory that has both index
     files and RocksDB databases; `page_size` and `compat` go to `HierarchicalIndex`.
+
+    The directories of a `bk_server.conf` that is a copy are looked for beside it, or below
+    `root`: see `place_directories`. `folders.configured` says what each is.
 
     With ``needs_index=False`` an index that cannot be opened is no obstacle to logs and journals:
     it is opened when it is first asked for, and what is wrong with it is raised then. Only for
@@ -99,15 +102,17 @@ class BookieDir(Closing):
         page_size: int = idxfile.DEFAULT_PAGE_SIZE,
         compat: Literal["bookkeeper"] | None = None,
         needs_index: bool = True,
+        root: str | os.PathLike[str] | None = None,
     ) -> None:
         self.path = as_path("path", path)
         self.live = truth("live", live)
         self._page_size = idxfile.check_page_size("page_size", page_size)
         self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
+        self._root = None if root is None else as_path("root", root)
         self._closed = False
         with readable(self.path):
-            self.folders: BookieFolders = find_folders(self.path)
+            self.folders: BookieFolders = find_folders(self.path, self._root)
             self.layout: Layout = pick_layout(self.folders, layout)
             self._before = self._fingerprint()
             self._check_logs()
@@ -443,6 +448,7 @@ def open_index(
     layout: Layout | None = None,
     page_size: int = idxfile.DEFAULT_PAGE_SIZE,
     compat: Literal["bookkeeper"] | None = None,
+    root: str | os.PathLike[str] | None = None,
 ) -> EntryIndex:
     """Return the read-only index of a bookie's directories: ``BookieDir(path).index``.
 
@@ -451,4 +457,6 @@ def open_index(
     Raises `UnsupportedLayout`, `CorruptionError` or `DirectoryInUse`, and `InvalidArgument` for
     what is no path.
     """
-    return BookieDir(path, live=live, layout=layout, page_size=page_size, compat=compat).index
+    return BookieDir(
+        path, live=live, layout=layout, page_size=page_size, compat=compat, root=root
+    ).index

@@ -15,7 +15,7 @@ import numpy as np
 from bkstore.errors import BkstoreError
 from bkstore.files.opening import open_regular
 from bkstore.formats.entry import V1_HEADER
-from bkstore.formats.framing import PREFIX
+from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.storage.directories.file_listing import LogFile

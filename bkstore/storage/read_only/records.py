@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from bkstore.errors import CorruptionError, DataUnknown, NoSuchEntry
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId, check_entry_id, check_integer, positions
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
-from bkstore.storage.entry_log.reader import LogReader, RecordBatch
+from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.entry_log.record_runs import consecutive, read_run
 
 __all__ = ["LAST_ENTRY", "RecordReading"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -186,7 +187,9 @@ def test_what_cannot_be_asked(tmp_path: Path) -> None:
 def test_without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without DuckDB one line names the extra."""
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    with pytest.raises(MissingDependency, match=r"bkstore\[local\]"):
+    with pytest.raises(
+        MissingDependency, match=re.escape("pip install 'duckdb>=1.4' 'pyarrow>=18'")
+    ):
         LocalEngine()
 
 

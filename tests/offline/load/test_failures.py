@@ -189,7 +189,7 @@ def test_no_pyarrow(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     told = one_line(["load", str(tmp_path), str(tmp_path / "out"), "--to=idx"], capsys)
 
-    assert "load needs pyarrow: pip install 'bkstore[arrow]'" in told
+    assert "load needs pyarrow: pip install 'pyarrow>=18'" in told
 
 
 def test_no_java(
@@ -230,7 +230,7 @@ def test_spark_needs_pyspark(
     monkeypatch.setattr("bkstore.cli.datasets.load.find_spec", lambda name: None)
     monkeypatch.setattr("bkstore.cli.datasets.load.SPARK_ROWS", 1)
 
-    assert "Spark needs pyspark: pip install 'bkstore[spark]'" in told
+    assert "Spark needs pyspark: pip install 'pyspark==4.3.*' 'pyarrow>=18'" in told
     assert 0 == main(words)
 
 

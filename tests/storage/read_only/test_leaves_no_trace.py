@@ -225,6 +225,7 @@ Run = Callable[[str, Path], Any]
 BECOME_ANOTHER = f"""
 import json, os, sys
 import bkstore, bkstore.formats.cookie, bkstore.formats.ledgerdata
+from bkstore import *
 import bkstore.index.hierarchical, bkstore.index.partitioned, bkstore.index.rocks
 if os.getuid() == 0:
     os.setgroups([])

@@ -1,7 +1,17 @@
 """The rows of the benchmark, in the order of the design's table."""
 
 from tools.bench.measure import Row
-from tools.bench.rows import audit, availability, bloom, dump, memtable, rocks, streams, wide_ids
+from tools.bench.rows import (
+    audit,
+    availability,
+    bloom,
+    dump,
+    memtable,
+    records,
+    rocks,
+    streams,
+    wide_ids,
+)
 from tools.bench.rows.ledgers import memory, reads, scope_cost, writes
 
 __all__ = ["ROWS"]
@@ -12,6 +22,7 @@ ROWS: tuple[Row, ...] = (
     *memtable.ROWS,
     *bloom.ROWS,
     *streams.ROWS,
+    *records.ROWS,
     *reads.ROWS,
     *writes.ROWS,
     *wide_ids.ROWS,

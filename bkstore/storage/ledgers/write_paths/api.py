@@ -14,10 +14,10 @@ from threading import RLock
 import numpy as np
 
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
+from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
-from bkstore.storage.entry_log.reader import RecordBatch
 from bkstore.storage.entry_log.record_runs import consecutive, read_run
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.ledger_states import LedgerStates

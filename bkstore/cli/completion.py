@@ -1,0 +1,50 @@
+"""bkstore completion: a script that lets a shell complete commands, options and files.
+
+The script has everything in it: completing starts no Python. `docs/install.md` says where each
+shell looks for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_arguments", "run"]
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+_FILES = ("DIR", "FILE")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the script; every command is loaded for it."""
+    import shtab
+
+    from bkstore.cli.main import make_parser
+
+    parser = make_parser(declared=True)
+    for action in _actions(parser):
+        if _takes_a_path(action):
+            action.complete = shtab.FILE
+    print(shtab.complete(parser, args.shell))  # noqa: T201
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
+    """Yield the arguments of a parser and of its commands."""
+    for action in parser._actions:  # as shtab does: argparse has no public list
+        if isinstance(action, argparse._SubParsersAction):
+            for below in dict.fromkeys(action.choices.values()):
+                yield from _actions(below)
+        else:
+            yield action
+
+
+def _takes_a_path(action: argparse.Action) -> bool:
+    return action.type is Path or str(action.metavar).endswith(_FILES)

@@ -1,0 +1,104 @@
+"""Options that say in which form, where to and with which columns a command answers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.terminal.table_output import FORMATS, write_tables
+from bkstore.tables import Schema, Table
+
+__all__ = [
+    "add_columns",
+    "add_output",
+    "chosen_form",
+    "chosen_output",
+    "unknown_column",
+    "write_output",
+]
+
+
+def add_output(parser: argparse.ArgumentParser, schema: Schema) -> None:
+    """Add --format, -o, --columns and --wide, for a command that answers with `schema`."""
+    parser.add_argument(
+        "--format", choices=FORMATS, help="default: what FILE's suffix says, else table"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        type=Path,
+        help="write there instead of to stdout; .csv, .json, .jsonl and .parquet say the format",
+    )
+    add_columns(parser, schema.names)
+
+
+def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
+    """Add --columns, which takes these names (None: not known before the command runs), --wide."""
+    known = "" if names is None else f" of {', '.join(names)}"
+    parser.add_argument(
+        "--columns",
+        metavar="NAME[,NAME]",
+        type=_column_names(names),
+        help=f"only these columns{known}",
+    )
+    parser.add_argument(
+        "--wide",
+        action="store_true",
+        help="in a table, every column and all of each; without it, what fits the terminal "
+        "(the other formats have every column)",
+    )
+
+
+def _column_names(known: list[str] | None) -> Callable[[str], list[str]]:
+    def names(text: str) -> list[str]:
+        found = [word.strip() for word in text.split(",")]
+        wrong = unknown_column(found, found if known is None else known)
+        if wrong is not None:
+            raise argparse.ArgumentTypeError(wrong)
+        return found
+
+    return names
+
+
+def unknown_column(names: list[str], known: list[str]) -> str | None:
+    """Say what is wrong with column names: one is not known, or there twice; None if nothing is.
+
+    >>> unknown_column(["entries", "lac"], ["ledger_id", "entries"])
+    "there is no column 'lac': there are ledger_id, entries"
+    """
+    for at, name in enumerate(names):
+        if name not in known:
+            return f"there is no column {name[:60]!r}: there are {', '.join(known)}"
+        if name in names[:at]:
+            return f"column {name!r} is named twice"
+    return None
+
+
+def chosen_form(form: str | None, target: Path | None) -> str:
+    """Return the format: the one that was given, else what the file's suffix says.
+
+    >>> chosen_form(None, Path("x.CSV")), chosen_form("json", Path("x.csv"))
+    ('csv', 'json')
+    >>> chosen_form(None, None)
+    'table'
+    """
+    if form is not None:
+        return form
+    suffix = "" if target is None else target.suffix.lower().removeprefix(".")
+    return suffix if suffix in FORMATS[1:] else "table"
+
+
+def chosen_output(args: argparse.Namespace) -> str:
+    """Return the format that the arguments ask for."""
+    return chosen_form(args.format, args.output)
+
+
+def write_output(
+    args: argparse.Namespace, schema: Schema, tables: Iterable[Table], *, private: bool = False
+) -> None:
+    """Write tables as the arguments say."""
+    shown = Shown(args.columns, args.wide)
+    write_tables(schema, tables, chosen_output(args), args.output, private=private, shown=shown)

@@ -1,0 +1,48 @@
+"""Entries: the record that travels from wire to journal to entry log: `docs/formats/entry.md`.
+
+`coder` encodes and verifies entries: read it first. `header` has the fields before the digest,
+in both versions, `digest` the four digests, `explicit_lac` the body of an explicit LAC. Many
+records travel as a `record_batch`; `batch` encodes and verifies those, `batch_digest` has their
+digests.
+"""
+
+from bkstore.formats.entry.batch import DecodedBatch, Payloads
+from bkstore.formats.entry.coder import Coder, decode, encode
+from bkstore.formats.entry.digest import master_key
+from bkstore.formats.entry.explicit_lac import (
+    decode_explicit_lac,
+    encode_explicit_lac,
+    explicit_lac_entry,
+)
+from bkstore.formats.entry.header import (
+    NO_ENTRY,
+    V1_HEADER,
+    V2_HEADER,
+    Entry,
+    RecordHeader,
+    is_v2,
+    record_header,
+    record_ids,
+)
+from bkstore.formats.entry.record_batch import RecordBatch
+
+__all__ = [
+    "NO_ENTRY",
+    "V1_HEADER",
+    "V2_HEADER",
+    "Coder",
+    "DecodedBatch",
+    "Entry",
+    "Payloads",
+    "RecordBatch",
+    "RecordHeader",
+    "decode",
+    "decode_explicit_lac",
+    "encode",
+    "encode_explicit_lac",
+    "explicit_lac_entry",
+    "is_v2",
+    "master_key",
+    "record_header",
+    "record_ids",
+]

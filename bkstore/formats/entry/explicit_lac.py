@@ -1,0 +1,70 @@
+"""The body of an explicit LAC: ledger, LAC, digest; version 2, for other scopes, says the scope.
+
+Persisted format: `docs/formats/entry.md`. Source: `proto/checksum/DigestManager`.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.entry.digest import new_digest
+from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
+from bkstore.ids import MAX_ENTRY_ID, LedgerId
+
+__all__ = ["decode_explicit_lac", "encode_explicit_lac", "explicit_lac_entry"]
+
+_LAC_V1 = struct.Struct(">qq")
+_LAC_V2 = struct.Struct(">Bqqq")
+
+
+def encode_explicit_lac(
+    ledger: int | LedgerId, lac: int, digest_type: str | int, password: bytes | str | None = None
+) -> bytes:
+    """Return the body of an explicit LAC: ledger, LAC, digest (25 bytes first for scopes).
+
+    >>> encode_explicit_lac(1, 4, "DUMMY").hex()
+    '00000000000000010000000000000004'
+    """
+    name, digest = LedgerId.of(ledger), new_digest(digest_type, password)
+    if not NO_ENTRY <= lac <= MAX_ENTRY_ID:
+        raise InvalidArgument(f"explicit LAC {lac} is outside -1..{MAX_ENTRY_ID}")
+    if name.scope == 0:
+        header = _LAC_V1.pack(name.ledger, lac)
+    else:
+        header = _LAC_V2.pack(FLAGS_V2 | digest.number, *name.signed, lac)
+    return header + digest.of(header, b"")
+
+
+def decode_explicit_lac(
+    body: bytes, digest_type: str | int | None = None, password: bytes | str | None = None
+) -> tuple[LedgerId, int]:
+    """Return (ledger, LAC) of an explicit LAC body; verified if a digest type is given."""
+    wide = is_v2(body)
+    layout = _LAC_V2 if wide else _LAC_V1
+    if len(body) < layout.size:
+        raise CorruptionError(None, 0, f"explicit LAC of {len(body)} bytes, {layout.size} needed")
+    fields = layout.unpack_from(body)
+    name = scoped_id(fields[1], fields[2]) if wide else LedgerId.of(fields[0])
+    if wide:
+        digest_number(fields[0])
+    if digest_type is not None:
+        digest, header = new_digest(digest_type, password), bytes(body[: layout.size])
+        if digest.of(header, b"") != bytes(body[layout.size :]):
+            reason = f"{digest.name} digest of the explicit LAC does not match"
+            raise CorruptionError(None, layout.size, reason)
+    return name, int(fields[-1])
+
+
+def explicit_lac_entry(body: bytes) -> int | None:
+    """Return the entry that an explicit LAC body says, None if it is no such body.
+
+    The digest is not verified. -1 says that no entry is confirmed.
+
+    >>> explicit_lac_entry(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_entry(b"short")
+    (4, None)
+    """
+    try:
+        return decode_explicit_lac(body)[1]
+    except (CorruptionError, InvalidArgument):
+        return None

@@ -1,0 +1,184 @@
+"""What starting costs: a name, a command, the pytest plugin load what they need and no more."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bkstore
+from bkstore import tables
+from bkstore.cli.main import COMMANDS
+from tests.paths import ROOT
+
+OPTIONAL = {"duckdb", "matplotlib", "pandas", "prometheus_client", "pyarrow", "pyspark", "shtab"}
+CORE = {"google.protobuf", "google_crc32c", "mmh3", "numpy", "rich", "rocksdict"}
+HEAVIER = {  # what a command's own rooms load before its arguments can be declared
+    "analyze": {"google.protobuf", "google_crc32c", "rocksdict"},
+    "audit": {"google.protobuf"},
+    "streams": {"mmh3"},
+}
+
+
+def _loaded_after(code: str, cwd: Path = ROOT) -> set[str]:
+    """Return the modules that a new process has after the code."""
+    script = f"import sys\n{code}\nprint()\nprint(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=cwd
+    )
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def _run(*words: str) -> str:
+    """Return code that runs a command line, whatever it ends with."""
+    return (
+        "from contextlib import suppress\n"
+        "from bkstore.cli.main import main\n"
+        f"with suppress(SystemExit):\n    main({list(words)!r})"
+    )
+
+
+def test_import_loads_no_numpy() -> None:
+    """`import bkstore` loads none of the packages that it needs, and four modules of its own."""
+    loaded = _loaded_after("import bkstore")
+    own = {"errors", "former_names", "lazy_faces", "version"}
+    files = {path.relative_to(ROOT).with_suffix("") for path in ROOT.glob("bkstore/**/*.py")}
+    there = {".".join(path.parts) for path in files}
+
+    assert set() == loaded & (CORE | OPTIONAL)
+    assert {f"bkstore.{name}" for name in own} == loaded & there
+
+
+def test_every_name_comes_when_asked_for() -> None:
+    """Each public name is listed before anything is loaded, and comes when it is asked for."""
+    code = "import bkstore; listed = dir(bkstore); assert 'numpy' not in sys.modules\n"
+    code += "assert set() == set(bkstore.__all__) - set(listed)\n"
+    code += "for name in bkstore.__all__: getattr(bkstore, name)"
+
+    assert "bkstore.storage.bookie" in _loaded_after(code)
+
+
+def test_all_names_at_once() -> None:
+    """`from bkstore import *` gives every public name; a name that is none is AttributeError."""
+    names: dict[str, object] = {}
+    exec("from bkstore import *", names)
+
+    assert set() == set(bkstore.__all__) - set(names)
+    with pytest.raises(AttributeError, match="no attribute 'open_indices'"):
+        bkstore.open_indices  # noqa: B018
+
+
+@pytest.mark.parametrize("package", [bkstore, tables], ids=["bkstore", "tables"])
+def test_type_checkers_see_the_same(package: object) -> None:
+    """What is looked up at run time is imported for type checkers too, from the same module."""
+    path = Path(str(package.__file__))  # type: ignore[attr-defined]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {
+        alias.name: node.module
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    homes = {
+        str(ast.literal_eval(key)): ast.literal_eval(value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict)
+        for key, value in zip(node.keys, node.values)
+        if key is not None
+    }
+
+    assert homes
+    assert homes == {name: imported.get(name) for name in homes}
+
+
+def test_rooms_are_attributes() -> None:
+    """After `import bkstore` a room is there as its attribute, as it was when all was loaded."""
+    code = "import bkstore; bkstore.index.api; bkstore.schedule.expected; bkstore.storage"
+
+    assert "bkstore.schedule" in _loaded_after(code)
+
+
+def test_classes_pickle() -> None:
+    """What comes by a lazy name pickles by the name of its module."""
+    ledger = bkstore.LedgerId(1, 2)
+    here = bkstore.Availability.from_entries([1, 2, 5])
+
+    assert ledger == pickle.loads(pickle.dumps(ledger))
+    assert here == pickle.loads(pickle.dumps(here))
+    assert bkstore.BookieDir is pickle.loads(pickle.dumps(bkstore.BookieDir))
+
+
+def _commands_among(loaded: set[str]) -> set[str]:
+    return {name for name, command in COMMANDS.items() if f"bkstore.cli.{command.module}" in loaded}
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",), ("nosuch",)], ids=" ".join)
+def test_help_loads_no_command(words: tuple[str, ...]) -> None:
+    """`bkstore --help` loads no command and no package."""
+    loaded = _loaded_after(_run(*words))
+
+    assert set() == _commands_among(loaded)
+    assert set() == loaded & (CORE | OPTIONAL)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_loads_only_itself(name: str) -> None:
+    """Choosing a command loads its module and no other command's, and no optional package."""
+    loaded = _loaded_after(_run(name, "--help"))
+
+    assert {name} == _commands_among(loaded)
+    assert HEAVIER.get(name, set()) | {"numpy"} >= loaded & (CORE | OPTIONAL)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_the_docstring(name: str) -> None:
+    """The line of the help is the first line of the module's docstring."""
+    path = ROOT / "bkstore" / "cli" / (COMMANDS[name].module.replace(".", "/") + ".py")
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+    assert f"bkstore {name}: {COMMANDS[name].summary}." == text.splitlines()[0]
+
+
+def test_inspect_loads_what_the_layout_needs(tmp_path: Path) -> None:
+    """Inspecting index files as JSON loads numpy and nothing else that is heavy."""
+    (tmp_path / "current").mkdir()
+    loaded = _loaded_after(_run("inspect", str(tmp_path), "--format", "json"))
+
+    assert {"numpy"} == loaded & (CORE | OPTIONAL)
+    assert {"inspect"} == _commands_among(loaded)
+
+
+def test_the_plugin_loads_nothing(tmp_path: Path) -> None:
+    """A test run that asks for no fixture has neither numpy nor a module of bkstore's rooms."""
+    (tmp_path / "test_stranger.py").write_text(
+        "import json, sys\n"
+        "def test_it(tmp_path_factory, request):\n"
+        "    assert request.config.pluginmanager.has_plugin('bkstore.testing.plugin')\n"
+        "    with open('loaded.json', 'w') as file:\n"
+        "        json.dump(sorted(sys.modules), file)\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    options = ["-p", "bkstore.testing.plugin", "-c", "/dev/null", "--rootdir", str(tmp_path)]
+    done = subprocess.run(
+        [*command, *options, str(tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
+    )
+
+    assert 0 == done.returncode, done.stdout + done.stderr
+    loaded = set(json.loads((tmp_path / "loaded.json").read_text()))
+    there = {name for name in loaded if name.startswith("bkstore.")} - set(
+        bkstore.former_names.FORMER  # type: ignore[attr-defined]
+    )
+    light = ("errors", "former_names", "lazy_faces", "version", "testing", "testing.plugin")
+
+    assert set() == loaded & (CORE | OPTIONAL)
+    assert {f"bkstore.{name}" for name in light} == there
