@@ -84,7 +84,7 @@ _LOOKS = {
             " master_key payload"
         ),
         quiet={"journal_dir": 0, "payload": None, **_STATE},
-        drop=_words("bytes lac entry_id explicit_lac_entry offset"),
+        drop=_words("bytes lac explicit_lac_entry entry_id offset"),
         cut=("payload",),
     ),
     "availability": Look(
