@@ -10,6 +10,7 @@ from bkstore.availability import Availability, Encoding
 from bkstore.cli.screen.cells import Beginning
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
@@ -23,7 +24,7 @@ MOST_RANGES = 10_000
 _ON_SCREEN, _SHOWN = 40, 10  # of more ranges than fit some lines, the first are shown
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger(parser)

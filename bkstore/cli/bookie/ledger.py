@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -17,7 +18,7 @@ __all__ = ["add_arguments", "run"]
 ROWS_PER_TABLE = 1 << 16
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger(parser)

@@ -10,6 +10,7 @@ import numpy as np
 
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_password, chosen_password
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.errors import CorruptionError, InvalidArgument
@@ -25,7 +26,7 @@ from bkstore.tables import ENTRY_RECORDS, Table
 __all__ = ["add_arguments", "run"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_ledger(parser)

@@ -45,7 +45,6 @@ def add_arguments(parser: Parser) -> None:
         help="every log that holds a copy, not the newest of them alone",
     )
     add_output(parser, LOG_ENTRIES)
-    parser.intermixed = True  # DIR --ledger-id N A:B
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -22,7 +22,7 @@ __all__ = [
 _FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 
-def add_ledger(parser: argparse.ArgumentParser, *, ranged: bool = False) -> None:
+def add_ledger(parser: Parser, *, ranged: bool = False) -> None:
     """Add LEDGER, `ranged` A:B behind it, and the options that say the same; DIR comes first."""
     parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_FORMS)
     if ranged:
@@ -33,7 +33,8 @@ def add_ledger(parser: argparse.ArgumentParser, *, ranged: bool = False) -> None
             help="only entries A..B, both inclusive (default: all)",
         )
     add_ledger_options(parser, "the same as LEDGER")
-    _let_options_stand_between(parser)
+    parser.intermixed = True  # DIR --live LEDGER
+    parser.check = _check_named_once
 
 
 def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> None:
@@ -48,24 +49,7 @@ def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> N
     )
 
 
-def _let_options_stand_between(parser: argparse.ArgumentParser) -> None:
-    """Take ``DIR --live LEDGER``: before 3.12.7, argparse gives an optional positional up at
-    the first option. `parse_known_intermixed_args` calls back for each of its two passes."""
-    plain = parser.parse_known_args
-
-    def parse(args: Any = None, namespace: Any = None) -> Any:
-        parser.parse_known_args = plain  # type: ignore[method-assign]
-        try:
-            found = parser.parse_known_intermixed_args(args, namespace)
-        finally:
-            parser.parse_known_args = parse  # type: ignore[method-assign]
-        _check_named_once(parser, found[0])
-        return found
-
-    parser.parse_known_args = parse  # type: ignore[method-assign]
-
-
-def _check_named_once(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
     """End with the parser's error unless one ledger is named; ``DIR A:B`` leaves it to options."""
     if getattr(args, "entries", "") is None and ":" in (args.ledger or ""):
         args.ledger, args.entries = None, args.ledger

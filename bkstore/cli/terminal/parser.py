@@ -18,10 +18,12 @@ class Parser(argparse.ArgumentParser):
     `declare` is called with the parser before it is first used: it declares the arguments then,
     so that nothing is loaded for a command that is not chosen. With `intermixed`, an optional
     positional may stand behind options; before Python 3.12.7 argparse gives it up at the first.
+    `check` is called with the parser and what it found, for rules that argparse has no words for.
     """
 
     declare: Callable[[Parser], None] | None = None
     intermixed = False
+    check: Callable[[Parser, argparse.Namespace], None] | None = None
     _parsing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -39,6 +41,8 @@ class Parser(argparse.ArgumentParser):
             self._parsing = False
         if left:
             self.error(f"unrecognized arguments: {' '.join(left)}")
+        if self.check is not None:
+            self.check(self, found)
         return found, left
 
     def declare_once(self) -> None:
