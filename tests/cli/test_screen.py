@@ -28,7 +28,7 @@ Capsys = pytest.CaptureFixture[str]
 
 WIDE = LedgerId.parse("c0ffee00-feed-4bad-9e55-0123456789ab")
 ADDRESS = "bookie-17.rack-3.example.org:3181"
-SCHEMAS = [value for value in vars(tables).values() if isinstance(value, Schema)]
+SCHEMAS = [value for name in tables.__all__ if isinstance(value := getattr(tables, name), Schema)]
 SIZES = {"int64": 10**9, "int32": 3, "float64": 1 / 3, "bool": True}
 STYLE = re.compile(r"\x1b\[\d*m")
 
