@@ -202,5 +202,5 @@ def test_neither_engine(
     assert [2, 2] == codes
     assert [
         f"bkstore: analyze needs duckdb: {command}",
-        f"bkstore: analyze needs duckdb and matplotlib: {command} 'matplotlib>=3.9'",
+        f"bkstore: analyze needs duckdb and matplotlib: {command} 'jinja2>=3.1' 'matplotlib>=3.9'",
     ] == capsys.readouterr().err.splitlines()

@@ -96,9 +96,9 @@ def test_zsh_and_tcsh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("words", "usage", "error"),
     [
-        (["ledger", "d"], "bkstore ledger", "one of the arguments --ledger-id"),
+        (["ledger", "d"], "bkstore ledger", "one of the arguments LEDGER"),
         (["ledger", "d", "--ledger-id=7", "--bogus"], "bkstore ledger", "arguments: --bogus"),
-        (["where", "d", "--ledger-id=7", "1:2", "x"], "bkstore where", "arguments: x"),
+        (["where", "d", "7", "1:2", "x"], "bkstore where", "arguments: x"),
         (["streams", "lookup", "i"], "bkstore streams lookup", "required: --stream, --start"),
         (["streams", "compare", "i", "x\x1b"], "bkstore streams compare", "arguments: x\\x1b"),
         (["inspect", "d", "--format=x"], "bkstore inspect", "argument --format: invalid choice"),

@@ -129,7 +129,7 @@ def test_what_is_missing_is_said_first(
     assert [] == list(tmp_path.iterdir())
     assert (
         "bkstore: demo without Spark needs duckdb and matplotlib: "
-        "pip install 'duckdb>=1.4' 'pyarrow>=18' 'matplotlib>=3.9'\n"
+        "pip install 'duckdb>=1.4' 'pyarrow>=18' 'jinja2>=3.1' 'matplotlib>=3.9'\n"
     ) == err
 
 

@@ -121,6 +121,7 @@ OWN_WAYS = {
     "cluster/audit/resume_file.py": "a file that it has just made",
     "cli/terminal/secrets.py": "a password's file, which may be the shell's pipe",
     "cli/terminal/messages.py": "/dev/null",
+    "report/html/rendering.py": "what the package itself ships",
     "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
     "cluster/in_process/bookie.py": "copies its own bookie",
     "offline/load/key_order.py": "buckets that it has just written",

@@ -314,7 +314,7 @@ def test_light_import() -> None:
 def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     """Without matplotlib or Jinja2 the error names it and the extra, and nothing is written."""
     monkeypatch.setitem(sys.modules, package, None)
-    said = f"A report needs {package}: pip install '{package}>="
+    said = f"A report needs {package}: pip install 'jinja2>=3.1' 'matplotlib>="
     with pytest.raises(MissingDependency, match=re.escape(said)):
         write_report(tmp_path / "out.html", {}, title="x", source={})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -129,10 +130,16 @@ def test_inspect_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     conf = _copy(tmp_path, "d1/bk/ledgers", "d2/bk/ledgers")
 
     assert 0 == main(["inspect", str(conf), "--format", "json"])
-    said = {row["property"]: row["value"] for row in json.loads(capsys.readouterr().out)}
-    assert f"{tmp_path}/d2/bk/ledgers/current" == said["ledger directory 1"]
-    assert "/nowhere/d2/bk/ledgers" == said["ledger directory 1 in the conf"]
-    assert "conf" == said["directory order from"]
+    said = json.loads(capsys.readouterr().out)
+    second = f"{tmp_path}/d2/bk/ledgers/current"
+    assert second == said["directories"]["ledger"][1]
+    assert "/nowhere/d2/bk/ledgers" == said["configured"][second]
+    assert "conf" == said["directory_order_from"]
+
+    assert 0 == main(["inspect", str(conf), "--format", "csv"])
+    rows = dict(csv.reader(capsys.readouterr().out.splitlines()))
+    assert second == rows["ledger directory 1"]
+    assert "/nowhere/d2/bk/ledgers" == rows["ledger directory 1 in the conf"]
 
 
 def test_commands_take_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
