@@ -38,7 +38,13 @@ __all__ = [
 
 
 class BkstoreError(Exception):
-    """Base of every error that bkstore raises on purpose."""
+    """Base of every error that bkstore raises on purpose.
+
+    `stored` is set by adds of many records: how many of them, those before the one that was
+    refused, are stored.
+    """
+
+    stored: int | None = None
 
 
 class NoSuchLedger(BkstoreError, LookupError):

@@ -15,12 +15,10 @@ from struct import Struct
 from threading import Lock
 from typing import Self
 
-import numpy as np
-
 from bkstore import forks
 from bkstore.arguments import instance, optional
 from bkstore.availability import Availability
-from bkstore.errors import InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.formats.entry import RecordBatch, record_header
@@ -29,10 +27,12 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
-from bkstore.storage.journal.last_mark import delete_journals_before, journal_of, write_last_mark
+from bkstore.storage.journal.last_mark import delete_journals_before, write_last_mark
+from bkstore.storage.journal.ledger_journals import LedgerJournals
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
+from bkstore.storage.ledgers.adds import in_batches
 from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
@@ -77,7 +77,7 @@ class Bookie(EntrySource, Closing):
     ) -> None:
         """Take what `open` made."""
         self.storage = storage
-        self.journals = list(journals)
+        self._journals = LedgerJournals(journals, self._before_key)
         self.place = place
         self.options = options
         self.bookie_id = "" if place.cookie is None else place.cookie.bookie_id
@@ -85,7 +85,6 @@ class Bookie(EntrySource, Closing):
         self.unclean = False
         self._files = files
         self._resources = resources
-        self._keys_logged: set[LedgerId] = set()
         self._deleted: set[LedgerId] = set()
         self._fences_due: set[LedgerId] = set()
         self._fencing = Lock()
@@ -164,7 +163,7 @@ class Bookie(EntrySource, Closing):
         if self._closed:
             return
         wanted = checkpoint and self.storage.options.compat is None
-        clean = wanted and not self._journal_failed
+        clean = wanted and not self._journals.failed
         try:
             if clean:
                 self.checkpoint()
@@ -179,8 +178,9 @@ class Bookie(EntrySource, Closing):
                     self._files.unlink(current / DIRTY)
 
     @property
-    def _journal_failed(self) -> bool:
-        return any(journal.failed for journal in self.journals)
+    def journals(self) -> list[JournalWriter]:
+        """The journals, in configured order."""
+        return list(self._journals.writers)
 
     def _mark_dirty(self) -> bool:
         """Put the marker of a running bookie into each ledger directory; was one there?"""
@@ -208,7 +208,9 @@ class Bookie(EntrySource, Closing):
         closed, but it is not acknowledged.
         """
         entry = self.storage.add_entry(record, master_key=master_key, recovery=recovery)
-        self._log([record], master_key, sync)
+        journal, place = self._journals.append(_ledger_of(record), record, master_key)
+        if sync:
+            journal.sync(place)
         return entry
 
     def add_entries(
@@ -222,61 +224,63 @@ class Bookie(EntrySource, Closing):
         """Store records in order and return their entry ids, int64[n]; one fsync for all.
 
         Stops at the first that is refused and raises its error; those before it are stored,
-        and durable if `sync`.
+        and durable if `sync`. As `add_batch` of some thousand records at a time.
         """
         self._check_open()
-        taken: list[bytes] = []
-        entries: list[int] = []
+
+        def add_batch(batch: RecordBatch) -> Int64Array:
+            return self.add_batch(batch, master_key, recovery=recovery, sync=False)
+
         try:
-            for record in records:
-                added = self.storage.add_entry(record, master_key=master_key, recovery=recovery)
-                entries.append(added)
-                taken.append(record)
+            return in_batches(
+                records,
+                lambda batch: self.add_batch(batch, master_key, recovery=recovery, sync=False),
+            )
         finally:
-            self._log(taken, master_key, sync)
-        return np.array(entries, np.int64)
+            if sync:
+                self._journals.sync_all()
 
-    def _log(self, records: list[bytes], master_key: bytes, sync: bool) -> None:
-        """Append records to their ledgers' journals, each with its key before the first one."""
-        by_journal: dict[int, list[bytes]] = {}
-        for record in records:
-            name = _ledger_of(record)
-            number = journal_of(name, len(self.journals))
-            if name not in self._keys_logged:
-                self._log_key(name, master_key)
-            by_journal.setdefault(number, []).append(record)
-        places = [
-            (self.journals[n], self.journals[n].append_many(found))
-            for n, found in by_journal.items()
-        ]
-        if sync:
-            for journal, place in places:
-                journal.sync(place)
+    def add_batch(
+        self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False, sync: bool = True
+    ) -> Int64Array:
+        """Store the records of a batch and return their entry ids, int64[n]; one fsync for all.
 
-    def _log_key(self, name: LedgerId, master_key: bytes) -> None:
-        """Append the ledger's key, without which a replay would pass over what follows.
-
-        Noted when it is in the journal, not before: another thread may be about to append an
-        entry. Two key records do no harm. No journal says that a ledger was deleted: if it was,
-        and is made again, a checkpoint keeps a replay from bringing the old one back under it.
+        As `LedgerStorage.add_batch`: up to the first that is refused, whose error has `stored`.
+        Those before it are in the journal, by a large write for each journal, and durable if
+        `sync`.
         """
-        if name not in self._keys_logged:
-            if name in self._deleted:
-                self.checkpoint()
-            self._journal(name).append_special("master_key", name, master_key)
-            self._keys_logged.add(name)
+        self._check_open()
+        framed, stored = batch.framed(), 0
+        try:
+            added = self.storage.add_batch(framed, master_key=master_key, recovery=recovery)
+            stored = len(batch)
+        except BkstoreError as error:
+            stored = error.stored or 0
+            raise
+        finally:
+            if stored:
+                places = self._journals.append_batch(framed.first(stored), master_key)
+                if sync:
+                    self._journals.sync(places)
+        return added
+
+    def _before_key(self, name: LedgerId) -> None:
+        """Checkpoint before a ledger that was deleted is made again.
+
+        No journal says that a ledger was deleted: so a replay does not bring the old one back
+        under the new one.
+        """
+        if name in self._deleted:
+            self.checkpoint()
 
     def __repr__(self) -> str:
         """Return the bookie's id and its storage."""
         return f"<Bookie {self.bookie_id!r}: {self.storage!r}>"
 
-    def _journal(self, name: LedgerId) -> JournalWriter:
-        return self.journals[journal_of(name, len(self.journals))]
-
     def force(self, ledger: LedgerLike) -> LogMark:
         """Make durable what was added to the ledger without `sync`; return the place reached."""
         self._check_open()
-        return self._journal(LedgerId.of(ledger)).sync()
+        return self._journals.of(LedgerId.of(ledger)).sync()
 
     # -- state
 
@@ -293,10 +297,9 @@ class Bookie(EntrySource, Closing):
                 self._fences_due.add(name)
             due = name in self._fences_due
             if due:  # new, or another thread's that is not durable yet, or one that failed
-                self._log_key(name, master_key)
-                self._journal(name).append_special("fence", name)
+                self._journals.append_special("fence", name, master_key)
         if due:
-            self._journal(name).sync()
+            self._journals.of(name).sync()
             self._fences_due.discard(name)
         return new
 
@@ -310,10 +313,9 @@ class Bookie(EntrySource, Closing):
         name = LedgerId.of(ledger)
         self.storage.open_ledger(name, master_key)
         self.storage.set_explicit_lac(name, body)
-        self._log_key(name, master_key)
-        self._journal(name).append_special("explicit_lac", name, body)
+        self._journals.append_special("explicit_lac", name, master_key, body)
         if sync:
-            self._journal(name).sync()
+            self._journals.of(name).sync()
 
     def delete_ledger(self, ledger: LedgerLike) -> None:
         """Forget a ledger. No journal says so: until the next checkpoint a crash brings it back,
@@ -323,7 +325,7 @@ class Bookie(EntrySource, Closing):
     def _before_delete(self, names: list[LedgerId]) -> None:
         """Note ledgers whose keys have to be logged again if they are made again."""
         self._deleted.update(names)
-        self._keys_logged.difference_update(names)
+        self._journals.forget(names)
         self._fences_due.difference_update(names)
 
     def is_fenced(self, ledger: LedgerLike) -> bool:
@@ -407,7 +409,7 @@ class Bookie(EntrySource, Closing):
         self._check_open()
         with self._checkpointing:
             deleted = set(self._deleted)
-            marks = [journal.sync() for journal in self.journals]
+            marks = self._journals.sync_all()
             self.storage.checkpoint()
             self._write_marks(marks)
             self._deleted -= deleted

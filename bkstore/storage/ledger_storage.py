@@ -10,35 +10,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from struct import Struct
 from threading import Lock
 from typing import Self
-
-import numpy as np
 
 from bkstore.arguments import instance, number, optional, truth
 from bkstore.arguments import paths as as_paths
 from bkstore.errors import (
-    BkstoreError,
-    CorruptionError,
-    DataUnknown,
     InvalidArgument,
-    LedgerFenced,
     NoSuchEntry,
 )
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.formats.entry import V1_HEADER, RecordBatch, record_header
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
-from bkstore.index.api import Closing, Finding, LedgerLike, LedgerState
+from bkstore.formats.entry import RecordBatch
+from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
+from bkstore.index.api import Closing, Finding, LedgerLike
 from bkstore.storage.batch_limits import check_limits, how_many, most_records
 from bkstore.storage.directories.writer_lock import WriterLock
+from bkstore.storage.ledgers.adds import Adds
 from bkstore.storage.ledgers.assembly import StrPath, compose
 from bkstore.storage.ledgers.garbage_collection import (
     MAJOR_THRESHOLD,
     GarbageCollector,
     GarbageReport,
 )
-from bkstore.storage.ledgers.known_ledgers import KnownLedgers
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
 
@@ -50,12 +43,11 @@ LAST_ENTRY = -1
 Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
 """The ledgers that a metadata store has, or what asks it."""
 
-_V1 = Struct(">qqq")
 _check_threshold = optional(number(0, 1))
 _check_options = optional(instance(StorageOptions))
 
 
-class LedgerStorage(KnownLedgers, Closing):
+class LedgerStorage(Adds, Closing):
     """The ledgers of one bookie: entries in, entries out, and which are here.
 
     `open` makes or opens it. A ledger is made by `set_master_key`; `add_entry` takes encoded
@@ -92,7 +84,6 @@ class LedgerStorage(KnownLedgers, Closing):
         lock.closed_by_fork(self._mark_closed)
         self.before_delete: Callable[[list[LedgerId]], None] | None = None
         """Told of ledgers before they are deleted; a `Bookie` listens."""
-        self._last_id = options.last_entry_id(storage)
         self._lock_files = lock
         self._collecting = Lock()
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
@@ -143,79 +134,6 @@ class LedgerStorage(KnownLedgers, Closing):
         """Return storage and directories, and whether it is closed."""
         places = ", ".join(str(one) for path in self.paths for one in path.logger.currents)
         return f"<LedgerStorage {self.storage}: {places}{' (closed)' if self._closed else ''}>"
-
-    # -- adding
-
-    def add_entry(
-        self, record: bytes, *, master_key: bytes | None = None, recovery: bool = False
-    ) -> int:
-        """Take one record and return its entry id; about 2 us.
-
-        With `master_key`, an unknown ledger is made and a known one's key is checked. Raises
-        `NoSuchLedger`, `LedgerFenced` (unless `recovery`; `DataUnknown` in limbo without a
-        fence), `UnauthorizedAccess`,
-        `InvalidArgument` for a record that is none or too large, `TooManyRequests`,
-        `WriteFailed`. What is there stays there whatever is raised.
-        """
-        name, entry, lac = self._parsed(record)
-        path = self._path(name)
-        path.reserve(len(record))
-        with path.lock:
-            path.check_writable()
-            if master_key is not None:
-                self.open_ledger(name, master_key)
-            state = path.states.get(name)
-            if (state.fenced or state.limbo) and not recovery:
-                raise self._refusal(name, state)
-            self._confirmed.before_add(name)
-            path.add(name, entry, record)
-            self._confirmed.added(name, lac)
-        return entry
-
-    def _refusal(self, name: LedgerId, state: LedgerState) -> BkstoreError:
-        """Return why a ledger takes no adds but those of a recovery.
-
-        In limbo it is not known whether it is fenced (`LedgerDescriptorImpl`).
-        """
-        if state.fenced:
-            return LedgerFenced(f"ledger {name} is fenced")
-        return DataUnknown(f"ledger {name} is in limbo: whether it is fenced is not known here")
-
-    def add_entries(
-        self,
-        records: Iterable[bytes],
-        *,
-        master_key: bytes | None = None,
-        recovery: bool = False,
-    ) -> Int64Array:
-        """Take records in order and return their entry ids, int64[n].
-
-        Stops at the first that is refused; those before it are taken.
-        """
-        return np.fromiter(
-            (
-                self.add_entry(record, master_key=master_key, recovery=recovery)
-                for record in records
-            ),
-            np.int64,
-        )
-
-    def _parsed(self, record: bytes) -> tuple[LedgerId, int, int]:
-        """Return (ledger, entry id, LAC) of a record that may be stored."""
-        if len(record) > self.options.max_entry_size:
-            limit = self.options.max_entry_size
-            raise InvalidArgument(f"record of {len(record)} bytes, at most {limit} are taken")
-        if len(record) >= V1_HEADER and record[0] < 0x80:
-            ledger, entry, lac = _V1.unpack_from(record)
-            name = LedgerId.of(ledger)
-        else:
-            try:
-                name, entry, lac = record_header(record)[:3]
-            except CorruptionError as error:
-                raise InvalidArgument(f"no entry: {error.reason}") from error
-        if not 0 <= entry <= self._last_id:
-            raise InvalidArgument(f"entry id {entry} is outside 0..{self._last_id}")
-        return name, entry, lac
 
     # -- reading
 

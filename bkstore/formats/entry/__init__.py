@@ -3,10 +3,11 @@
 `coder` encodes and verifies entries: read it first. `header` has the fields before the digest,
 in both versions, `digest` the four digests, `explicit_lac` the body of an explicit LAC. Many
 records travel as a `record_batch`; `batch` encodes and verifies those, `batch_digest` has their
-digests.
+digests, `batch_ids` says whose they are.
 """
 
 from bkstore.formats.entry.batch import DecodedBatch, Payloads
+from bkstore.formats.entry.batch_ids import BatchIds, BatchLedgers, ids_of
 from bkstore.formats.entry.coder import Coder, decode, encode
 from bkstore.formats.entry.digest import master_key
 from bkstore.formats.entry.explicit_lac import (
@@ -30,6 +31,8 @@ __all__ = [
     "NO_ENTRY",
     "V1_HEADER",
     "V2_HEADER",
+    "BatchIds",
+    "BatchLedgers",
     "Coder",
     "DecodedBatch",
     "Entry",
@@ -41,6 +44,7 @@ __all__ = [
     "encode",
     "encode_explicit_lac",
     "explicit_lac_entry",
+    "ids_of",
     "is_v2",
     "master_key",
     "record_header",

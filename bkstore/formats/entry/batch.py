@@ -16,6 +16,7 @@ from bkstore.formats.entry.batch_digest import Bytes2D, digests_of
 from bkstore.formats.entry.digest import Digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADER
 from bkstore.formats.entry.record_batch import RecordBatch
+from bkstore.formats.syntax.framing import PREFIX, bytes_at, windows
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids
 
 __all__ = ["DecodedBatch", "Payloads", "decoded", "encode_batch", "matching"]
@@ -64,7 +65,7 @@ def encode_batch(
     lac: int,
     length: int,
 ) -> RecordBatch:
-    """Return the records of a writer that sends `entries` in this order, as one buffer."""
+    """Return the records of a writer that sends `entries` in this order, as one framed buffer."""
     name, ids = LedgerId.of(ledger), as_entry_ids(entries)
     bodies = _as_list(payloads)
     if len(bodies) != ids.size:
@@ -77,38 +78,38 @@ def encode_batch(
     lacs = np.maximum.accumulate(np.append(np.int64(lac), ids))[:-1]
     headers = _headers(name, digest.number, ids, lacs, np.cumsum(sizes) + length)
     sizes += headers.shape[1] + digest.size
-    ends = np.cumsum(sizes)
+    frames = sizes + PREFIX
+    ends = np.cumsum(frames)
     out = np.empty(int(ends[-1]) if ids.size else 0, np.uint8)
     for at in range(0, ids.size, _BLOCK):
         part = slice(at, min(at + _BLOCK, ids.size))
-        heads = headers[part]
-        stored = digests_of(digest, heads, bodies[part])
-        start = int(ends[at] - sizes[at])
-        _fill(out[start : int(ends[part.stop - 1])], sizes[part], heads, stored, bodies[part])
+        stored = digests_of(digest, headers[part], bodies[part])
+        prefixes = sizes[part].astype(">i4").view(np.uint8).reshape(-1, PREFIX)
+        heads = np.concatenate((prefixes, headers[part], stored), axis=1)
+        start = int(ends[at] - frames[at])
+        _fill(out[start : int(ends[part.stop - 1])], frames[part], heads, bodies[part])
     out.flags.writeable = False
     return RecordBatch(ids, out.data, ends - sizes, sizes)
 
 
 def _fill(
-    out: npt.NDArray[np.uint8],
-    sizes: Int64Array,
-    headers: Bytes2D,
-    stored: Bytes2D,
-    bodies: Sequence[bytes],
+    out: npt.NDArray[np.uint8], frames: Int64Array, heads: Bytes2D, bodies: Sequence[bytes]
 ) -> None:
-    """Lay records one behind the other; those of one size as columns of a table."""
-    width, start = headers.shape[1], headers.shape[1] + stored.shape[1]
-    if (sizes == sizes[0]).all():
-        table = out.reshape(sizes.size, int(sizes[0]))
-        table[:, :width], table[:, width:start] = headers, stored
+    """Lay frames one behind the other; those of one size as columns of a table.
+
+    `heads` are what stands before the payloads: size, header, digest.
+    """
+    width = heads.shape[1]
+    if (frames == frames[0]).all():
+        table = out.reshape(frames.size, int(frames[0]))
+        table[:, :width] = heads
         rest = np.frombuffer(b"".join(bodies), np.uint8)
-        table[:, start:] = rest.reshape(sizes.size, int(sizes[0]) - start)
+        table[:, width:] = rest.reshape(frames.size, int(frames[0]) - width)
         return
-    parts = [bytes(start)] * (2 * sizes.size)
+    parts = [bytes(width)] * (2 * frames.size)
     parts[1::2] = bodies
     out[:] = np.frombuffer(b"".join(parts), np.uint8)
-    heads = np.concatenate((headers, stored), axis=1)
-    _windows(out, start)[np.cumsum(sizes) - sizes] = heads.view(f"V{start}").ravel()
+    windows(out, width)[np.cumsum(frames) - frames] = heads.view(f"V{width}").ravel()
 
 
 def _as_list(payloads: Payloads) -> Sequence[bytes]:
@@ -159,7 +160,7 @@ def matching(digest: Digest, batch: RecordBatch, headers: Bytes2D, at: Int64Arra
     bodies = batch.offsets[at] + start
     ends = (batch.offsets[at] + batch.sizes[at]).tolist()
     payloads = [bytes(batch.buffer[a:b]) for a, b in zip(bodies.tolist(), ends)]
-    there = gathered(_bytes_of(batch), batch.offsets[at] + width, digest.size)
+    there = bytes_at(_bytes_of(batch), batch.offsets[at] + width, digest.size)
     same: Int64Array = at[(there == digests_of(digest, headers, payloads)).all(axis=1)]
     return same
 
@@ -179,7 +180,7 @@ def decoded(
         at = np.flatnonzero((wide == (layout is _V2)) & long_enough)
         if not at.size:
             continue
-        headers = gathered(data, batch.offsets[at], width)
+        headers = bytes_at(data, batch.offsets[at], width)
         table = headers.view(layout).ravel()
         for name in ("entry", "lac", "length"):
             columns[name][at] = table[name]
@@ -207,15 +208,3 @@ def decoded(
 
 def _bytes_of(batch: RecordBatch) -> npt.NDArray[np.uint8]:
     return np.frombuffer(batch.buffer, np.uint8)
-
-
-def gathered(data: npt.NDArray[np.uint8], offsets: Int64Array, width: int) -> Bytes2D:
-    """Return the `width` bytes at each offset, uint8[n, width], a copy."""
-    if not offsets.size or not width:
-        return np.empty((offsets.size, width), np.uint8)
-    return _windows(data, width)[offsets].view(np.uint8).reshape(offsets.size, width)
-
-
-def _windows(data: npt.NDArray[np.uint8], width: int) -> npt.NDArray[np.void]:
-    """Return the `width` bytes from each place of `data` on; element i begins at byte i."""
-    return np.ndarray((data.size - width + 1,), f"V{width}", data, strides=(1,))

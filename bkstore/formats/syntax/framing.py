@@ -15,7 +15,17 @@ import numpy.typing as npt
 
 from bkstore.ids import Int64Array
 
-__all__ = ["PREFIX", "Bytes", "Frames", "find_frames", "run_end", "words", "words_at"]
+__all__ = [
+    "PREFIX",
+    "Bytes",
+    "Frames",
+    "bytes_at",
+    "find_frames",
+    "run_end",
+    "windows",
+    "words",
+    "words_at",
+]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -52,6 +62,18 @@ def words(data: Bytes, offsets: Int64Array, skip: int = 0) -> Int64Array:
     """Return the i64 at each offset + skip, which must end inside `data`. About 5 ns each."""
     found: Int64Array = words_at(data, ">i8")[offsets + skip].astype(np.int64)
     return found
+
+
+def windows(data: Bytes, width: int) -> npt.NDArray[np.void]:
+    """Return the `width` bytes from each place of `data` on; element i begins at byte i. A view."""
+    return np.ndarray((data.size - width + 1,), f"V{width}", data, strides=(1,))
+
+
+def bytes_at(data: Bytes, offsets: Int64Array, width: int) -> npt.NDArray[np.uint8]:
+    """Return the `width` bytes at each offset, uint8[n, width], a copy."""
+    if not offsets.size or not width:
+        return np.empty((offsets.size, width), np.uint8)
+    return windows(data, width)[offsets].view(np.uint8).reshape(offsets.size, width)
 
 
 def find_frames(data: Bytes, start: int = 0, smallest: int = 1) -> Frames:

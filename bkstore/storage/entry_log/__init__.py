@@ -1,7 +1,8 @@
 """Entry logs: the files that hold the records of many ledgers, one behind the other.
 
 `writer` appends, rolls and hands out locations, `reader` reads records at known locations: read
-these two first. `scan` goes through a log from its start and `contents` condenses what it met;
+these two first. `open_log` is one log that is being written. `scan` goes through a log from its
+start and `contents` condenses what it met;
 `resync` finds where records go on behind damage, `torn_end` tells a log that a crash cut short.
 `record_runs` reads consecutive entries together, `compaction_log` lets the output of a compaction
 appear at once (the compaction itself is `storage.ledgers.garbage_collection`'s), `metadata_cache`
@@ -12,6 +13,7 @@ __all__ = [
     "compaction_log",
     "contents",
     "metadata_cache",
+    "open_log",
     "reader",
     "record_runs",
     "resync",

@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import syncing, writing
+from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import log_name
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array
 from bkstore.storage.entry_log.writer import EntryLogger
 
 __all__ = [
@@ -49,9 +50,9 @@ class Aside:
         self._log = logger.create_aside(COMPACTING)
         self._linked: Path | None = None
 
-    def add_many(self, ledger: LedgerId, records: Sequence[bytes]) -> Int64Array:
-        """Append records and return the locations they will have."""
-        return self._log.add_many(ledger, records)
+    def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
+        """Append the records of a framed batch; yield the locations they will have, int64[n]."""
+        return self._log.add_batch(batch, ledgers)
 
     def publish(self) -> None:
         """Give the finished log its name, and the one that says what it replaces."""

@@ -19,6 +19,7 @@ from typing import Literal
 import numpy as np
 
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import (
     HEADER_SIZE,
     LogHeader,
@@ -75,6 +76,10 @@ class LogBatch:
         """Return a copy of record number `at`."""
         start = int(self.position[at]) - self.base
         return self.buffer[start : start + int(self.size[at])].tobytes()
+
+    def records(self) -> RecordBatch:
+        """Return the records as a batch over the same buffer."""
+        return RecordBatch(self.entry_id, self.buffer.data, self.position - self.base, self.size)
 
     def lac_and_length(self) -> tuple[Int64Array, Int64Array]:
         """Return what the records say of the LAC and of the ledger's length, int64[n] each."""

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import RLock
-
-import numpy as np
 
 from bkstore.arguments import call, optional, truth, whole
 from bkstore.errors import (
@@ -29,38 +27,18 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable, syncing, writing
 from bkstore.formats import entrylog
-from bkstore.formats.entry import record_header
-from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogHeader, LogMetadata
-from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId, make_locations
+from bkstore.formats.entry import BatchLedgers, RecordBatch, record_header
+from bkstore.formats.entrylog import HEADER_SIZE, PREFIX, LogHeader, LogMetadata
+from bkstore.ids import MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Closing
+from bkstore.storage.entry_log.open_log import HARD_LIMIT, OpenLog
 from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
 __all__ = ["LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]
 
-HARD_LIMIT = 2**31 - 1
 LAST_ID = "lastId"
 _LAST_ID_LIMIT = 1 << 16
-_BUFFER = 64 << 10  # writeBufferSizeBytes
-_FEW = 16  # records below which single appends are cheaper than arrays of them
-
-
-class _OpenLog:
-    """A log that takes records: its file, what is written, what is still buffered."""
-
-    def __init__(self, log_id: int, path: Path, fd: int) -> None:
-        self.log_id = log_id
-        self.path = path
-        self.fd = fd
-        self.version = entrylog.VERSION_1
-        self.written = HEADER_SIZE
-        self.buffer = bytearray()
-        self.metadata = LogMetadata(log_id)
-
-    @property
-    def end(self) -> int:
-        """The position behind the last record, buffered ones included."""
-        return self.written + len(self.buffer)
 
 
 class EntryLogger(Closing):
@@ -100,9 +78,9 @@ class EntryLogger(Closing):
         self._choose = optional(call)("choose", choose) or random.randrange
         self.files = files
         self._lock = RLock()
-        self._active: dict[LedgerId | None, _OpenLog] = {}
-        self._writing: dict[int, _OpenLog] = {}
-        self._rotated: list[_OpenLog] = []
+        self._active: dict[LedgerId | None, OpenLog] = {}
+        self._writing: dict[int, OpenLog] = {}
+        self._rotated: list[OpenLog] = []
         self._paths: dict[int, Path] = {}
         for current in self._currents:
             self._paths.update(_logs_in(current))
@@ -153,7 +131,7 @@ class EntryLogger(Closing):
                 return record
         return self.reader.read(location, ledger, entry_id)
 
-    def _buffered(self, log: _OpenLog, position: int) -> bytes | None:
+    def _buffered(self, log: OpenLog, position: int) -> bytes | None:
         """Return a record of the write buffer, None if it has left it."""
         with self._lock:
             at = position - log.written
@@ -167,7 +145,7 @@ class EntryLogger(Closing):
         with self._lock:
             for log in list(self._writing.values()):
                 if log_id in (None, log.log_id):
-                    self._push(log)
+                    log.push()
 
     # -- appending
 
@@ -175,44 +153,45 @@ class EntryLogger(Closing):
         """Append one record and return its location. Without `roll` only 2^31-1 is a limit."""
         with self._lock:
             log = self._log_for(ledger, len(record), roll)
-            position = log.end + PREFIX
-            log.buffer += len(record).to_bytes(PREFIX, "big")
-            log.buffer += record
-            log.metadata.add(ledger, PREFIX + len(record))
-            return log.log_id << 32 | position
+            if ledger.scope:
+                log.mark_wide()
+            return log.add(ledger, record)
 
-    def add_many(
-        self, ledger: LedgerId, records: Sequence[bytes], *, roll: bool = True
-    ) -> Int64Array:
-        """Append records of one ledger and return their locations, int64[n]."""
-        if len(records) < _FEW:
-            return np.array([self.add(ledger, record, roll=roll) for record in records], np.int64)
-        parts: list[Int64Array] = []
-        sizes = np.fromiter(map(len, records), np.int64, len(records))
-        ends = np.cumsum(sizes + PREFIX)
-        at = 0
-        with self._lock:
-            while at < len(records):
-                log = self._log_for(ledger, int(sizes[at]), roll)
-                limit = self._size_limit if roll else HARD_LIMIT
-                before = int(ends[at - 1]) if at else 0
-                stop = int(np.searchsorted(ends, limit - log.end + before, "right"))
-                stop = min(max(stop, at + 1), len(records))
-                positions = log.end + PREFIX + ends[at:stop] - sizes[at:stop] - PREFIX - before
-                parts.append(make_locations(log.log_id, positions))
-                self.append(log, ledger, records[at:stop], sizes[at:stop])
-                at = stop
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
+    def add_batch(
+        self, batch: RecordBatch, ledgers: BatchLedgers, *, roll: bool = True
+    ) -> Iterator[Int64Array]:
+        """Append the records of a framed batch; yield the locations of each stretch, int64[m].
 
-    def append(
-        self, log: _OpenLog, ledger: LedgerId, records: Sequence[bytes], sizes: Int64Array
-    ) -> None:
-        """Append records to one log, buffered."""
-        prefixes = sizes.astype(">i4").view("V4").tolist()
-        log.buffer += b"".join(part for pair in zip(prefixes, records) for part in pair)
-        log.metadata.add(ledger, int(sizes.sum()) + PREFIX * len(records))
+        A stretch lies in one log, in which it is one write: all of it is there or nothing.
+        The logs are those of single adds.
+        """
+        if self._per_ledger:
+            for name, start, stop in ledgers.runs(len(batch)):
+                yield from self._stretches(batch, BatchLedgers([name]), start, stop, roll)
+        else:
+            yield from self._stretches(batch, ledgers, 0, len(batch), roll)
 
-    def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> _OpenLog:
+    def _stretches(
+        self, batch: RecordBatch, ledgers: BatchLedgers, start: int, stop: int, roll: bool
+    ) -> Iterator[Int64Array]:
+        """Append the records start..stop, as many at once as one log takes."""
+        limit = self._size_limit if roll else HARD_LIMIT
+        ends = batch.offsets + batch.sizes
+        while start < stop:
+            with self._lock:
+                log = self._log_for(ledgers.names[0], int(batch.sizes[start]), roll)
+                begin = int(batch.offsets[start]) - PREFIX
+                upto = int(ends.searchsorted(limit - log.end + begin, "right"))
+                upto = min(max(upto, start + 1), stop)
+                whole = (start, upto) == (0, len(batch))
+                part = ledgers if whole else ledgers.between(start, upto)
+                if any(name.scope for name in part.names):
+                    log.mark_wide()
+                found = log.add_batch(batch.between(start, upto).framed(), part)
+            yield found
+            start = upto
+
+    def _log_for(self, ledger: LedgerId, size: int, roll: bool) -> OpenLog:
         """Return the log that takes a record of `size` bytes, rolling first where it must.
 
         A full buffer is written before, so that nothing is taken where that fails.
@@ -221,7 +200,7 @@ class EntryLogger(Closing):
         key = ledger if self._per_ledger else None
         log = self._active.get(key)
         if log is not None:
-            self.write_full_buffer(log)
+            log.push_if_full()
         limit = self._size_limit if roll else HARD_LIMIT
         if log is not None and log.end + PREFIX + size > limit and log.end > HEADER_SIZE:
             self._rotate(key)
@@ -230,7 +209,6 @@ class EntryLogger(Closing):
             log = self._active[key] = self._create()
         if key is not None:
             self._used(key)
-        self.mark_wide(log, ledger)
         return log
 
     def _used(self, key: LedgerId) -> None:
@@ -247,25 +225,13 @@ class EntryLogger(Closing):
             if ledger in self._active:
                 self._rotate(ledger)
 
-    def write_full_buffer(self, log: _OpenLog) -> None:
-        """Write a log's buffer if it is full."""
-        if len(log.buffer) >= _BUFFER:
-            self._push(log)
-
-    def mark_wide(self, log: _OpenLog, ledger: LedgerId) -> None:
-        """Make the log one of version 2 before a record of another scope than 0."""
-        if ledger.scope and log.version != entrylog.VERSION_2:
-            with writing(log.path):
-                self.files.pwrite(log.fd, entrylog.VERSION_2.to_bytes(4, "big"), 4)
-            log.version = entrylog.VERSION_2
-
-    def _create(self, suffix: str = "") -> _OpenLog:
+    def _create(self, suffix: str = "") -> OpenLog:
         log_id = self._next_id(suffix)
         at = self._choose(len(self._currents)) if len(self._currents) > 1 else 0
         path = self._currents[at] / (entrylog.log_name(log_id) + suffix)
         with writing(path):
             fd = self.files.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-            log = _OpenLog(log_id, path, fd)
+            log = OpenLog(log_id, path, fd, self.files)
             try:
                 self.files.pwrite(fd, entrylog.encode_header(LogHeader()), 0)
             except BaseException:
@@ -290,13 +256,6 @@ class EntryLogger(Closing):
         self._last_id = log_id
         return log_id
 
-    def _push(self, log: _OpenLog) -> None:
-        if log.buffer:
-            with writing(log.path):
-                self.files.pwrite(log.fd, log.buffer, log.written)
-            log.written += len(log.buffer)
-            log.buffer = bytearray()
-
     # -- rolling and syncing
 
     def roll(self) -> None:
@@ -314,20 +273,9 @@ class EntryLogger(Closing):
 
     def _rotate(self, key: LedgerId | None) -> None:
         log = self._active[key]
-        self.finish(log)  # may fail, and is tried again then
+        log.finish()  # may fail, and is tried again then
         del self._active[key]
         self._rotated.append(log)
-
-    def finish(self, log: _OpenLog) -> None:
-        """Append the ledgers map, then point the header at it; a cut-off map is not named."""
-        self._push(log)
-        sizes = log.metadata.ledgers
-        ledgers_map = entrylog.encode_ledgers_map(sizes)
-        if ledgers_map and log.written + len(ledgers_map) <= HARD_LIMIT:
-            fields = entrylog.encode_map_fields(log.written, len(sizes))
-            with writing(log.path):
-                self.files.pwrite(log.fd, ledgers_map, log.written)
-                self.files.pwrite(log.fd, fields, MAP_FIELDS_OFFSET)
 
     def flush(self) -> None:
         """Make every record that was added durable."""
@@ -341,16 +289,14 @@ class EntryLogger(Closing):
         while self._rotated:
             log = self._rotated.pop()
             self._writing.pop(log.log_id, None)
-            self.files.close(log.fd)
+            log.close()
 
-    def _sync(self, logs: Sequence[_OpenLog]) -> None:
+    def _sync(self, logs: Sequence[OpenLog]) -> None:
         """Write and sync logs and their names; after `SyncFailed` nothing is taken any more."""
         self._check_writable()
         try:
             for log in logs:
-                self._push(log)
-                with syncing(log.path):
-                    self.files.fsync(log.fd)
+                log.sync()
             for folder in sorted({log.path.parent for log in logs}):
                 with syncing(folder):
                     self.files.sync_dir(folder)
@@ -369,7 +315,7 @@ class EntryLogger(Closing):
         with self._lock:
             log = self._create(suffix)
             del self._paths[log.log_id], self._writing[log.log_id]
-            return AsideLog(self, log)
+            return AsideLog(log)
 
     # -- removing
 
@@ -398,40 +344,33 @@ class EntryLogger(Closing):
                 self._active.clear()
                 self._rotated.clear()
                 while self._writing:
-                    self.files.close(self._writing.popitem()[1].fd)
+                    self._writing.popitem()[1].close()
                 self.reader.close()
 
 
 class AsideLog:
     """A log that is written under another name until it is whole; one thread's."""
 
-    def __init__(self, logger: EntryLogger, log: _OpenLog) -> None:
-        self._logger = logger
+    def __init__(self, log: OpenLog) -> None:
         self._log = log
         self.log_id = log.log_id
         self.path = log.path
 
-    def add_many(self, ledger: LedgerId, records: Sequence[bytes]) -> Int64Array:
-        """Append records and return the locations they will have."""
-        log, sizes = self._log, np.fromiter(map(len, records), np.int64, len(records))
-        positions = log.end + np.cumsum(sizes + PREFIX) - sizes
-        self._logger.mark_wide(log, ledger)
-        self._logger.write_full_buffer(log)
-        self._logger.append(log, ledger, records, sizes)
-        return make_locations(self.log_id, positions)
+    def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
+        """Append the records of a framed batch; yield the locations they will have, int64[n]."""
+        if any(name.scope for name in ledgers.names):
+            self._log.mark_wide()
+        yield self._log.add_batch(batch, ledgers)
 
     def finish(self) -> None:
         """Append the ledgers map, sync, close."""
-        self._logger.finish(self._log)
-        with syncing(self.path):
-            self._logger.files.fsync(self._log.fd)
-        self.close()
+        self._log.finish()
+        self._log.sync()
+        self._log.close()
 
     def close(self) -> None:
         """Close as it is. Idempotent."""
-        if self._log.fd >= 0:
-            self._logger.files.close(self._log.fd)
-            self._log.fd = -1
+        self._log.close()
 
 
 def _logs_in(current: Path) -> dict[int, Path]:

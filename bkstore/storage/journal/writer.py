@@ -18,6 +18,7 @@ from bkstore.arguments import optional, whole
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import syncing, writing
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
     ALIGNMENT,
     NEWEST_VERSION,
@@ -147,6 +148,14 @@ class JournalWriter(Closing):
     def append_many(self, records: Iterable[bytes]) -> LogMark:
         """Append records in order and return the place behind the last; all of them or none."""
         framed = b"".join(map(encode_record, records))
+        with self._lock:
+            self._check()
+            self._put(framed)
+            return self._place()
+
+    def append_batch(self, batch: RecordBatch) -> LogMark:
+        """PLACEHOLDER until merge."""
+        framed = bytes(batch.framed().buffer)
         with self._lock:
             self._check()
             self._put(framed)

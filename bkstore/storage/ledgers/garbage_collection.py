@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bkstore.errors import BkstoreError
+from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding
@@ -155,7 +156,7 @@ class GarbageCollector:
         moves: list[Move] = []
         for batch, old in self._wanted(metadata, damage):
             with path.lock:
-                new = _copied(batch, path.logger.add_many)
+                new = _copied(batch, path.logger.add_batch)
             moves += _moves(batch, old, new)
             report.moved_bytes += int(batch.size.sum())
         with path.noting_failure():
@@ -169,7 +170,7 @@ class GarbageCollector:
         aside = Aside(self._path.logger, metadata.log_id)
         try:
             for batch, old in self._wanted(metadata, damage):
-                moves += _moves(batch, old, _copied(batch, aside.add_many))
+                moves += _moves(batch, old, _copied(batch, aside.add_batch))
                 report.moved_bytes += int(batch.size.sum())
             if moves and not damage:
                 aside.publish()
@@ -207,14 +208,12 @@ class GarbageCollector:
             damage.clear()  # a record that never was whole
 
 
-def _copied(batch: LogBatch, add_many: Callable[[LedgerId, list[bytes]], Int64Array]) -> Int64Array:
-    """Append records in their order, stretches of one ledger at once; return their locations."""
-    change = np.flatnonzero(np.diff(batch.ledger_id) | np.diff(batch.scope_id)) + 1
-    parts = []
-    for start, stop in zip([0, *change.tolist()], [*change.tolist(), len(batch)]):
-        name = LedgerId.from_signed(int(batch.scope_id[start]), int(batch.ledger_id[start]))
-        parts.append(add_many(name, [batch.record(at) for at in range(start, stop)]))
-    return np.concatenate(parts)
+def _copied(
+    batch: LogBatch, add_batch: Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
+) -> Int64Array:
+    """Append records in their order and return their locations."""
+    ledgers = BatchLedgers.of(batch.scope_id, batch.ledger_id)
+    return np.concatenate(list(add_batch(batch.records().framed(), ledgers)))
 
 
 def _moves(batch: LogBatch, old: Int64Array, new: Int64Array) -> list[Move]:

@@ -37,8 +37,8 @@ __all__ = ["KnownLedgers"]
 class KnownLedgers(EntrySource):
     """The ledgers of one bookie: which are here, with which entries, in which state.
 
-    The base of `LedgerStorage`, which adds records. Threads: all calls are safe beside each
-    other.
+    The base of `Adds`, which takes records, and of `LedgerStorage`. Threads: all calls
+    are safe beside each other.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class KnownLedgers(EntrySource):
         self._confirmed = LastAddConfirmed(self._stored_lac)
         if options.compat is not None:
             self._confirmed = ForgetfulLastAddConfirmed(self._stored_lac, storage == "db")
+        self._last_id = options.last_entry_id(storage)
         self._closed = False
 
     def _path(self, name: LedgerId) -> WritePath:

@@ -14,7 +14,7 @@ from threading import RLock
 import numpy as np
 
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
-from bkstore.formats.entry import RecordBatch
+from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
@@ -57,12 +57,26 @@ class WritePath(Closing):
         """Take one record; the caller holds `lock` and has checked everything."""
 
     @abstractmethod
+    def room(self, batch: RecordBatch) -> int:
+        """Return how many records of a batch are taken before a flush may be due; 1 at least."""
+
+    @abstractmethod
+    def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
+        """Take the records of a framed batch, at most `room`; yield how many, as they are taken.
+
+        The caller holds `lock` and has checked everything.
+        """
+
+    @abstractmethod
     def cached(self, name: LedgerId, entry: int) -> bytes | None:
         """Return a record that is in memory, None if it is not."""
 
     @abstractmethod
-    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
-        """Return the records of start, start + 1, ... that are in memory, at most `count`."""
+    def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
+        """Return the records of start, start + 1, ... that are in memory, at most `count`.
+
+        Fewer where they lie in several places there: another call gives what follows.
+        """
 
     @abstractmethod
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
@@ -205,9 +219,9 @@ class WritePath(Closing):
         """
 
         def piece(at: int, most: int, left: int) -> RecordBatch:
-            records = self.cached_run(name, at, most)
-            if records:
-                return RecordBatch.of(records, np.arange(at, at + len(records)), left)
+            batch = self.cached_run(name, at, most)
+            if len(batch):
+                return batch.within(left)
             return self._logged_run(name, at, most, left)
 
         return read_run(piece, start, count, max_bytes)

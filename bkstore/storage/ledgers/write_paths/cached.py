@@ -6,12 +6,14 @@ Records wait in the active cache and are flushed in order of ids; adds go on mea
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from threading import RLock
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from bkstore.errors import InvalidArgument, TooManyRequests
+from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
@@ -21,6 +23,9 @@ from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, Writ
 from bkstore.storage.options import StorageOptions
 
 __all__ = ["CachedPath"]
+
+
+_NONE = np.empty(0, np.int64)
 
 
 class Placed(NamedTuple):
@@ -76,6 +81,19 @@ class CachedPath(WritePath):
         """Put a record into the active cache; `reserve` made room for it."""
         self.active.put(name, entry, record)
 
+    def room(self, batch: RecordBatch) -> int:
+        """Return how many records fit into the active cache."""
+        return self.active.room(batch)
+
+    def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
+        """Put records into the active cache, by ledger; all at once."""
+        if ledgers.numbers is None:
+            self.active.put_batch(ledgers.names[0], batch)
+        else:
+            for name, rows in zip(ledgers.names, ledgers.rows(len(batch))):
+                self.active.put_batch(name, batch.at(rows).framed())
+        yield len(batch)
+
     def cached(self, name: LedgerId, entry: int) -> bytes | None:
         """Return a record of the active cache, else of the one being flushed."""
         active = self.active
@@ -84,14 +102,14 @@ class CachedPath(WritePath):
             return snapshot.get(name, entry)
         return record
 
-    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
+    def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
         """Return consecutive records of one of the caches."""
         found = self.active.get_run(name, start, count)
-        if found:
+        if len(found):
             return found
         found = self.snapshot.get_run(name, start, count)
-        newer = self.active.first_in(name, start, start + len(found) - 1) if found else None
-        return found if newer is None else found[: newer - start]
+        newer = self.active.first_in(name, start, start + len(found) - 1) if len(found) else None
+        return found if newer is None else found.first(newer - start)
 
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
         """Return the lowest entry of first..last that either cache has."""
@@ -109,15 +127,19 @@ class CachedPath(WritePath):
 
         Of a deleted ledger (compat mode only) the first goes to the log in vain, as upstream.
         """
-        for name, entries, records in self.snapshot.tables():
+        for name in self.snapshot.names():
             if name in self._placed:
                 continue
             if self.states.find(name) is None:
-                self.logger.add(name, records[0], roll=roll)
+                first = next(self.snapshot.batches(name), None)
+                if first is not None:
+                    self.logger.add(name, bytes(first[0]), roll=roll)
                 continue
-            self._placed[name] = Placed(
-                np.array(entries, np.int64), self.logger.add_many(name, records, roll=roll)
-            )
+            entries, locations = [_NONE], [_NONE]
+            for batch in self.snapshot.batches(name):
+                entries.append(batch.entries)
+                locations += self.logger.add_batch(batch, BatchLedgers([name]), roll=roll)
+            self._placed[name] = Placed(np.concatenate(entries), np.concatenate(locations))
 
     def take_snapshot(self) -> bool:
         """Make the active cache the one to flush; return whether there is anything to flush.

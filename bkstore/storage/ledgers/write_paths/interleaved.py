@@ -5,19 +5,21 @@ Source: `InterleavedLedgerStorage`. The locations wait in memory as its index pa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from bkstore.errors import CorruptionError
+from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.ledgers.write_paths.bookkeeper_compat import PagewisePending
+from bkstore.storage.ledgers.write_paths.pending_locations import PendingLocations
 from bkstore.storage.ledgers.write_paths.slot_reader import SlotReader
-from bkstore.storage.ledgers.write_paths.write_cache import Pending
 from bkstore.storage.options import StorageOptions
 
 if TYPE_CHECKING:
@@ -39,11 +41,11 @@ class InterleavedPath(WritePath):
         self._tree = index
         self._slots = SlotReader(index)
         self._reader = logger.reader
-        self.pending: Pending[int] = Pending("last")
+        self.pending = PendingLocations()
         """The locations that wait for a flush."""
 
     @property
-    def unflushed(self) -> Pending[int]:
+    def unflushed(self) -> PendingLocations:
         """The entries whose locations are in memory."""
         return self.pending
 
@@ -59,28 +61,41 @@ class InterleavedPath(WritePath):
         """The entries in memory as the real storage lists them."""
         return PagewisePending(self.pending, self._tree, self.options.page_size)
 
-    def add(self, name: LedgerId, entry: int, record: bytes, *, roll: bool = True) -> None:
+    def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Append to the entry log; note the location."""
-        location = self.logger.add(name, record, roll=roll)
+        location = self.logger.add(name, record)
         self.pending.put(name, entry, location)
+        self._write_if_many()
+
+    def _write_if_many(self) -> None:
         if self.pending.count >= self.options.pending_locations:
             self.write_index()
 
+    def room(self, batch: RecordBatch) -> int:
+        """Return how many locations may still wait."""
+        return max(self.options.pending_locations - self.pending.count, 1)
+
+    def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[int]:
+        """Append to the entry log; note the locations, after each stretch of one log."""
+        start = 0
+        for locations in self.logger.add_batch(batch, ledgers):
+            stop = start + locations.size
+            part = ledgers.between(start, stop)
+            entries = batch.entries[start:stop]
+            for name, rows in zip(part.names, part.rows(locations.size)):
+                self.pending.put_many(name, entries[rows], locations[rows])
+            yield locations.size
+            start = stop
+            self._write_if_many()
+
     def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
         """Keep locations in memory until the next flush."""
-        self.note(name, entries.tolist(), locations.tolist())
-
-    def note(self, name: LedgerId, entries: list[int], locations: list[int]) -> None:
-        """Keep locations in memory, given as plain integers."""
-        for entry, location in zip(entries, locations):
-            self.pending.put(name, entry, location)
+        self.pending.put_many(name, entries, locations)
 
     def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
         """Return locations in memory, else those of the index."""
-        found = self.index.get_many(name, entries)
-        for at, entry in enumerate(entries.tolist()):
-            found[at] = self.pending.get(name, entry) or found[at]
-        return found
+        waiting = self.pending.get_many(name, entries)
+        return np.where(waiting != 0, waiting, self.index.get_many(name, entries))
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
         """Return one record, None if the entry is not here.
@@ -104,9 +119,9 @@ class InterleavedPath(WritePath):
         """Return None: no record is kept in memory."""
         return None
 
-    def cached_run(self, name: LedgerId, start: int, count: int) -> list[bytes]:
+    def cached_run(self, name: LedgerId, start: int, count: int) -> RecordBatch:
         """Return nothing: no record is kept in memory."""
-        return []
+        return RecordBatch.of([], [])
 
     def location(self, name: LedgerId, entry: int) -> int | None:
         """Return the location in memory, else that of the index."""
@@ -116,11 +131,10 @@ class InterleavedPath(WritePath):
 
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return both kinds merged; one in memory wins."""
-        entries, places = self.pending.items(name, first, last)
+        entries, above = self.pending.items(name, first, last)
         below = self.index.items(name, first, last)
         if not entries.size:
             return below
-        above = np.array(places, np.int64)
         if not below[0].size:
             return entries, above
         entries = np.concatenate((entries, below[0]))
@@ -161,7 +175,7 @@ class InterleavedPath(WritePath):
             for name, entries, locations in self.pending.tables():
                 self.index.put_many(name, entries, locations)
             self.states.flush()
-            self.pending = Pending("last")
+            self.pending = PendingLocations()
 
     def write_out(self) -> None:
         """Sync logs and index in the order of the option `flush_order`."""
