@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import struct
 import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bkstore.errors import BkstoreError, InvalidArgument, WriteFailed
+from bkstore.files.disk_changes import Files
+from bkstore.formats.entry import RecordBatch
+from bkstore.formats.journal import encode_record
 from bkstore.storage.journal import (
     JournalWriter,
     LogMark,
@@ -25,6 +31,37 @@ HEADERS = {
     5: bytes.fromhex("424b4c47 00000005") + bytes(504),
     6: bytes.fromhex("424b4c47 00000006") + bytes(504),
 }
+
+
+def _batch(records: Sequence[bytes], between: bytes = b"") -> RecordBatch:
+    """Return records as a batch, with other bytes before each if any are given."""
+    sizes = np.array([len(record) for record in records], np.int64)
+    offsets = np.cumsum(sizes + len(between)) - sizes
+    buffer = b"".join(between + record for record in records)
+    return RecordBatch(np.arange(len(records)), buffer, offsets, sizes)
+
+
+def _framed(records: Sequence[bytes]) -> RecordBatch:
+    """Return records as a batch that is framed already."""
+    batch = _batch(records, bytes(4))
+    return replace(batch, buffer=b"".join(map(encode_record, records)))
+
+
+def _one_by_one(writer: JournalWriter, records: Sequence[bytes], _: bytes = b"") -> LogMark:
+    place = writer.position
+    for record in records:
+        place = writer.append(record)
+    return place
+
+
+WAYS: dict[str, Callable[..., LogMark]] = {
+    "append": _one_by_one,
+    "append_many": lambda writer, records, _=b"": writer.append_many(records),
+    "append_batch": lambda writer, records, between=b"": writer.append_batch(
+        _batch(records, between)
+    ),
+}
+"""How records get into a journal; the last argument may stand between those of a batch."""
 
 
 class Oracle:
@@ -66,6 +103,7 @@ class Oracle:
     alignment=st.sampled_from([512, 1024]),
     max_size=st.integers(512, 12000),
     write_buffer=st.integers(0, 4000),
+    way=st.sampled_from(sorted(WAYS)),
 )
 def test_bytes_are_those_of_the_format(
     steps: list[int | None],
@@ -74,8 +112,10 @@ def test_bytes_are_those_of_the_format(
     alignment: int,
     max_size: int,
     write_buffer: int,
+    way: str,
 ) -> None:
     """Header, records, padding, rolls and zeros are the oracle's; a scan gives the records."""
+    append = WAYS[way]
     oracle = Oracle(version, preallocate * alignment, max_size, alignment)
     written = []
     with tempfile.TemporaryDirectory() as name:
@@ -94,7 +134,7 @@ def test_bytes_are_those_of_the_format(
                     oracle.flush()
                 else:
                     written.append(record_of(number, size))
-                    place = writer.append(written[-1])
+                    place = append(writer, written[-1:])
                     file, position = oracle.append(written[-1])
 
                     assert LogMark(file + 1, position) == place == writer.position
@@ -145,14 +185,77 @@ def test_special_records(tmp_path: Path, version: int) -> None:
     assert ["master_key", *["explicit_lac"] * (version == 6), "fence"] == kinds
 
 
-def test_append_many_is_all_or_nothing(tmp_path: Path) -> None:
-    """One record that cannot be written keeps the others out too."""
-    with JournalWriter(tmp_path, preallocate=0) as writer:
+@pytest.mark.parametrize("way", ["append_many", "append_batch"])
+@pytest.mark.parametrize("write_buffer", [0, 64, 1000])
+def test_all_or_nothing(tmp_path: Path, way: str, write_buffer: int) -> None:
+    """One record that cannot be written keeps the others out too; none is nothing."""
+    append = WAYS[way]
+    with JournalWriter(tmp_path, preallocate=0, write_buffer=write_buffer) as writer:
+        append(writer, [record_of(1)])
         before = writer.position
-        with pytest.raises(InvalidArgument, match="15 bytes"):
-            writer.append_many([record_of(1), bytes(15)])
+        for records in ([record_of(2), bytes(15)], [b"", record_of(2)]):
+            with pytest.raises(InvalidArgument, match=r"(15|0) bytes"):
+                append(writer, records)
 
-        assert before == writer.position == writer.append_many([])
+        assert before == writer.position == append(writer, [])
+    assert [record_of(1)] == records_in(tmp_path)
+
+
+def test_a_record_longer_than_any_length(tmp_path: Path) -> None:
+    """A size that no length field can say is refused before the batch is looked at further."""
+    one = np.array([1 << 31])
+    batch = RecordBatch(one, b"", np.zeros(1, np.int64), one)
+    with JournalWriter(tmp_path, preallocate=0) as writer:
+        with pytest.raises(InvalidArgument, match="2147483648 bytes"):
+            writer.append_batch(batch)
+
+        assert writer.mark == writer.position
+
+
+@given(
+    padded=st.booleans(),
+    preallocate=st.sampled_from([0, 512, 4096]),
+    groups=st.lists(st.lists(st.integers(16, 700), max_size=30), max_size=6),
+    write_buffer=st.sampled_from([0, 100, 3000, 1 << 16]),
+)
+def test_a_batch_is_its_records_one_by_one(
+    padded: bool, preallocate: int, groups: list[list[int]], write_buffer: int
+) -> None:
+    """A batch leaves the bytes of as many appends; with other bytes between its records too."""
+    files = []
+    for way in ("append", "append_batch"):
+        with tempfile.TemporaryDirectory() as name:
+            with JournalWriter(
+                Path(name), preallocate=preallocate, write_buffer=write_buffer, first_id=1
+            ) as writer:
+                writer.append(record_of(99, 40))
+                for number, sizes in enumerate(groups):
+                    records = [record_of(number, size) for size in sizes]
+                    WAYS[way](writer, records, b"?" * padded)
+                    writer.sync() if number % 2 else None
+            files.append((Path(name) / "1.txn").read_bytes())
+
+    assert files[0] == files[1]
+
+
+def test_a_large_batch_is_one_write_from_where_it_lies(tmp_path: Path) -> None:
+    """What is buffered, then the batch's own buffer; a small batch waits in the buffer."""
+    seen: list[object] = []
+
+    class Watched(Files):
+        def pwrite(self, fd: int, data: bytes | bytearray | memoryview, offset: int) -> None:
+            seen.append(data if len(data) > 5000 else len(data))
+            super().pwrite(fd, data, offset)
+
+    small, large = _batch([record_of(1, 96)] * 3), _framed([record_of(2, 996)] * 20)
+    with JournalWriter(tmp_path, files=Watched(), preallocate=0, write_buffer=5000) as writer:
+        seen.clear()
+        writer.append_batch(small)
+        writer.append_batch(large)
+
+        assert 300 == seen[0]
+        assert seen[1] is large.buffer
+        assert 2 == len(seen)
 
 
 @pytest.mark.parametrize(
@@ -180,17 +283,21 @@ def test_options_that_are_refused(tmp_path: Path, options: dict[str, int]) -> No
 @pytest.mark.parametrize("version", [4, 5, 6])
 @pytest.mark.parametrize("preallocate", [0, 4096])
 @pytest.mark.parametrize("kept", [1, 4, 5, 500, 1003])
-def test_half_a_record_is_none(tmp_path: Path, version: int, preallocate: int, kept: int) -> None:
+@pytest.mark.parametrize("way", ["append", "append_batch"])
+@pytest.mark.parametrize("write_buffer", [900, 5000], ids=["at once", "buffered"])
+def test_half_a_record_is_none(
+    tmp_path: Path, version: int, preallocate: int, kept: int, way: str, write_buffer: int
+) -> None:
     """A write that fails halfway leaves no record: zeros behind half of one would complete it."""
     plan = FaultPlan()
     options = {"version": version, "preallocate": preallocate, "files": plan}
+    options["write_buffer"] = write_buffer
     writer = JournalWriter(tmp_path, **options)  # type: ignore[arg-type]
     writer.append(record_of(1, 300))
     writer.sync()
-    writer.append(record_of(2, 1000))
     plan.tear_write(1, kept)
     with pytest.raises(WriteFailed):
-        writer.sync()
+        writer.sync(WAYS[way](writer, [record_of(2, 1000)]))
     writer.close()
     with JournalWriter(tmp_path, **options) as again:  # type: ignore[arg-type]
         again.append(record_of(3, 300))

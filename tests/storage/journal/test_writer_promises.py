@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bkstore.errors import IllegalOperation, InvalidArgument, SyncFailed, WriteFailed
+from bkstore.formats.entry import RecordBatch
 from bkstore.storage.journal import (
     NO_MARK,
     JournalWriter,
@@ -208,7 +209,7 @@ def test_appended_during_the_last_fsync_of_a_file(tmp_path: Path) -> None:
 # -- failures
 
 
-def _session(current: Path, disk: Disk, durable: list[bytes]) -> JournalWriter:
+def _session(current: Path, disk: Disk, durable: list[bytes], batches: bool) -> JournalWriter:
     """Append, sync and roll; note what a sync said is durable. Return the writer, closed."""
     writer = JournalWriter(
         current, files=disk, preallocate=1024, max_size=2000, write_buffer=700, first_id=1
@@ -216,7 +217,10 @@ def _session(current: Path, disk: Disk, durable: list[bytes]) -> JournalWriter:
     with writer:
         for number in range(12):
             records = [record_of(number * 10 + n, 200 + 90 * n) for n in range(3)]
-            place = writer.append_many(records)
+            if batches:
+                place = writer.append_batch(RecordBatch.of(records, range(3)))
+            else:
+                place = writer.append_many(records)
             writer.append(records[0])
             if number % 3:
                 writer.sync(place)
@@ -233,7 +237,8 @@ def _contained(found: list[bytes], wanted: list[bytes]) -> bool:
     return all(record in rest for record in wanted)
 
 
-def test_any_call_may_fail(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batches", [False, True], ids=["append_many", "append_batch"])
+def test_any_call_may_fail(tmp_path: Path, batches: bool) -> None:
     """Whichever call fails: the named error, no handle left, all that was durable is read."""
     for failing in count():
         disk = Disk(failing)
@@ -241,7 +246,7 @@ def test_any_call_may_fail(tmp_path: Path) -> None:
         current.mkdir()
         durable: list[bytes] = []
         try:
-            _session(current, disk, durable)
+            _session(current, disk, durable, batches)
         except WriteFailed as error:
             call = disk.calls[failing]
             found = (type(error), error.errno, Path(error.file).parent)
@@ -283,6 +288,7 @@ def test_a_failure_ends_the_writer(tmp_path: Path, skipped: int, error: type[Wri
     calls = list(disk.calls)
     refused: list[Callable[[], object]] = [
         lambda: writer.append(record_of(3)),
+        lambda: writer.append_batch(RecordBatch.of([record_of(3)], [0])),
         lambda: writer.append_special("fence", 7),
         lambda: writer.sync(lost),
         writer.flush,
