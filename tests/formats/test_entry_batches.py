@@ -73,7 +73,8 @@ def test_many_records_of_one_size(digest: str, ledger: LedgerId) -> None:
     rows = np.frombuffer(b"".join(payloads), np.uint8).reshape(count, size)
     spread = batch_of(payloads, list(range(count)))
 
-    expected = b"".join(one_by_one(coder, ledger, list(range(count)), payloads, -1, 0))
+    records = one_by_one(coder, ledger, list(range(count)), payloads, -1, 0)
+    expected = b"".join(len(record).to_bytes(4, "big") + record for record in records)
     for given_as in (
         payloads,
         rows,

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
-import numpy as np
-
 from bkstore import forks
 from bkstore.arguments import optional, whole
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
@@ -33,7 +31,6 @@ from bkstore.formats.journal import (
     encode_special,
     padding,
 )
-from bkstore.formats.syntax.framing import find_frames
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing
 from bkstore.storage.journal.last_mark import NO_MARK, journal_files, journal_name
@@ -169,17 +166,9 @@ class JournalWriter(Closing):
         if len(batch):
             check_size(int(batch.sizes.min()))
             check_size(int(batch.sizes.max()))
-        return self._append(_framed(batch))
+        return self._append(batch.framed().buffer)
 
     def _append(self, framed: bytes | memoryview) -> LogMark:
-        with self._lock:
-            self._check()
-            self._put(framed)
-            return self._place()
-
-    def append_batch(self, batch: RecordBatch) -> LogMark:
-        """PLACEHOLDER until merge."""
-        framed = bytes(batch.framed().buffer)
         with self._lock:
             self._check()
             self._put(framed)
@@ -358,15 +347,3 @@ class JournalWriter(Closing):
         except BaseException as error:
             self._failure = error
             raise
-
-
-def _framed(batch: RecordBatch) -> bytes | memoryview:
-    """Return a batch's records with their sizes before them: its own bytes where they are so."""
-    frames = find_frames(np.frombuffer(batch.buffer, np.uint8))
-    if (
-        frames.end == len(batch.buffer)
-        and np.array_equal(frames.offsets, batch.offsets)
-        and np.array_equal(frames.sizes, batch.sizes)
-    ):
-        return batch.buffer
-    return b"".join(map(encode_record, batch.records()))
