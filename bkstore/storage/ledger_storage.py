@@ -129,6 +129,8 @@ class LedgerStorage(Adds, Closing):
 
     def _mark_closed(self) -> None:
         self._closed = True
+        for path in self.paths:
+            path.states.ready.clear()
 
     def __repr__(self) -> str:
         """Return storage and directories, and whether it is closed."""

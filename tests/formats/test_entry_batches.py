@@ -112,7 +112,7 @@ def test_known_bytes() -> None:
     """The worked example of the page: ledger 1, entry 0, LAC -1, CRC32C, "hello"."""
     batch = Coder("CRC32C", "testPasswd").encode_batch(1, [0], [b"hello"])
 
-    assert "e3a5f74d68656c6c6f" == bytes(batch.buffer).hex()[64:]
+    assert "e3a5f74d68656c6c6f" == bytes(batch[0]).hex()[64:]
 
 
 @pytest.mark.parametrize(

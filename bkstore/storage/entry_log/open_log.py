@@ -35,7 +35,9 @@ class OpenLog:
         self.version = entrylog.VERSION_1
         self.written = HEADER_SIZE
         self.buffer = bytearray()
-        self.metadata = LogMetadata(log_id)
+        self._metadata = LogMetadata(log_id)
+        self._last: LedgerId | None = None
+        self._last_bytes = 0
         self._files = files
 
     @property
@@ -43,15 +45,36 @@ class OpenLog:
         """The position behind the last record, buffered ones included."""
         return self.written + len(self.buffer)
 
+    @property
+    def metadata(self) -> LogMetadata:
+        """Which ledgers the log has, with their bytes."""
+        if self._last is not None:
+            self._metadata.add(self._last, self._last_bytes)
+            self._last = None
+        return self._metadata
+
     # -- appending
+
+    def takes(self, size: int, limit: int) -> bool:
+        """Return whether a record of `size` bytes is simply buffered, the log within `limit`."""
+        buffered = len(self.buffer)
+        return buffered < _BUFFER and self.written + buffered + PREFIX + size <= limit
 
     def add(self, ledger: LedgerId, record: bytes) -> int:
         """Append one record, buffered, and return its location."""
-        position = self.end + PREFIX
-        self.buffer += len(record).to_bytes(PREFIX, "big")
-        self.buffer += record
-        self.metadata.add(ledger, PREFIX + len(record))
+        size, buffer = len(record), self.buffer
+        position = self.written + len(buffer) + PREFIX
+        buffer += size.to_bytes(PREFIX, "big") + record
+        if ledger is not self._last:
+            self._count(ledger)
+        self._last_bytes += PREFIX + size
         return self.log_id << 32 | position
+
+    def _count(self, ledger: LedgerId) -> None:
+        """Begin to count the bytes of another ledger: those of many single adds in one sum."""
+        if self._last is not None:
+            self._metadata.add(self._last, self._last_bytes)
+        self._last, self._last_bytes = ledger, 0
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Int64Array:
         """Append the records of a framed batch and return their locations, int64[n].

@@ -52,6 +52,10 @@ class WritePath(Closing):
     def reserve(self, size: int) -> None:
         """Make room for a record of `size` bytes, flushing if need be; without `lock` held."""
 
+    def fits(self, size: int) -> bool:
+        """Return whether a record of `size` bytes can be taken without `reserve`."""
+        return True
+
     @abstractmethod
     def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Take one record; the caller holds `lock` and has checked everything."""
@@ -151,6 +155,7 @@ class WritePath(Closing):
             yield
         except SyncFailed as error:
             self._failed = error
+            self.states.ready.clear()
             raise
 
     def check_writable(self) -> None:

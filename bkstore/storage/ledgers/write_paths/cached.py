@@ -65,7 +65,7 @@ class CachedPath(WritePath):
 
         Beside other threads the cache may grow past its limit by one record of each.
         """
-        if self.active.fits(size):
+        if self.fits(size):
             return
         if size + ENTRY_OVERHEAD > self._limit:
             raise InvalidArgument(f"record of {size} bytes, the write cache takes {self._limit}")
@@ -76,6 +76,11 @@ class CachedPath(WritePath):
 
     def after_full_cache(self) -> None:
         """Do what follows a flush that a full cache made necessary."""
+
+    def fits(self, size: int) -> bool:
+        """Return whether the active cache has room for a record of `size` bytes."""
+        active = self.active
+        return active.size + size + ENTRY_OVERHEAD <= active.limit
 
     def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Put a record into the active cache; `reserve` made room for it."""

@@ -27,6 +27,11 @@ class LedgerStates:
         self._known: dict[LedgerId, LedgerState] = {}
         self._dirty: set[LedgerId] = set()
         self._gone: set[LedgerId] = set()
+        self.ready: dict[int, tuple[LedgerId, bytes]] = {}
+        """Ledgers of scope 0 that take adds, by number, with their master keys.
+
+        Entered by who has checked it, gone with any change: a single add looks nowhere else.
+        """
 
     def find(self, name: LedgerId) -> LedgerState | None:
         """Return a ledger's state, None if it is unknown."""
@@ -47,6 +52,7 @@ class LedgerStates:
     def set(self, name: LedgerId, state: LedgerState) -> None:
         """Keep a state; the ledger is known from now on."""
         self._known[name] = state
+        self.ready.pop(name.ledger, None)
         self._dirty.add(name)
         self._gone.discard(name)
 
@@ -69,6 +75,7 @@ class LedgerStates:
     def delete(self, name: LedgerId) -> None:
         """Forget a ledger that the index is being told to forget."""
         self._known.pop(name, None)
+        self.ready.pop(name.ledger, None)
         self._dirty.discard(name)
         self._gone.add(name)
 

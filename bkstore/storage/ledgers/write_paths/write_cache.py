@@ -71,6 +71,13 @@ class WriteCache(Pending[bytes]):
 
         Both copies of a replaced one count until the flush, as upstream counts them.
         """
+        table = self._tables.get(name)
+        if table is not None and entry > table.highest:  # the most frequent case, cut short
+            table.highest = entry
+            table.values[entry] = value
+            self.count += 1
+            self.size += len(value) + ENTRY_OVERHEAD
+            return True
         new = super().put(name, entry, value)
         if new or self.duplicates == "last":
             self.size += len(value) + ENTRY_OVERHEAD
