@@ -142,10 +142,9 @@ class GarbageCollector:
         for metadata in sorted(low, key=lambda log: (int(log.usage * 10), log.log_id)):
             if not self._is_whole(metadata.log_id, report):
                 continue
-            if transactional:
-                done = self._compact_aside(metadata, report)
-            else:
-                done = self._compact_into_current(metadata, report)
+            compact = self._compact_aside if transactional else self._compact_into_current
+            with self._path.watching():
+                done = compact(metadata, report)
             if done:
                 report.compacted_logs.append((self._number, metadata.log_id))
                 self._remove(metadata.log_id, report)

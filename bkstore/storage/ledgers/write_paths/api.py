@@ -41,6 +41,8 @@ class WritePath(Closing):
         self.lock = RLock()
         self._met: set[LedgerId] = set()
         self._failed: SyncFailed | None = None
+        self._touched: set[LedgerId] | None = None
+        """The ledgers whose locations changed while a compaction looks at them."""
 
     # -- what each storage does its own way
 
@@ -109,6 +111,7 @@ class WritePath(Closing):
         """Forget ledgers; the caller holds `lock`."""
         for name in names:
             self._met.discard(name)
+            self.touch(name)
             self.states.delete(name)
             self.forget(name)
         try:
@@ -184,20 +187,39 @@ class WritePath(Closing):
         """Note where records lie now; durable at the next flush."""
         self.index.put_many(name, entries, locations)
 
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note meanwhile whose locations change, so that `relocate` need not look at others."""
+        with self.lock:
+            self._touched = set()
+        try:
+            yield
+        finally:
+            self._touched = None
+
+    def touch(self, name: LedgerId) -> None:
+        """Note that locations of a ledger change; the caller holds `lock`."""
+        if self._touched is not None:
+            self._touched.add(name)
+
     def relocate(
         self, name: LedgerId, entries: Int64Array, old: Int64Array, new: Int64Array
     ) -> int:
         """Move index rows that still say `old` to `new`; return how many did.
 
-        What was deleted, or added again, since its record was copied stays as it is.
+        What was deleted, or added again, since its record was copied stays as it is. While
+        `watching`, in which `old` was read, rows of ledgers that nobody touched are not read
+        again.
         """
         with self.lock:
             if self.states.find(name) is None:
                 return 0
-            same = self.locations_of(name, entries) == old
-            if same.any():
-                self.put_locations(name, entries[same], new[same])
-            return int(same.sum())
+            if self._touched is None or name in self._touched:
+                same = self.locations_of(name, entries) == old
+                entries, new = entries[same], new[same]
+            if entries.size:
+                self.put_locations(name, entries, new)
+            return int(entries.size)
 
     def read(self, name: LedgerId, entry: int) -> bytes | None:
         """Return one record, None if the entry is not here."""

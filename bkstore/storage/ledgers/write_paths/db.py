@@ -60,6 +60,7 @@ class DbPath(CachedPath):
             return super().delete(names)
         for name in names:
             self._met.discard(name)
+            self.touch(name)
             self.states.delete(name)
             self.forget(name)
         self._to_delete.update(names)
@@ -75,6 +76,7 @@ class DbPath(CachedPath):
                 name = self._to_delete.pop()
                 row = None if self.states.is_gone(name) else self.states.written(name)
                 self.index.delete(name)
+                self.touch(name)
                 self.states.deleted_from_index(name)
                 if row is not None:
                     self.index.set_state(name, row)
@@ -94,6 +96,7 @@ class DbPath(CachedPath):
                 self.index.flush()
             for name, placed in self._placed.items():  # without what was deleted meanwhile
                 self.index.put_many(name, *placed)
+                self.touch(name)
 
     def write_out(self) -> None:
         """Empty the caches, then sync locations and ledger rows.

@@ -65,6 +65,7 @@ class InterleavedPath(WritePath):
         """Append to the entry log; note the location."""
         location = self.logger.add(name, record)
         self.pending.put(name, entry, location)
+        self.touch(name)
         self._write_if_many()
 
     def _write_if_many(self) -> None:
@@ -84,6 +85,7 @@ class InterleavedPath(WritePath):
             entries = batch.entries[start:stop]
             for name, rows in zip(part.names, part.rows(locations.size)):
                 self.pending.put_many(name, entries[rows], locations[rows])
+                self.touch(name)
             yield locations.size
             start = stop
             self._write_if_many()

@@ -63,10 +63,15 @@ class PendingLocations(Pending[int]):
 
     def get_many(self, name: LedgerId, entries: Int64Array) -> Int64Array:
         """Return the locations of these entries, 0 where there is none."""
-        if not self.count or name not in self._tables:
+        if not entries.size or name not in self._tables:
             return np.zeros(entries.size, np.int64)
-        get = self._tables[name].get
-        return np.array([get(entry) or 0 for entry in entries.tolist()], np.int64)
+        have, locations = self.items(name, int(entries.min()), int(entries.max()))
+        at = have.searchsorted(entries)
+        here = at < have.size
+        here[here] = have[at[here]] == entries[here]
+        found = np.zeros(entries.size, np.int64)
+        found[here] = locations[at[here]]
+        return found
 
     def tables(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, sorted entry ids, their locations), ledgers in unsigned order."""

@@ -100,6 +100,7 @@ class SortedPath(CachedPath):
             self.place(roll=False)
             for name, placed in self._placed.items():
                 self.below.put_locations(name, *placed)
+                self.touch(name)
             if self.below.unflushed.count >= self.options.pending_locations:
                 self.below.write_index()
 
