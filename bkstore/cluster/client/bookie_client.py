@@ -7,7 +7,6 @@ any that speaks over one may fit. Records are whole entries as bookies store the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from bkstore.availability import Availability
@@ -99,8 +98,8 @@ class BookieClient(Protocol):
 class TakesMany(Protocol):
     """A bookie that takes several records in one call; writers use it where it is there."""
 
-    def add_entries(self, records: Sequence[bytes], master_key: bytes) -> None:
-        """Store records in order, all durable at return; raises as `add_entry`.
+    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+        """Store the records of a batch in order, all durable at return; raises as `add_entry`.
 
         Then some of them may be stored. A bookie that was started again meanwhile must not
         return: what it took before may be gone.

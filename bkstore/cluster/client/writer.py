@@ -20,7 +20,7 @@ from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
 from bkstore.cluster.client.quorum_add import QuorumAdd, replacement, with_ensemble
 from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
-from bkstore.formats.entry import NO_ENTRY, Entry
+from bkstore.formats.entry import NO_ENTRY, Entry, RecordBatch
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
 
@@ -79,19 +79,31 @@ class LedgerWriter:
     def _append_stretch(self, payloads: Sequence[bytes]) -> list[int]:
         """Send entries without waiting for syncs, then sync; what failed goes one by one."""
         self._check_open()
-        first, length = self.pushed + 1, self._pushed_length
-        records = []
-        for at, data in enumerate(payloads):
-            length += len(data)
-            records.append(self._record(first + at, length, data))
+        first = self.pushed + 1
+        batch = self._records(first, payloads)
         with self._breaking():
-            whole = not self._unsynced and self._sent_at_once(first, records)
-            for at, (data, record) in enumerate(zip(payloads, records)):
+            whole = not self._unsynced and self._sent_at_once(batch)
+            for at, data in enumerate(payloads):
                 self._push(len(data))
                 if not whole:
-                    self._add(first + at, record, True)
+                    self._add(first + at, bytes(batch[at]), True)
                 self._confirm()
-        return list(range(first, first + len(records)))
+        return list(range(first, first + len(batch)))
+
+    def _records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
+        """Return records of consecutive entries; each tells the LAC of now."""
+        access, entries = self.access, np.arange(first, first + len(payloads))
+        batch = access.coder.encode_batch(
+            access.ledger,
+            entries,
+            payloads,
+            lac=np.full(entries.size, self.confirmed),
+            length=self._pushed_length,
+        )
+        if len(batch):
+            largest = bytes(batch[int(batch.sizes.argmax())])
+            check_record_size(largest, access.context.options.max_frame)
+        return batch
 
     def _record(self, entry: int, length: int, data: bytes) -> bytes:
         access = self.access
@@ -107,24 +119,24 @@ class LedgerWriter:
         if not self._unsynced:
             self.confirmed, self.length = self.pushed, self._pushed_length
 
-    def _sent_at_once(self, first: int, records: Sequence[bytes]) -> bool:
+    def _sent_at_once(self, batch: RecordBatch) -> bool:
         """Return whether all W bookies of each entry took it and synced."""
-        ensemble = self._mine(self.access.metadata).segments[-1].ensemble
-        todo: dict[str, list[bytes]] = {}
-        for at, record in enumerate(records):
-            for bookie in self.access.replicas(first + at, ensemble):
-                todo.setdefault(bookie, []).append(record)
-        return all(
-            self.access.ask(bookie, self._sender(found)).error is None
-            for bookie, found in todo.items()
-        )
+        metadata = self._mine(self.access.metadata)
+        size, quorum = metadata.ensemble_size, metadata.write_quorum_size
+        for index, bookie in enumerate(metadata.segments[-1].ensemble):
+            # It has entry n if it is one of the W bookies from n mod E on (`schedule.write_set`).
+            rows = np.flatnonzero((index - batch.entries) % size < quorum)
+            part = batch.at(rows).framed()
+            if rows.size and self.access.ask(bookie, self._sender(part)).error is not None:
+                return False
+        return True
 
-    def _sender(self, records: Sequence[bytes]) -> Callable[[BookieClient], None]:
+    def _sender(self, batch: RecordBatch) -> Callable[[BookieClient], None]:
         def send(client: BookieClient) -> None:
             if isinstance(client, TakesMany):
-                client.add_entries(records, self.access.key)
+                client.add_batch(batch, self.access.key)
                 return
-            for record in records:
+            for record in batch.records():
                 client.add_entry(record, self.access.key)
 
         return send

@@ -7,7 +7,7 @@ wire between them here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
@@ -50,9 +50,9 @@ class LocalClient:
             self.client, lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync)
         )
 
-    def add_entries(self, records: Sequence[bytes], master_key: bytes) -> None:
-        """As `TakesMany.add_entries`: one sync for all."""
-        self.server.call(self.client, lambda b: b.add_entries(records, master_key))
+    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+        """As `TakesMany.add_batch`: one sync for all."""
+        self.server.call(self.client, lambda b: b.add_batch(batch, master_key))
 
     def read_entry(
         self,

@@ -7,7 +7,7 @@ digests, `batch_ids` says whose they are.
 """
 
 from bkstore.formats.entry.batch import DecodedBatch, Payloads
-from bkstore.formats.entry.batch_ids import BatchIds, BatchLedgers, ids_of
+from bkstore.formats.entry.batch_ids import BatchIds, BatchLedgers, ids_of, order_by_ledger
 from bkstore.formats.entry.coder import Coder, decode, encode
 from bkstore.formats.entry.digest import master_key
 from bkstore.formats.entry.explicit_lac import (
@@ -47,6 +47,7 @@ __all__ = [
     "ids_of",
     "is_v2",
     "master_key",
+    "order_by_ledger",
     "record_header",
     "record_ids",
 ]

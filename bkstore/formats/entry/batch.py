@@ -62,7 +62,7 @@ def encode_batch(
     ledger: int | LedgerId,
     entries: npt.ArrayLike | Iterable[int],
     payloads: Payloads,
-    lac: int,
+    lac: int | Int64Array,
     length: int,
 ) -> RecordBatch:
     """Return the records of a writer that sends `entries` in this order, as one framed buffer."""
@@ -70,12 +70,12 @@ def encode_batch(
     bodies = _as_list(payloads)
     if len(bodies) != ids.size:
         raise InvalidArgument(f"{ids.size} entries, but {len(bodies)} payloads")
-    if not NO_ENTRY <= lac <= MAX_ENTRY_ID or length < 0:
-        raise InvalidArgument(f"LAC {lac} or length {length} before the first entry")
+    lacs = _lacs(lac, ids)
+    if length < 0:
+        raise InvalidArgument(f"length {length} before the first entry")
     sizes = np.fromiter(map(len, bodies), np.int64, ids.size)
     if length + int(sizes.sum()) >= 1 << 63:
         raise InvalidArgument(f"length {length} and {int(sizes.sum())} bytes do not fit 63 bits")
-    lacs = np.maximum.accumulate(np.append(np.int64(lac), ids))[:-1]
     headers = _headers(name, digest.number, ids, lacs, np.cumsum(sizes) + length)
     sizes += headers.shape[1] + digest.size
     frames = sizes + PREFIX
@@ -90,6 +90,18 @@ def encode_batch(
         _fill(out[start : int(ends[part.stop - 1])], frames[part], heads, bodies[part])
     out.flags.writeable = False
     return RecordBatch(ids, out.data, ends - sizes, sizes)
+
+
+def _lacs(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
+    """Return the LAC of each entry: as given, or counted on from the one before the first."""
+    given = np.asarray(lac)
+    if given.shape not in ((), entries.shape) or given.dtype.kind != "i":
+        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {lac!r}")
+    if given.size and not NO_ENTRY <= given.min() <= given.max() <= MAX_ENTRY_ID:
+        raise InvalidArgument(f"LAC {given.min()}..{given.max()} is outside -1..{MAX_ENTRY_ID}")
+    if given.ndim:
+        return given.astype(np.int64)
+    return np.maximum.accumulate(np.append(given, entries))[:-1]
 
 
 def _fill(

@@ -11,7 +11,7 @@ from bkstore.formats.entry.record_batch import RecordBatch
 from bkstore.formats.syntax.framing import words
 from bkstore.ids import Int64Array, LedgerId
 
-__all__ = ["BatchIds", "BatchLedgers", "ids_of"]
+__all__ = ["BatchIds", "BatchLedgers", "ids_of", "order_by_ledger"]
 
 
 class BatchIds(NamedTuple):
@@ -49,6 +49,18 @@ def ids_of(batch: RecordBatch) -> BatchIds:
     return BatchIds(scopes[:count], ledgers[:count], entries[:count], lacs[:count])
 
 
+def order_by_ledger(scopes: Int64Array, ledgers: Int64Array) -> Int64Array:
+    """Return row numbers by ledger, those of each in their order: int64[n]."""
+    low = int(ledgers.min()) if ledgers.size else 0
+    if (scopes != scopes[:1]).any():
+        order = np.lexsort((ledgers, scopes))
+    elif ledgers.size and int(ledgers.max()) - low < 1 << 16:  # 16 bits sort ten times as fast
+        order = np.argsort((ledgers - low).astype(np.uint16), kind="stable")
+    else:
+        order = np.argsort(ledgers, kind="stable")
+    return order.astype(np.int64, copy=False)
+
+
 class BatchLedgers:
     """The ledgers of a batch's records, in the order in which they first appear.
 
@@ -74,7 +86,7 @@ class BatchLedgers:
         first = LedgerId.from_signed(int(scopes[0]), int(ledgers[0]))
         if (ledgers == ledgers[0]).all() and (scopes == scopes[0]).all():
             return cls([first])
-        order = np.lexsort((ledgers, scopes))
+        order = order_by_ledger(scopes, ledgers)
         begins = (np.diff(ledgers[order]) != 0) | (np.diff(scopes[order]) != 0)
         ranks = np.cumsum(np.concatenate(([0], begins)))
         firsts = order[np.concatenate(([True], begins))]  # a stable sort: the first of each

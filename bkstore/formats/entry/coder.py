@@ -11,7 +11,7 @@ from bkstore.formats.entry.batch import DecodedBatch, Payloads, decoded, encode_
 from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_digest
 from bkstore.formats.entry.header import NO_ENTRY, Entry, encode_header, record_header
 from bkstore.formats.entry.record_batch import RecordBatch
-from bkstore.ids import LedgerId
+from bkstore.ids import Int64Array, LedgerId
 
 __all__ = ["Coder", "decode", "encode"]
 
@@ -66,13 +66,14 @@ class Coder:
         entries: npt.ArrayLike | Iterable[int],
         payloads: Payloads,
         *,
-        lac: int = NO_ENTRY,
+        lac: int | Int64Array = NO_ENTRY,
         length: int = 0,
     ) -> RecordBatch:
         """Return the records of a writer that sends `entries` in this order, as one buffer.
 
         `entries` are n ids; `payloads` a list of n, rows of equal length (uint8[n, size]), or a
-        buffer with offsets. `lac` and `length` as in `encode_many`, whose bytes these are.
+        buffer with offsets. `lac` and `length` as in `encode_many`, whose bytes these are; or
+        `lac` is what each says, int64[n], as of a writer that sends many before any is confirmed.
         Raises `InvalidArgument` for ids, numbers or payloads that are none, or not equally many.
 
         >>> batch = Coder("CRC32C", "pw").encode_batch(7, range(3), [b"a", b"bc", b"def"])

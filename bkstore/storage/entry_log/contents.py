@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
+from bkstore.formats.entry import order_by_ledger
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
@@ -38,7 +38,7 @@ class _Rows(NamedTuple):
 
     def groups(self) -> Iterator[tuple[LedgerId, Int64Array]]:
         """Yield (ledger, sequence groups) of each ledger, the groups ordered and disjoint."""
-        order = self._order()
+        order = order_by_ledger(self.scope_id, self.ledger_id)
         scopes, ledgers, entries = (column[order] for column in self)
         other = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
         opens = np.flatnonzero(other | (np.diff(entries) != 1)) + 1
@@ -56,16 +56,6 @@ class _Rows(NamedTuple):
             else:
                 end = starts[hi] if hi < starts.size else entries.size
                 yield name, Availability.from_entries(entries[at:end]).groups
-
-    def _order(self) -> npt.NDArray[np.intp]:
-        """Return the row numbers by ledger, the rows of each in log order."""
-        scopes, ledgers = self.scope_id, self.ledger_id
-        low = int(ledgers.min())
-        if (scopes != scopes[0]).any():
-            return np.lexsort((ledgers, scopes))
-        if int(ledgers.max()) - low < 1 << 16:  # numpy sorts 16 bits ten times as fast
-            return np.argsort((ledgers - low).astype(np.uint16), kind="stable")
-        return np.argsort(ledgers, kind="stable")
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
-from bkstore.formats.entry import RecordBatch
+from bkstore.formats.entry import RecordBatch, order_by_ledger
 from bkstore.formats.entrylog import (
     HEADER_SIZE,
     LogHeader,
@@ -88,7 +88,7 @@ class LogBatch:
 
     def ledgers(self) -> list[tuple[LedgerId, Int64Array]]:
         """Return (ledger, row numbers) for each ledger here, rows in log order."""
-        order = np.lexsort((self.ledger_id, self.scope_id))
+        order = order_by_ledger(self.scope_id, self.ledger_id)
         scopes, ledgers = self.scope_id[order], self.ledger_id[order]
         breaks = np.flatnonzero((scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])) + 1
         parts = [rows for rows in np.split(order, breaks) if rows.size]

@@ -292,7 +292,7 @@ class TestOtherBookies:
     """Bookies that are not in this process need the protocol only."""
 
     def test_one_by_one_where_many_cannot_be_taken(self, bkstore_cluster: ClusterFactory) -> None:
-        """A client without `add_entries` gets single adds, each of them synced."""
+        """A client without `add_batch` gets single adds, each of them synced."""
         cluster = bkstore_cluster(3)
 
         class Plain:
