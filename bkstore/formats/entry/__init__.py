@@ -2,12 +2,12 @@
 
 `coder` encodes and verifies entries: read it first. `header` has the fields before the digest,
 in both versions, `digest` the four digests, `explicit_lac` the body of an explicit LAC. Many
-records travel as a `record_batch`; `batch` encodes and verifies those, `batch_digest` has their
-digests, `batch_ids` says whose they are.
+records travel as a `RecordBatch`: `batches`.
 """
 
-from bkstore.formats.entry.batch import DecodedBatch, Payloads
-from bkstore.formats.entry.batch_ids import BatchIds, BatchLedgers, ids_of, order_by_ledger
+from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads
+from bkstore.formats.entry.batches.ids import BatchIds, BatchLedgers, ids_of, order_by_ledger
+from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.coder import Coder, decode, encode
 from bkstore.formats.entry.digest import master_key
 from bkstore.formats.entry.explicit_lac import (
@@ -25,7 +25,6 @@ from bkstore.formats.entry.header import (
     record_header,
     record_ids,
 )
-from bkstore.formats.entry.record_batch import RecordBatch
 
 __all__ = [
     "NO_ENTRY",

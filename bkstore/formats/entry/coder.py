@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy.typing as npt
 
 from bkstore.errors import CorruptionError
-from bkstore.formats.entry.batch import DecodedBatch, Payloads, decoded, encode_batch
+from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads, decoded, encode_batch
+from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_digest
 from bkstore.formats.entry.header import NO_ENTRY, Entry, encode_header, record_header
-from bkstore.formats.entry.record_batch import RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 
 __all__ = ["Coder", "decode", "encode"]

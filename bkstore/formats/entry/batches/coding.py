@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry.batch_digest import Bytes2D, digests_of
+from bkstore.formats.entry.batches.digests import Bytes2D, digests_of
+from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import Digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADER
-from bkstore.formats.entry.record_batch import RecordBatch
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, windows
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.header import FLAGS_V2, V1_HEADER, V2_HEADER
-from bkstore.formats.entry.record_batch import RecordBatch
 from bkstore.formats.syntax.framing import words
 from bkstore.ids import Int64Array, LedgerId
 
