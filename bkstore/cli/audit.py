@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening
 from bkstore.cluster.audit import (
@@ -40,7 +41,7 @@ __all__ = ["add_arguments", "on_screen", "run"]
 _AT_A_TIME = 1000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "metadata",

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.user_outputs import refuse_inputs
@@ -29,7 +30,7 @@ _RANDOM = 100
 _LIMIT = 1 << 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare both commands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="streams_command")
     what = "the objects that hold a range of a stream; what they cost goes to stderr"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.errors import CorruptionError, InvalidArgument
@@ -32,7 +33,7 @@ class _File(NamedTuple):
     path: Path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     parser.add_argument(

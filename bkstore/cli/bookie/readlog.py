@@ -11,6 +11,7 @@ import numpy as np
 from bkstore.cli.bookie.log_choice import add_logs, open_logs
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
@@ -26,7 +27,7 @@ __all__ = ["add_arguments", "run"]
 ROWS_PER_TABLE = 1 << 12
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_logs(parser)
     add_ledger_options(parser)

@@ -34,7 +34,7 @@ def add_ledger(parser: Parser, *, ranged: bool = False) -> None:
         )
     add_ledger_options(parser, "the same as LEDGER")
     parser.intermixed = True  # DIR --live LEDGER
-    parser.check = _check_named_once
+    parser.checks += (_check_named_once,)
 
 
 def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> None:
