@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.offline.analyses import Inputs
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
+
+    from bkstore.offline.analyses import Inputs
 
 __all__ = ["Line", "summarise"]
 
