@@ -20,7 +20,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import check_regular
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.offline.dump.manifest import MANIFEST, file_in, read_manifest
+from bkstore.offline.dump.manifest import MANIFEST, file_in, no_dump, read_manifest
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:
     for schema in (ENTRIES, LEDGERS):
         folder = dump / schema.name
         if not folder.is_dir():
-            raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST} and no {schema.name}/")
+            raise no_dump(dump, f"{MANIFEST} and no {schema.name}/")
         files[schema.name] = _parquet_files(folder)
         rows[schema.name] = sum(_footer(path, schema) for path in files[schema.name])
     names = {name for paths in files.values() for name in _distinct(paths, "bookie")}
