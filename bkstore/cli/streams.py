@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.user_outputs import refuse_inputs
@@ -167,8 +168,8 @@ def _said(result: LookupResult) -> str:
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
     return (
-        f"{result.kind}: {len(result.objects)} objects{covered}; "
-        f"{stats.loads} loads in {stats.waves} waves{trace}; "
+        f"{result.kind}: {counted(len(result.objects), 'object')}{covered}; "
+        f"{counted(stats.loads, 'load')} in {counted(stats.waves, 'wave')}{trace}; "
         f"{stats.filter_refusals} refused by filters"
     )
 

@@ -55,7 +55,7 @@ def test_lookup_transcript(image: Path, capsys: pytest.CaptureFixture[str]) -> N
 
     assert "kind,object_id,start,end\nSSO,1,0,10\nSSO,2,10,20\n" == out
     assert (
-        "complete: 2 objects, covered to 20; 3 loads in 1 waves [1,2,3]; 0 refused by filters\n"
+        "complete: 2 objects, covered to 20; 3 loads in 1 wave [1,2,3]; 0 refused by filters\n"
         == err
     )
 

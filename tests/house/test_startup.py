@@ -155,7 +155,9 @@ def test_completion_loads_no_numpy() -> None:
     assert set() == _loaded_after(_run("completion", "--help")) & (CORE | OPTIONAL)
 
 
-@pytest.mark.parametrize("words", [("--version",), ("inspect", "nowhere"), ("inspct",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [("--version",), ("inspect", "nowhere"), ("inspct",)], ids=" ".join
+)
 def test_python_m_is_the_command(words: tuple[str, ...]) -> None:
     """`python -m bkstore` prints what `bkstore` prints, under its name, and exits as it does."""
     command = "import sys; from bkstore.cli.main import main; sys.exit(main())"

@@ -19,6 +19,7 @@ from bkstore.cli.terminal.needed_packages import (
 from bkstore.cli.terminal.output_options import unknown_column
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import write_tables
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
@@ -182,7 +183,7 @@ def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list
         return
     for name, table in tables.items():
         if len(tables) > 1:
-            tell(f"{name}: {table.num_rows} rows")
+            tell(f"{name}: {counted(table.num_rows, 'row')}")
         pieces, shown = _pieces(ANALYSES[name], table), Shown(args.columns, args.wide)
         write_tables(ANALYSES[name].schema, pieces, args.format or "table", shown=shown)
 
@@ -202,7 +203,7 @@ def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> No
             write_tables(ANALYSES[name].schema, pieces, form, target, shown=shown)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
-    tell(f"{out}: {len(tables)} tables")
+    tell(f"{out}: {counted(len(tables), 'table')}")
 
 
 def _report(

@@ -20,6 +20,7 @@ from bkstore.cli.screen.column_choice import (
     total,
 )
 from bkstore.cli.screen.stream import WIDTH, ScreenStream
+from bkstore.counts import counted
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
@@ -172,7 +173,7 @@ class Screen:
         if name == "ledger_id" and self._short_ids and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._look.cut and isinstance(value, bytes):
-            size = f"{len(value)} bytes: "
+            size = f"{counted(len(value), 'byte')}: "
             return size + cut(value[:WIDTH].hex(), room - len(size), self._out.mark)
         return payload_cell(value) if name == "payload" else cell(value)
 
