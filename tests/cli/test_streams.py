@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cli.main import main
+from bkstore.cli.streams import _STRATEGIES
 from bkstore.streams import STRATEGIES
 from bkstore.tables import LOOKUPS
 from bkstore.testing.stream_worlds import WorldShape, stream_image
@@ -34,6 +35,11 @@ def _rows(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> Any
 def _lookup(path: Path, start: int, end: int, *words: str) -> list[str]:
     where = ["lookup", str(path), "--stream", str(S), "--start", str(start), "--end", str(end)]
     return [*where, *words]
+
+
+def test_the_choices_are_the_strategies() -> None:
+    """The strategies that `--help` shows, which loads no look-up, are those that there are."""
+    assert STRATEGIES == _STRATEGIES
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

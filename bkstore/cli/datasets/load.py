@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.counts import counted
@@ -99,6 +100,7 @@ def _here(args: argparse.Namespace) -> LoadResult:
 
 
 def _by_spark(args: argparse.Namespace) -> LoadResult:
+    require_packages("load with Spark", "pyspark", "pandas", "pyarrow")
     from bkstore.offline.load.dump_rows import open_dump
     from bkstore.spark.load import load as spark_load
     from bkstore.spark.session import local_session

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
 from bkstore.errors import InvalidArgument
@@ -39,15 +40,20 @@ def add_output(parser: Parser, schema: Schema) -> None:
         ".txt and none are a table",
     )
     add_columns(parser, schema.names)
-    parser.checks += (_check_suffix,)
+    parser.checks += (_check_form,)
 
 
-def _check_suffix(parser: Parser, args: argparse.Namespace) -> None:
-    """End with the parser's error where nothing says the format; before any work is done."""
+def _check_form(parser: Parser, args: argparse.Namespace) -> None:
+    """End with the parser's error where nothing says the format, before any work is done.
+
+    `MissingDependency` for a format that needs a package which is not installed.
+    """
     try:
-        chosen_output(args)
+        form = chosen_output(args)
     except InvalidArgument as error:
         parser.error(f"argument -o/--output: {error}")
+    if form == "parquet":
+        require_packages("Parquet output", "pyarrow")
 
 
 def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
