@@ -15,8 +15,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from tests.paths import ROOT
 
 PLURAL = re.compile(
-    r" (?:(?!of )\w+ )?(answers|bookies|bytes|directories|entries|files|findings|groups|ledgers|loads"
-    r"|locations|marks|objects|ranges|replicas|rows|segments|stretches|tables|waves)\b"
+    r" (?:(?!of )\w+ )?(answers|bookies|bytes|directories|entries|files|findings|groups|ledgers"
+    r"|loads|locations|marks|objects|ranges|replicas|rows|segments|stretches|tables|waves)\b"
 )
 CHECKED = [
     *ROOT.glob("bkstore/cli/bookie/*.py"),

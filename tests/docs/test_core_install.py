@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_docs import PAGES, _blocks
+from tests.docs.page_blocks import PAGES, blocks
 from tests.paths import ROOT
 
 EXTRAS = (
@@ -30,7 +30,7 @@ def _shown() -> list[tuple[str, str]]:
     """Return (command, message) of every `text` block that shows commands."""
     found = []
     for page in PAGES:
-        for block in _blocks(page):
+        for block in blocks(page):
             if block.kind == "text" and block.text.startswith("$ bkstore "):
                 parts = ("\n" + block.text).split("\n$ ")[1:]
                 found += [

@@ -7,9 +7,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.storage.ledger_storage import LedgerStorage
 
 Capsys = pytest.CaptureFixture[str]
 
@@ -27,9 +25,6 @@ def bookie(tmp_path: Path) -> Path:
     with HierarchicalIndex(tmp_path / "b", writable=True) as index:
         index.put_many(7, [0, 1], [1028, 1100])
     return tmp_path / "b"
-
-
-# -- dumps
 
 
 def test_a_finished_dump_says_so(bookie: Path, tmp_path: Path, capsys: Capsys) -> None:
@@ -84,61 +79,3 @@ def test_no_dump(command: list[str], tmp_path: Path, capsys: Capsys) -> None:
     assert said["none"].endswith("/none: no such directory")
     assert said["file"].endswith("/file: is no directory, as a dump is")
     assert "/folder: not a dump: it has no manifest.json" in said["folder"]
-
-
-# -- bookies
-
-
-@pytest.mark.parametrize(
-    ("data", "why"),
-    [
-        (b"just a text\n", "names no ledgerDirectories"),
-        (b"a\0b", "is no text"),
-        (b"x" * (1 << 20) + b"x", "is longer"),
-    ],
-    ids=["text", "bytes", "long"],
-)
-def test_a_file_is_no_bookie(data: bytes, why: str, tmp_path: Path, capsys: Capsys) -> None:
-    """A file that is no bk_server.conf is called a file, with why, and what is wanted."""
-    path = tmp_path / "notes.txt"
-    path.write_bytes(data)
-
-    assert (
-        f"bkstore: {path}: is a file, and no bk_server.conf (it {why}): a bookie's directory is "
-        "wanted, or its bk_server.conf"
-    ) == _line(capsys, "inspect", path)
-
-
-# -- ledgers that the logs do not hold
-
-
-@pytest.fixture
-def logged(tmp_path: Path) -> Path:
-    """Return a bookie with ledger 7 in its log, and ledger 8 that has no entry."""
-    top = tmp_path / "logged"
-    with LedgerStorage.open(top, storage="sorted") as storage:
-        for ledger in (7, 8):
-            storage.set_master_key(ledger, b"k" * 20)
-        storage.add_entries(Coder("CRC32C", "secret").encode_many(7, range(3), [b"x"] * 3))
-        storage.flush()
-    return top
-
-
-def test_readlog_of_an_unknown_ledger(logged: Path, capsys: Capsys) -> None:
-    """A ledger that neither the logs nor the index know is exit code 1, and a line."""
-    (log,) = logged.rglob("*.log")
-    for place in (logged, log):
-        line = _line(capsys, "readlog", place, "--ledger-id", 99, code=1)
-
-        assert "no entry log that was read holds a record of ledger 99" == line
-    assert 1 == main(["readlog", str(log), "--ledger-id", "8"])  # a log alone knows no more
-
-
-def test_readlog_of_a_ledger_that_is_known(logged: Path, capsys: Capsys) -> None:
-    """One that the index knows is 0, with the line; one of the log is 0 whatever is left of it."""
-    line = _line(capsys, "readlog", logged, "--ledger-id", 8, code=0)
-
-    assert "no entry log that was read holds a record of ledger 8" == line
-    for more in ([], ["--entry-id", "99"], ["--end-pos", "0"]):
-        assert 0 == main(["readlog", str(logged), "--ledger-id", "7", *more])
-        assert "" == capsys.readouterr().err
