@@ -49,6 +49,7 @@ def test_unknown_options(line: str, capsys: Capsys) -> None:
     ("line", "ends"),
     [
         ("inspct D", "(did you mean inspect?)"),
+        ("inspct --live D", "(did you mean inspect?)"),
         ("streams lokup I", "(did you mean lookup?)"),
         ("inspect D --format jsn", "(did you mean json?)"),
         ("completion bahs", "(did you mean bash?)"),
@@ -68,6 +69,7 @@ def test_wrong_choices(line: str, ends: str, capsys: Capsys) -> None:
     [
         ("inspect", "the following arguments are required: DIR"),
         ("inspect D E", "unrecognized arguments: E"),
+        ("inspect -- --livee E", "unrecognized arguments: E"),
         ("inspect --livee D --format x", "argument --format: invalid choice"),
         ("ledgers D --ledger-scope-id", "argument --ledger-scope-id: expected one argument"),
         ("audit M b=D --pla", "ambiguous option: --pla could match --placement, --places"),
