@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ def test_unknown_options(line: str, capsys: Capsys) -> None:
         ("streams lokup I", "(did you mean lookup?)"),
         ("inspect D --format jsn", "(did you mean json?)"),
         ("completion bahs", "(did you mean bash?)"),
-        ("xyzzy D", "'completion')"),
+        ("xyzzy D", ""),
     ],
 )
 def test_wrong_choices(line: str, ends: str, capsys: Capsys) -> None:
@@ -61,7 +62,7 @@ def test_wrong_choices(line: str, ends: str, capsys: Capsys) -> None:
     said = _said(capsys, *line.split())
 
     assert "invalid choice: " in said
-    assert said.endswith(ends)
+    assert ends == "".join(re.findall(r"\(did you mean .*", said))
 
 
 @pytest.mark.parametrize(
