@@ -4,7 +4,7 @@ import sys
 
 from bkstore.cli.main import main
 
-__all__ = ["main"]
+__all__: list[str] = []
 
 if __name__ == "__main__":
     sys.exit(main())
