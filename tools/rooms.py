@@ -24,6 +24,7 @@ ROOMS = (
     "version",
     "lazy_faces",
     "former_names",
+    "counts",
     "errors",
     "arguments",
     "forks",
@@ -77,6 +78,7 @@ ROOMS = (
     "cli.bookie",
     "cli.datasets",
     "cli",
+    "__main__",
 )
 """A room imports only itself and rooms above it here, lazy imports included."""
 

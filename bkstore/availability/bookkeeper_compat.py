@@ -22,6 +22,7 @@ from bkstore.availability.entry_set import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.patterns import Pattern, emit
 from bkstore.availability.sequence_groups import Groups, empty
+from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_int64
 
@@ -101,7 +102,9 @@ class BookkeeperAvailability(Availability):
     def __len__(self) -> int:
         total = self._total()
         if total < 0:
-            raise InvalidArgument(f"the stored groups add up to {total} entries: no length")
+            raise InvalidArgument(
+                f"the stored groups add up to {counted(total, 'entry', 'entries')}: no length"
+            )
         return total
 
     def _total(self) -> int:
@@ -120,9 +123,8 @@ class BookkeeperAvailability(Availability):
         return self._groups.first.size > 0
 
     def __repr__(self) -> str:
-        groups = self._stored.first.size
-        plural = "s" if groups != 1 else ""
-        return f"<Availability as built: {self._total()} entries in {groups} stored group{plural}>"
+        groups = counted(self._stored.first.size, "stored group")
+        return f"<Availability as built: {counted(self._total(), 'entry', 'entries')} in {groups}>"
 
     def __contains__(self, entry: object) -> bool:
         if not isinstance(entry, (int, np.integer)) or not -(2**63) <= entry < 2**63:

@@ -16,6 +16,7 @@ from bkstore.availability import codec, from_entries, grouping, inputs, sequence
 from bkstore.availability.codec import Encoding
 from bkstore.availability.sequence_groups import Groups
 from bkstore.availability.set_operations import combine
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, as_entry_ids
 
@@ -304,6 +305,7 @@ class Availability:
             return "<Availability: no entries>"
         groups = self._groups.first.size
         return (
-            f"<Availability: {len(self)} entries in {self.first_entry}..{self.last_entry}, "
-            f"{groups} sequence group{'s' if groups != 1 else ''}>"
+            f"<Availability: {counted(len(self), 'entry', 'entries')} in "
+            f"{self.first_entry}..{self.last_entry}, "
+            f"{counted(groups, 'sequence group')}>"
         )

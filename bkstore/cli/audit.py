@@ -7,40 +7,31 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening
-from bkstore.cluster.audit import (
-    AuditOptions,
-    Auditor,
-    DirectoryBookie,
-    Violation,
-    violations_table,
-)
-from bkstore.cluster.audit.auditor import Progress
-from bkstore.cluster.placement.network_locations import read_places
-from bkstore.cluster.placement.policies import (
-    DefaultPlacement,
-    PlacementPolicy,
-    RackPlacement,
-    RegionPlacement,
-)
-from bkstore.cluster.store.api import MetadataStore
-from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import VIOLATIONS, Schema, Table
 
+if TYPE_CHECKING:
+    from bkstore.cluster.audit import Violation
+    from bkstore.cluster.audit.auditor import Progress
+    from bkstore.cluster.placement.policies import PlacementPolicy
+    from bkstore.cluster.store.api import MetadataStore
+
 __all__ = ["add_arguments", "on_screen", "run"]
 
 _AT_A_TIME = 1000
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     parser.add_argument(
         "metadata",
@@ -98,6 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the violations; the counts go to stderr. Exit code 1 unless all is well."""
+    from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
+    from bkstore.cluster.store.dump_store import open_metadata
+
     placement = _placement(args)
     options = AuditOptions(grace_period=args.grace_period, looks=0, compat=args.compat)
     store = open_metadata(args.metadata)
@@ -133,6 +127,9 @@ def _progress(show: Callable[[str, int, int, int], None] | None) -> Progress | N
 
 
 def _placement(args: argparse.Namespace) -> PlacementPolicy:
+    from bkstore.cluster.placement.network_locations import read_places
+    from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
+
     if args.placement == "default":
         if args.places is not None or args.enforce_places:
             raise InvalidArgument("--places goes with --placement rack or region")
@@ -218,6 +215,8 @@ def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:
 
 def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
     """Return violations as tables of bounded size."""
+    from bkstore.cluster.audit import violations_table
+
     return VIOLATIONS, map(violations_table, _parts(violations))
 
 

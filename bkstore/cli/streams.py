@@ -5,31 +5,35 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.files.opening import read_whole
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.syntax.json_text import parse_json
-from bkstore.streams.image.stream_image import StreamImage
-from bkstore.streams.lookup.answer_chain import AnswerObject
-from bkstore.streams.lookup.object_reader import ImageReader
-from bkstore.streams.lookup.options import STRATEGIES, LookupOptions
-from bkstore.streams.lookup.result import LookupResult
-from bkstore.streams.lookup.stream_lookup import StreamLookup
 from bkstore.tables import ANSWERS, LOOKUPS, Table
-from bkstore.testing.stream_worlds import random_queries
+
+if TYPE_CHECKING:
+    from bkstore.streams.image.stream_image import StreamImage
+    from bkstore.streams.lookup.answer_chain import AnswerObject
+    from bkstore.streams.lookup.result import LookupResult
+    from bkstore.streams.lookup.stream_lookup import StreamLookup
 
 __all__ = ["add_arguments", "run"]
+
+_STRATEGIES = ("load-all", "sparse-index", "partial", "preload", "index", "bloom")
+"""As `bkstore.streams` has them (a test compares), which need not be loaded for `--help`."""
 
 _SUMS = LOOKUPS.names[LOOKUPS.names.index("loads") :]
 _RANDOM = 100
 _LIMIT = 1 << 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare both commands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="streams_command")
     what = "the objects that hold a range of a stream; what they cost goes to stderr"
@@ -42,13 +46,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     lookup.add_argument("--limit", metavar="N", type=int, default=10, help="at most (10)")
     lookup.add_argument(
-        "--strategy", choices=STRATEGIES, default="bloom", help="how to search (bloom)"
+        "--strategy", choices=_STRATEGIES, default="bloom", help="how to search (bloom)"
     )
     what = "loads and waves of every strategy; 1 if answers are not the expected or differ"
     compare = commands.add_parser("compare", help=what, description=what)
     _add_image(compare)
     compare.add_argument(
-        "--strategy", choices=STRATEGIES, action="append", help="only this one; repeatable"
+        "--strategy", choices=_STRATEGIES, action="append", help="only this one; repeatable"
     )
     compare.add_argument(
         "--queries", metavar="N", type=int, help=f"random ones; those of the file, else {_RANDOM}"
@@ -112,6 +116,8 @@ def _worlds(path: Path, name: str | None) -> list[_World]:
 
 
 def _world(document: Any) -> _World:
+    from bkstore.streams.image.stream_image import StreamImage
+
     image = StreamImage.from_json(document)
     queries = document.get("queries")
     for at, query in enumerate(queries or ()):
@@ -122,6 +128,10 @@ def _world(document: Any) -> _World:
 
 
 def _open(args: argparse.Namespace, image: StreamImage, strategy: Any) -> StreamLookup:
+    from bkstore.streams.lookup.object_reader import ImageReader
+    from bkstore.streams.lookup.options import LookupOptions
+    from bkstore.streams.lookup.stream_lookup import StreamLookup
+
     options = LookupOptions(batch=args.batch, growth=args.growth, preload=args.preload)
     return StreamLookup(image, ImageReader(image), strategy, options=options)
 
@@ -158,8 +168,8 @@ def _said(result: LookupResult) -> str:
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
     return (
-        f"{result.kind}: {len(result.objects)} objects{covered}; "
-        f"{stats.loads} loads in {stats.waves} waves{trace}; "
+        f"{result.kind}: {counted(len(result.objects), 'object')}{covered}; "
+        f"{counted(stats.loads, 'load')} in {counted(stats.waves, 'wave')}{trace}; "
         f"{stats.filter_refusals} refused by filters"
     )
 
@@ -180,13 +190,15 @@ def _compare(args: argparse.Namespace) -> int:
 
 def _compared(args: argparse.Namespace, world: _World, wrong: list[str]) -> Table:
     """Return the table of a world; index and filters of a strategy are kept over all queries."""
+    from bkstore.testing.stream_worlds import random_queries
+
     queries = world.queries
     if args.queries is not None or queries is None:
         count = _RANDOM if args.queries is None else args.queries
         queries = [{"q": list(q)} for q in random_queries(world.image, count, args.seed)]
     before: list[_Answer] = [_expected(query) for query in queries]
     shown: list[tuple[Any, ...]] = []
-    for strategy in args.strategy or STRATEGIES:
+    for strategy in args.strategy or _STRATEGIES:
         rows = []
         with _open(args, world.image, strategy) as lookup:
             for at, query in enumerate(queries):
@@ -205,11 +217,13 @@ def _compared(args: argparse.Namespace, world: _World, wrong: list[str]) -> Tabl
     return Table.from_rows(LOOKUPS, shown)
 
 
-_Answer = tuple[Any, list[AnswerObject]] | None
+_Answer: TypeAlias = "tuple[Any, list[AnswerObject]] | None"
 
 
 def _expected(query: Mapping[str, Any]) -> _Answer:
     """Return the answer that the file has, None if it has none."""
+    from bkstore.streams.lookup.answer_chain import AnswerObject
+
     if "objects" not in query:
         return None
     try:

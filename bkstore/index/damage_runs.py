@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
+from bkstore.counts import counted
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
@@ -44,7 +45,8 @@ class _Run:
         elif found.last_entry - found.first_entry + 1 == self.count:
             what = f"entries {found.first_entry}-{found.last_entry}"
         else:
-            what = f"{self.count} entries within {found.first_entry}-{found.last_entry}"
+            some = counted(self.count, "entry", "entries")
+            what = f"{some} within {found.first_entry}-{found.last_entry}"
         if found.first_entry is not None and found.ledger is not None:
             what += f" of ledger {found.ledger}"
         if self.last_offset is not None and self.last_offset != found.offset:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import whole
-from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore.errors import MissingDependency
 from bkstore.files.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
 from bkstore.offline.analyses.dump_files import Dump
@@ -24,6 +24,7 @@ from bkstore.offline.analyses.engine_steps import checked, finish
 from bkstore.offline.analyses.kernels import Condense
 from bkstore.offline.analyses.sql import HOLES_SQL
 from bkstore.offline.dump import TABLES
+from bkstore.offline.dump.manifest import no_dump
 from bkstore.spark.errors import spark_errors
 from bkstore.tables import ENTRIES, GROUPS, Schema
 
@@ -221,7 +222,7 @@ def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, Da
     for schema in TABLES:
         folder = Path(dump).resolve() / schema.name  # the JVM has a working directory of its own
         if not folder.is_dir():
-            raise InvalidArgument(f"{dump}: not a dump: it has no {schema.name}/")
+            raise no_dump(dump, f"{schema.name}/")
         for path in folder.rglob("*.parquet"):
             check_regular(path)
         found[schema.name] = spark.read.parquet(str(folder))

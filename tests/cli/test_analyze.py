@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from bkstore.cli.datasets.analyze import _NAMES, _PINNED
 from bkstore.cli.main import main
 from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses import ANALYSES
+from bkstore.offline.analyses.catalog import PINNED
 from tests.models.analyses import Expected
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
 
@@ -172,7 +174,7 @@ def test_two_dumps_without_a_common_bookie(
         (["--report", "DUMP/r.html"], "nothing is written there"),
         (["--out", "DUMP"], "is there and not an empty folder"),
         (["--metadata", "nowhere"], "nowhere"),
-        (["--other", "nowhere"], "not a dump"),
+        (["--other", "nowhere"], "nowhere: no such directory"),
     ],
 )
 def test_what_is_refused(
@@ -187,6 +189,12 @@ def test_what_is_refused(
     assert (2, 1) == (code, len(err.splitlines()))
     assert said in err
     assert before == sorted(dump.rglob("*"))
+
+
+def test_the_help_has_the_catalogue() -> None:
+    """The names and the default that `--help` shows, which loads no analysis, are theirs."""
+    assert tuple(ANALYSES) == _NAMES
+    assert PINNED == _PINNED
 
 
 def test_neither_engine(

@@ -380,7 +380,7 @@ def test_contradicting_metadata_are_named(made: Path, capsys: Capsys) -> None:
 
     assert (1, []) == (code, rows)
     assert "ledger 9 not judged: its metadata: last entry 5 lies before segment 99" in err
-    assert "0 of 1 ledgers checked" in err
+    assert "0 of 1 ledger checked" in err
 
 
 def test_unreadable_metadata(made: Path, capsys: Capsys) -> None:

@@ -161,7 +161,7 @@ def test_transcript(bookie: str, capsys: pytest.CaptureFixture[str]) -> None:
     """What a person sees: aligned columns, no blank frame, every row whole in a pipe."""
     assert 0 == main(["ledger", bookie, "--ledger-id", "7"])
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    number = [] if (Path(bookie) / "current" / "locations").exists() else ["-1"]
+    number = [] if (Path(bookie) / "current" / "locations").exists() else ["-"]
 
     assert ["entry_id", *(["dir_index"] if number else []), "log_id", "position", "location"] == (
         lines[0].split()

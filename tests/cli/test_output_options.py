@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,42 @@ def test_suffixes(bookie: Path, suffix: str, tmp_path: Path) -> None:
     begins = {"csv": b"bookie,", "json": b"[\n{", "jsonl": b'{"bookie"', "parquet": b"PAR1"}
 
     assert data.startswith(begins.get(suffix.lower(), b"bookie: bookie-1   layout"))
+
+
+@pytest.mark.parametrize("command", ["ledgers", "inspect", "readlog", "listfiles"])
+def test_a_suffix_that_says_no_format(
+    bookie: Path, command: str, tmp_path: Path, capsys: Capsys
+) -> None:
+    """An unknown suffix is a usage error that names the known ones; --format makes it good."""
+    target = tmp_path / "x.foo"
+    with pytest.raises(SystemExit) as stopped:
+        main([command, str(bookie), "-o", str(target)])
+    said = capsys.readouterr().err.splitlines()[-1]
+
+    assert 2 == stopped.value.code
+    assert "suffix .foo says no format: .txt, .json, .jsonl, .csv, .parquet, or --format" in said
+    assert not target.exists()
+    assert 0 == main([command, str(bookie), "-o", str(target), "--format", "csv"])
+    assert target.exists()
+
+
+def test_a_suffix_is_looked_at_first(tmp_path: Path, capsys: Capsys) -> None:
+    """A wrong suffix ends a command that would work long before it has read anything."""
+    with pytest.raises(SystemExit):
+        main(["audit", "no such file", f"b={tmp_path}", "-o", str(tmp_path / "x.xlsx")])
+
+    assert "suffix .xlsx says no format" in capsys.readouterr().err
+
+
+def test_parquet_is_asked_for_first(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
+    """Without pyarrow, Parquet is refused before anything is opened."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    assert 2 == main(["ledgers", "no such directory", "-o", "x.parquet"])
+    assert (
+        "bkstore: Parquet output needs pyarrow: pip install 'pyarrow>=18'\n"
+        == capsys.readouterr().err
+    )
 
 
 def test_a_given_format_wins(bookie: Path, tmp_path: Path) -> None:

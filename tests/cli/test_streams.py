@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.cli.main import main
+from bkstore.cli.streams import _STRATEGIES
 from bkstore.streams import STRATEGIES
 from bkstore.tables import LOOKUPS
 from bkstore.testing.stream_worlds import WorldShape, stream_image
@@ -36,6 +37,11 @@ def _lookup(path: Path, start: int, end: int, *words: str) -> list[str]:
     return [*where, *words]
 
 
+def test_the_choices_are_the_strategies() -> None:
+    """The strategies that `--help` shows, which loads no look-up, are those that there are."""
+    assert STRATEGIES == _STRATEGIES
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_lookup(image: Path, capsys: pytest.CaptureFixture[str], strategy: str) -> None:
     """A row for each object of the answer, in order, the same under every strategy."""
@@ -55,7 +61,7 @@ def test_lookup_transcript(image: Path, capsys: pytest.CaptureFixture[str]) -> N
 
     assert "kind,object_id,start,end\nSSO,1,0,10\nSSO,2,10,20\n" == out
     assert (
-        "complete: 2 objects, covered to 20; 3 loads in 1 waves [1,2,3]; 0 refused by filters\n"
+        "complete: 2 objects, covered to 20; 3 loads in 1 wave [1,2,3]; 0 refused by filters\n"
         == err
     )
 

@@ -15,7 +15,7 @@ import io
 import re
 import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,45 +29,19 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex, keys
 from bkstore.storage.journal import JournalWriter, scan_journal, write_last_mark
 from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
+from tests.docs.page_blocks import FENCE, PAGES, README, blocks, commands
 from tests.paths import ROOT
 
-README = ROOT / "README.md"
-TOP = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-PAGES = [README, *TOP, *sorted(ROOT.glob("docs/**/*.md"))]
 MODULES = [
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     for path in sorted(ROOT.glob("bkstore/**/*.py"))
     if path.name != "__main__.py"
 ]
 
-_FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _NEEDS_SPARK = "# needs spark"
 
 page_parameter = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-
-
-class Block(NamedTuple):
-    """A fenced block: the word behind the fence, its text, the line it starts in."""
-
-    kind: str
-    text: str
-    line: int
-
-
-def _blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    found = _FENCE.finditer(text)
-    return [Block(m[1], m[2], text.count("\n", 0, m.start()) + 2) for m in found]
-
-
-def _commands(block: Block) -> list[tuple[str, str]]:
-    """Return (command, what it printed) for each `$ ` of a console block."""
-    joined = block.text.replace("\\\n", " ")
-    return [
-        (command, shown)
-        for command, _, shown in (p.partition("\n") for p in ("\n" + joined).split("\n$ ")[1:])
-    ]
 
 
 # -- running pages
@@ -93,7 +67,7 @@ def _run_page(page: Path, *, spark: bool) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     printed: str | None = None
     code = 0
-    for block in _blocks(page):
+    for block in blocks(page):
         where = f"{page.name}, line {block.line}"
         if block.text.startswith(_NEEDS_SPARK) and not spark:
             printed = None
@@ -106,7 +80,7 @@ def _run_page(page: Path, *, spark: bool) -> None:
         elif block.kind == "output" and printed is not None:
             assert _same(block.text, printed), f"{where}: printed\n{printed}"
         elif block.kind == "console":
-            for command, shown in _commands(block):
+            for command, shown in commands(block):
                 if command.startswith("bkstore ") or command == "echo $?":
                     text, code = _printed_by(command, code)
 
@@ -114,7 +88,7 @@ def _run_page(page: Path, *, spark: bool) -> None:
 
 
 def _needs_spark(page: Path) -> bool:
-    return any(block.text.startswith(_NEEDS_SPARK) for block in _blocks(page))
+    return any(block.text.startswith(_NEEDS_SPARK) for block in blocks(page))
 
 
 @page_parameter
@@ -137,7 +111,7 @@ def test_page_runs_with_spark(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
 @page_parameter
 def test_command_lines_parse(page: Path) -> None:
     """Every `bkstore` command line on a page has the options that the command has."""
-    for block in _blocks(page):
+    for block in blocks(page):
         for line in block.text.replace("\\\n", " ").splitlines():
             command = line.removeprefix("$ ").split("|")[0].split(" > ")[0]
             if command.startswith("bkstore ") and block.kind in ("console", "sh"):
@@ -153,7 +127,7 @@ def test_readme_names_every_command() -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
@@ -162,7 +136,7 @@ def _anchors(page: Path) -> set[str]:
 def test_links_resolve(page: Path) -> None:
     """A relative link leads to a file of the repository, and to a heading of it."""
     broken = []
-    for link in _LINK.findall(_FENCE.sub("", page.read_text(encoding="utf-8"))):
+    for link in _LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))):
         if re.match(r"\w+:", link):
             continue
         name, _, anchor = link.partition("#")

@@ -17,13 +17,27 @@ from bkstore import tables
 from bkstore.cli.main import COMMANDS
 from tests.paths import ROOT
 
-OPTIONAL = {"duckdb", "matplotlib", "pandas", "prometheus_client", "pyarrow", "pyspark", "shtab"}
-CORE = {"google.protobuf", "google_crc32c", "mmh3", "numpy", "rich", "rocksdict"}
-HEAVIER = {  # what a command's own rooms load before its arguments can be declared
-    "analyze": {"google.protobuf", "google_crc32c", "rocksdict"},
-    "audit": {"google.protobuf"},
-    "streams": {"mmh3"},
+OPTIONAL = {
+    "duckdb",
+    "jinja2",
+    "matplotlib",
+    "pandas",
+    "prometheus_client",
+    "pyarrow",
+    "pyspark",
+    "shtab",
 }
+CORE = {
+    "crc32c",
+    "google.protobuf",
+    "google_crc32c",
+    "mmh3",
+    "numpy",
+    "rich",
+    "rocksdict",
+    "sortedcontainers",
+}
+BELOW = [("streams", "lookup"), ("streams", "compare")]
 
 
 def _loaded_after(code: str, cwd: Path = ROOT) -> set[str]:
@@ -127,13 +141,35 @@ def test_help_loads_no_command(words: tuple[str, ...]) -> None:
     assert set() == loaded & (CORE | OPTIONAL)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_loads_only_itself(name: str) -> None:
-    """Choosing a command loads its module and no other command's, and no optional package."""
-    loaded = _loaded_after(_run(name, "--help"))
+@pytest.mark.parametrize("words", [*((name,) for name in COMMANDS), *BELOW], ids=" ".join)
+def test_a_command_loads_only_itself(words: tuple[str, ...]) -> None:
+    """`--help` of a command loads its module and no other command's, and of packages numpy."""
+    loaded = _loaded_after(_run(*words, "--help"))
 
-    assert {name} == _commands_among(loaded)
-    assert HEAVIER.get(name, set()) | {"numpy"} >= loaded & (CORE | OPTIONAL)
+    assert {words[0]} == _commands_among(loaded)
+    assert {"numpy"} >= loaded & (CORE | OPTIONAL)
+
+
+def test_completion_loads_no_numpy() -> None:
+    """The help of `completion`, which reads nothing, needs no package at all."""
+    assert set() == _loaded_after(_run("completion", "--help")) & (CORE | OPTIONAL)
+
+
+@pytest.mark.parametrize(
+    "words", [("--version",), ("inspect", "nowhere"), ("inspct",)], ids=" ".join
+)
+def test_python_m_is_the_command(words: tuple[str, ...]) -> None:
+    """`python -m bkstore` prints what `bkstore` prints, under its name, and exits as it does."""
+    command = "import sys; from bkstore.cli.main import main; sys.exit(main())"
+    by_name, by_module = (
+        subprocess.run(
+            [sys.executable, *start, *words], capture_output=True, text=True, check=False, cwd=ROOT
+        )
+        for start in (["-c", command], ["-m", "bkstore"])
+    )
+
+    assert by_name.returncode == by_module.returncode
+    assert by_name.stdout + by_name.stderr == by_module.stdout + by_module.stderr != ""
 
 
 @pytest.mark.parametrize("name", COMMANDS)

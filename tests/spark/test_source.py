@@ -16,6 +16,7 @@ import pytest
 
 from bkstore import InvalidArgument, LedgerId
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
+from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump.plan import Piece
 from bkstore.spark.source.filters import Bounds, interval
 from bkstore.spark.source.options import parse_options
@@ -184,12 +185,35 @@ def test_findings_tell_of_damage(spark: Any, torn: list[str]) -> None:
         ({"path": "x", "partitionrows": "0"}, "1 or more"),
         ({"paths": "x"}, "JSON list"),
         ({"path": "x", "damage": "ignore"}, "'fail' or 'skip'"),
+        ({"path": "x", "root": ""}, "option root is a directory, not ''"),
     ],
 )
 def test_options_are_checked(options: dict[str, str], reason: str) -> None:
     """An option that is none, or a value that it does not take, is refused by name."""
     with pytest.raises(InvalidArgument, match=reason):
         parse_options(options)
+
+
+def test_a_copied_conf(spark: Any, tmp_path: Path) -> None:
+    """`root` says where the directories of a conf were copied to; it goes with a conf alone."""
+    for ledger in (1, 2):
+        place = tmp_path / "backup" / f"d{ledger}" / "ledgers"
+        with HierarchicalIndex(place, writable=True) as index:
+            index.put_many(ledger, [0, 1], [1028, 1100])
+    conf = tmp_path / "etc" / "bk_server.conf"
+    conf.parent.mkdir()
+    conf.write_text("ledgerDirectories=/nowhere/d1/ledgers,/nowhere/d2/ledgers\n")
+    reading = spark.read.format("bookie")
+    with pytest.raises(BkstoreError, match="which is not here"):
+        with_ours(lambda: reading.load(str(conf)).count())
+    reading = reading.option("root", str(tmp_path / "backup"))
+    with pytest.raises(InvalidArgument, match="root goes with a bk_server"):
+        with_ours(lambda: reading.load(str(tmp_path / "backup")).count())
+    found = reading.load(f"copied={conf}")
+
+    assert {("copied", 1, 0), ("copied", 1, 1), ("copied", 2, 0), ("copied", 2, 1)} == {
+        (row.bookie, row.ledger_id, row.entry_id) for row in found.collect()
+    }
 
 
 def test_other_schema_is_refused(spark: Any, bookies: tuple[list[Path], Path]) -> None:

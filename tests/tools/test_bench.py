@@ -15,6 +15,7 @@ from tests.paths import ROOT
 from tools.bench import main
 from tools.bench.cli import _chosen
 from tools.bench.rows import ROWS
+from tools.bench.rows.start import cpu_seconds
 
 ROUNDS = 2
 STORAGES = ("sorted", "interleaved", "db")
@@ -44,6 +45,12 @@ def cases_of(document: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
     """The cases of one row by name."""
     (row,) = [row for row in document["rows"] if row["name"] == name]
     return {case["name"]: case for case in row["cases"]}
+
+
+def cases_of_figures(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """The cases without sides of one row."""
+    (row,) = [row for row in document["rows"] if row["name"] == name]
+    return [case for case in row["cases"] if not case["sides"]]
 
 
 def test_document_says_where_and_how(document: dict[str, Any]) -> None:
@@ -196,6 +203,25 @@ def test_the_page_has_every_row() -> None:
     assert {row.name for row in ROWS} == {
         cells[0].removeprefix("| ") for cells in tables
     }.intersection(row.name for row in ROWS)
+
+
+def test_starts_are_ratios_to_numpy(document: dict[str, Any]) -> None:
+    """Starts are medians of at least seven processes, and their ratios are those of the row."""
+    (case,) = cases_of_figures(document, "start")
+    facts = {fact["name"]: fact["value"] for fact in case["facts"]}
+    numpy = "python -c 'import numpy'"
+
+    assert 7 <= case["items"]
+    for name in ("import bkstore", "bkstore --help"):
+        ratio = facts[f"{name}, ms"] / facts[f"{numpy}, ms"]
+
+        assert pytest.approx(ratio, abs=0.02) == facts[f"{name} / {numpy}"]
+
+
+def test_a_start_that_fails_is_no_figure() -> None:
+    """A process that does not end well is an error, whatever it took."""
+    with pytest.raises(subprocess.CalledProcessError):
+        cpu_seconds(("-c", "raise SystemExit(3)"))
 
 
 def test_rows_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

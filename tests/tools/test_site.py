@@ -31,6 +31,8 @@ def _public() -> dict[str, list[str]]:
     """Return module -> the names of its ``__all__``, by other means than the site's own."""
     found = {}
     for path in sorted(ROOT.glob("bkstore/**/*.py")):
+        if path.name == "__main__.py":  # a command, nobody imports it
+            continue
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for statement in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(statement, ast.Assign | ast.AnnAssign):

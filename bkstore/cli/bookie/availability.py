@@ -12,6 +12,7 @@ from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, repor
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
@@ -111,4 +112,6 @@ def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
         return ranges
     if not shown:
         return None
-    return Beginning(some.ranges(limit=_SHOWN).tolist(), f"{some.range_count} ranges; see groups")
+    return Beginning(
+        some.ranges(limit=_SHOWN).tolist(), f"{counted(some.range_count, 'range')}; see groups"
+    )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.cli.terminal.table_output import write_text
 from bkstore.errors import BkstoreError, InvalidArgument
@@ -22,7 +23,7 @@ from bkstore.tables import FINDINGS, INSPECT, Table
 __all__ = ["add_arguments", "run"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     parser.add_argument(

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
 from bkstore.tables import LAST_MARKS, Table
@@ -20,7 +21,7 @@ _NUMBERED = re.compile(r"lastMark\.([0-9]{1,4})")
 Row = tuple[int, str | None, int, str, int]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     add_output(parser, LAST_MARKS)

@@ -6,6 +6,7 @@ import argparse
 
 from bkstore.cli.terminal.ledger_options import chosen_scope
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.formats.entry import explicit_lac_entry
@@ -16,7 +17,7 @@ from bkstore.tables import LEDGER_LIST, Table
 __all__ = ["add_arguments", "run"]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     scope = parser.add_mutually_exclusive_group()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.files.os_errors import readable
 from bkstore.storage.directories.layout import DATABASES, BookieFolders
@@ -20,7 +21,7 @@ Row = tuple[str, int, str, int]
 _DATABASES = (*DATABASES, METADATA_CACHE)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     for name, (what, _) in _KINDS.items():

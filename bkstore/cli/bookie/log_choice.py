@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entrylog import log_id_of
 from bkstore.storage.directories.file_listing import LogFile
@@ -61,7 +62,9 @@ def _single(path: Path, args: argparse.Namespace) -> LogFile:
 def _chosen(bookie: BookieDir, log: str | None, directory: int | None) -> list[LogFile]:
     count = len(bookie.folders.ledger)
     if directory is not None and not 0 <= directory < count:
-        raise InvalidArgument(f"--dir-index {directory}: {count} are here, from 0 on")
+        raise InvalidArgument(
+            f"--dir-index {directory}: {counted(count, 'is', 'are')} here, from 0 on"
+        )
     if log is not None:
         return [bookie.log_file(_log_id(log), directory)]
     return [found for found in bookie.entry_logs if directory in (None, found.dir_index)]

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
+from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import explicit_lac_entry, record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
@@ -32,7 +34,7 @@ class _File(NamedTuple):
     path: Path
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_directory(parser)
     parser.add_argument(
@@ -82,7 +84,9 @@ def _print(files: list[_File], args: argparse.Namespace) -> list[Finding]:
 def _chosen(currents: list[Path], journal: str | None, directory: int | None) -> list[_File]:
     """Return the files that the arguments name; `InvalidArgument` if there is none."""
     if directory is not None and not 0 <= directory < len(currents):
-        raise InvalidArgument(f"--journal-dir {directory}: {len(currents)} are here, from 0 on")
+        raise InvalidArgument(
+            f"--journal-dir {directory}: {counted(len(currents), 'is', 'are')} here, from 0 on"
+        )
     numbers = range(len(currents)) if directory is None else [directory]
     files = [_File(at, *found) for at in numbers for found in journal_files(currents[at])]
     if journal is None:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.cli.bookie.log_choice import add_logs, open_logs
-from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
+from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger, is_known
+from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
@@ -26,7 +28,7 @@ __all__ = ["add_arguments", "run"]
 ROWS_PER_TABLE = 1 << 12
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_logs(parser)
     add_ledger_options(parser)
@@ -42,26 +44,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each record; what is damaged goes to stderr."""
+    """Print a row for each record; what is damaged goes to stderr.
+
+    Exit code 1 where the logs have nothing of the ledger that is asked for, unless the index
+    knows it all the same.
+    """
     ledger = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
         ledger = chosen_ledger(args)
     elif args.entry_id is not None or args.ledger_scope_id is not None:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
     findings: list[Finding] = []
-    with open_logs(args) as (_, logs):
-        tables = _tables(logs, args, ledger, findings)
+    met: list[LedgerId] = []
+    with open_logs(args) as (bookie, logs):
+        tables = _tables(logs, args, ledger, findings, met)
         write_output(args, LOG_RECORDS, tables)
-    return report_findings(findings)
+        known = ledger is None or bool(met) or (bookie is not None and is_known(bookie, ledger))
+    code = report_findings(findings)
+    if ledger is None or met:
+        return code
+    tell(f"no entry log that was read holds a record of ledger {ledger}")
+    return code if known else 1
 
 
 def _tables(
-    logs: list[LogFile], args: argparse.Namespace, ledger: LedgerId | None, findings: list[Finding]
+    logs: list[LogFile],
+    args: argparse.Namespace,
+    ledger: LedgerId | None,
+    findings: list[Finding],
+    met: list[LedgerId],
 ) -> Iterator[Table]:
-    """Yield the rows of all logs in pieces; findings are added as they are met."""
+    """Yield the rows of all logs in pieces; findings, and the ledger, are added when met."""
     accept = None if ledger is None else ledger.__eq__
     for log in logs:
         for batch in scan_log(log.path, findings, accept):
+            if ledger is not None and not met and len(batch):
+                met.append(ledger)
             chosen = _chosen(batch, args)
             for at in range(0, len(chosen), ROWS_PER_TABLE):
                 rows = np.arange(at, min(at + ROWS_PER_TABLE, len(chosen)))

@@ -10,6 +10,7 @@ from typing import Any
 
 from bkstore.cli.bookie.log_choice import add_logs, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
@@ -29,7 +30,7 @@ _Found = tuple[int, str, str, LogMetadata]
 _NO_LEDGER = (None, None, None)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add_logs(parser)
     add_output(parser, LOG_METADATA)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, is_known
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -18,10 +18,7 @@ from bkstore.cli.terminal.shared_options import (
     parse_range,
     report_findings,
 )
-from bkstore.errors import BkstoreError
-from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOG_ENTRIES, Table
 
 if TYPE_CHECKING:
@@ -58,20 +55,12 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args, needs_index=False) as bookie:
         found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
         write_output(args, LOG_ENTRIES, _tables(found, args.ranges))
-        known = bool(found) or _is_known(bookie, ledger)
+        known = bool(found) or is_known(bookie, ledger)
         bookie.check_unchanged()
     if found or findings:
         return report_findings(findings)
     tell(f"no entry log here holds such an entry of ledger {ledger}")
     return 0 if known else 1
-
-
-def _is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
-    """Return whether the index knows a ledger; not where there is none that can be read."""
-    try:
-        return ledger in bookie.index.ledgers(ledger.scope)
-    except BkstoreError:
-        return False
 
 
 def _tables(found: list[FoundLog], by_range: bool) -> Iterator[Table]:

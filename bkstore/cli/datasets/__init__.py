@@ -1,6 +1,6 @@
 """Commands about dumps: made, loaded into a new index, analysed.
 
-`analyze_summary` is what `analyze` says of each analysis in one line.
+`run_analyses` is what `analyze` does, `analyze_summary` what it says of each analysis in one line.
 """
 
-__all__ = ["analyze", "analyze_summary", "dump", "load"]
+__all__ = ["analyze", "analyze_summary", "dump", "load", "run_analyses"]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.offline.analyses import Inputs
+from bkstore.counts import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pyarrow as pa
+
+    from bkstore.offline.analyses import Inputs
 
 __all__ = ["Line", "summarise"]
 
@@ -42,8 +45,7 @@ def _distinct(table: pa.Table, column: str) -> int:
     return int(pc.count_distinct(table.column(column)).as_py())
 
 
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+_some = partial(counted, grouped=True)
 
 
 def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
@@ -53,7 +55,7 @@ def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     counts = Counter(worst.values())
     order = ("no_replica", "below_ack_quorum", "below_write_quorum")
     parts = [f"{name}: {_some(counts[name], 'ledger')}" for name in order if counts[name]]
-    parts.append(f"{_sum(table, 'missing_entries'):,} replicas missing")
+    parts.append(f"{_some(_sum(table, 'missing_entries'), 'replica')} missing")
     return table.num_rows > 0, "; ".join(parts) if table.num_rows else "none"
 
 
@@ -84,19 +86,20 @@ def _surplus(table: pa.Table, _: Inputs) -> tuple[bool, str]:
 
 def _orphans(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     ledgers = _some(_distinct(table, "qualified_name"), "ledger")
-    return False, f"{ledgers} unknown to the metadata, {_sum(table, 'bytes'):,} bytes"
+    return False, f"{ledgers} unknown to the metadata, {_some(_sum(table, 'bytes'), 'byte')}"
 
 
 def _holes(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
     ledgers = _some(_distinct(table, "qualified_name"), "ledger")
-    told = f"{ledgers}, {_sum(table, 'holes'):,} entries between first and last"
+    told = f"{ledgers}, {_some(_sum(table, 'holes'), 'entry', 'entries')} between first and last"
     return inputs.metadata is None and table.num_rows > 0, told
 
 
 def _by_bookie(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
     unread, damage = len(inputs.dump.unread), _sum(table, "damage")
-    parts = [f"{_some(table.num_rows - unread, 'bookie')}, {_sum(table, 'entries'):,} entries"]
-    parts.append(f"{_sum(table, 'log_file_bytes'):,} bytes of entry logs")
+    entries = _some(_sum(table, "entries"), "entry", "entries")
+    parts = [f"{_some(table.num_rows - unread, 'bookie')}, {entries}"]
+    parts.append(f"{_some(_sum(table, 'log_file_bytes'), 'byte')} of entry logs")
     if unread:
         parts.append(f"{_some(unread, 'bookie')} not read")
     if damage:
@@ -105,30 +108,32 @@ def _by_bookie(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
 
 
 def _by_scope(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    return False, f"{_some(table.num_rows, 'scope')}, {_sum(table, 'bytes'):,} bytes of records"
+    size = _some(_sum(table, "bytes"), "byte")
+    return False, f"{_some(table.num_rows, 'scope')}, {size} of records"
 
 
 def _by_ledger(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    said = f"{_some(table.num_rows, 'ledger')}, {_sum(table, 'replicas'):,} replicas"
-    return False, f"{said}, {_sum(table, 'bytes'):,} bytes of records"
+    said = f"{_some(table.num_rows, 'ledger')}, {_some(_sum(table, 'replicas'), 'replica')}"
+    return False, f"{said}, {_some(_sum(table, 'bytes'), 'byte')} of records"
 
 
 def _occupancy(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    garbage, pinned = _sum(table, "garbage_bytes"), _sum(table, "pinned")
+    garbage, pinned = _some(_sum(table, "garbage_bytes"), "byte"), _sum(table, "pinned")
     logs = _some(table.num_rows, "entry log")
     least = f"{inputs.options.pinned:g}"
-    return False, f"{logs}, {garbage:,} bytes of garbage; {pinned:,} pinned by less than {least}"
+    return False, f"{logs}, {garbage} of garbage; {pinned:,} pinned by less than {least}"
 
 
 def _fragmentation(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     entries, stretches = _sum(table, "entries"), _sum(table, "stretches")
     mean = entries / stretches if stretches else 0
-    return False, f"{entries:,} entries in {stretches:,} stretches, {mean:,.1f} each"
+    runs = _some(stretches, "stretch", "stretches")
+    return False, f"{_some(entries, 'entry', 'entries')} in {runs}, {mean:,.1f} each"
 
 
 def _sequences(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     entries, groups = _sum(table, "entries"), _sum(table, "groups")
-    return False, f"{entries:,} entries in {groups:,} sequence groups"
+    return False, f"{_some(entries, 'entry', 'entries')} in {_some(groups, 'sequence group')}"
 
 
 def _comparison(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:

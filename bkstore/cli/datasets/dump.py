@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening, report_findings
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.offline.partial_output import partial_path
 
@@ -86,7 +87,9 @@ def _sources(args: argparse.Namespace) -> list[DumpSource]:
     named = list(map(_named, args.directories))
     ids = args.bookie_id or [name for name, _ in named]
     if len(ids) != len(named):
-        raise InvalidArgument(f"{len(named)} directories, {len(ids)} --bookie-id")
+        raise InvalidArgument(
+            f"{counted(len(named), 'directory', 'directories')}, {len(ids)} --bookie-id"
+        )
     if args.bookie_id and any(name is not None for name, _ in named):
         raise InvalidArgument("names by NAME=DIR and by --bookie-id: give one of them")
     return [
@@ -104,7 +107,10 @@ def _named(word: str) -> tuple[str | None, Path]:
 
 
 def _tell(out: Path, result: DumpResult) -> None:
-    told = ", ".join(f"{count} {table}" for table, count in result.rows.items())
+    told = ", ".join(
+        counted(count, "entry" if table == "entries" else table.removesuffix("s"), table)
+        for table, count in result.rows.items()
+    )
     if result.kept:
         told += f"; {result.kept} of {result.pieces} pieces were there already"
     _say(f"{out}: {told}")

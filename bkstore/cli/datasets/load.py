@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -58,9 +60,12 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument(f"--directories {args.directories}: 1 or more")
     result = _by_spark(args) if _wants_spark(args) else _here(args)
     told = "each row and state compared" if result.compared else "not compared"
-    duplicates = f", {result.duplicates} duplicates passed over" if result.duplicates else ""
+    duplicates = (
+        f", {counted(result.duplicates, 'duplicate')} passed over" if result.duplicates else ""
+    )
     _say(
-        f"{args.out}: {result.rows} entries of {result.ledgers} ledgers of bookie "
+        f"{args.out}: {counted(result.rows, 'entry', 'entries')} of "
+        f"{counted(result.ledgers, 'ledger')} of bookie "
         f"{result.bookie} ({result.to}){duplicates}; {told}"
     )
     return report_findings(result.findings)
@@ -95,6 +100,7 @@ def _here(args: argparse.Namespace) -> LoadResult:
 
 
 def _by_spark(args: argparse.Namespace) -> LoadResult:
+    require_packages("load with Spark", "pyspark", "pandas", "pyarrow")
     from bkstore.offline.load.dump_rows import open_dump
     from bkstore.spark.load import load as spark_load
     from bkstore.spark.session import local_session

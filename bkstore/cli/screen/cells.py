@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from bkstore.counts import counted
 from bkstore.ids import LedgerId, unsigned64
 from bkstore.tables.safe_text import shown
 
@@ -85,7 +86,9 @@ def payload_cell(value: bytes | None) -> str:
 
 
 def _more(value: bytes, data: bytes) -> str:
-    return "" if len(data) == len(value) else f"... ({len(value)} bytes; see --format json)"
+    return (
+        "" if len(data) == len(value) else f"... ({counted(len(value), 'byte')}; see --format json)"
+    )
 
 
 def _is_text(byte: int) -> bool:
@@ -133,7 +136,7 @@ def _numbers(row: list[int]) -> str:
 def _shortened(text: str) -> str:
     if len(text) <= _LONGEST_CELL:
         return text
-    return f"{text[:_LONGEST_CELL]}... ({len(text)} characters; see --format json)"
+    return f"{text[:_LONGEST_CELL]}... ({counted(len(text), 'character')}; see --format json)"
 
 
 # -- cells of a terminal

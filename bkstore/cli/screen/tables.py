@@ -6,7 +6,7 @@ takes eight times as long as the listing itself; here a column of a piece is pad
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 from bkstore.cli.screen.cells import cell, cut, folded, ledger_cells, padded, payload_cell, widest
@@ -20,6 +20,7 @@ from bkstore.cli.screen.column_choice import (
     total,
 )
 from bkstore.cli.screen.stream import WIDTH, ScreenStream
+from bkstore.counts import counted
 from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
@@ -28,6 +29,14 @@ __all__ = ["Screen"]
 
 _NUMBERS = ("int64", "int32", "float64")
 _DEFAULT = Shown()
+
+
+def _directory_cell(number: int | None) -> str:
+    return "-" if number == -1 else cell(number)  # an index has the entry, and no log here does
+
+
+_TEXTS: dict[str, Callable[[Any], str]] = {"payload": payload_cell, "dir_index": _directory_cell}
+"""How columns read whose values are not just shown."""
 
 
 class Screen:
@@ -118,7 +127,7 @@ class Screen:
             scopes = list(plain_values(table.columns["scope_id"]))
             self._shortened |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.gap)
-        to_text = payload_cell if name == "payload" else cell
+        to_text = _TEXTS.get(name, cell)
         if isinstance(values, Repeated):
             return [to_text(values.value)] * len(values)
         return list(map(to_text, plain_values(values)))
@@ -164,7 +173,7 @@ class Screen:
         if name == "ledger_id" and self._short_ids and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
         if name in self._look.cut and isinstance(value, bytes):
-            size = f"{len(value)} bytes: "
+            size = f"{counted(len(value), 'byte')}: "
             return size + cut(value[:WIDTH].hex(), room - len(size), self._out.mark)
         return payload_cell(value) if name == "payload" else cell(value)
 

@@ -7,7 +7,7 @@ import re
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
-from bkstore.errors import InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -16,6 +16,7 @@ __all__ = [
     "add_ledger_options",
     "chosen_ledger",
     "chosen_scope",
+    "is_known",
     "report_unknown",
 ]
 
@@ -34,7 +35,7 @@ def add_ledger(parser: Parser, *, ranged: bool = False) -> None:
         )
     add_ledger_options(parser, "the same as LEDGER")
     parser.intermixed = True  # DIR --live LEDGER
-    parser.check = _check_named_once
+    parser.checks += (_check_named_once,)
 
 
 def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> None:
@@ -88,6 +89,14 @@ def chosen_ledger(args: argparse.Namespace) -> LedgerId:
             f"ledger {ledger} is of scope {ledger.scope}, --ledger-scope-id says otherwise"
         )
     return ledger
+
+
+def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
+    """Return whether the index knows a ledger; not where there is none that can be read."""
+    try:
+        return ledger in bookie.index.ledgers(ledger.scope)
+    except BkstoreError:
+        return False
 
 
 def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.terminal.needed_packages import require_packages
+from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.table_output import FORMATS, write_tables
+from bkstore.errors import InvalidArgument
 from bkstore.tables import Schema, Table
 
 __all__ = [
@@ -20,7 +23,10 @@ __all__ = [
 ]
 
 
-def add_output(parser: argparse.ArgumentParser, schema: Schema) -> None:
+_SUFFIXES = {"": "table", ".txt": "table", **{f".{form}": form for form in FORMATS[1:]}}
+
+
+def add_output(parser: Parser, schema: Schema) -> None:
     """Add --format, -o, --columns and --wide, for a command that answers with `schema`."""
     parser.add_argument(
         "--format", choices=FORMATS, help="default: what FILE's suffix says, else table"
@@ -30,9 +36,24 @@ def add_output(parser: argparse.ArgumentParser, schema: Schema) -> None:
         "--output",
         metavar="FILE",
         type=Path,
-        help="write there instead of to stdout; .csv, .json, .jsonl and .parquet say the format",
+        help="write there instead of to stdout; .csv, .json, .jsonl and .parquet say the format, "
+        ".txt and none are a table",
     )
     add_columns(parser, schema.names)
+    parser.checks += (_check_form,)
+
+
+def _check_form(parser: Parser, args: argparse.Namespace) -> None:
+    """End with the parser's error where nothing says the format, before any work is done.
+
+    `MissingDependency` for a format that needs a package which is not installed.
+    """
+    try:
+        form = chosen_output(args)
+    except InvalidArgument as error:
+        parser.error(f"argument -o/--output: {error}")
+    if form == "parquet":
+        require_packages("Parquet output", "pyarrow")
 
 
 def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
@@ -80,6 +101,8 @@ def unknown_column(names: list[str], known: list[str]) -> str | None:
 def chosen_form(form: str | None, target: Path | None) -> str:
     """Return the format: the one that was given, else what the file's suffix says.
 
+    A file without a suffix is a table. Raises `InvalidArgument` for a suffix that says nothing.
+
     >>> chosen_form(None, Path("x.CSV")), chosen_form("json", Path("x.csv"))
     ('csv', 'json')
     >>> chosen_form(None, None)
@@ -87,8 +110,11 @@ def chosen_form(form: str | None, target: Path | None) -> str:
     """
     if form is not None:
         return form
-    suffix = "" if target is None else target.suffix.lower().removeprefix(".")
-    return suffix if suffix in FORMATS[1:] else "table"
+    suffix = "" if target is None else target.suffix.lower().removesuffix(".")
+    if suffix not in _SUFFIXES:
+        known = ", ".join(filter(None, _SUFFIXES))
+        raise InvalidArgument(f"{target}: suffix {suffix} says no format: {known}, or --format")
+    return _SUFFIXES[suffix]
 
 
 def chosen_output(args: argparse.Namespace) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from bkstore.tables.safe_text import shown
 
-__all__ = ["Parser"]
+__all__ = ["Check", "Parser"]
+
+_NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # argparse's rule for words that are no options
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,19 +23,23 @@ class Parser(argparse.ArgumentParser):
     `declare` is called with the parser before it is first used: it declares the arguments then,
     so that nothing is loaded for a command that is not chosen. With `intermixed`, an optional
     positional may stand behind options; before Python 3.12.7 argparse gives it up at the first.
-    `check` is called with the parser and what it found, for rules that argparse has no words for.
+    `checks` are called with the parser and what it found, for rules that argparse has no words for.
+    An option that there is not is what an error is about, whatever argparse made of the words
+    around it; for it, and for a wrong choice, the nearest one that there is is named.
     """
 
     declare: Callable[[Parser], None] | None = None
     intermixed = False
-    check: Callable[[Parser, argparse.Namespace], None] | None = None
+    checks: tuple[Check, ...] = ()
     _parsing = False
+    _unknown: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse, as argparse does; what is left over is an error of this parser."""
         if self._parsing:  # a pass of an intermixed one
             return super().parse_known_args(args, namespace)
         self.declare_once()
+        self._unknown = tuple(self._unknown_options(sys.argv[1:] if args is None else args))
         self._parsing = True
         try:
             if self.intermixed:
@@ -41,9 +50,32 @@ class Parser(argparse.ArgumentParser):
             self._parsing = False
         if left:
             self.error(f"unrecognized arguments: {' '.join(left)}")
-        if self.check is not None:
-            self.check(self, found)
+        for check in self.checks:
+            check(self, found)
         return found, left
+
+    def _unknown_options(self, words: Sequence[str]) -> Iterator[str]:
+        """Yield what argparse will take for an option, and is none of this parser.
+
+        Words behind a command are its own parser's.
+        """
+        for word in takewhile("--".__ne__, words):
+            if not word.startswith("-") or word == "-" or " " in word:
+                if self._subparsers is not None:
+                    return
+            elif not _NUMBER.fullmatch(word):
+                name = word.partition("=")[0] if word.startswith("--") else word[:2]
+                # argparse takes the beginning of a name for the name
+                if not any(option.startswith(name) for option in self._option_string_actions):
+                    yield name
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a value that is no choice, as argparse does, and name the nearest one."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += _hint(str(value), map(str, action.choices or ()))
+            raise
 
     def declare_once(self) -> None:
         """Declare the arguments, unless that is done."""
@@ -53,8 +85,22 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the arguments, and exit with code 2."""
+        if self._unknown and not message.startswith("argument -"):
+            options = list(self._option_string_actions)
+            words = (f"{name}{_hint(name, options)}" for name in self._unknown)
+            message = f"unrecognized arguments: {' '.join(words)}"
         super().error(shown(message))
 
     def print_help(self, file: Any = None) -> None:
         """Print the help; unlike argparse's own, an error of writing is not kept silent."""
         (file or sys.stdout).write(self.format_help())
+
+
+Check = Callable[[Parser, argparse.Namespace], None]
+"""A rule: calls the parser's `error` where what was found breaks it."""
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    """Return a question in brackets after the nearest of the words, nothing if none is near."""
+    near = get_close_matches(word, list(known), 1)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -26,6 +26,7 @@ from bkstore.cluster.audit.report import DURABILITY, AuditReport
 from bkstore.cluster.audit.resume_file import RunFile
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
+from bkstore.counts import counted
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId
@@ -196,7 +197,9 @@ class Auditor:
         elif self.options.grace_period is None:
             missing.append("overdue marks, no grace period is given")
         if report.undated:
-            missing.append(f"{report.undated} marks, they have no time")
+            missing.append(
+                counted(report.undated, "mark, it has no time", "marks, they have no time")
+            )
         if self.store.registered_bookies() is None:
             missing.append("which bookies are registered, the store does not tell")
         if self.store.unavailable_bookies() is None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
 from bkstore.availability import Availability
+from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
@@ -110,7 +111,7 @@ class Absence(NamedTuple):
 
 
 def _absent(bookie: str, found: Absence) -> Violation:
-    segments = "1 segment" if found.segments == 1 else f"{found.segments} segments"
+    segments = counted(found.segments, "segment")
     concerned = f"{segments} of {_ledgers(found.ledgers)} judged without it"
     return Violation("bookie_unavailable", None, None, bookie, None, f"{found.reason}: {concerned}")
 
@@ -210,14 +211,15 @@ class AuditReport:
         lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
         skipped = [f"{self.skipped[why]} {why}" for why in SKIPS if self.skipped[why]]
         lines.append(
-            f"{self.checked} of {self.ledgers} ledgers checked ({self.empty} of them empty), "
-            f"{self.replicas} answers of bookies; skipped: {', '.join(skipped) or 'none'}"
+            f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty), "
+            f"{counted(self.replicas, 'answer')} of bookies; "
+            f"skipped: {', '.join(skipped) or 'none'}"
         )
         return lines
 
 
 def _ledgers(count: int) -> str:
-    return "1 ledger" if count == 1 else f"{count} ledgers"
+    return counted(count, "ledger")
 
 
 def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:

@@ -26,6 +26,7 @@ __all__ = [
     "file_in",
     "finding_from_json",
     "finding_to_json",
+    "no_dump",
     "read_manifest",
 ]
 
@@ -78,13 +79,26 @@ def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
         try:
             data = read_whole(path, _LIMIT, text=True)
         except (FileNotFoundError, NotADirectoryError):
-            raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST}") from None
+            raise no_dump(dump, MANIFEST) from None
     document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
     if document.get("format") != FORMAT:
         raise UnsupportedLayout(f"{path}: format {document.get('format')}, known is {FORMAT}")
     return document
+
+
+def no_dump(path: str | os.PathLike[str], lacks: str) -> InvalidArgument:
+    """Return the error for a path that is no dump: nothing, a file, or a folder that `lacks` it.
+
+    >>> str(no_dump("nowhere", "manifest.json"))
+    'nowhere: no such directory'
+    """
+    if not os.path.lexists(path):
+        return InvalidArgument(f"{path}: no such directory")
+    if not os.path.isdir(path):
+        return InvalidArgument(f"{path}: is no directory, as a dump is")
+    return InvalidArgument(f"{path}: not a dump: it has no {lacks}")
 
 
 def file_in(dump: str | os.PathLike[str], said: Any) -> Path:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bkstore.counts import counted
 from bkstore.errors import BkstoreError
 from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
@@ -72,7 +73,11 @@ class RecordLengths:
         """
         said = {number: why for why, number in self._whys.items()}
         more = [
-            Finding("damage", f"{count} entries of more ledgers, from {ledger} on: {reason}", path)
+            Finding(
+                "damage",
+                f"{counted(count, 'entry', 'entries')} of more ledgers, from {ledger} on: {reason}",
+                path,
+            )
             for why, (count, ledger) in self._more.items()
             for path, reason in [said[why]]
         ]
@@ -127,7 +132,9 @@ class RecordLengths:
             places = positions(rows.location)
             inside = (places >= HEADER_SIZE + PREFIX) & (places + V1_HEADER <= size)
             if not inside.all():
-                whys[~inside] = self._why(path, f"location points out of the log ({size} bytes)")
+                whys[~inside] = self._why(
+                    path, f"location points out of the log ({counted(size, 'byte')})"
+                )
             here = np.flatnonzero(inside)
             for part, data, offsets in _read(file.fd, places, here):
                 own = IndexBatch(*(column[part] for column in rows))

@@ -17,7 +17,7 @@ from bkstore.arguments import optional, truth, whole
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.index.api import Finding
-from bkstore.offline.dump.manifest import encode_manifest, finding_to_json
+from bkstore.offline.dump.manifest import encode_manifest, finding_to_json, read_manifest
 from bkstore.offline.dump.parquet import ParquetFile
 from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
 from bkstore.offline.dump.piece import FileDone, PieceDone
@@ -139,7 +139,7 @@ def dump(
     piece_rows = whole(1)("piece_rows", piece_rows)
     truth("length", length), truth("resume", resume)
     target = Path(out)
-    check_target(target)
+    _check_out(target)
     looked = [_look(bookie, length, piece_rows, target) for bookie in bookies]
     _check_names([found.bookie_id for found, _, _ in looked])
     run = _Run(looked, progress)
@@ -151,6 +151,24 @@ def dump(
         run.check_some()
         run.finish(partial, {"length": length}, files)
     return run.result
+
+
+def _check_out(out: Path) -> None:
+    """Refuse what is there; of a finished dump say that it is one."""
+    try:
+        check_target(out)
+    except InvalidArgument:
+        try:
+            manifest = read_manifest(out)
+        except BkstoreError:
+            manifest = {}
+        if "made_at" not in manifest:
+            raise
+        how = "" if manifest.get("complete") else ", without the bookies that could not be read"
+        raise InvalidArgument(
+            f"{out}: this dump is finished (at {manifest['made_at']}{how}), there is nothing to go "
+            "on with: to dump again, name another folder or remove this one"
+        ) from None
 
 
 _Looked = tuple[BookieDump, BookiePlan | None, BkstoreError | None]

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.files.opening import check_regular
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.offline.dump.manifest import MANIFEST, file_in, read_manifest
+from bkstore.offline.dump.manifest import MANIFEST, file_in, no_dump, read_manifest
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def _by_manifest(dump: Path, bookie: str | None) -> LoadSource:
         raise CorruptionError(dump / MANIFEST, None, f"lacks {error}") from None
     findings: tuple[Finding, ...] = ()
     if damage:
-        detail = f"{damage} findings of damage: what bookie {name} could not read is not loaded"
+        some = counted(damage, "finding")
+        detail = f"{some} of damage: what bookie {name} could not read is not loaded"
         findings = (Finding("damage", detail, str(dump / "findings")),)
     rows = sum(rows for _, rows in files["entries"])
     entries, ledgers = (tuple(p for p, _ in files[table]) for table in ("entries", "ledgers"))
@@ -122,7 +124,7 @@ def _listed(
             path = file_in(dump, said["path"])
             rows = _footer(path, ENTRIES if table == "entries" else LEDGERS)
             if rows != said["rows"]:
-                reason = f"has {rows} rows, the manifest says {said['rows']}"
+                reason = f"has {counted(rows, 'row')}, the manifest says {said['rows']}"
                 raise CorruptionError(path, None, reason)
             found.append((path, rows))
     return found
@@ -134,7 +136,7 @@ def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:
     for schema in (ENTRIES, LEDGERS):
         folder = dump / schema.name
         if not folder.is_dir():
-            raise InvalidArgument(f"{dump}: not a dump: it has no {MANIFEST} and no {schema.name}/")
+            raise no_dump(dump, f"{MANIFEST} and no {schema.name}/")
         files[schema.name] = _parquet_files(folder)
         rows[schema.name] = sum(_footer(path, schema) for path in files[schema.name])
     names = {name for paths in files.values() for name in _distinct(paths, "bookie")}
@@ -302,8 +304,8 @@ def _checked(source: LoadSource, path: Path, batch: pa.RecordBatch) -> IndexBatc
     if source.layout == "rocksdb":
         homes = ledger.view(np.uint64) % np.uint64(source.directories)
         reason = (
-            f"with {source.directories} directories a ledger's place is its id modulo that "
-            "(--directories says how many there are)"
+            f"with {counted(source.directories, 'directory', 'directories')} a ledger's place is "
+            "its id modulo that (--directories says how many there are)"
         )
         _refuse(path, reason, homes != place.view(np.uint64), columns)
     return IndexBatch(place, scope, ledger, entry, location)

@@ -19,7 +19,7 @@ __all__ = ["PARTITION_ROWS", "SourceOptions", "parse_options"]
 PARTITION_ROWS = 1 << 20
 """Rows that a partition aims at; the cost of a task is that of some 20,000 rows."""
 
-_KNOWN = {"path", "paths", "table", "live", "layout", "length", "damage", "partitionrows"}
+_KNOWN = {"path", "paths", "table", "live", "layout", "root", "length", "damage", "partitionrows"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,11 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     if layout not in (None, "idx", "rocksdb"):
         raise InvalidArgument(f"unknown layout {layout!r}: 'idx' or 'rocksdb'")
     live = _flag(options, "live")
-    sources = (_source(word, live, cast("Layout | None", layout)) for word in words)
+    root = options.get("root")
+    if root == "":
+        raise InvalidArgument("option root is a directory, not ''")
+    how = (live, cast("Layout | None", layout), root)
+    sources = (DumpSource(path, name, *how) for name, path in map(_named, words))
     damage = options.get("damage", "fail")
     if damage not in ("fail", "skip"):
         raise InvalidArgument(f"option damage is 'fail' or 'skip', not {damage!r}")
@@ -96,9 +100,9 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return value == "true"
 
 
-def _source(word: str, live: bool, layout: Layout | None) -> DumpSource:
-    """Return the bookie of DIR or NAME=DIR; a directory that is there is taken as it is."""
+def _named(word: str) -> tuple[str | None, str]:
+    """Return (name, directory) of DIR or NAME=DIR; a directory that is there is taken as it is."""
     name, equals, path = word.partition("=")
     if not equals or not name or not path or os.path.exists(word):
-        return DumpSource(word, None, live, layout)
-    return DumpSource(path, name, live, layout)
+        return None, word
+    return name, path

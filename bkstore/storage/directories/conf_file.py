@@ -39,15 +39,22 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
             settings[key.strip()] = value.strip()
     lists = {role: _paths(conf, settings, keys) for role, keys in _KEYS.items()}
     if not lists["ledger"]:
-        raise UnsupportedLayout(f"{conf}: no bk_server.conf: it names no ledgerDirectories")
+        raise _no_conf(conf, "names no ledgerDirectories")
     return lists
+
+
+def _no_conf(path: Path, why: str) -> UnsupportedLayout:
+    return UnsupportedLayout(
+        f"{path}: is a file, and no bk_server.conf (it {why}): a bookie's directory is wanted, or "
+        "its bk_server.conf"
+    )
 
 
 def _text(path: Path) -> str:
     with opened(path) as file:
         data = file.read(_LIMIT + 1)
     if len(data) > _LIMIT or b"\0" in data:
-        raise UnsupportedLayout(f"{path}: neither a directory nor a bk_server.conf")
+        raise _no_conf(path, "is longer" if len(data) > _LIMIT else "is no text")
     return data.decode("utf-8", "replace")
 
 

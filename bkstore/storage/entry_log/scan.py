@@ -18,6 +18,7 @@ from typing import Literal
 
 import numpy as np
 
+from bkstore.counts import counted
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
 from bkstore.formats.entry import RecordBatch, order_by_ledger
 from bkstore.formats.entrylog import (
@@ -237,7 +238,8 @@ class _Scan:
     def _skipped(self, at: int, found: int, reason: str) -> int:
         """Report the bytes at..found, which hold no record that can be read; return `found`."""
         upto = "to the end of the log" if found == self._log.size else f"up to {found}"
-        detail = f"{reason}; {found - at} bytes {upto} are passed over"
+        passed = counted(found - at, f"byte {upto} is", f"bytes {upto} are")
+        detail = f"{reason}; {passed} passed over"
         self._report(CorruptionError(self._log.path, at, detail))
         return found
 
@@ -246,7 +248,7 @@ class _Scan:
             reason = f"the ledgers map is not at {header.map_offset}, where the header says it is"
             self._report(CorruptionError(self._log.path, at, f"{reason}: records may be missing"))
         elif place.kind == "zeros" and not self._direct and self._findings is not None:
-            detail = f"{place.end - at} zero bytes to the end, which only a crash leaves"
+            detail = f"{counted(place.end - at, 'zero byte')} to the end, which only a crash leaves"
             self._findings.append(Finding("oddity", detail, str(self._log.path), at))
 
     def _report(self, error: BkstoreError) -> None:
@@ -294,7 +296,7 @@ def _by_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
         if size <= 0:  # padding
             break
         if size > min(_LARGEST_BATCH, log.size - at - PREFIX):
-            raise CorruptionError(None, at, f"ledgers map batch of {size} bytes")
+            raise CorruptionError(None, at, f"ledgers map batch of {counted(size, 'byte')}")
         try:
             metadata.add_all(decode_map_batch(log.peek(at + PREFIX, size)))
         except CorruptionError as error:
@@ -302,10 +304,10 @@ def _by_map(log: LogBytes, log_id: int, header: LogHeader) -> LogMetadata:
         at += PREFIX + size
     found = len(metadata.ledgers)
     if found != header.ledgers or found == 0:
-        reason = f"ledgers map has {found} ledgers, the header says {header.ledgers}"
+        reason = f"ledgers map has {counted(found, 'ledger')}, the header says {header.ledgers}"
         raise CorruptionError(None, max(header.map_offset, HEADER_SIZE), reason)
     room = header.map_offset - HEADER_SIZE
     if metadata.total_size > room:
-        reason = f"ledgers map counts {metadata.total_size} bytes, {room} are before it"
+        reason = f"ledgers map counts {counted(metadata.total_size, 'byte')}, {room} are before it"
         raise CorruptionError(None, header.map_offset, reason)
     return metadata

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from bkstore.counts import counted
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import readable
@@ -140,7 +141,8 @@ class JournalScan:
         while at + 4 <= size:
             length = int.from_bytes(window.read(at, 4), "big", signed=True)
             if length > size - at - 4:
-                detail = f"record of {length} bytes is cut off: {size - at - 4} are left"
+                left = counted(size - at - 4, "is", "are")
+                detail = f"record of {counted(length, 'byte')} is cut off: {left} left"
                 return self._end(size, "damage", detail, at)
             if length > 0:
                 yield ScannedRecord(at, window.read(at + 4, length))
@@ -167,7 +169,8 @@ class JournalScan:
             self._invalid(at, at + 8, f"padding length {zeros} is negative")
             return None
         if zeros > size - at - 8:
-            detail = f"padding of {zeros} bytes is cut off: {size - at - 8} are left"
+            left = counted(size - at - 8, "is", "are")
+            detail = f"padding of {counted(zeros, 'byte')} is cut off: {left} left"
             self._end(size, "oddity", detail, at)
             return None
         return at + 8 + zeros
@@ -176,7 +179,9 @@ class JournalScan:
         size = window.size
         self.stop = max(at, size)  # beyond the size where the scan began beyond it
         if at < size and not self._is_preallocated(window, at):
-            return self._end(size, "damage", f"record length is cut off: {size - at} bytes", at)
+            return self._end(
+                size, "damage", f"record length is cut off: {counted(size - at, 'byte')}", at
+            )
         if at > size:
             detail = f"file ends at {size}, the scan was to begin at {at}"
             self.findings.append(Finding("damage", detail, str(self.path), size))

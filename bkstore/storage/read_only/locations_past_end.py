@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bkstore.counts import counted
 from bkstore.errors import BkstoreError
 from bkstore.files.opening import open_regular
 from bkstore.formats.entry import V1_HEADER
@@ -96,17 +97,17 @@ def _ledgers(rows: IndexBatch, chosen: Int64Array) -> set[LedgerId]:
 def _finding(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
     """Return what is wrong with a log, None if it holds all that the index points at."""
     whose = f"entry {reach.entry} of ledger {reach.ledger}"
-    ledgers = "1 ledger" if len(reach.ledgers) == 1 else f"{len(reach.ledgers)} ledgers"
-    lost = f"{reach.behind} locations of {ledgers}"
+    ledgers = counted(len(reach.ledgers), "ledger")
+    lost = counted(reach.behind, f"location of {ledgers} is", f"locations of {ledgers} are")
     if log is None:
-        detail = f"no such entry log, but {lost} are in it, the last one {whose} at"
+        detail = f"no such entry log, but {lost} in it, the last one {whose} at"
         return Finding("damage", f"{detail} {reach.position}", f"{log_id:x}.log")
     try:
         size, end = _size_and_end(log.path, reach.position)
     except BkstoreError as error:
         return Finding.of(error)
     if reach.position >= size:  # of a log that grew meanwhile the new size counts
-        detail = f"the log ends at {size}, but {lost} are behind that, the last one {whose} at"
+        detail = f"the log ends at {size}, but {lost} behind that, the last one {whose} at"
         return Finding("damage", f"{detail} {reach.position}", log.path, size)
     if end > size:
         detail = f"the log ends at {size}, inside the record of {whose}, which begins here"

@@ -438,6 +438,18 @@ def test_wide_audit(audited: Path, capsys: Capsys) -> None:
     assert ["bookie   missing_entries", "b3                     2"] == [named[0], named[2]]
 
 
+def test_an_entry_without_a_log(tmp_path: Path, capsys: Capsys) -> None:
+    """A table has a dash for the directory of a log that is in none; other formats have -1."""
+    with HierarchicalIndex(tmp_path, writable=True) as index:
+        index.put_many(7, [0, 1], [1028, (1 << 32) + 1028])
+    (tmp_path / "current" / "0.log").write_bytes(bytes(1024))
+
+    assert 0 == main(["ledger", str(tmp_path), "7"])
+    assert ["0", "-"] == [line.split()[1] for line in capsys.readouterr().out.splitlines()[2:]]
+    main(["ledger", str(tmp_path), "7", "--format", "csv", "--columns", "dir_index"])
+    assert ["dir_index", "0", "-1"] == capsys.readouterr().out.split()
+
+
 def test_analyze_columns(audited: Path, capsys: Capsys) -> None:
     """--columns goes with one analysis, and with columns that it has."""
     only = _analyze(audited, "--only", "bytes_by_ledger", "--columns", "replicas,qualified_name")

@@ -144,7 +144,7 @@ def test_a_mark_without_a_time_is_not_judged() -> None:
     store.mark_underreplicated(7, Mark(None))
     report = audit(store)
 
-    assert ([], ["1 marks, they have no time"]) == (report.violations, report.not_judged)
+    assert ([], ["1 mark, it has no time"]) == (report.violations, report.not_judged)
 
 
 def test_as_built_a_mark_saves_from_the_replicas_check_only() -> None:

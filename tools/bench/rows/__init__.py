@@ -9,6 +9,7 @@ from tools.bench.rows import (
     memtable,
     records,
     rocks,
+    start,
     streams,
     wide_ids,
 )
@@ -30,4 +31,5 @@ ROWS: tuple[Row, ...] = (
     *memory.ROWS,
     *audit.ROWS,
     *dump.ROWS,
+    *start.ROWS,
 )

@@ -1,0 +1,223 @@
+"""What `bkstore analyze` does: its targets checked, the analyses run, tables and report written."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bkstore.cli.datasets.analyze_summary import Line, summarise
+from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.needed_packages import (
+    missing_packages,
+    require_java,
+    require_packages,
+)
+from bkstore.cli.terminal.output_options import unknown_column
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.table_output import write_tables
+from bkstore.counts import counted
+from bkstore.errors import InvalidArgument, WriteFailed
+from bkstore.files.user_outputs import check_output, refuse_inputs
+from bkstore.offline.analyses import (
+    ANALYSES,
+    Analysis,
+    Engine,
+    Inputs,
+    LocalEngine,
+    Options,
+    find,
+    open_inputs,
+)
+from bkstore.offline.analyses.engine_steps import top_rows
+from bkstore.offline.partial_output import check_target
+from bkstore.tables import Column, Schema, Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["run_analyses"]
+
+_SUMMARY = Schema(
+    "summary",
+    (
+        Column("analysis", "string"),
+        Column("rows", "int64"),
+        Column("finding", "bool"),
+        Column("says", "string"),
+    ),
+)
+_ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
+_AT_A_TIME = 4096
+
+
+def run_analyses(args: argparse.Namespace) -> int:
+    """Print the summary, or the tables of --only; exit code 1 if something is amiss."""
+    options = Options(args.top, args.by, args.pinned)
+    chosen = _chosen(args)
+    _check_columns(args.columns, chosen)
+    _check_targets(args)
+    name = _engine_name(args.engine, report=args.report is not None)
+    inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
+    chosen = _possible(chosen, inputs, asked=args.only is not None)
+    for each in chosen if args.top is not None else ():
+        each.ranked_by(options)
+    with _engine(name) as engine:
+        tables = _run(engine, chosen, inputs)
+    lines = [summarise(name, table, inputs) for name, table in tables.items()]
+    if args.top is not None:
+        tables = {n: top_rows(table, ANALYSES[n], options) for n, table in tables.items()}
+    if args.out is not None:
+        _write_files(args, tables)
+    if args.report is not None:
+        _report(args, tables, inputs, _ENGINES[name])
+    _print(args, tables, lines)
+    for bookie, reason in inputs.dump.unread.items():
+        tell(f"{bookie} counts as not dumped: {reason}")
+    amiss = any(line.finding for line in lines)
+    return 1 if amiss or inputs.dump.unread or inputs.dump.damage else 0
+
+
+def _chosen(args: argparse.Namespace) -> list[Analysis]:
+    if args.only is None:
+        if args.by is not None:
+            raise InvalidArgument("--by goes with --top and one --only")
+        return list(ANALYSES.values())
+    chosen = [find(name.strip()) for name in args.only.split(",")]
+    if args.by is not None and (len(chosen) != 1 or args.top is None):
+        raise InvalidArgument("--by goes with --top and one --only")
+    if args.format == "parquet" and args.out is None:
+        raise InvalidArgument("--format parquet writes files: give --out DIR")
+    return chosen
+
+
+def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
+    if columns is None:
+        return
+    if len(chosen) != 1:
+        raise InvalidArgument("--columns goes with one --only")
+    wrong = unknown_column(columns, chosen[0].schema.names)
+    if wrong is not None:
+        raise InvalidArgument(f"--columns: {wrong}")
+
+
+def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
+    """Leave out what the inputs do not allow, and say so; refuse it if it was asked for."""
+    lacking = {each.name: each.lacks(inputs) for each in chosen}
+    for name, lack in lacking.items():
+        if lack is not None and asked:
+            raise InvalidArgument(f"{name} needs {lack}")
+    for lack, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
+        names = [name for name, its in lacking.items() if its == lack]
+        if names:
+            tell(f"without {option}: no {', '.join(names)}")
+    return [each for each in chosen if lacking[each.name] is None]
+
+
+def _check_targets(args: argparse.Namespace) -> None:
+    """Refuse targets that are there, or lie in what is read."""
+    if args.out is not None:
+        check_target(args.out)
+    read = [path for path in (args.dump, args.metadata, args.other) if path is not None]
+    for target in (args.out, args.report):
+        if target is not None:
+            refuse_inputs(target, read)
+    if args.report is None:
+        return
+    if args.out is not None and os.path.realpath(args.out) == os.path.realpath(args.report):
+        raise InvalidArgument(f"{args.report}: is --out, a folder")
+    if args.report.parent != args.out:
+        check_output(args.report)
+
+
+def _suffix(form: str) -> str:
+    return "txt" if form == "table" else form
+
+
+def _engine_name(asked: str, *, report: bool) -> str:
+    """Return the engine to use; the local one comes first. Says at once what is not installed."""
+    needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
+    local = asked == "local" or (
+        asked == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
+    )
+    if local:
+        require_packages("analyze", "duckdb", *needed)
+        return "local"
+    require_packages("analyze with Spark", "pyspark", "pandas", *needed)
+    require_java()
+    return "spark"
+
+
+@contextmanager
+def _engine(name: str) -> Iterator[Engine]:
+    if name == "local":
+        yield LocalEngine()
+        return
+    from bkstore.spark.analysis import SparkEngine
+    from bkstore.spark.session import local_session
+
+    with local_session("bkstore analyze") as spark:
+        yield SparkEngine(spark)
+
+
+def _run(engine: Engine, chosen: list[Analysis], inputs: Inputs) -> dict[str, pa.Table]:
+    tables: dict[str, pa.Table] = {}
+    with work_progress("rows") as show:
+        for at, each in enumerate(chosen):
+            if show is not None:
+                rows = sum(table.num_rows for table in tables.values())
+                show(each.name, at, len(chosen), rows)
+            tables[each.name] = engine.run(each, inputs)
+    return tables
+
+
+def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[Line]) -> None:
+    if args.only is None or args.out is not None:
+        rows = sorted(lines, key=lambda line: not line.finding)
+        form = args.format if args.format not in (None, "parquet") else "table"
+        table = Table.from_rows(_SUMMARY, rows)
+        write_tables(_SUMMARY, [table], form, shown=Shown(wide=args.wide))
+        return
+    for name, table in tables.items():
+        if len(tables) > 1:
+            tell(f"{name}: {counted(table.num_rows, 'row')}")
+        pieces, shown = _pieces(ANALYSES[name], table), Shown(args.columns, args.wide)
+        write_tables(ANALYSES[name].schema, pieces, args.format or "table", shown=shown)
+
+
+def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
+    for at in range(0, max(table.num_rows, 1), _AT_A_TIME):
+        yield Table(analysis.schema, table.slice(at, _AT_A_TIME).to_pydict())
+
+
+def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
+    out, form, shown = args.out, args.format or "parquet", Shown(args.columns, wide=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            target = out / f"{name}.{_suffix(form)}"
+            pieces = _pieces(ANALYSES[name], table)
+            write_tables(ANALYSES[name].schema, pieces, form, target, shown=shown)
+    except OSError as error:
+        raise WriteFailed(error.filename or out, error) from error
+    tell(f"{out}: {counted(len(tables), 'table')}")
+
+
+def _report(
+    args: argparse.Namespace, tables: Mapping[str, pa.Table], inputs: Inputs, engine: str
+) -> None:
+    from bkstore.report import write_report
+
+    said = None if inputs.metadata is None else inputs.metadata.path
+    source = {"manifest": inputs.dump.manifest, "metadata": said, "engine": engine}
+    if inputs.other is not None:
+        source["other"] = inputs.other.manifest
+    if args.out is not None:
+        suffix = _suffix(args.format or "parquet")
+        source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
+    shown = {**tables, "findings": inputs.dump.read("findings")}
+    write_report(args.report, shown, title=f"Bookies in {args.dump.name}", source=source)
+    tell(f"report: {args.report}")
