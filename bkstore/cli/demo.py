@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import Beginning, cell
+from bkstore.cli.screen.cells import Beginning, cell, folded
 from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.screen.stream import ScreenStream
 from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress
@@ -262,7 +263,8 @@ def _check_orphan(who: str, orphans: pa.Table, made: DemoCluster) -> int:
 def _show_dump(out: Path, result: DumpResult) -> None:
     size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
     told = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
-    print(f"{told} in {size:,} bytes")  # noqa: T201
+    lines = folded(f"{told} in {size:,} bytes", ScreenStream(sys.stdout).width)
+    print("\n".join(lines))  # noqa: T201
 
 
 def _ask(engine: str, dumped: Path, metadata: Path | None) -> dict[str, pa.Table]:
