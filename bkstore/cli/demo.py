@@ -193,7 +193,8 @@ def _show_availability(bookie: BookieDir) -> None:
         groups = " ".join(f"{f}..{p}/{s}/{w}" for f, p, s, w in here.groups[:3].tolist())
         more = " ..." if len(here.groups) > 3 else ""
         rows.append((*ledger.signed, len(here), groups + more, condensed, built))
-    print(f"\n{shown(bookie.bookie_id)} ({bookie.layout}): {len(ledgers)} ledgers")  # noqa: T201
+    count = f"{len(ledgers)} ledger{'' if len(ledgers) == 1 else 's'}"
+    print(f"\n{shown(bookie.bookie_id)} ({bookie.layout}): {count}")  # noqa: T201
     _show(_CONDENSED, [Table.from_rows(_CONDENSED, rows)])
 
 

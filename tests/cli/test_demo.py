@@ -108,7 +108,7 @@ def test_a_directory_of_ones_own(
     assert (0, "") == (code, err), out
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
 
-    assert "b (idx): 1 ledgers" in out
+    assert "b (idx): 1 ledger\n" in out
     assert "Auditing" not in out
     assert "Not judged" in page
 
