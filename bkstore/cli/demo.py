@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
 from bkstore.cli.screen.cells import Beginning, cell, folded
-from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.screen.stream import ScreenStream
 from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
@@ -177,8 +176,8 @@ def _make(top: Path) -> DemoCluster:
 
 
 def _show(declared: Schema, tables: Iterable[Table]) -> None:
-    """Print a table, no wider than a line; nothing leads from here to what was left out."""
-    screen = Screen(sys.stdout, declared, Shown(fit=True))
+    """Print what fits of a table; nothing leads from here to what was left out."""
+    screen = Screen(sys.stdout, declared)
     for table in tables:
         screen.write(table)
     screen.finish()

@@ -18,14 +18,10 @@ _LEAST = 12  # characters that stay of a column that is cut
 
 
 class Shown(NamedTuple):
-    """What is asked for: these columns in this order; `wide`: nothing left out, nothing cut.
-
-    `fit`: texts are cut to fit a line wherever they go, not on a terminal only.
-    """
+    """What is asked for: these columns in this order; `wide`: nothing left out, nothing cut."""
 
     columns: Sequence[str] | None = None
     wide: bool = False
-    fit: bool = False
 
     @property
     def by_default(self) -> bool:

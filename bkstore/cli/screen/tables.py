@@ -34,11 +34,10 @@ class Screen:
     """Writes the pieces of a table as columns below one header, or as records.
 
     Where nothing is asked for (`Shown`), the columns are as many of the default ones as fit the
-    terminal, or 100 characters where the stream is none. On a terminal texts are cut to fit (with
-    `Shown.fit` anywhere), elsewhere only bytes are. The first piece decides; a wider cell of a
-    later one widens its column, which never becomes narrower. Where a later piece needs a column
-    that was left out, a new header begins below an empty line: there are never more headers than
-    columns.
+    terminal, or 100 characters where the stream is none. On a terminal texts are cut to fit,
+    elsewhere only bytes are. The first piece decides; a wider cell of a later one widens its
+    column, which never becomes narrower. Where a later piece needs a column that was left out, a
+    new header begins below an empty line: there are never more headers than columns.
     """
 
     def __init__(self, stream: IO[str], schema: Schema, shown: Shown = _DEFAULT) -> None:
@@ -49,8 +48,7 @@ class Screen:
         self._look = self._choice.look
         kinds = {column.name: column.kind for column in schema.columns}
         self._right = {name for name, kind in kinds.items() if kind in _NUMBERS}
-        self._fits = self._out.terminal or shown.fit
-        self._cut = {n for n in self._look.cut if self._fits or kinds[n] == "binary"}
+        self._cut = {n for n in self._look.cut if self._out.terminal or kinds[n] == "binary"}
         beside = {"scope_id", "qualified_name"} & {*self._look.columns}
         self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not beside
         self._wanted: list[str] | None = None  # the columns, before room was short
@@ -139,7 +137,7 @@ class Screen:
         self._out.stream.writelines(GAP.join(row).rstrip() + "\n" for row in zip(*columns))
 
     def _fitted(self, text: str, room: int) -> str:
-        return cut(text, room, self._out.mark) if self._fits else text
+        return cut(text, room, self._out.mark) if self._out.terminal else text
 
     # -- records
 

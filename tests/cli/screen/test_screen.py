@@ -21,7 +21,7 @@ from bkstore.cli.screen.tables import Screen
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
-from bkstore.tables import LEDGER_LIST, LOG_RECORDS, SEQUENCES, Column, Schema, Table
+from bkstore.tables import LEDGER_LIST, LOG_RECORDS, SEQUENCES, Schema, Table
 from bkstore.tables.table import Repeated
 
 Capsys = pytest.CaptureFixture[str]
@@ -464,13 +464,3 @@ def test_a_summary_folds(audited: Path, capsys: Capsys, monkeypatch: pytest.Monk
     assert 60 >= max(map(len, lines))
     assert folded_lines
     assert whole == "".join("".join(lines).split()).replace("─", "")
-
-
-def test_fit_cuts_anywhere() -> None:
-    """In a pipe texts are whole; where they are to fit, they are cut at 100 characters even so."""
-    pairs = Schema("pairs", (Column("name", "string"), Column("text", "string")))
-    piece = Table.from_rows(pairs, [("a", "x" * 300)])
-    whole, fitted = (_on(io.StringIO(), piece, shown=each) for each in (None, Shown(fit=True)))
-
-    assert [4 + 3 + 300, 100] == [max(map(width, lines)) for lines in (whole, fitted)]
-    assert fitted[-1].endswith("x\N{HORIZONTAL ELLIPSIS}")
