@@ -1,4 +1,5 @@
-# Two commands for a newcomer: `make demo` and `make test`. Both make .venv when it is missing.
+# Two commands for a newcomer: `make demo` and `make test`. Both make .venv when it is missing;
+# plain `make` lists the others.
 PYTHON ?= python3
 BOOKIE ?=
 WITHOUT ?=
@@ -8,7 +9,11 @@ STAMP := .venv/.installed
 DOCS := .venv/.installed-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all bench lint docs
+.PHONY: help demo test test-all bench lint docs
+
+# The first target is what plain `make` does. What stands behind ## is the target's line of help.
+help: ## these lines
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-10s%s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bkstore needs Python 3.11 or newer; set PYTHON=python3.x")'
@@ -20,23 +25,23 @@ $(DOCS): $(STAMP)
 	$(PIP) -e '.[docs]'
 	touch $(DOCS)
 
-demo: $(STAMP)
+demo: $(STAMP) ## a cluster, faults, audit, dump, analyses, a report; BOOKIE=DIR: on a bookie of yours
 	$(BIN)/bkstore demo $(if $(BOOKIE),--bookie '$(BOOKIE)')
 
-lint: $(STAMP)
+lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-test: lint
+test: lint ## linters and all tests but the long ones
 	$(BIN)/python -m pytest -m 'not long' $(WORKERS)
 
-test-all: lint $(DOCS)
+test-all: lint $(DOCS) ## the long tests too, and on other Pythons (WITHOUT=VERSION leaves one out)
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest $(WORKERS)
 	$(BIN)/python -m tools.pythons $(addprefix --without ,$(WITHOUT))
 
-bench: $(STAMP)
+bench: $(STAMP) ## the benchmarks of docs/performance.md
 	$(BIN)/python -m tools.bench
 
-docs: $(DOCS)
+docs: $(DOCS) ## the pages and the API reference as a site, in site/
 	$(BIN)/python -m tools.site

@@ -139,7 +139,7 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
         axes.set_xscale("log")
         axes.set_xlim(1, len(sizes))
         axes.set_ylim(0, 100)
-        ticks = [10**n for n in range(len(str(len(sizes))))]
+        ticks = _count_ticks(len(sizes))
         axes.set_xticks(ticks, [count(tick) for tick in ticks])
         axes.set_xticks([], minor=True)
         axes.set_yticks(range(0, 101, 25))
@@ -148,6 +148,17 @@ def ledgers_chart(table: pa.Table) -> Chart | None:
 
     words = f"Share of all record bytes in the biggest of {count(len(sizes))} ledgers"
     return _figure(draw, words, ())
+
+
+def _count_ticks(most: int) -> list[int]:
+    """Return numbers from 1 to `most` for a logarithmic axis: the decades, of few the 2 and 5 too.
+
+    The last is `most`, unless it would stand on the one before.
+    """
+    steps = (1,) if most >= 1000 else (1, 2, 5)
+    ticks = [step * 10**n for n in range(len(str(most))) for step in steps]
+    ticks = [tick for tick in ticks if tick <= most]
+    return [*ticks, most] if most >= 1.4 * ticks[-1] else ticks
 
 
 def _stack(

@@ -36,7 +36,8 @@ __all__ = ["MOST_ROWS", "Cell", "Head", "Listing", "first_rows", "listing"]
 MOST_ROWS = 100
 """Rows of each table that the page has."""
 
-_SORT_KEYS = {"ledger": "id", "scope": "id", "log": "t", "text": "t", "long": "t", "flag": "t"}
+_TEXTS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
+_SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXTS, "t")}
 
 
 class Head(NamedTuple):
@@ -53,7 +54,8 @@ class Head(NamedTuple):
 class Cell(NamedTuple):
     """A cell: how it looks, what it says, the exact value on pointing, what it is sorted by.
 
-    Looks: text, long and ranges (which wrap), number, id, chip (`tone` is its class), empty.
+    Looks: text, long and ranges (which wrap), number, id, chip (`tone` is its class); empty and,
+    among numbers, blank.
     """
 
     look: str
@@ -73,6 +75,7 @@ class Listing(NamedTuple):
 
 
 _EMPTY = Cell("empty", ABSENT)
+_BLANK = Cell("blank", ABSENT)
 
 
 def listing(section: Section, table: pa.Table, place: str) -> Listing:
@@ -126,10 +129,11 @@ def _key(table: pa.Table, name: str) -> npt.NDArray[Any]:
 def _head(section: Section, column: Shown) -> Head:
     first = section.order[0] if section.order else ""
     down = column.column == first.lstrip("-") and first.startswith("-")
-    key = _SORT_KEYS.get(column.kind, "n")
-    if column.kind in ("category", "class", "missing", "groups", "quorums"):
-        key = "t"
-    return Head(column.heading, key, "descending" if down else "")
+    return Head(column.heading, _sort_key(column), "descending" if down else "")
+
+
+def _sort_key(column: Shown) -> str:
+    return _SORT_KEYS.get(column.kind, "n")
 
 
 def _cell(column: Shown, row: Mapping[str, Any]) -> Cell:
@@ -137,7 +141,9 @@ def _cell(column: Shown, row: Mapping[str, Any]) -> Cell:
     if maker is not None:
         return maker(row)
     value = row[column.column]
-    return _EMPTY if value is None or value == "" else _VALUES[column.kind](value)
+    if value is None or value == "":
+        return _BLANK if _sort_key(column) == "n" else _EMPTY
+    return _VALUES[column.kind](value)
 
 
 def _size(value: int) -> Cell:
@@ -149,7 +155,8 @@ _VALUES: dict[str, Callable[[Any], Cell]] = {
     "text": lambda value: Cell("text", str(value)),
     "long": lambda value: Cell("long", str(value)),
     "number": lambda value: Cell("number", count(value)),
-    "entry": lambda value: Cell("number", str(value)),
+    # A ledger of no entries, or an open one, has -1 for its last entry: there is none.
+    "entry": lambda value: Cell("number", str(value)) if value >= 0 else _BLANK,
     "size": _size,
     "share": lambda value: Cell("number", share(value, 1), value=f"{value:.6g}"),
     "decimal": lambda value: Cell("number", f"{value:,.1f}"),

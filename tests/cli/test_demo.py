@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,32 @@ import pytest
 from bkstore.cli import demo
 from bkstore.cli.demo_data import make_cluster
 from bkstore.cli.main import main
+from bkstore.cli.screen.cells import width
 from bkstore.cluster.store.dump_store import open_metadata
 from bkstore.errors import MissingDependency
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 Capsys = pytest.CaptureFixture[str]
+
+SHORT = "c0ffee00\N{HORIZONTAL ELLIPSIS}456789ab"
+ESCAPES = re.compile(r"\x1b\[[?\d;]*[A-Za-z]|\r")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        """Return True."""
+        return True
+
+
+def _widest(out: str) -> int:
+    """Return the cells of the widest line of what was printed, but for the report's path."""
+    lines = [line for line in out.splitlines() if not line.startswith("6. Report: ")]
+    return max(width(ESCAPES.sub("", line)) for line in lines)
 
 
 def test_the_cluster_is_what_it_says(tmp_path: Path) -> None:
@@ -43,42 +65,50 @@ def test_the_cluster_is_what_it_says(tmp_path: Path) -> None:
     assert 7 == len(store.ledgers())
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder that is the working directory."""
+@pytest.mark.spark
+@pytest.mark.timeout(900)  # Spark starts slowly where others work: minutes on a third of a core
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_whole_road(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The audit and Spark find what was lost, and the report's path comes last. That Spark takes
+    a while is said before it starts, and a bar moves while it does."""
     pytest.importorskip("pyspark")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_the_whole_road(here: Path, capsys: Capsys) -> None:
-    """The audit and Spark find what was lost, and the report's path comes last."""
+    bar = Terminal()
+    monkeypatch.setattr(sys, "stderr", bar)
     code = main(["demo"])
     out = capsys.readouterr().out
-    page = (here / "bkstore-demo.html").read_text(encoding="utf-8")
+    page = (tmp_path / "bkstore-demo.html").read_text(encoding="utf-8")
 
     assert 0 == code
     assert "The audit found all 3155 lost replicas of 5 places, and no others." in out
     assert "Spark found all 3155 lost replicas of 5 places, and no others." in out
-    assert f"6. Report: {here / 'bkstore-demo.html'}" == out.splitlines()[-1]
+    assert f"6. Report: {tmp_path / 'bkstore-demo.html'}" == out.splitlines()[-1]
+    assert "5. Asking Spark, which takes about a minute" in out
+    assert "Spark starts" in bar.getvalue()
     assert "Data lost" in page
     assert "c0ffee00feed4bad9e550123456789ab" in page
 
 
-@pytest.mark.spark
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_a_directory_of_ones_own(here: Path, capsys: Capsys) -> None:
-    """--bookie goes the road on a given directory, without audit; nothing is judged."""
-    with HierarchicalIndex(here / "b", writable=True) as index:
+def _small(folder: Path) -> None:
+    with HierarchicalIndex(folder, writable=True) as index:
         index.put_many(7, [0, 1, 3], [1028, 1100, 1200])
-    code = main(["demo", "--bookie", "b", "--report", "page.html"])
-    out = capsys.readouterr().out
-    page = (here / "page.html").read_text(encoding="utf-8")
 
-    assert 0 == code
-    assert "b (idx): 1 ledgers" in out
+
+def test_a_directory_of_ones_own(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """--bookie goes the road on a given directory, without audit; nothing is judged. What is asked
+    does not hang on the engine, so it is the one that starts at once."""
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    _small(tmp_path / "b")
+    code = main(["demo", "--engine", "local", "--bookie", "b", "--report", "page.html"])
+    out, err = capsys.readouterr()
+
+    assert (0, "") == (code, err), out
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+
+    assert "b (idx): 1 ledger\n" in out
     assert "Auditing" not in out
     assert "Not judged" in page
 
@@ -97,6 +127,57 @@ def test_without_spark(
     assert "5. Asking DuckDB, without Spark: pyspark is not installed" in out
     assert "DuckDB found all 3155 lost replicas of 5 places, and no others." in out
     assert f"6. Report: {tmp_path / 'bkstore-demo.html'}" == out.splitlines()[-1]
+    assert _widest(out) <= 100
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    """No line is wider than the terminal, no hint names an option that demo has not, and the page
+    names no folder that is gone."""
+    pytest.importorskip("duckdb")
+    out, err = Terminal(), Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm-256color")
+    code = main(["demo", "--engine", "local", "--report", str(tmp_path / "page.html")])
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    said = out.getvalue() + err.getvalue()
+
+    assert 0 == code
+    assert 70 < _widest(out.getvalue()) <= columns
+    assert SHORT in said
+    assert not re.search(r"--(wide|columns|format)", said)
+    assert "bytes_by_ledger" in err.getvalue() or "fragmentation" in err.getvalue()
+    assert "cluster/bookie-1 of the demo, removed at its end" in page
+    assert "bkstore-demo-" not in page
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"),
+    [
+        ("bookie-1/current", "bookie-1"),
+        ("rack 2/10.0.0.7:3181", "10.0.0.7-3181"),
+        ("\u66f8", "bookie"),
+    ],
+)
+def test_a_report_for_each_bookie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str, name: str
+) -> None:
+    """A given directory's report has the bookie's name, in its file name as in its title, and
+    leaves that of the demo's own data alone."""
+    pytest.importorskip("duckdb")
+    monkeypatch.chdir(tmp_path)
+    top = tmp_path / folder
+    _small(top.parent if top.name == "current" else top)
+    Path("bkstore-demo.html").write_text("before")
+    code = main(["demo", "--engine", "local", "--bookie", folder])
+    page = Path(f"bkstore-demo-{name}.html").read_text(encoding="utf-8")
+    title = Path(folder.removesuffix("/current")).name
+
+    assert 0 == code
+    assert "before" == Path("bkstore-demo.html").read_text()
+    assert f"<h1>Bookie {title}</h1>" in page
 
 
 def test_without_java(monkeypatch: pytest.MonkeyPatch) -> None:

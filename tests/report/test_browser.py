@@ -20,6 +20,7 @@ import pytest
 from bkstore import tables
 from bkstore.report import write_report
 from bkstore.tables import Table
+from tests.report.made_tables import made
 from tests.report.samples import SAMPLES
 
 pytest.importorskip("pyarrow")
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 DARK, LIGHT = 0, 1  # Chromium's own numbers
+PANEL = {LIGHT: (0xFF, 0xFF, 0xFF), DARK: (0x17, 0x1D, 0x25)}
 PAGE_COLOUR = {LIGHT: (0xF4, 0xF6, 0xF8), DARK: (0x0E, 0x12, 0x17)}
 
 _PROBE = """
@@ -49,6 +51,13 @@ _WRAPPER = """<!DOCTYPE html><meta charset="utf-8"><meta name="color-scheme" con
 """
 _FRAME = """<iframe name="{name}" src="{file}"
 style="border:0;display:block;width:{width}px;height:{height}px"></iframe>
+"""
+
+# A window has its size only after the first layout, so this is done again whenever that changes.
+_SCROLLED = """
+<script>for (const frame of document.querySelectorAll(".scroll")) {{
+  new ResizeObserver(() => {{ frame.scrollLeft = {start}; }}).observe(frame);
+}}</script>
 """
 
 Look = Callable[..., tuple[str, str]]
@@ -191,7 +200,7 @@ def test_nothing_over_the_edge(look: Look, tmp_path: Path, width: int) -> None:
 
 def test_long_ids_are_whole(look: Look, tmp_path: Path) -> None:
     """A 128-bit id is on the first screen and in the tables whole: no part of it is cut, in one
-    line on a wide screen, at most two halves on a narrow one."""
+    line on a wide screen, at most two halves on a narrow one, and the word "ledger" before it."""
     code = """
     const outside = (e) => {
       const box = e.closest(".tile") ?? e;
@@ -201,12 +210,14 @@ def test_long_ids_are_whole(look: Look, tmp_path: Path) -> None:
     const lines = (e) => new Set([...e.getClientRects()].map((r) => Math.round(r.top))).size;
     return {count: codes.length, outside: codes.filter(outside).length,
       listed: codes.filter((e) => e.closest(".risks")).map(lines),
+      words: [...document.querySelectorAll(".risks .what")].map((e) => e.innerText.slice(0, 7)),
       most: Math.max(...codes.map(lines))};
     """
     page = _written(tmp_path, "thousand")
     wide, less = (_probe(look, [page], code, width, 800)["thousand"] for width in (1400, 900))
     narrow = _probe(look, [page], code, 420, 800)["thousand"]
 
+    assert {"ledger "} == {*wide["words"]} == {*narrow["words"]}
     assert wide["count"] == narrow["count"] > 500
     assert 0 == wide["outside"] == narrow["outside"]
     assert [1, 1, 1, 1, 1] == wide["listed"] == less["listed"]
@@ -254,6 +265,45 @@ def test_charts_use_the_width(look: Look, tmp_path: Path, width: int, least: int
         assert chart["width"] > least
         assert 8.5 < min(chart["sizes"]) <= max(chart["sizes"]) < 17
         assert chart["right"] <= chart["edge"] + 1
+
+
+def _shaded(pixels: Any, theme: int) -> float:
+    """Return which part of some pixels has another colour than a panel."""
+    return float((abs(pixels - list(PANEL[theme])) > 12).any(axis=1).mean())
+
+
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+def test_what_scrolls_is_seen(look: Look, tmp_path: Path, theme: int) -> None:
+    """Where a table goes on beyond its frame that edge is shaded, and where it ends it is not."""
+    code = """
+    const frame = document.querySelector(".scroll"), box = frame.getBoundingClientRect();
+    const body = frame.querySelector("tbody").getBoundingClientRect();
+    return [box.left, box.right, body.top, body.bottom, frame.scrollWidth > frame.clientWidth];
+    """
+    content = {"holes": made(tables.HOLES, *[{}] * 9)}
+    pages = []
+    for name, start in (("first", 0), ("last", 9999)):
+        pages.append(tmp_path / f"{name}.html")
+        write_report(pages[-1], content, title=name, source={})
+        text = pages[-1].read_text(encoding="utf-8")
+        script = _SCROLLED.format(start=start)
+        pages[-1].write_text(text.replace("</body>", script + "</body>"), encoding="utf-8")
+    found = {}
+    for width in (360, 1400):
+        told = _probe(look, pages, code, width, 2000, theme=theme)
+        picture = tmp_path / f"{width}.png"
+        window = f"--window-size={width + 100},4200"
+        look(tmp_path / "wrapper.html", window, f"--screenshot={picture}", theme=theme)
+        pixels = (image.imread(picture)[:, :, :3] * 255).round().astype(int)
+        for at, page in enumerate(pages):
+            left, right, top, bottom, more = told[page.stem]
+            lines = pixels[round(2000 * at + top) : round(2000 * at + bottom)]
+            edges = [_shaded(lines[:, round(x)], theme) for x in (left + 1, right - 2)]
+            found[width, page.stem] = (more, *(each > 0.5 for each in edges))
+
+    assert (True, False, True) == found[360, "first"]
+    assert (True, True, False) == found[360, "last"]
+    assert (False, False, False) == found[1400, "first"]
 
 
 SIZES = [(1280, 800), pytest.param((500, 1600), marks=pytest.mark.long)]

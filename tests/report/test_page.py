@@ -16,11 +16,12 @@ import pytest
 
 from bkstore import MissingDependency, WriteFailed, tables
 from bkstore.report import write_report
+from bkstore.report.charts import ledgers_chart
 from bkstore.report.html.rendering import template_file
 from bkstore.report.sections import PARTS, SECTIONS
 from bkstore.tables.safe_text import encodable
 from tests.paths import ROOT
-from tests.report.made_tables import SCHEMAS, made
+from tests.report.made_tables import SCHEMAS, health, made
 from tests.report.page_reader import Element, page_of, read, rows, tile, written
 from tests.report.samples import SAMPLES
 
@@ -183,6 +184,22 @@ def test_charts_name_their_axes(tmp_path: Path) -> None:
 # -- escaping, caps, order
 
 
+@pytest.mark.parametrize(
+    ("ledgers", "ticks"),
+    [(3, "1 2 3"), (8, "1 2 5 8"), (11, "1 2 5 10"), (2500, "1 10 100 1,000 2,500")],
+)
+def test_ticks_of_few_and_many(ledgers: int, ticks: str) -> None:
+    """The axis of how many ledgers has several ticks, up to the last, however few there are."""
+    cells = [{"ledger_id": n, "bytes": n + 1} for n in range(ledgers)]
+    chart = ledgers_chart(made(tables.LEDGER_BYTES, *cells))
+    assert chart is not None
+    for drawing in (chart.wide, chart.narrow):
+        written_in = re.findall(r"<text[^>]*>([^<]*)</text>", drawing.inside)
+
+        assert ticks.split() == written_in[: len(ticks.split())]
+        assert "how many of the biggest" in written_in[len(ticks.split())]
+
+
 def test_everything_is_escaped(tmp_path: Path) -> None:
     """Markup in an id, a path, a reason or a title comes out as text, in every table."""
     content = {
@@ -267,6 +284,26 @@ def test_ids(tmp_path: Path) -> None:
         row["Ledger"] for row in rows(found, "bytes_by_ledger")
     ]
     assert ["f" * 16] == [row["Scope"] for row in rows(scopes, "bytes_by_scope")]
+
+
+def test_numbers_that_are_not_there(tmp_path: Path) -> None:
+    """The last entry of a ledger without any (-1), and what was not counted, is an en dash that
+    stands where the column's numbers do."""
+    first = {"state": "OPEN", "last_entry_id": -1, "replicas_due": None, "not_judged": "open"}
+    table = health(first, {"last_entry_id": 0})
+    page = written(tmp_path, {"ledger_health": table}, metadata="m")
+    (body,) = page.by_id("ledger_health").all("tbody")
+    kinds = {cell.text: cell.attributes.get("class") for cell in body.all("td")}
+    listed = rows(page, "ledger_health")
+
+    assert {("OPEN", "\N{EN DASH}", "\N{EN DASH}"), ("CLOSED", "0", "6")} == {
+        (row["State"], row["Last entry"], row["Due"]) for row in listed
+    }
+    assert "-1" not in kinds
+    for row in body.all("tr"):
+        cells = dict(zip(listed[0], row.all("td")))
+        for name in ("Last entry", "Due"):
+            assert (cells[name].attributes["class"] or "").split()[0] == "n"
 
 
 def test_sizes_are_binary_and_exact(tmp_path: Path) -> None:

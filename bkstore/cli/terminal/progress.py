@@ -10,6 +10,9 @@ from bkstore.tables.safe_text import shown
 
 __all__ = ["work_progress"]
 
+_PLAIN = dict.fromkeys(("progress.percentage", "progress.elapsed", "progress.remaining"), "none")
+"""rich's own colours of these, yellow among them, cannot be read on a light ground."""
+
 
 @contextmanager
 def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
@@ -29,6 +32,7 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         TimeElapsedColumn,
         TimeRemainingColumn,
     )
+    from rich.theme import Theme
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -38,7 +42,9 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(
+        *columns, console=Console(stderr=True, theme=Theme(_PLAIN)), transient=True
+    ) as bar:
         task = bar.add_task("", total=None, count=0)
 
         def show(label: str, done: int, total: int, count: int) -> None:
