@@ -14,7 +14,7 @@ stays: which ledgers it had is not known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -42,6 +42,9 @@ MAJOR_THRESHOLD = 0.8
 
 Move = tuple[LedgerId, Int64Array, Int64Array, Int64Array]
 """(ledger, entries, old locations, new locations)."""
+
+AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
+"""Appends a framed batch to a log; yields locations."""
 
 
 @dataclass
@@ -153,11 +156,10 @@ class GarbageCollector:
         """Append wanted records to the log that takes adds; return False if damage was met."""
         path, damage = self._path, list[Finding]()
         moves: list[Move] = []
-        for batch, old in self._wanted(metadata, damage):
+        for wanted in self._wanted(metadata, damage):
             with path.lock:
-                new = _copied(batch, path.logger.add_batch)
-            moves += _moves(batch, old, new)
-            report.moved_bytes += int(batch.size.sum())
+                moves += wanted.copied(path.logger.add_batch)
+            report.moved_bytes += int(wanted.records.sizes.sum())
         with path.noting_failure():
             path.logger.flush()
         return self._switch(moves, damage, report)
@@ -168,9 +170,9 @@ class GarbageCollector:
         moves: list[Move] = []
         aside = Aside(self._path.logger, metadata.log_id)
         try:
-            for batch, old in self._wanted(metadata, damage):
-                moves += _moves(batch, old, _copied(batch, aside.add_batch))
-                report.moved_bytes += int(batch.size.sum())
+            for wanted in self._wanted(metadata, damage):
+                moves += wanted.copied(aside.add_batch)
+                report.moved_bytes += int(wanted.records.sizes.sum())
             if moves and not damage:
                 aside.publish()
         finally:
@@ -191,32 +193,61 @@ class GarbageCollector:
         report.findings += damage
         return not damage
 
-    def _wanted(
-        self, metadata: LogMetadata, damage: list[Finding]
-    ) -> Iterator[tuple[LogBatch, Int64Array]]:
-        """Yield (records, locations) of a log that the index points at, in log order."""
+    def _wanted(self, metadata: LogMetadata, damage: list[Finding]) -> Iterator[_Wanted]:
+        """Yield the records of a log that the index points at, in log order."""
         path = self._path.logger.path(metadata.log_id)
-        for batch in scan_log(path, damage, metadata.ledgers.__contains__):
-            old = make_locations(metadata.log_id, batch.position)
-            here = np.zeros(len(batch), np.bool_)
-            for name, rows in batch.ledgers():
-                here[rows] = self._path.locations_of(name, batch.entry_id[rows]) == old[rows]
-            if here.any():
-                yield batch.where(np.flatnonzero(here)), old[here]
+        for batch in scan_log(path, damage):
+            places = make_locations(metadata.log_id, batch.position)
+            kept = _Wanted.of(batch, places, self._pointed_at(metadata, batch, places))
+            if len(kept.records):
+                yield kept
         if metadata.log_id in self._cut and damage == [self._cut[metadata.log_id][1]]:
             damage.clear()  # a record that never was whole
 
+    def _pointed_at(
+        self, metadata: LogMetadata, batch: LogBatch, places: Int64Array
+    ) -> Iterator[tuple[LedgerId, Int64Array]]:
+        """Yield each wanted ledger, with the rows of its records that the index points at."""
+        for name, rows in batch.ledgers():
+            if name in metadata.ledgers:
+                here = self._path.locations_of(name, batch.entry_id[rows]) == places[rows]
+                if here.any():
+                    yield name, rows[here]
 
-def _copied(
-    batch: LogBatch, add_batch: Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
-) -> Int64Array:
-    """Append records in their order and return their locations."""
-    ledgers = BatchLedgers.of(batch.scope_id, batch.ledger_id)
-    return np.concatenate(list(add_batch(batch.records().framed(), ledgers)))
 
+@dataclass
+class _Wanted:
+    """Records that are to be moved, in log order; of which ledgers; where they lie now."""
 
-def _moves(batch: LogBatch, old: Int64Array, new: Int64Array) -> list[Move]:
-    return [(name, batch.entry_id[rows], old[rows], new[rows]) for name, rows in batch.ledgers()]
+    records: RecordBatch
+    ledgers: BatchLedgers
+    old: Int64Array
+
+    @classmethod
+    def of(
+        cls,
+        batch: LogBatch,
+        places: Int64Array,
+        chosen: Iterable[tuple[LedgerId, Int64Array]],
+    ) -> _Wanted:
+        """Return the chosen rows of a batch."""
+        numbers, names = np.full(len(batch), -1), list[LedgerId]()
+        for name, rows in sorted(chosen, key=lambda pair: int(pair[1][0])):
+            numbers[rows] = len(names)
+            names.append(name)
+        rows = np.flatnonzero(numbers >= 0)
+        one = len(names) == 1
+        ledgers = BatchLedgers(names, None if one else numbers[rows])
+        return cls(batch.records().at(rows).framed(), ledgers, places[rows])
+
+    def copied(self, add_batch: AddBatch) -> list[Move]:
+        """Append the records by `add_batch`; return what moves where, by ledger."""
+        new = np.concatenate(list(add_batch(self.records, self.ledgers)))
+        rows_of = self.ledgers.rows(len(self.records))
+        return [
+            (name, self.records.entries[rows], self.old[rows], new[rows])
+            for name, rows in zip(self.ledgers.names, rows_of)
+        ]
 
 
 def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[int, int]]:

@@ -64,12 +64,11 @@ class InterleavedPath(WritePath):
     def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Append to the entry log; note the location."""
         location = self.logger.add(name, record)
-        self.pending.put(name, entry, location)
-        self.touch(name)
-        self._write_if_many()
-
-    def _write_if_many(self) -> None:
-        if self.pending.count >= self.options.pending_locations:
+        pending = self.pending
+        pending.put(name, entry, location)
+        if self._touched is not None:
+            self.touch(name)
+        if pending.count >= self.options.pending_locations:
             self.write_index()
 
     def room(self, batch: RecordBatch) -> int:
@@ -88,7 +87,8 @@ class InterleavedPath(WritePath):
                 self.touch(name)
             yield locations.size
             start = stop
-            self._write_if_many()
+            if self.pending.count >= self.options.pending_locations:
+                self.write_index()
 
     def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
         """Keep locations in memory until the next flush."""
