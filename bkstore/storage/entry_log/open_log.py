@@ -55,20 +55,26 @@ class OpenLog:
 
     # -- appending
 
-    def takes(self, size: int, limit: int) -> bool:
-        """Return whether a record of `size` bytes is simply buffered, the log within `limit`."""
-        buffered = len(self.buffer)
-        return buffered < _BUFFER and self.written + buffered + PREFIX + size <= limit
+    def try_add(self, ledger: LedgerId, record: bytes, limit: int) -> int:
+        """Append one record and return its location; 0 where the buffer or the log is full.
 
-    def add(self, ledger: LedgerId, record: bytes) -> int:
-        """Append one record, buffered, and return its location."""
+        Full is a log that would grow past `limit`.
+        """
         size, buffer = len(record), self.buffer
-        position = self.written + len(buffer) + PREFIX
+        buffered = len(buffer)
+        position = self.written + buffered + PREFIX
+        if buffered >= _BUFFER or position + size > limit:
+            return 0
         buffer += size.to_bytes(PREFIX, "big") + record
         if ledger is not self._last:
             self._count(ledger)
         self._last_bytes += PREFIX + size
         return self.log_id << 32 | position
+
+    def add(self, ledger: LedgerId, record: bytes) -> int:
+        """Append one record, buffered, and return its location."""
+        self.push_if_full()
+        return self.try_add(ledger, record, 1 << 32)
 
     def _count(self, ledger: LedgerId) -> None:
         """Begin to count the bytes of another ledger: those of many single adds in one sum."""

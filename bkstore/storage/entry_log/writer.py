@@ -152,10 +152,13 @@ class EntryLogger(Closing):
     def add(self, ledger: LedgerId, record: bytes, *, roll: bool = True) -> int:
         """Append one record and return its location. Without `roll` only 2^31-1 is a limit."""
         with self._lock:
-            log = None if self._per_ledger or self._failed else self._active.get(None)
             limit = self._size_limit if roll else HARD_LIMIT
-            if log is None or not log.takes(len(record), limit):
-                log = self._log_for(ledger, len(record), roll)
+            log = None if self._per_ledger or self._failed else self._active.get(None)
+            if log is not None and ledger.scope == 0:
+                location = log.try_add(ledger, record, limit)
+                if location:
+                    return location
+            log = self._log_for(ledger, len(record), roll)
             if ledger.scope:
                 log.mark_wide()
             return log.add(ledger, record)
