@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from bkstore.formats.entry import RecordBatch
+from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table, is_ascending
 
@@ -31,15 +32,21 @@ _ENOUGH = 1 << 20  # bytes of records that are written at once
 
 
 class _Records(Run[bytes]):
-    """The records of ascending entries, as one buffer of frames."""
+    """The records of ascending entries, as one buffer of frames, which is `bytes`."""
 
     def __init__(self, batch: RecordBatch) -> None:
         super().__init__(batch.entries)
         self.batch = batch
+        size = int(batch.sizes[0])
+        self._size = size if (batch.sizes == size).all() else None
 
     def value(self, at: int) -> bytes:
-        start = int(self.batch.offsets[at])
-        return bytes(self.batch.buffer[start : start + int(self.batch.sizes[at])])
+        size = self._size
+        if size is not None:  # where all are of one size, no look at the arrays
+            start = PREFIX + at * (PREFIX + size)
+        else:
+            start, size = int(self.batch.offsets[at]), int(self.batch.sizes[at])
+        return bytes(self.batch.buffer[start : start + size])
 
 
 class WriteCache(Pending[bytes]):
