@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> None:
     storage, directory = arguments[:2]
     count, ledgers = map(int, arguments[2:])
     before = _peak()
-    coder = Coder("DUMMY")
+    coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD)] * _AT_ONCE
     begin = time.perf_counter()
     with LedgerStorage.open(directory, cast(Storage, storage)) as opened:
         for ledger in range(ledgers):
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> None:
         while at < share:
             some = range(at, min(at + _AT_ONCE, share))
             for ledger in range(ledgers):
-                opened.add_entries(coder.encode_many(ledger, some, [bytes(PAYLOAD)] * len(some)))
+                opened.add_batch(coder.encode_batch(ledger, some, payloads[: len(some)]))
             at = some.stop
         opened.flush()
         held = sum(len(opened.availability(ledger)) for ledger in range(ledgers))

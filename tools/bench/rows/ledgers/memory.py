@@ -1,4 +1,4 @@
-"""Row: the memory that a load of ten million entries takes, in a process of its own."""
+"""Row: the memory that loads of 10 and of 50 million entries take, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tools.bench.measure import Context, Fact, Figures, Row
 
 __all__ = ["ROWS"]
 
-ENTRIES, LEDGERS = 10_000_000, 10
+SIZES, LEDGERS = (10_000_000, 50_000_000), 10
 _MIB = 1 << 20
 _ALLOWANCE = 150 * _MIB
 _WRITE_BUFFERS = 4 * 64 * _MIB  # of `location_options`
@@ -56,26 +56,29 @@ def _facts(context: Context, storage: Storage, entries: int) -> list[Fact]:
     return [
         Fact("peak MiB", round(found["peak"] / _MIB), target, found["peak"] <= limit),
         Fact("of them before the load", round(found["start"] / _MIB)),
+        Fact("seconds", round(found["seconds"], 1)),
     ]
 
 
 @contextmanager
 def _memory(context: Context) -> Iterator[Iterator[Figures]]:
-    entries = context.scaled(ENTRIES)
-    shape = f"{entries} entries of {PAYLOAD} bytes in {LEDGERS} ledgers, a thousand each in turn"
+    def figures(storage: Storage, size: int) -> Figures:
+        entries = context.scaled(size)
+        shape = (
+            f"{entries} entries of {PAYLOAD} bytes in {LEDGERS} ledgers, a thousand each in turn"
+        )
+        name = f"{storage}, {size // 1_000_000}M"
+        return Figures(name, entries, shape, lambda: _facts(context, storage, entries))
 
-    def figures(storage: Storage) -> Figures:
-        return Figures(storage, entries, shape, lambda: _facts(context, storage, entries))
-
-    yield map(figures, STORAGES)
+    yield (figures(storage, size) for storage in STORAGES for size in SIZES)
 
 
 ROWS = (
     Row(
         "ledger-memory",
-        "memory of a load of 10M entries, by storage",
+        "memory of loads of 10M and 50M entries, by storage",
         "`python -m tools.bench.inputs.load_process` in a process of its own: entries are encoded "
-        "and added a thousand at a time, then flushed, then the availability of all ledgers "
+        "and added in batches of a thousand, then flushed, then the availability of all ledgers "
         "is asked for. "
         "The highest resident size of the whole process, interpreter and libraries included, "
         "beside what the default settings allow caches and RocksDB's buffers, and 150 MiB.",
