@@ -1,8 +1,10 @@
-"""Counts as they are read: a number and what it counts, one or many."""
+"""Counts and lists as they are read: a number and what it counts; several names in a row."""
 
 from __future__ import annotations
 
-__all__ = ["counted"]
+from collections.abc import Sequence
+
+__all__ = ["counted", "in_words"]
 
 
 def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
@@ -16,3 +18,12 @@ def counted(number: int, one: str, many: str | None = None, *, grouped: bool = F
     '1,200 bytes'
     """
     return f"{number:{',' if grouped else ''}} {one if number == 1 else many or one + 's'}"
+
+
+def in_words(names: Sequence[str]) -> str:
+    """Return names in a row, with "and" before the last; empty for none.
+
+    >>> in_words(["duckdb"]), in_words(["duckdb", "pyarrow"]), in_words(["a", "b", "c"])
+    ('duckdb', 'duckdb and pyarrow', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

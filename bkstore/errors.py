@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Sequence
 
+from bkstore.counts import in_words
+
 __all__ = [
     "BadVersion",
     "BkstoreError",
@@ -177,7 +179,7 @@ class MissingDependency(BkstoreError, ImportError):
     def of_all(cls, missing: Sequence[tuple[str, str]], purpose: str) -> MissingDependency:
         """Return the error for several packages, each with its extra; one command for all."""
         names = [package for package, _ in missing]
-        return cls(f"{purpose} needs {' and '.join(names)}: {pip_install(missing)}", name=names[0])
+        return cls(f"{purpose} needs {in_words(names)}: {pip_install(missing)}", name=names[0])
 
 
 def pip_install(missing: Sequence[tuple[str, str]]) -> str:

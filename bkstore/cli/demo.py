@@ -22,6 +22,7 @@ from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.counts import in_words
 from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.user_outputs import check_output
@@ -152,7 +153,7 @@ def _spark_lacks() -> str | None:
     """Return what Spark would need and is not here, None if it can run."""
     missing = missing_packages("pyspark", "pandas")
     if missing:
-        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        return f"{in_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
     try:
         require_java()
     except MissingDependency as error:

@@ -50,14 +50,14 @@ def advice(section: Section, table: pa.Table, facts: Facts) -> str:
 def _fitted(text: str, facts: Facts) -> str:
     judged = facts.metadata is not None
     known = "the metadata know" if judged else "the index of the bookie knows"
-    judge = "see Violations." if judged else "give --metadata to judge."
+    judge = "see Violations." if judged else "analyze with --metadata to judge."
     return text.replace("{known}", known).replace("{judge}", judge)
 
 
 def absent(section: Section, facts: Facts) -> str:
     """Return why a part has no table."""
     if section.judged and facts.metadata is None:
-        return "Not judged: no ledger metadata were given (--metadata)."
+        return "Not judged: no ledger metadata were given (analyze --metadata)."
     if section.name == "comparison":
         return "Not asked: no second dump was given (--other)."
     return "Not asked."

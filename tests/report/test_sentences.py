@@ -69,7 +69,7 @@ def test_live_is_explained_by_what_was_given(tmp_path: Path) -> None:
 
         assert f"Live are records of ledgers that {said}" in page.by_id("bytes_by_bookie").text
         assert f"Live are records of ledgers that {said}" in page.by_id("log_occupancy").text
-    assert "give --metadata to judge" in page.by_id("holes").text
+    assert "analyze with --metadata to judge" in page.by_id("holes").text
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,9 @@ def _healthy(facts: Facts, tables: Tables) -> HealthTile:
     notes = [_other_findings(facts)]
     if health is None or health.ledgers == 0:
         if facts.metadata is None:
-            notes.insert(0, "With ledger metadata (--metadata) this page says what is missing.")
+            notes.insert(
+                0, "With ledger metadata (analyze --metadata) this page says what is missing."
+            )
         return HealthTile(not_judged(facts), None, (), tuple(notes))
     parts = [
         Part(f"c-{name}", CATEGORY_WORDS[name], n, count(n))
