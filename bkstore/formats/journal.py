@@ -26,9 +26,14 @@ from __future__ import annotations
 import struct
 from typing import Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry import is_v2, record_header
-from bkstore.ids import LedgerId
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, is_v2, record_header
+from bkstore.formats.entry.header import FLAGS_V2
+from bkstore.formats.syntax.framing import Bytes, words
+from bkstore.ids import Int64Array, LedgerId
 
 __all__ = [
     "ALIGNMENT",
@@ -51,6 +56,7 @@ __all__ = [
     "encode_mark",
     "encode_record",
     "encode_special",
+    "entries_among",
     "padding",
 ]
 
@@ -74,7 +80,8 @@ _LONG_HEADER = 512
 _MIN_RECORD = 16
 _MIN_EXPLICIT_LAC = 16
 _MAX_RECORD = (1 << 31) - 1
-_FLAGS_V2 = 0xA0  # as an entry of version 2, but with digest number 0
+_SIGN = 0x80
+_DIGESTS = 4  # an entry of version 2 has the number of one in its first byte, a special record 0
 _KINDS: dict[int, RecordKind] = {-0x1000: "master_key", -0x2000: "fence", -0x8000: "explicit_lac"}
 _IDS_V1 = struct.Struct(">qq")
 _IDS_V2 = struct.Struct(">Bqqq")
@@ -212,7 +219,7 @@ def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> byte
     if name.scope == 0:
         ids = _IDS_V1.pack(name.ledger, SPECIAL_IDS[kind])
     else:
-        ids = _IDS_V2.pack(_FLAGS_V2, *name.signed, SPECIAL_IDS[kind])
+        ids = _IDS_V2.pack(FLAGS_V2, *name.signed, SPECIAL_IDS[kind])
     return ids if kind == "fence" else ids + struct.pack(">i", len(body)) + body
 
 
@@ -231,12 +238,32 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
         number, entry = _IDS_V1.unpack_from(data)
         if entry < 0:
             return _special(LedgerId.of(number), entry, data, _IDS_V1.size, version)
-    elif data[0] == _FLAGS_V2:
+    elif data[0] == FLAGS_V2:
         return _special_v2(data, version)
     header = record_header(data)
     if header.entry_id < 0:
         raise CorruptionError(None, 17, f"entry of negative id {header.entry_id}")
     return JournalRecord("add", *header[:2], data, header.lac, header.length)
+
+
+def entries_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> npt.NDArray[np.bool_]:
+    """Return which records are entries, bool[n]: those that `decode_record` calls "add".
+
+    The records lie whole in `data` at these offsets. About 20 ns a record. The others are special
+    records, or none: `decode_record` tells.
+
+    >>> data = bytes(32) + encode_special("fence", 7)
+    >>> entries_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
+    array([ True, False])
+    """
+    first = data[offsets]
+    found = (sizes >= V1_HEADER) & (first < _SIGN)
+    found[found] = words(data, offsets[found], 8) >= 0
+    wide = (sizes >= V2_HEADER) & (first > FLAGS_V2) & (first <= FLAGS_V2 + _DIGESTS)
+    if wide.any():
+        there = offsets[wide]
+        found[wide] = (words(data, there, 1) != 0) & (words(data, there, 17) >= 0)
+    return found
 
 
 def _special_v2(data: bytes, version: int) -> JournalRecord:
