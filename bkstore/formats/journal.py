@@ -27,7 +27,6 @@ import struct
 from typing import Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, is_v2, record_header
@@ -56,7 +55,7 @@ __all__ = [
     "encode_mark",
     "encode_record",
     "encode_special",
-    "entries_among",
+    "entry_ids_among",
     "padding",
 ]
 
@@ -246,23 +245,26 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
     return JournalRecord("add", *header[:2], data, header.lac, header.length)
 
 
-def entries_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> npt.NDArray[np.bool_]:
-    """Return which records are entries, bool[n]: those that `decode_record` calls "add".
+def entry_ids_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
+    """Return the entry ids of the records that are entries, int64[n]; -1 for the others.
 
-    The records lie whole in `data` at these offsets. About 20 ns a record. The others are special
-    records, or none: `decode_record` tells.
+    The records lie whole in `data` at these offsets. Entries are those that `decode_record` calls
+    "add"; it also tells what the others are. About 15 ns a record.
 
     >>> data = bytes(32) + encode_special("fence", 7)
-    >>> entries_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
-    array([ True, False])
+    >>> entry_ids_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
+    array([ 0, -1])
     """
     first = data[offsets]
-    found = (sizes >= V1_HEADER) & (first < _SIGN)
-    found[found] = words(data, offsets[found], 8) >= 0
+    whole = (sizes >= V1_HEADER) & (first < _SIGN)
+    if whole.all():
+        return np.maximum(words(data, offsets, 8), -1)
+    found = np.full(offsets.size, -1, np.int64)
+    found[whole] = np.maximum(words(data, offsets[whole], 8), -1)
     wide = (sizes >= V2_HEADER) & (first > FLAGS_V2) & (first <= FLAGS_V2 + _DIGESTS)
-    if wide.any():
-        there = offsets[wide]
-        found[wide] = (words(data, there, 1) != 0) & (words(data, there, 17) >= 0)
+    there = offsets[wide]
+    scopes, entries = words(data, there, 1), words(data, there, 17)
+    found[wide] = np.where(scopes == 0, -1, np.maximum(entries, -1))
     return found
 
 

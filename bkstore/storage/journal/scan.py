@@ -22,7 +22,7 @@ from bkstore.counts import counted
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import readable
-from bkstore.formats.entry import RecordBatch, record_ids
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
     ALIGNMENT,
     PADDED_VERSION,
@@ -30,7 +30,7 @@ from bkstore.formats.journal import (
     JournalRecord,
     decode_header,
     decode_record,
-    entries_among,
+    entry_ids_among,
 )
 from bkstore.formats.syntax.framing import PREFIX, Frames, find_frames
 from bkstore.ids import Int64Array
@@ -182,21 +182,16 @@ class JournalScan:
         [532, 568] RecordBatch
         """
         for base, data, (offsets, sizes, _) in self._frames():
-            raw = np.frombuffer(data, np.uint8)
-            entries = entries_among(raw, offsets, sizes)
+            entries = entry_ids_among(np.frombuffer(data, np.uint8), offsets, sizes)
             places = offsets + (base - PREFIX)
-            for start, stop in _runs(entries):
-                if entries[start]:
-                    here = offsets[start:stop]
-                    _, _, ids = record_ids(raw, here)
-                    yield places[start:stop], RecordBatch(ids, data, here, sizes[start:stop])
+            for start, stop in _runs(entries >= 0):
+                part = slice(start, stop)
+                batch = RecordBatch(entries[part], data, offsets[part], sizes[part])
+                if entries[start] >= 0:
+                    yield places[part], batch
                     continue
-                for at in range(start, stop):
-                    first, last = int(offsets[at]), int(offsets[at] + sizes[at])
-                    yield (
-                        places[at : at + 1],
-                        self._decoded(int(places[at]), data[first:last]),
-                    )
+                for at, record in zip(range(start, stop), batch.records()):
+                    yield places[at : at + 1], self._decoded(int(places[at]), record)
 
     def _walk(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
         size, at = window.size, self.start
@@ -267,7 +262,7 @@ class JournalScan:
         last = min(window.size, at + LOOK_BEHIND_END)
         for place in range(at, last, CHUNK):
             piece = window.read(place, min(CHUNK, last - place))
-            if piece.count(0) < len(piece):
+            if np.frombuffer(piece, np.uint8).max():
                 used = place + len(piece) - len(piece.lstrip(b"\0"))
                 detail = f"data at {used}, behind the zero length that ends the file's records"
                 self.findings.append(Finding("damage", detail, str(self.path), at - 4))

@@ -39,16 +39,15 @@ def suspicious(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
     """
     data = np.frombuffer(batch.buffer, np.uint8)
     base = int(offsets[0]) - int(batch.offsets[0]) + PREFIX  # of the piece
-    ends = offsets + PREFIX + batch.sizes
-    first = (int(offsets[0]) // _SECTOR + 1) * _SECTOR
-    starts = np.arange(first, int(ends[-1]), _SECTOR)
-    starts = starts[data[starts - base] == 0]
-    whole = starts[starts - base + _SECTOR <= data.size]
-    blank = whole[~bytes_at(data, whole - base, _SECTOR).any(axis=1)]
-    cut = [start for start in starts[whole.size :].tolist() if not data[start - base :].any()]
-    blank = np.concatenate((blank, np.array(cut, np.int64)))
+    first = (int(offsets[0]) // _SECTOR + 1) * _SECTOR - base
+    end = int(batch.offsets[-1] + batch.sizes[-1])
+    starts = first + _SECTOR * np.flatnonzero(data[first:end:_SECTOR] == 0)
+    whole = starts[starts + _SECTOR <= data.size]
+    blank = whole[~bytes_at(data, whole, _SECTOR).any(axis=1)]
+    cut = [start for start in starts[whole.size :].tolist() if not data[start:].any()]
+    blank = base + np.concatenate((blank, np.array(cut, np.int64)))
     rows = np.searchsorted(offsets, blank) - 1
-    return np.unique(rows[blank < ends[rows]])
+    return np.unique(rows[blank < offsets[rows] + PREFIX + batch.sizes[rows]])
 
 
 def blank_sectors(offset: int, record: JournalRecord) -> list[int]:

@@ -18,7 +18,7 @@ from bkstore.formats.journal import (
     encode_header,
     encode_record,
     encode_special,
-    entries_among,
+    entry_ids_among,
     padding,
 )
 from bkstore.ids import LedgerId
@@ -143,19 +143,19 @@ RECORD = st.one_of(
 @given(st.lists(RECORD, min_size=1, max_size=20))
 @example([b"\xa1" + bytes(8) + bytes(32), b"\xa1" + b"\1" * 8 + bytes(32)])
 @example([bytes(31), bytes(32), bytes(8) + b"\xff" * 24, b"\xa4" + b"\1" * 39])
-def test_entries_among(records: list[bytes]) -> None:
-    """Exactly those are entries that decoding calls so."""
+def test_entry_ids_among(records: list[bytes]) -> None:
+    """Exactly those have ids that decoding calls entries, and the ids are the same."""
     ends = np.cumsum([len(record) for record in records])
     data = np.frombuffer(b"".join(records), np.uint8)
     sizes = np.array([len(record) for record in records], np.int64)
+    found = entry_ids_among(data, ends - sizes, sizes)
 
-    assert [_is_entry(record) for record in records] == entries_among(
-        data, ends - sizes, sizes
-    ).tolist()
+    assert [_entry_id(record) for record in records] == found.tolist()
 
 
-def _is_entry(record: bytes) -> bool:
+def _entry_id(record: bytes) -> int:
     try:
-        return decode_record(record).kind == "add"
+        decoded = decode_record(record)
     except CorruptionError:
-        return False
+        return -1
+    return decoded.entry_id if decoded.kind == "add" else -1
