@@ -7,6 +7,7 @@ it. Here one of those who wait does it, so a journal needs no thread, and one ca
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,9 @@ from bkstore.formats.journal import LogMark
 from bkstore.storage.journal.last_mark import NO_MARK
 
 __all__ = ["GroupCommit"]
+
+_SHARE = 4  # of the last commit's time, how much is waited for company
+_LONGEST = 0.002  # seconds at most: upstream's `journalMaxGroupWaitMSec`
 
 
 class _Follower:
@@ -35,6 +39,10 @@ class GroupCommit:
     leader is done, all whose places lie before it are released together, each by a lock of its
     own, so they need none in common to go on. If others are left, the first of them leads next.
 
+    Those who were released are likely to be back soon, so the next leader waits for them a moment:
+    a quarter of the time that the last commit took, 2 ms at most, from its end on. Without that
+    two halves of the threads would take turns. A single thread never waits.
+
     >>> commit = GroupCommit()
     >>> with commit.leading(LogMark(1, 40)) as leads:
     ...     commit.durable = LogMark(1, 512)  # by an fsync
@@ -48,6 +56,9 @@ class GroupCommit:
         self._lock = threading.Lock()  # the two below; held for moments only
         self._busy = False
         self._followers: list[_Follower] = []
+        self._began = self._patient_until = 0.0
+        self._expected = 0  # followers that may come until then
+        self._company: threading.Lock | None = None  # where a leader waits for them
 
     @contextmanager
     def leading(self, place: LogMark | None = None) -> Iterator[bool]:
@@ -59,6 +70,8 @@ class GroupCommit:
         leads = False
         try:
             leads = self._enter(place)
+            if leads:
+                self._gather()
             yield leads
         finally:
             if leads:
@@ -73,6 +86,10 @@ class GroupCommit:
                 return True
             follower = _Follower(place)
             self._followers.append(follower)
+            company = self._company
+            if company is not None and len(self._followers) >= self._expected:
+                self._company = None
+                company.release()
         try:
             follower.gate.acquire()
             return follower.leads
@@ -80,9 +97,25 @@ class GroupCommit:
             self._withdraw(follower)
             raise
 
+    def _gather(self) -> None:
+        """Wait a moment for those whom the last commit released."""
+        company = None
+        with self._lock:
+            patience = self._patient_until - time.monotonic()
+            if patience > 0 and len(self._followers) < self._expected:
+                company = self._company = threading.Lock()
+                company.acquire()
+        if company is not None:
+            company.acquire(timeout=patience)
+        self._company = None
+        self._began = time.monotonic()
+
     def _leave(self) -> None:
         """Release those who have what they wait for; let the first of the others lead."""
+        now = time.monotonic()
         with self._lock:
+            self._patient_until = now + min((now - self._began) / _SHARE, _LONGEST)
+            self._expected = len(self._followers)
             covered = [found for found in self._followers if _covers(self.durable, found.place)]
             rest = [found for found in self._followers if not _covers(self.durable, found.place)]
             self._busy = bool(rest)

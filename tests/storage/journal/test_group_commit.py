@@ -14,7 +14,7 @@ import pytest
 from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument, SyncFailed
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import LogMark
-from bkstore.storage.journal import JournalWriter
+from bkstore.storage.journal import JournalWriter, group_commit
 from bkstore.storage.journal.group_commit import GroupCommit
 from tests.storage.journal.journal_disk import Disk, record_of
 
@@ -145,6 +145,49 @@ def test_places_that_no_fsync_reaches(crowd: Crowd) -> None:
 
     assert isinstance(lost.exception(WAIT), InvalidArgument)
     assert all(found.result(WAIT) for found in crowd.followers)
+
+
+def _rounds(writer: JournalWriter, threads: int, rounds: int) -> None:
+    """Let each of many threads append and sync one record after the other."""
+
+    ready = threading.Barrier(threads)
+
+    def work(thread: int) -> None:
+        ready.wait(WAIT)
+        for number in range(rounds):
+            writer.sync(writer.append(record_of(thread * rounds + number, 100)))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(work, thread) for thread in range(threads)]:
+            done.result(WAIT)
+
+
+def test_a_leader_waits_for_those_who_were_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With patience, all threads share each fsync, not two halves of them in turns."""
+    monkeypatch.setattr(group_commit, "_SHARE", 1e-9)
+    monkeypatch.setattr(group_commit, "_LONGEST", 0.2)
+    disk, threads, rounds = Disk(), 6, 20
+    with JournalWriter(tmp_path, files=disk, preallocate=0) as writer:
+        before = disk.calls.count("fsync")
+        _rounds(writer, threads, rounds)
+
+        assert rounds <= disk.calls.count("fsync") - before < 1.5 * rounds
+
+
+def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that do not come back hold nobody up; one that is alone is never patient."""
+    monkeypatch.setattr(group_commit, "_SHARE", 1e-9)
+    monkeypatch.setattr(group_commit, "_LONGEST", 0.01)
+    with JournalWriter(tmp_path, files=Disk(), preallocate=0) as writer:
+        _rounds(writer, 6, 3)
+
+        assert writer.append(record_of(1)) <= writer.sync()
+        monkeypatch.setattr(group_commit, "_LONGEST", 2.0 * WAIT)
+        writer.sync(writer.append(record_of(2)))  # whose company is gone, and expected no more
+        for number in range(20):
+            assert writer.append(record_of(number)) <= writer.sync()
 
 
 class _Interrupt(BaseException):

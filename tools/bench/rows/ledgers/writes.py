@@ -290,8 +290,8 @@ ROWS = (
         "ledger-upkeep",
         "replay, compaction, log scan (informative)",
         "Replay: Bookie.open after a crash before any checkpoint, beside a copy of the journal "
-        "file with fsync, and beside adding the same records to a new storage and flushing it; the "
-        "row journal has a longer one. Compaction: collect_garbage of a closed log of which "
+        "file with fsync, and beside adding the same records to a new storage and flushing it; "
+        "the row journal has a longer one. Compaction: collect_garbage of a closed log of which "
         "half is of a deleted ledger, beside a copy of the whole file with fsync; "
         "figures count the records moved. Log scan: scan_log (ids, positions, sizes in arrays, "
         "every frame checked) beside a loop with struct over the bytes of the file.",
