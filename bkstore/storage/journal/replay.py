@@ -105,7 +105,7 @@ class Replay:
 
     def _add(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
         self.records += len(batch)
-        flushed = False
+        flushed = False  # and nothing was added since
         while len(batch):
             self._runs.end()
             try:
@@ -120,7 +120,7 @@ class Replay:
             except NoSuchLedger as error:
                 done = error.stored or 0
                 rows = done + self._without_unknown(batch.between(done, len(batch)))
-                offsets, batch, done = offsets[rows], batch.at(rows), 0
+                offsets, batch, done, flushed = offsets[rows], batch.at(rows), 0, False
             except (InvalidArgument, UnauthorizedAccess) as error:
                 raise _contradiction(path, int(offsets[error.stored or 0]), error) from error
             offsets, batch = offsets[done:], batch.between(done, len(batch))
