@@ -129,7 +129,6 @@ def _followed(
         if size < smallest or after > end:
             behind = _behind_padding(raw, at) if size == padding else end + 1
             if behind > end:
-                equal = 0
                 break
             at = behind
             continue
