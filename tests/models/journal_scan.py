@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bkstore.counts import counted
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import JournalRecord, decode_record
@@ -39,8 +40,9 @@ class PlainScan:
             elif length == -0x100 and self.version >= 5:
                 zeros = self._i32(at + 4) if at + 8 <= size else None
                 if zeros is None or zeros > size - at - 8:
-                    left = f"padding of {zeros} bytes is cut off: {size - at - 8} are left"
-                    said = "padding record is cut off in its length" if zeros is None else left
+                    said = "padding record is cut off in its length"
+                    if zeros is not None:
+                        said = f"padding of {_cut_off(zeros, size - at - 8)}"
                     return self._ends(size, "oddity", at, said)
                 if zeros < 0:
                     return self._invalid(at, at + 8, f"padding length {zeros} is negative")
@@ -55,8 +57,7 @@ class PlainScan:
     def _at_no_record(self, at: int, length: int) -> PlainScan:
         size = len(self.data)
         if length > 0:
-            detail = f"record of {length} bytes is cut off: {size - at - 4} are left"
-            return self._ends(size, "damage", at, detail)
+            return self._ends(size, "damage", at, f"record of {_cut_off(length, size - at - 4)}")
         if length < 0:
             return self._invalid(at, at + 4, f"record length {length} is negative")
         for place in range(at + 4, min(size, at + 4 + LOOKED_AT)):
@@ -70,7 +71,7 @@ class PlainScan:
         size = len(self.data)
         unpadded = self.version < 5 and size % 512 == 0 and not any(self.data[at:])
         if at < size and not unpadded:
-            said = f"record length is cut off: {size - at} bytes"
+            said = f"record length is cut off: {counted(size - at, 'byte')}"
             return self._ends(size, "damage", at, said)
         self.stop = max(at, size)
         if at > size:
@@ -88,6 +89,10 @@ class PlainScan:
         self.stop = stop
         self.findings.append((severity, at, detail))
         return self
+
+
+def _cut_off(length: int, left: int) -> str:
+    return f"{counted(length, 'byte')} is cut off: {counted(left, 'is', 'are')} left"
 
 
 def assert_as_a_plain_loop(scan: JournalScan) -> None:

@@ -162,18 +162,39 @@ def _rounds(writer: JournalWriter, threads: int, rounds: int) -> None:
             done.result(WAIT)
 
 
-def test_a_leader_waits_for_those_who_were_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With patience, all threads share each fsync, not two halves of them in turns."""
+def test_a_leader_waits_for_those_who_were_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With patience the next turn begins when as many wait as the last commit released."""
     monkeypatch.setattr(group_commit, "_SHARE", 1e-9)
-    monkeypatch.setattr(group_commit, "_LONGEST", 0.2)
-    disk, threads, rounds = Disk(), 6, 20
-    with JournalWriter(tmp_path, files=disk, preallocate=0) as writer:
-        before = disk.calls.count("fsync")
-        _rounds(writer, threads, rounds)
+    monkeypatch.setattr(group_commit, "_LONGEST", 10.0)
+    commit, last = GroupCommit(), LogMark(1, 1 << 20)
 
-        assert rounds <= disk.calls.count("fsync") - before < 1.5 * rounds
+    def wait(place: LogMark) -> int | None:
+        with commit.leading(place) as leads:
+            if leads:
+                waiting = len(commit._followers)
+                commit.durable = last
+            return waiting if leads else None
+
+    def until(count: int) -> None:
+        for _ in range(10_000):
+            if len(commit._followers) >= count:
+                return
+            threading.Event().wait(0.001)
+        pytest.fail(f"nobody waits for a leader that others may join: {commit._followers}")
+
+    with ThreadPoolExecutor(8) as pool:
+        with commit.leading():
+            first = [pool.submit(wait, LogMark(1, 512)) for _ in range(3)]
+            until(3)
+            commit.durable = LogMark(1, 512)
+        assert [None] * 3 == [found.result(WAIT) for found in first]
+        again = []
+        for _ in range(4):
+            again.append(pool.submit(wait, last))
+            until(len(again) - 1 if len(again) < 4 else 0)
+        turns = [found.result(WAIT) for found in again]
+
+    assert [3] == [waiting for waiting in turns if waiting is not None]
 
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
