@@ -26,9 +26,13 @@ from __future__ import annotations
 import struct
 from typing import Literal, NamedTuple
 
+import numpy as np
+
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.formats.entry import is_v2, record_header
-from bkstore.ids import LedgerId
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, is_v2, record_header
+from bkstore.formats.entry.header import FLAGS_V2
+from bkstore.formats.syntax.framing import Bytes, words
+from bkstore.ids import Int64Array, LedgerId
 
 __all__ = [
     "ALIGNMENT",
@@ -51,6 +55,7 @@ __all__ = [
     "encode_mark",
     "encode_record",
     "encode_special",
+    "entry_ids_among",
     "padding",
 ]
 
@@ -74,7 +79,8 @@ _LONG_HEADER = 512
 _MIN_RECORD = 16
 _MIN_EXPLICIT_LAC = 16
 _MAX_RECORD = (1 << 31) - 1
-_FLAGS_V2 = 0xA0  # as an entry of version 2, but with digest number 0
+_SIGN = 0x80
+_DIGESTS = 4  # an entry of version 2 has the number of one in its first byte, a special record 0
 _KINDS: dict[int, RecordKind] = {-0x1000: "master_key", -0x2000: "fence", -0x8000: "explicit_lac"}
 _IDS_V1 = struct.Struct(">qq")
 _IDS_V2 = struct.Struct(">Bqqq")
@@ -212,7 +218,7 @@ def encode_special(kind: str, ledger: int | LedgerId, body: bytes = b"") -> byte
     if name.scope == 0:
         ids = _IDS_V1.pack(name.ledger, SPECIAL_IDS[kind])
     else:
-        ids = _IDS_V2.pack(_FLAGS_V2, *name.signed, SPECIAL_IDS[kind])
+        ids = _IDS_V2.pack(FLAGS_V2, *name.signed, SPECIAL_IDS[kind])
     return ids if kind == "fence" else ids + struct.pack(">i", len(body)) + body
 
 
@@ -231,12 +237,35 @@ def decode_record(data: bytes, version: int = NEWEST_VERSION) -> JournalRecord:
         number, entry = _IDS_V1.unpack_from(data)
         if entry < 0:
             return _special(LedgerId.of(number), entry, data, _IDS_V1.size, version)
-    elif data[0] == _FLAGS_V2:
+    elif data[0] == FLAGS_V2:
         return _special_v2(data, version)
     header = record_header(data)
     if header.entry_id < 0:
         raise CorruptionError(None, 17, f"entry of negative id {header.entry_id}")
     return JournalRecord("add", *header[:2], data, header.lac, header.length)
+
+
+def entry_ids_among(data: Bytes, offsets: Int64Array, sizes: Int64Array) -> Int64Array:
+    """Return the entry ids of the records that are entries, int64[n]; -1 for the others.
+
+    The records lie whole in `data` at these offsets. Entries are those that `decode_record` calls
+    "add"; it also tells what the others are. About 15 ns a record.
+
+    >>> data = bytes(32) + encode_special("fence", 7)
+    >>> entry_ids_among(np.frombuffer(data, np.uint8), np.array([0, 32]), np.array([32, 16]))
+    array([ 0, -1])
+    """
+    first = data[offsets]
+    whole = (sizes >= V1_HEADER) & (first < _SIGN)
+    if whole.all():
+        return np.maximum(words(data, offsets, 8), -1)
+    found = np.full(offsets.size, -1, np.int64)
+    found[whole] = np.maximum(words(data, offsets[whole], 8), -1)
+    wide = (sizes >= V2_HEADER) & (first > FLAGS_V2) & (first <= FLAGS_V2 + _DIGESTS)
+    there = offsets[wide]
+    scopes, entries = words(data, there, 1), words(data, there, 17)
+    found[wide] = np.where(scopes == 0, -1, np.maximum(entries, -1))
+    return found
 
 
 def _special_v2(data: bytes, version: int) -> JournalRecord:

@@ -27,6 +27,7 @@ from bkstore.errors import (
     NoSuchLedger,
 )
 from bkstore.storage.journal import JournalScan, scan_journal
+from tests.models.journal_scan import assert_as_a_plain_loop
 
 MASK = bytes.fromhex("ffffff00")
 HEADER = bytes.fromhex("424b4c47 00000006") + bytes(504)
@@ -76,6 +77,8 @@ def file(tmp_path: Path) -> Path:
 def _scan(path: Path, data: bytes, skip: bool = False) -> tuple[list[Record], JournalScan]:
     """Return what a scan of these bytes gives; they are not modified by it."""
     path.write_bytes(data)
+    assert_as_a_plain_loop(scan_journal(path))
+    assert_as_a_plain_loop(scan_journal(path, skip_invalid=True))
     scan = scan_journal(path, skip_invalid=skip)
     found = [Record(*record) for record in scan]
 

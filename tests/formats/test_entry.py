@@ -208,6 +208,29 @@ def test_find_frames(seed: int) -> None:
     assert _plain_loop(data, 3, 3) == (frames.offsets.tolist(), frames.sizes.tolist(), frames.end)
 
 
+@pytest.mark.parametrize("seed", range(40))
+def test_find_frames_with_padding(seed: int) -> None:
+    """Whole paddings are passed by, wherever they stand; one that is cut or negative ends it."""
+    rng = random.Random(seed)
+    data, expected = b"", []
+    while len(expected) < rng.choice([20, 300, 9000]):
+        size = rng.randrange(1, 40)
+        for _ in range(rng.choice([1, 1, 63, 64, 65, 5000])):
+            expected.append((len(data) + 4, size))
+            data += size.to_bytes(4, "big") + bytes(size)
+            if rng.random() < (0.005, 0.7)[seed % 5 == 0]:
+                zeros = rng.choice([0, 1, 30])
+                data += b"\xff\xff\xff\0" + zeros.to_bytes(4, "big") + bytes(zeros)
+    end = len(data)
+    ends = ["", "ff", "ffffff00", "ffffff00000000", "ffffff0000000001", "ffffff00ffffffff00"]
+    data += bytes.fromhex(rng.choice(ends))
+    frames = find_frames(np.frombuffer(data, np.uint8), padding=-0x100)
+
+    assert expected == list(zip(frames.offsets.tolist(), frames.sizes.tolist()))
+    assert end == frames.end
+    assert find_frames(np.frombuffer(data, np.uint8)).end <= end
+
+
 @pytest.mark.parametrize("hex_data", ["", "00", "000000", "00000000", "ffffffff", "0000000501"])
 def test_no_frames(hex_data: str) -> None:
     """No bytes, zero, negative and cut sizes are no frames."""

@@ -1,8 +1,9 @@
 """Finding whole frames in a buffer: a size (i32), then as many bytes, one behind the other.
 
-Entry logs are such chains. Each size says where the next one is, so a chain has to be followed
-frame by frame; only where frames are of one size can thousands be checked at once. What a frame
-holds is not looked at here. Source of the framing: `DefaultEntryLogger`.
+Entry logs are such chains, and journals, with padding in between. Each size says where the next
+one is, so a chain has to be followed frame by frame; only where frames are of one size can
+thousands be checked at once. What a frame holds is not looked at here. Source of the framing:
+`DefaultEntryLogger`.
 """
 
 from __future__ import annotations
@@ -76,46 +77,75 @@ def bytes_at(data: Bytes, offsets: Int64Array, width: int) -> npt.NDArray[np.uin
     return windows(data, width)[offsets].view(np.uint8).reshape(offsets.size, width)
 
 
-def find_frames(data: Bytes, start: int = 0, smallest: int = 1) -> Frames:
+def find_frames(
+    data: Bytes, start: int = 0, smallest: int = 1, padding: int | None = None
+) -> Frames:
     """Return the whole frames of the chain that begins at `start`.
 
-    A size below `smallest`, which is at least 1, ends the chain. Cost: about 10 ns a frame
-    where sizes are equal, else 150.
+    A size below `smallest`, which is at least 1, ends the chain; but where it is `padding`, and
+    another i32 and as many bytes as that one says are there, they are passed by. Cost: about
+    10 ns a frame where sizes are equal, else 150, and as much for a padding.
 
     >>> data = np.frombuffer(bytes.fromhex("00000002 aaaa 00000001 bb 00000009 cc"), np.uint8)
     >>> find_frames(data)
     Frames(offsets=array([ 4, 10]), sizes=array([2, 1]), end=11)
     """
-    sizes, at, run = words_at(data, ">i4"), start, True
+    sizes, at, run = words_at(data, ">i4"), start, _Run(0, 0)
     parts: list[Int64Array] = []
-    while run:
-        found, at, run = _followed(data, at, smallest)
+    while True:
+        found, at, run = _followed(data, at, smallest, padding, run)
         parts.append(found)
-        if run:
-            found, at = _equal(sizes, data.size, at, int(sizes[found[-1]]))
-            parts.append(found)
+        if run.length < _PROBE:
+            break
+        found, at = _equal(sizes, data.size, at, run.size)
+        parts.append(found)
+        if found.size < _PROBE:  # too short to be looked for again behind a padding
+            run = _Run(0, 0)
     places = np.concatenate(parts)
     return Frames(places + PREFIX, sizes[places].astype(np.int64), at)
 
 
-def _followed(data: Bytes, at: int, smallest: int) -> tuple[Int64Array, int, bool]:
-    """Follow the chain to its end, or until many sizes in a row were equal.
+class _Run(NamedTuple):
+    """How many frames of one size there were last, in a row or with padding in between."""
 
-    Returns the places of the sizes, where the chain goes on or ends, and whether it is a run.
+    size: int
+    length: int
+
+
+def _followed(
+    data: Bytes, at: int, smallest: int, padding: int | None, run: _Run
+) -> tuple[Int64Array, int, _Run]:
+    """Follow the chain to its end, or until many sizes in a row were equal; `run` goes on.
+
+    Returns the places of the sizes, where the chain goes on or ends, and the run there.
     """
     found: list[int] = []
     add, raw, end = found.append, data.data, data.size
-    last, before, equal = end - PREFIX, 0, 1
+    last, (before, equal) = end - PREFIX, run
+    equal = min(equal, _PROBE - 1)
     while at <= last and equal < _PROBE:
         (size,) = _SIZE(raw, at)
         after = at + PREFIX + size
         if size < smallest or after > end:
-            break
+            behind = _behind_padding(raw, at) if size == padding else end + 1
+            if behind > end:
+                break
+            at = behind
+            continue
         add(at)
         at = after
         equal = equal + 1 if size == before else 1
         before = size
-    return np.array(found, np.int64), at, equal == _PROBE
+    return np.array(found, np.int64), at, _Run(before, equal)
+
+
+def _behind_padding(raw: memoryview, at: int) -> int:
+    """Return where the padding that begins at `at` ends; beyond the end where it is not whole."""
+    beyond = len(raw) + 1
+    if at + 2 * PREFIX > len(raw):
+        return beyond
+    (zeros,) = _SIZE(raw, at + PREFIX)
+    return at + 2 * PREFIX + zeros if zeros >= 0 else beyond
 
 
 def _equal(sizes: npt.NDArray[Any], end: int, at: int, size: int) -> tuple[Int64Array, int]:

@@ -1,6 +1,7 @@
 """A bookie's journal: what is written ahead, so that nothing acknowledged is lost.
 
 `writer` appends records to journal files and `scan` reads one file: read these two first.
+`group_commit` lets many threads that wait share one fsync.
 `last_mark` knows the files of a journal directory and the mark up to which ledger storage has it
 all; `replay` does again what came after it, and `torn_records` tells records of which a crash
 left only some sectors. `ledger_journals` are all journals of a bookie, with which ledger's records

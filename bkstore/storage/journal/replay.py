@@ -10,19 +10,31 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from bkstore.errors import (
+    BkstoreError,
     CorruptionError,
     InvalidArgument,
     NoSuchLedger,
     TooManyRequests,
     UnauthorizedAccess,
 )
-from bkstore.formats.journal import JournalRecord, LogMark
+from bkstore.formats.entry import BatchLedgers, RecordBatch, ids_of
+from bkstore.formats.journal import JournalRecord, LogMark, decode_record
+from bkstore.formats.syntax.framing import PREFIX
+from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
-from bkstore.storage.journal.torn_records import blank_sectors, is_unwritten, why_torn
+from bkstore.storage.journal.torn_records import (
+    blank_sectors,
+    has_crc,
+    is_unwritten,
+    suspicious,
+    why_torn,
+)
 from bkstore.storage.ledger_storage import LedgerStorage
 
 __all__ = ["Replay"]
@@ -35,7 +47,8 @@ class Replay:
 
     `findings` tells in runs what was odd: torn ends, unknown records. `records` counts what
     was done; records of ledgers that are not known (deleted ones) are counted in `skipped`.
-    Cost: about 5 us a record.
+    Entries are added in batches, as many as follow each other in a piece of the file: what
+    `LedgerStorage.add_batch` costs, and 0.1 us each; 10 us each for those of unknown ledgers.
     """
 
     def __init__(self, storage: LedgerStorage, *, skip_invalid: bool = False) -> None:
@@ -66,17 +79,82 @@ class Replay:
 
     def _file(self, path: Path, start: int) -> int:
         scan = scan_journal(path, start, skip_invalid=self._skip_invalid)
-        for offset, record in scan.records():
-            if self._is_torn(record, path, offset):
-                continue
-            try:
-                self._apply(record, path, offset)
-            except NoSuchLedger:  # deleted since, as no record before it brought its key
-                self.skipped += 1
-            except (InvalidArgument, UnauthorizedAccess) as error:
-                raise CorruptionError(path, offset + 4, f"cannot be replayed: {error}") from error
+        for offsets, found in scan.batches():
+            if isinstance(found, RecordBatch):
+                self._stretch(path, offsets, found)
+            elif not self._is_torn(found, path, int(offsets[0])):
+                self._apply(found, path, int(offsets[0]))
         self.findings += scan.findings
         return scan.stop
+
+    # -- entries
+
+    def _stretch(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
+        """Add entries that follow each other, but for torn ones.
+
+        Whether one is torn may be for the storage to say, which has all those before it then.
+        """
+        start = 0
+        for row in suspicious(offsets, batch).tolist() if self._checks_torn else ():
+            record = decode_record(bytes(batch[row]))
+            if has_crc(record):
+                continue
+            self._add(path, offsets[start:row], batch.between(start, row))
+            start = row + self._is_torn(record, path, int(offsets[row]))
+        self._add(path, offsets[start:], batch.between(start, len(batch)))
+
+    def _add(self, path: Path, offsets: Int64Array, batch: RecordBatch) -> None:
+        self.records += len(batch)
+        flushed = False  # and nothing was added since
+        while len(batch):
+            self._runs.end()
+            try:
+                self._storage.add_batch(batch, recovery=True)
+                return
+            except TooManyRequests as error:  # the cache may not flush itself
+                done = error.stored or 0
+                if flushed and not done:
+                    raise
+                self._storage.flush()
+                flushed = True
+            except NoSuchLedger as error:
+                done = error.stored or 0
+                rows = done + self._without_unknown(batch.between(done, len(batch)))
+                offsets, batch, done, flushed = offsets[rows], batch.at(rows), 0, False
+            except (InvalidArgument, UnauthorizedAccess) as error:
+                raise _contradiction(path, int(offsets[error.stored or 0]), error) from error
+            offsets, batch = offsets[done:], batch.between(done, len(batch))
+
+    def _without_unknown(self, batch: RecordBatch) -> Int64Array:
+        """Return which records are left to be added, the first being of an unknown ledger.
+
+        Records of all unknown ledgers are counted and left out at once. The first of them that
+        no ledger could take stays, to be refused in its turn.
+        """
+        ids = ids_of(batch)
+        ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
+        known = np.array([self._storage.ledger_exists(name) for name in ledgers.names])
+        left = np.repeat(known, len(batch)) if ledgers.numbers is None else known[ledgers.numbers]
+        left[0] = False
+        for row in np.flatnonzero(~left).tolist():
+            try:
+                self._add_one(bytes(batch[row]))
+            except NoSuchLedger:  # deleted since, as no record before it brought its key
+                self.skipped += 1
+            except InvalidArgument:
+                left[row:] = False
+                left[row] = True
+                break
+        return np.flatnonzero(left)
+
+    def _add_one(self, record: bytes) -> None:
+        try:
+            self._storage.add_entry(record, recovery=True)
+        except TooManyRequests:
+            self._storage.flush()
+            self._storage.add_entry(record, recovery=True)
+
+    # -- records of other kinds
 
     def _is_torn(self, record: JournalRecord, path: Path, offset: int) -> bool:
         """Return whether a crash left only a part of the record, with a finding then."""
@@ -99,18 +177,18 @@ class Replay:
             return
         self._runs.end()
         self.records += 1
-        if record.kind == "master_key":
-            storage.set_master_key(ledger, record.body)
-        elif record.kind == "fence":
-            storage.fence(ledger)
-        elif record.kind == "explicit_lac":
-            storage.set_explicit_lac(ledger, record.body)
-        else:
-            self._add(record.body)
-
-    def _add(self, record: bytes) -> None:
         try:
-            self._storage.add_entry(record, recovery=True)
-        except TooManyRequests:  # the cache may not flush itself
-            self._storage.flush()
-            self._storage.add_entry(record, recovery=True)
+            if record.kind == "master_key":
+                storage.set_master_key(ledger, record.body)
+            elif record.kind == "fence":
+                storage.fence(ledger)
+            else:
+                storage.set_explicit_lac(ledger, record.body)
+        except NoSuchLedger:  # deleted since, as its entries
+            self.skipped += 1
+        except (InvalidArgument, UnauthorizedAccess) as error:
+            raise _contradiction(path, offset, error) from error
+
+
+def _contradiction(path: Path, offset: int, error: BkstoreError) -> CorruptionError:
+    return CorruptionError(path, offset + PREFIX, f"cannot be replayed: {error}")

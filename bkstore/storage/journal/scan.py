@@ -11,13 +11,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import readable
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
     ALIGNMENT,
     PADDED_VERSION,
@@ -25,12 +30,17 @@ from bkstore.formats.journal import (
     JournalRecord,
     decode_header,
     decode_record,
+    entry_ids_among,
 )
+from bkstore.formats.syntax.framing import PREFIX, Frames, find_frames
+from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
 __all__ = ["JournalScan", "ScannedRecord", "scan_journal"]
 
 CHUNK = 1 << 20
+"""How much is read at once. More is no quicker: a MiB stays in the processor's cache."""
+
 LOOK_BEHIND_END = 16 << 20
 """How far behind a zero length data are looked for: one step of preallocation."""
 
@@ -43,41 +53,49 @@ class ScannedRecord(NamedTuple):
 
 
 class _Window:
-    """A file read forward in large pieces."""
+    """A file read forward in large pieces: `data` is what stands at `base`."""
 
     def __init__(self, fd: int, path: Path) -> None:
         self.fd = fd
         self.path = path
         self.size = os.fstat(fd).st_size
-        self._base = 0
-        self._data = b""
+        self.base = 0
+        self.data = b""
 
     def read(self, at: int, count: int) -> bytes:
         """Return `count` bytes, which lie within the file's size."""
-        skip = at - self._base
-        if skip < 0 or skip + count > len(self._data):
+        skip = self.hold(at, count)
+        return self.data[skip : skip + count]
+
+    def hold(self, at: int, count: int) -> int:
+        """See that `data` has `count` bytes from `at` on; return where in it they begin."""
+        skip = at - self.base
+        if skip < 0 or skip + count > len(self.data):
+            self.data = b""  # let go before as much is read
             with readable(self.path):
-                self._data = self._fill(at, max(count, CHUNK))
-            self._base, skip = at, 0
-            if len(self._data) < count:
+                self.data = self._fill(at, max(count, CHUNK))
+            self.base, skip = at, 0
+            if len(self.data) < count:
                 raise DirectoryInUse(f"{self.path}: became shorter while it was read")
-        return self._data[skip : skip + count]
+        return skip
 
     def _fill(self, at: int, count: int) -> bytes:
         pieces = [os.pread(self.fd, count, at)]
         missing = count - len(pieces[0])
-        while pieces[-1] and missing:
-            pieces.append(os.pread(self.fd, missing, at + count - missing))
-            missing -= len(pieces[-1])
+        while missing and (piece := os.pread(self.fd, missing, at + count - missing)):
+            pieces.append(piece)
+            missing -= len(piece)
         return b"".join(pieces)
 
 
 class JournalScan:
     """The records of one journal file, from `start` (0 = the first) to the end of its data.
 
-    Iterating yields `ScannedRecord`; `records()` yields decoded ones. Each iteration reads the
-    file anew, in pieces of 1 MiB (a record longer than that is read whole; a length is checked
-    against the file's size first). About 1 microsecond a record. Threads: one iteration at a time.
+    Iterating yields `ScannedRecord`; `records()` yields decoded ones, `batches()` entries in
+    arrays. Each iteration reads the file anew, in pieces of 1 MiB (a record longer than that is
+    read whole; a length is checked against the file's size first). About 0.5 microseconds a
+    record, 2 decoded; in batches 0.1 where records are of one size, else 0.3. Threads: one
+    iteration at a time.
 
     `version` is the file's from the beginning. After an iteration has ended, `stop` is the
     position where it did, which is what the real scanner answers and what lastMark is set to after
@@ -110,6 +128,12 @@ class JournalScan:
         self.findings: list[Finding] = []
 
     def __iter__(self) -> Iterator[ScannedRecord]:
+        for base, data, frames in self._frames():
+            for at, size in zip(frames.offsets.tolist(), frames.sizes.tolist()):
+                yield ScannedRecord(base + at - PREFIX, data[at : at + size])
+
+    def _frames(self) -> Iterator[tuple[int, bytes, Frames]]:
+        """Yield pieces of the file: where one begins, its bytes, the records that lie in it."""
         self.stop, self.findings = self.start, []
         with self._opened() as fd:
             yield from self._walk(_Window(fd, self.path))
@@ -130,32 +154,68 @@ class JournalScan:
         have. Entries are not verified: the journal does not know their digests.
         """
         for offset, data in self:
-            try:
-                record = decode_record(data, self.version)
-            except CorruptionError as error:
-                raise error.within(self.path, offset + 4) from None
-            yield offset, record
+            yield offset, self._decoded(offset, data)
 
-    def _walk(self, window: _Window) -> Iterator[ScannedRecord]:
+    def _decoded(self, offset: int, data: bytes) -> JournalRecord:
+        try:
+            return decode_record(data, self.version)
+        except CorruptionError as error:
+            raise error.within(self.path, offset + PREFIX) from None
+
+    def batches(self) -> Iterator[tuple[Int64Array, RecordBatch | JournalRecord]]:
+        """Yield (offsets of the length fields, int64[n]; n entries as a batch), in order.
+
+        Other records come one by one, decoded, with one offset. What `records()` yields and
+        raises, so does this, but n entries at a time: as many as follow each other in a piece of
+        the file, of whatever ledgers. The batch shares the piece; `entries` has the entry ids.
+
+        >>> import tempfile
+        >>> from bkstore.formats.journal import encode_header, encode_record, encode_special
+        >>> records = [encode_special("fence", 7), bytes(32), bytes(40)]
+        >>> with tempfile.NamedTemporaryFile(suffix=".txn") as file:
+        ...     data = encode_header(6) + b"".join(map(encode_record, records))
+        ...     file.write(data), file.flush()
+        ...     for offsets, found in scan_journal(file.name).batches():
+        ...         print(offsets.tolist(), type(found).__name__)
+        (612, None)
+        [512] JournalRecord
+        [532, 568] RecordBatch
+        """
+        for base, data, (offsets, sizes, _) in self._frames():
+            entries = entry_ids_among(np.frombuffer(data, np.uint8), offsets, sizes)
+            places = offsets + (base - PREFIX)
+            for start, stop in _runs(entries >= 0):
+                part = slice(start, stop)
+                batch = RecordBatch(entries[part], data, offsets[part], sizes[part])
+                if entries[start] >= 0:
+                    yield places[part], batch
+                    continue
+                for at, record in zip(range(start, stop), batch.records()):
+                    yield places[at : at + 1], self._decoded(int(places[at]), record)
+
+    def _walk(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
         size, at = window.size, self.start
-        while at + 4 <= size:
-            length = int.from_bytes(window.read(at, 4), "big", signed=True)
-            if length > size - at - 4:
-                left = counted(size - at - 4, "is", "are")
+        padding = PADDING_MASK if self.version >= PADDED_VERSION else None
+        while at + PREFIX <= size:
+            length = int.from_bytes(window.read(at, PREFIX), "big", signed=True)
+            if length > size - at - PREFIX:
+                left = counted(size - at - PREFIX, "is", "are")
                 detail = f"record of {counted(length, 'byte')} is cut off: {left} left"
                 return self._end(size, "damage", detail, at)
             if length > 0:
-                yield ScannedRecord(at, window.read(at + 4, length))
-                at += 4 + length
+                skip = window.hold(at, PREFIX + length)
+                frames = find_frames(np.frombuffer(window.data, np.uint8), skip, 1, padding)
+                yield window.base, window.data, frames
+                at = window.base + frames.end
             elif length == 0:
-                return self._end_of_data(window, at + 4)
-            elif length == PADDING_MASK and self.version >= PADDED_VERSION:
+                return self._end_of_data(window, at + PREFIX)
+            elif length == padding:
                 behind = self._behind_padding(window, at)
                 if behind is None:
                     return None
                 at = behind
             else:
-                return self._invalid(at, at + 4, f"record length {length} is negative")
+                return self._invalid(at, at + PREFIX, f"record length {length} is negative")
         return self._end_of_file(window, at)
 
     def _behind_padding(self, window: _Window, at: int) -> int | None:
@@ -202,7 +262,7 @@ class JournalScan:
         last = min(window.size, at + LOOK_BEHIND_END)
         for place in range(at, last, CHUNK):
             piece = window.read(place, min(CHUNK, last - place))
-            if piece.count(0) < len(piece):
+            if np.frombuffer(piece, np.uint8).max():
                 used = place + len(piece) - len(piece.lstrip(b"\0"))
                 detail = f"data at {used}, behind the zero length that ends the file's records"
                 self.findings.append(Finding("damage", detail, str(self.path), at - 4))
@@ -216,6 +276,13 @@ class JournalScan:
     def _end(self, stop: int, severity: Literal["damage", "oddity"], why: str, at: int) -> None:
         self.stop = stop
         self.findings.append(Finding(severity, why, str(self.path), at))
+
+
+def _runs(same: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Return (start, stop) of each stretch of equal values."""
+    edges = np.flatnonzero(same[1:] != same[:-1]) + 1
+    bounds = [0, *edges.tolist(), same.size]
+    return list(pairwise(bounds))
 
 
 def scan_journal(

@@ -11,19 +11,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
+
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.files.opening import opened
 from bkstore.files.os_errors import readable
-from bkstore.formats.entry import decode, decode_explicit_lac
+from bkstore.formats.entry import RecordBatch, decode, decode_explicit_lac
 from bkstore.formats.journal import JournalRecord
-from bkstore.ids import LedgerId
+from bkstore.formats.syntax.framing import PREFIX, bytes_at
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
 
-__all__ = ["blank_sectors", "is_unwritten", "why_torn"]
+__all__ = ["blank_sectors", "has_crc", "is_unwritten", "suspicious", "why_torn"]
 
 _SECTOR = 512
 _KEYLESS = ("CRC32C", "CRC32")
 _FEWEST = 4  # zero bytes at the end of a key: 2^-32 for a whole one
+
+
+def suspicious(offsets: Int64Array, batch: RecordBatch) -> Int64Array:
+    """Return which entries have a later sector that may be all zeros in the file, int64[k].
+
+    `offsets` are those of the length fields in the file, ascending; the batch lies in one piece
+    of it. Where that piece ends inside a sector, the rest of it is not known here. Those that
+    are not named are not torn; `blank_sectors` and `is_unwritten` tell of the others. About 5 ns
+    an entry.
+    """
+    data = np.frombuffer(batch.buffer, np.uint8)
+    base = int(offsets[0]) - int(batch.offsets[0]) + PREFIX  # of the piece
+    first = (int(offsets[0]) // _SECTOR + 1) * _SECTOR - base
+    end = int(batch.offsets[-1] + batch.sizes[-1])
+    starts = first + _SECTOR * np.flatnonzero(data[first:end:_SECTOR] == 0)
+    whole = starts[starts + _SECTOR <= data.size]
+    blank = whole[~bytes_at(data, whole, _SECTOR).any(axis=1)]
+    cut = [start for start in starts[whole.size :].tolist() if not data[start:].any()]
+    blank = base + np.concatenate((blank, np.array(cut, np.int64)))
+    rows = np.searchsorted(offsets, blank) - 1
+    return np.unique(rows[blank < offsets[rows] + PREFIX + batch.sizes[rows]])
 
 
 def blank_sectors(offset: int, record: JournalRecord) -> list[int]:
@@ -66,7 +90,7 @@ def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
     if record.kind == "master_key":
         key = record.body
         return "key" if any(key) and not any(key[-_FEWEST:]) else None
-    if record.kind not in ("add", "explicit_lac") or _has_crc(record):
+    if record.kind not in ("add", "explicit_lac") or has_crc(record):
         return None
     if _ledger_has_crcs(storage, record.ledger):
         return "digest"
@@ -75,7 +99,8 @@ def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
     return None
 
 
-def _has_crc(record: JournalRecord) -> bool:
+def has_crc(record: JournalRecord) -> bool:
+    """Return whether an entry or explicit LAC has a CRC that fits: it is whole then."""
     if record.kind == "add":
         return any(_fits(decode, record.body, digest) for digest in _KEYLESS)
     return any(_fits(decode_explicit_lac, record.body, digest) for digest in _KEYLESS)

@@ -33,7 +33,8 @@ from bkstore.formats.journal import (
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing
-from bkstore.storage.journal.last_mark import NO_MARK, journal_files, journal_name
+from bkstore.storage.journal.group_commit import GroupCommit
+from bkstore.storage.journal.last_mark import journal_files, journal_name
 from bkstore.storage.options import JournalOptions
 
 __all__ = ["JournalWriter"]
@@ -54,8 +55,9 @@ class JournalWriter(Closing):
 
     Threads: every method may be called from any thread. Appends take one lock, which is not held
     during an fsync (but at a roll); so many threads that append and then `sync` share few
-    fsyncs: one that finds its records made durable by another's returns at once. Fork: closed in
-    the child. Nothing here keeps a second writer out of the directory; the bookie's lock does.
+    fsyncs: while one runs, the others wait; those it covers return when it ends, and one of the
+    rest makes the next for all of them (`GroupCommit`). Fork: closed in the child. Nothing here
+    keeps a second writer out of the directory; the bookie's lock does.
 
     Whatever fails in a write (`WriteFailed`) or an fsync (`SyncFailed`) ends the writer: from then
     on every append and flush raises `IllegalOperation`. The file may end in half a record then,
@@ -102,11 +104,10 @@ class JournalWriter(Closing):
         self._alignment = alignment
         self._write_buffer = write_buffer
         self._lock = threading.Lock()  # the buffer, the file, closed or not
-        self._sync_lock = threading.Lock()  # one fsync, roll or close at a time; before _lock
+        self._commit = GroupCommit()  # one fsync, roll or close at a time; before _lock
         self._failure: BaseException | None = None
         self._buffer = bytearray()
         self._closed = False
-        self._durable = NO_MARK
         forks.register(self)
         there = journal_files(self.current)
         if there:
@@ -120,7 +121,7 @@ class JournalWriter(Closing):
     @property
     def mark(self) -> LogMark:
         """The place before which everything is durable. Its file exists."""
-        return self._durable
+        return self._commit.durable
 
     @property
     def failed(self) -> bool:
@@ -234,17 +235,17 @@ class JournalWriter(Closing):
         system refuses, `IllegalOperation` where it has before and `upto` is not durable.
         """
         place = self.position if upto is None else upto
-        if self._durable < place:
-            with self._sync_lock:
-                if self._durable < place:
+        if self.mark < place:
+            with self._commit.leading(place) as leads:
+                if leads:
                     self._flush(sync=True)
-            if self._durable < place:
+            if self.mark < place:
                 raise InvalidArgument(f"{self.current}: nothing was appended up to {place}")
-        return self._durable
+        return self.mark
 
     def flush(self, sync: bool = True) -> LogMark:
         """Pad and write the buffer, make it durable if `sync`; return the place reached."""
-        with self._sync_lock:
+        with self._commit.leading():
             return self._flush(sync)
 
     def _flush(self, sync: bool) -> LogMark:
@@ -266,10 +267,10 @@ class JournalWriter(Closing):
 
     def _fsync(self, reached: LogMark) -> None:
         """Make durable what was written up to `reached`; appends may go on meanwhile."""
-        if self._durable < reached:
+        if self.mark < reached:
             with self._ending_on_failure(syncing, self._path):
                 self._files.fsync(self._fd)
-            self._durable = reached
+            self._commit.durable = reached
 
     # -- files
 
@@ -293,7 +294,7 @@ class JournalWriter(Closing):
             raise
         self._fd, self._id, self._path = fd, number, path
         self._written, self._reserved = len(self._header), self._step
-        self._durable = LogMark(number, self._written)
+        self._commit.durable = LogMark(number, self._written)
 
     def _roll(self) -> None:
         """Go on in the next file.
@@ -311,7 +312,7 @@ class JournalWriter(Closing):
 
     def close(self) -> None:
         """Flush, make durable, and close the file. Idempotent; after a failure it only closes."""
-        with self._sync_lock:
+        with self._commit.leading():
             with self._lock:
                 if self._closed:
                     return
@@ -325,7 +326,7 @@ class JournalWriter(Closing):
 
     def _forked(self) -> None:
         self._closed = True
-        self._lock, self._sync_lock = threading.Lock(), threading.Lock()
+        self._lock, self._commit = threading.Lock(), GroupCommit(self.mark)
 
     def _check(self) -> None:
         if self._closed:

@@ -19,6 +19,7 @@ from bkstore.storage.journal import (
     read_last_mark,
     scan_journal,
 )
+from tests.models.journal_scan import assert_as_a_plain_loop
 
 Golden = tuple[Path, dict[str, Any]]
 
@@ -56,6 +57,7 @@ def test_every_file_scans_to_its_records(journal: Golden) -> None:
     for answer in document["journal_files"]:
         path = root / answer["dir"] / "current" / answer["file"]
         scan = scan_journal(path)
+        assert_as_a_plain_loop(scan)
 
         assert answer["records"] == _rows(scan)
         assert answer["scan_end"] == scan.stop
@@ -151,6 +153,8 @@ def test_damaged_files(journal: Golden, tmp_path: Path) -> None:
         copy = tmp_path / variant["name"]
         shutil.copytree(root, copy)
         _edit(copy / variant["file"], variant)
+        for invalid in (False, True):
+            assert_as_a_plain_loop(scan_journal(copy / variant["file"], skip_invalid=invalid))
         skip = variant["skip_replay_journal_invalid_record"]
         if variant["started"]:
             for name, mark in variant["last_mark_after"].items():

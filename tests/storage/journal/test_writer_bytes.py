@@ -203,8 +203,8 @@ def test_all_or_nothing(tmp_path: Path, way: str, write_buffer: int) -> None:
 
 def test_a_record_longer_than_any_length(tmp_path: Path) -> None:
     """A size that no length field can say is refused before the batch is looked at further."""
-    one = np.array([1 << 31])
-    batch = RecordBatch(one, b"", np.zeros(1, np.int64), one)
+    sizes = np.array([16, 1 << 31])
+    batch = RecordBatch(np.arange(2), b"", np.zeros(2, np.int64), sizes)
     with JournalWriter(tmp_path, preallocate=0) as writer:
         with pytest.raises(InvalidArgument, match="2147483648 bytes"):
             writer.append_batch(batch)

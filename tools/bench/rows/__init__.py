@@ -13,7 +13,7 @@ from tools.bench.rows import (
     streams,
     wide_ids,
 )
-from tools.bench.rows.ledgers import memory, reads, scope_cost, writes
+from tools.bench.rows.ledgers import journals, memory, reads, scope_cost, writes
 
 __all__ = ["ROWS"]
 
@@ -26,6 +26,7 @@ ROWS: tuple[Row, ...] = (
     *records.ROWS,
     *reads.ROWS,
     *writes.ROWS,
+    *journals.ROWS,
     *wide_ids.ROWS,
     *scope_cost.ROWS,
     *memory.ROWS,
