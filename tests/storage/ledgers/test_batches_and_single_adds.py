@@ -25,7 +25,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from bkstore.files.disk_changes import Files, StrPath
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage, StorageOptions
@@ -33,6 +32,7 @@ from tests.worlds.batch_adds import (
     KEY,
     LARGEST,
     NAMES,
+    NoSyncs,
     Sent,
     add_in_batches,
     add_one_by_one,
@@ -44,16 +44,6 @@ from tests.worlds.batch_adds import (
 )
 
 _names = st.sampled_from(NAMES)
-
-
-class NoSyncs(Files):
-    """A disk that is never lost: a sync is for nothing, and takes no time."""
-
-    def fsync(self, fd: int) -> None:
-        """Do nothing."""
-
-    def sync_dir(self, path: StrPath) -> None:
-        """Do nothing."""
 
 
 class Kind(NamedTuple):
