@@ -121,7 +121,7 @@ class TwinBookies(RuleBasedStateMachine):
         """Add to both, each in its way: the same error at the same record, or none."""
         single, batch = self.twins
         key, more = sent.key or KEY, {"recovery": sent.recovery, "sync": sync}
-        sent = sent._replace(wrong=None) if iterable else sent
+        sent = sent.truthful() if iterable else sent
         expected = add_one_by_one(sent, lambda record: single.add_entry(record, key, **more))
         if not iterable:
             found = add_in_batches(sent, lambda some: batch.add_batch(some, key, **more))

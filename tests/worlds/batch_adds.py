@@ -68,6 +68,21 @@ class Sent(NamedTuple):
     key: bytes | None
     recovery: bool
 
+    @classmethod
+    def of(cls, records: list[bytes], **how: Any) -> Sent:
+        """Return records whose batches say the ids that they say themselves."""
+        return cls(records, list(map(_entry_of, records)), wrong=None, **how)
+
+    def truthful(self) -> Sent:
+        """Return the same without a wrong claim, which only a batch can make."""
+        return self._replace(says=list(map(_entry_of, self.records)), wrong=None)
+
+    def claiming(self, at: int, by: int) -> Sent:
+        """Return the same with a claim about record `at` that is wrong by `by`."""
+        says = list(self.says)
+        says[at] += by
+        return self._replace(says=says, wrong=at)
+
     def batches(self) -> Iterator[tuple[int, RecordBatch]]:
         """Yield (number of the first record, batch)."""
         ends = sorted({0, len(self.records), *self.cuts})
@@ -97,20 +112,18 @@ def sendings(draw: Any, most: int = 60) -> Sent:
         draw(_stretches(most, rnd)) for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3])))
     ]
     mixed = _in_turns(stretches, rnd) if draw(st.booleans()) else sum(stretches, [])
-    wrong = _spoil(mixed, draw(st.sampled_from(_SPOILERS)), rnd)
-    says = [int.from_bytes(_entry_field(record), "big", signed=True) for record in mixed]
-    if wrong is not None:
-        says[wrong] += rnd.choice((-1, 1))
-    inside = st.integers(0, len(mixed))
-    return Sent(
-        records=mixed,
-        says=says,
-        wrong=wrong,
-        cuts=draw(st.lists(inside, max_size=3)),
+    how = draw(st.sampled_from(_SPOILERS))
+    _spoil(mixed, how, rnd)
+    sent = Sent.of(
+        mixed,
+        cuts=draw(st.lists(st.integers(0, len(mixed)), max_size=3)),
         shapes=draw(st.lists(st.sampled_from(sorted(SHAPES)), min_size=1, max_size=2)),
         key=draw(st.sampled_from([KEY] * 8 + [None, None, b"another", b"", bytes(20)])),
         recovery=draw(st.sampled_from([False, False, True])),
     )
+    if how == "says another":
+        return sent.claiming(rnd.randrange(len(mixed)), rnd.choice((-1, 1)))
+    return sent
 
 
 @st.composite
@@ -149,8 +162,8 @@ def _in_turns(stretches: list[list[bytes]], rnd: random.Random) -> list[bytes]:
     return [next(parts[number]) for number in turns]
 
 
-def _spoil(records: list[bytes], how: str, rnd: random.Random) -> int | None:
-    """Put something among the records; return which of them the batch says another id of."""
+def _spoil(records: list[bytes], how: str, rnd: random.Random) -> None:
+    """Put something among the records."""
     at, (name, entry) = rnd.randint(0, len(records)), (rnd.choice(NAMES), rnd.randint(0, 50))
     if how == "bad":
         records.insert(at, BAD_RECORDS[rnd.choice(sorted(BAD_RECORDS))])
@@ -165,9 +178,11 @@ def _spoil(records: list[bytes], how: str, rnd: random.Random) -> int | None:
         records.insert(at, struct.pack(">qqqq", 7, high, -1, 0) + bytes(9))
     elif how == "copies":
         records[at:at] = [_made(name, entry, 10 + number, rnd) for number in range(5)]
-    elif how == "says another":
-        return rnd.randrange(len(records))
-    return None
+
+
+def _entry_of(record: bytes) -> int:
+    """Return the entry id that a record says, -1 where it says none."""
+    return int.from_bytes(_entry_field(record), "big", signed=True)
 
 
 def _entry_field(record: bytes) -> bytes:
@@ -190,9 +205,8 @@ def add_one_by_one(sent: Sent, add: Callable[[bytes], int]) -> Outcome:
             if at == sent.wrong:
                 begin = max(start for start in starts if start <= at)
                 said = sent.says[at]
-                entry = int.from_bytes(_entry_field(record), "big")
                 raise InvalidArgument(  # noqa: TRY301  # what only a batch can be refused for
-                    f"record {at - begin} of the batch is entry {entry}, not {said}"
+                    f"record {at - begin} of the batch is entry {_entry_of(record)}, not {said}"
                 )
             add(record)
         except BkstoreError as error:

@@ -145,7 +145,7 @@ class TwinsMachine(RuleBasedStateMachine):
     @rule(sent=sendings(most=5))
     def add_singly_to_both(self, sent: Sent) -> None:
         """Add one by one to both: what came in batches is mixed with what did not."""
-        sent = replace_wrong(sent)
+        sent = sent.truthful()
         expected, found = [
             add_one_by_one(
                 sent,
@@ -161,7 +161,7 @@ class TwinsMachine(RuleBasedStateMachine):
     @rule(sent=sendings())
     def add_from_an_iterable(self, sent: Sent) -> None:
         """Add from a generator: the same error at the same record, or none."""
-        sent = replace_wrong(sent)
+        sent = sent.truthful()
         single, batch = self.twins
         expected = add_one_by_one(
             sent,
@@ -264,14 +264,6 @@ class TwinsMachine(RuleBasedStateMachine):
         assert [] == [path for path in single if single[path] != batch[path]]
         if not any(storage._closed for storage in self.twins):
             assert rows_of(self.twins[0]) == rows_of(self.twins[1])
-
-
-def replace_wrong(sent: Sent) -> Sent:
-    """Return the same without a batch's wrong claim, which only a batch can make."""
-    if sent.wrong is None:
-        return sent
-    says = list(sent.says)
-    return sent._replace(wrong=None, says=says)
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
