@@ -9,6 +9,8 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -86,7 +88,7 @@ class Sent(NamedTuple):
     def batches(self) -> Iterator[tuple[int, RecordBatch]]:
         """Yield (number of the first record, batch)."""
         ends = sorted({0, len(self.records), *self.cuts})
-        for number, (start, stop) in enumerate(zip(ends, ends[1:])):
+        for number, (start, stop) in enumerate(pairwise(ends)):
             shape = self.shapes[number % len(self.shapes)]
             yield start, shaped(shape, self.records[start:stop], self.says[start:stop])
 
@@ -108,10 +110,8 @@ class NoSyncs(Files):
 def sendings(draw: Any, most: int = 60) -> Sent:
     """Return some stretches of ledgers, one behind the other or in turns, maybe spoilt."""
     rnd = random.Random(draw(st.integers(0, 2**32)))
-    stretches = [
-        draw(_stretches(most, rnd)) for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3])))
-    ]
-    mixed = _in_turns(stretches, rnd) if draw(st.booleans()) else sum(stretches, [])
+    stretches = [draw(_stretches(most, rnd)) for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3])))]
+    mixed = _in_turns(stretches, rnd) if draw(st.booleans()) else list(chain(*stretches))
     how = draw(st.sampled_from(_SPOILERS))
     _spoil(mixed, how, rnd)
     sent = Sent.of(
@@ -205,7 +205,7 @@ def add_one_by_one(sent: Sent, add: Callable[[bytes], int]) -> Outcome:
             if at == sent.wrong:
                 begin = max(start for start in starts if start <= at)
                 said = sent.says[at]
-                raise InvalidArgument(  # noqa: TRY301  # what only a batch can be refused for
+                raise InvalidArgument(  # what only a batch can be refused for
                     f"record {at - begin} of the batch is entry {_entry_of(record)}, not {said}"
                 )
             add(record)
@@ -221,11 +221,16 @@ def add_in_batches(sent: Sent, add_batch: Callable[[RecordBatch], Any]) -> Outco
         try:
             told_ids = add_batch(batch)
         except BkstoreError as error:
-            assert error.stored is not None
-            assert 0 <= error.stored < len(batch)
-            return type(error).__name__, str(error), start + error.stored
+            return type(error).__name__, str(error), start + _stored(error, len(batch))
         assert said == told_ids.tolist()
     return "", "", len(sent.records)
+
+
+def _stored(error: BkstoreError, most: int) -> int:
+    """Return how many records an error says are stored: fewer than were given."""
+    assert error.stored is not None
+    assert 0 <= error.stored < most
+    return error.stored
 
 
 # -- what is there
@@ -255,19 +260,24 @@ def answers(storage: Any, lac: bool) -> dict[Any, Any]:
             told(lambda name=name, entry=entry: storage.read_entry(name, entry))
             for entry in [*entries[:: len(entries) // 8 + 1], -1]
         ]
-        at = 0
-        while at < len(entries):
-            kind, batch = told(lambda name=name, at=at: _run(storage, name, entries[at]))
-            found[name, "batch", at] = kind, batch
-            at += len(batch[0]) if kind == "answer" else 1
+        found[name, "batches"] = list(_runs(storage, name, entries))
         if lac:
             found[name, "lac"] = told(lambda name=name: storage.last_add_confirmed(name))
     return found
 
 
-def _run(storage: Any, name: LedgerId, start: int) -> tuple[list[int], list[bytes]]:
-    batch = storage.read_entries(name, start)
-    return batch.entries.tolist(), batch.records()
+def _runs(storage: Any, name: LedgerId, entries: list[int]) -> Iterator[tuple[str, Any]]:
+    """Yield what batch reads give, one behind the other."""
+
+    def read(start: int) -> tuple[list[int], list[bytes]]:
+        batch = storage.read_entries(name, start)
+        return batch.entries.tolist(), batch.records()
+
+    at = 0
+    while at < len(entries):
+        kind, batch = told(partial(read, entries[at]))
+        yield kind, batch
+        at += len(batch[0]) if kind == "answer" else 1
 
 
 def files_below(top: Path) -> dict[str, bytes]:
