@@ -8,8 +8,8 @@ replays what the journals have behind it. Upstream's counterpart is `BookieImpl`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -228,9 +228,6 @@ class Bookie(EntrySource, Closing):
         """
         self._check_open()
 
-        def add_batch(batch: RecordBatch) -> Int64Array:
-            return self.add_batch(batch, master_key, recovery=recovery, sync=False)
-
         try:
             return in_batches(
                 records,
@@ -238,7 +235,8 @@ class Bookie(EntrySource, Closing):
             )
         finally:
             if sync:
-                self._journals.sync_all()
+                with _acknowledging():
+                    self._journals.sync_all()
 
     def add_batch(
         self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False, sync: bool = True
@@ -247,7 +245,7 @@ class Bookie(EntrySource, Closing):
 
         As `LedgerStorage.add_batch`: up to the first that is refused, whose error has `stored`.
         Those before it are in the journal, by a large write for each journal, and durable if
-        `sync`.
+        `sync`. Where a journal fails, `stored` is 0: none of the batch is acknowledged.
         """
         self._check_open()
         framed, stored = batch.framed(), 0
@@ -259,9 +257,10 @@ class Bookie(EntrySource, Closing):
             raise
         finally:
             if stored:
-                places = self._journals.append_batch(framed.first(stored), master_key)
-                if sync:
-                    self._journals.sync(places)
+                with _acknowledging():
+                    places = self._journals.append_batch(framed.first(stored), master_key)
+                    if sync:
+                        self._journals.sync(places)
         return added
 
     def _before_key(self, name: LedgerId) -> None:
@@ -477,6 +476,16 @@ def _writer(current: Path, options: JournalOptions, files: Files) -> JournalWrit
         write_buffer=options.write_buffer,
         clock=options.clock,
     )
+
+
+@contextmanager
+def _acknowledging() -> Iterator[None]:
+    """Say of a journal's failure that none of the records was acknowledged."""
+    try:
+        yield
+    except BkstoreError as error:
+        error.stored = 0
+        raise
 
 
 def _ledger_of(record: bytes) -> LedgerId:

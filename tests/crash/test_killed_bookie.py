@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from bkstore import Bookie
-from bkstore.formats.entry import Entry, encode
+from bkstore.formats.entry import Entry, RecordBatch, encode
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.paths import ROOT
 
 WRITER = """
 import random, sys, threading
 from pathlib import Path
-from tests.crash.test_killed_bookie import KEY, open_bookie, record
-top, storage, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+from tests.crash.test_killed_bookie import KEY, add, open_bookie, record
+top, storage, seed, way = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 bookie = open_bookie(top, storage)
 lock = threading.Lock()
 def write(ledger):
@@ -28,7 +28,7 @@ def write(ledger):
     while True:
         count = rnd.choice((1, 1, 20))
         entries = list(range(entry + 1, entry + 1 + count))
-        bookie.add_entries([record(ledger, e) for e in entries], KEY)
+        add(bookie, way, ledger, entries)
         entry = entries[-1]
         with lock:
             sys.stdout.write(f"{ledger} {entry}\\n")
@@ -63,9 +63,19 @@ def open_bookie(top: Path, storage: str) -> Bookie:
     )
 
 
-def _acknowledged(top: Path, storage: str, seed: int) -> dict[int, int]:
+def add(bookie: Bookie, way: str, ledger: int, entries: list[int]) -> None:
+    """Add entries one by one, all made durable by the last, or as one batch."""
+    records = [record(ledger, entry) for entry in entries]
+    if way == "batch":
+        bookie.add_batch(RecordBatch.of(records, entries), KEY)
+        return
+    for data in records:
+        bookie.add_entry(data, KEY, sync=data is records[-1])
+
+
+def _acknowledged(top: Path, storage: str, seed: int, way: str) -> dict[int, int]:
     """Let a writer work for a while, kill it; return the last entry it acknowledged by ledger."""
-    words = [sys.executable, "-c", WRITER, str(top), storage, str(seed)]
+    words = [sys.executable, "-c", WRITER, str(top), storage, str(seed), way]
     acknowledged: dict[int, int] = {}
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
         assert child.stdout is not None
@@ -80,12 +90,13 @@ def _acknowledged(top: Path, storage: str, seed: int) -> dict[int, int]:
     return acknowledged
 
 
+@pytest.mark.parametrize("way", ["single", "batch"])
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
-def test_killed_bookie(storage: str, tmp_path: Path) -> None:
+def test_killed_bookie(storage: str, way: str, tmp_path: Path) -> None:
     """Killed in the middle of adds, checkpoints and compactions, again and again."""
     last: dict[int, int] = {}
     for seed in range(LIVES):
-        last.update(_acknowledged(tmp_path / "b", storage, seed))
+        last.update(_acknowledged(tmp_path / "b", storage, seed, way))
         with open_bookie(tmp_path / "b", storage) as bookie:
             assert bookie.unclean
             for ledger, entry in last.items():

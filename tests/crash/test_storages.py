@@ -21,7 +21,13 @@ import pytest
 from bkstore import Bookie, LedgerId, LedgerStorage
 from bkstore.errors import BkstoreError, NoSuchLedger
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.formats.entry import Entry, encode, encode_explicit_lac
+from bkstore.formats.entry import (
+    Entry,
+    RecordBatch,
+    encode,
+    encode_explicit_lac,
+    record_header,
+)
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.testing.crash import CrashFiles, PowerLoss
 
@@ -33,12 +39,23 @@ OPTIONS = StorageOptions(entry_log_size=8192, write_cache=60_000, pending_locati
 JOURNAL = JournalOptions(preallocate=4096, max_size=6000, max_backups=1, write_buffer=700)
 
 MaybeBytes = bytes | None
+WAYS = ["single", "batch"]
+"""How records are added: by single calls, or by batches as long as they come."""
 
 
 def record(ledger: LedgerId, entry: int) -> bytes:
     """Return the one record that an entry ever has."""
     payload = random.Random(f"{ledger}/{entry}").randbytes(20 + entry % 300)
     return encode(Entry(ledger, entry, entry - 1, 100 * entry, payload), "CRC32C", "pw")
+
+
+def add(store: Bookie | LedgerStorage, way: str, rows: list[bytes], **how: Any) -> None:
+    """Add records of one ledger, one by one or as one batch."""
+    if way == "single":
+        for row in rows:
+            store.add_entry(row, **how)
+    else:
+        store.add_batch(RecordBatch.of(rows, [record_header(row).entry_id for row in rows]), **how)
 
 
 class Expected:
@@ -136,7 +153,7 @@ def bookie_at(root: Path, storage: Any, files: Files) -> Iterator[Bookie]:
     )
 
 
-def bookie_does(bookie: Bookie, rnd: random.Random, seen: Expected) -> None:
+def bookie_does(bookie: Bookie, rnd: random.Random, seen: Expected, way: str) -> None:
     """Do one random operation."""
     name = rnd.choice(LEDGERS)
     what = rnd.choices(
@@ -153,7 +170,7 @@ def bookie_does(bookie: Bookie, rnd: random.Random, seen: Expected) -> None:
     elif what in ("many", "unsynced"):
         seen.adding(name, entries)
         records = [record(name, entry) for entry in entries]
-        bookie.add_entries(records, KEY, recovery=True, sync=what == "many")
+        add(bookie, way, records, master_key=KEY, recovery=True, sync=what == "many")
         if what == "unsynced" and rnd.random() < 0.5:
             return
         if what == "unsynced":
@@ -193,7 +210,7 @@ def storage_at(
     )
 
 
-def storage_does(store: LedgerStorage, rnd: random.Random, seen: Expected) -> None:
+def storage_does(store: LedgerStorage, rnd: random.Random, seen: Expected, way: str) -> None:
     """Do one random operation; only a flush makes anything durable."""
     name = rnd.choice(LEDGERS)
     what = rnd.choices(("add", "fence", "lac", "delete", "flush", "garbage"), (8, 1, 1, 1, 3, 2))[0]
@@ -202,7 +219,7 @@ def storage_does(store: LedgerStorage, rnd: random.Random, seen: Expected) -> No
         entries = [entry for entry in range(first, first + rnd.randint(1, 40)) if entry % 7]
         seen.adding(name, entries)
         store.set_master_key(name, KEY)
-        store.add_entries([record(name, entry) for entry in entries], recovery=True)
+        add(store, way, [record(name, entry) for entry in entries], recovery=True)
     elif what == "delete":
         seen.deleting(name)
         store.delete_ledger(name)
@@ -232,7 +249,13 @@ KINDS: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
 
 
 def live(
-    kind: str, storage: str, root: Path, rnd: random.Random, files: CrashFiles, seen: Expected
+    kind: str,
+    storage: str,
+    way: str,
+    root: Path,
+    rnd: random.Random,
+    files: CrashFiles,
+    seen: Expected,
 ) -> None:
     """Do things until the power goes, or until here; crash what is there then."""
     open_at, act = KINDS[kind]
@@ -240,7 +263,7 @@ def live(
     try:
         with open_at(root, storage, files) as store:
             for _ in range(rnd.randint(0, 25)):
-                act(store, rnd, seen)
+                act(store, rnd, seen, way)
             if rnd.random() < 0.3:
                 store.close()
                 seen.checkpointed()
@@ -255,11 +278,13 @@ def live(
                 store.close()
 
 
-def run(kind: str, storage: str, top: Path, seed: int, ignored: str | None = None) -> set[str]:
+def run(
+    kind: str, storage: str, way: str, top: Path, seed: int, ignored: str | None = None
+) -> set[str]:
     """Live and crash a few times; return the sync sites met. Fails where anything is lost."""
     rnd, seen, sites = random.Random(f"{kind}{storage}{seed}"), Expected(), set[str]()
     random.seed(seed)  # picks the directories of new entry logs
-    root = top / f"{kind}-{storage}-{seed}"
+    root = top / f"{kind}-{storage}-{way}-{seed}"
     root.mkdir(parents=True)
     for _ in range(LIVES):
         files = CrashFiles()
@@ -267,7 +292,7 @@ def run(kind: str, storage: str, top: Path, seed: int, ignored: str | None = Non
             files.ignore_site(ignored)
         if rnd.random() < 0.8:
             files.stop_after(rnd.randint(1, rnd.choice((30, 200, 600))))
-        live(kind, storage, root, rnd, files, seen)
+        live(kind, storage, way, root, rnd, files, seen)
         sites |= files.sync_sites
         root = root.with_name(f"{root.name}+")
         with KINDS[kind][0](root, storage, OS_FILES) as left:
@@ -278,12 +303,12 @@ def run(kind: str, storage: str, top: Path, seed: int, ignored: str | None = Non
     return sites
 
 
-def start(storage: str, top: Path, ignored: str | None = None) -> set[str]:
+def start(storage: str, way: str, top: Path, ignored: str | None = None) -> set[str]:
     """Cut the power after a first start, several ways: what runs meet only now and then."""
     sites = set[str]()
     for flushed, synced in product((True, False), repeat=2):
         files, name = CrashFiles(), LEDGERS[0]
-        root = top / f"start-{storage}-{flushed}-{synced}"
+        root = top / f"start-{storage}-{way}-{flushed}-{synced}"
         if ignored is not None:
             files.ignore_site(ignored)
         entries, seen = list(range(20)), Expected()
@@ -291,7 +316,8 @@ def start(storage: str, top: Path, ignored: str | None = None) -> set[str]:
             if flushed:
                 bookie.checkpoint()
             seen.adding(name, entries)
-            bookie.add_entries([record(name, entry) for entry in entries], KEY, sync=synced)
+            rows = [record(name, entry) for entry in entries]
+            add(bookie, way, rows, master_key=KEY, sync=synced)
             if synced:
                 seen.added(name, entries)
         for seed in range(9):
@@ -301,7 +327,7 @@ def start(storage: str, top: Path, ignored: str | None = None) -> set[str]:
         sites |= files.sync_sites
         bookie.close()
     for stop in range(1, 48):
-        sites |= interrupted_start(storage, top / f"start-{storage}-{stop}", stop, ignored)
+        sites |= interrupted_start(storage, top / f"start-{storage}-{way}-{stop}", stop, ignored)
     return sites
 
 
@@ -331,13 +357,13 @@ def opens(root: Path, storage: str, seen: Expected) -> None:
             again.close()
 
 
-def compact(storage: str, top: Path, ignored: str | None = None) -> set[str]:
+def compact(storage: str, way: str, top: Path, ignored: str | None = None) -> set[str]:
     """Cut the power at many points of a transactional compaction, which runs seldom meet."""
     sites, kept, deleted = set[str](), LEDGERS[0], LEDGERS[3]
     small = replace(OPTIONS, write_cache=5000)  # sorted storage rolls its log when that is full
     random.seed(1)
     for stop in range(1, 60, 4):
-        files, root, seen = CrashFiles(), top / f"compact-{storage}-{stop}", Expected()
+        files, root, seen = CrashFiles(), top / f"compact-{storage}-{way}-{stop}", Expected()
         if ignored is not None:
             files.ignore_site(ignored)
         with storage_at(root, storage, files, small) as store:
@@ -346,7 +372,7 @@ def compact(storage: str, top: Path, ignored: str | None = None) -> set[str]:
                 seen.adding(name, list(range(120)))
             for first in range(0, 120, 10):
                 for name in (kept, deleted):
-                    store.add_entries([record(name, at) for at in range(first, first + 10)])
+                    add(store, way, [record(name, at) for at in range(first, first + 10)])
                 store.flush()
             store.delete_ledger(deleted)
             store.flush()
@@ -369,34 +395,38 @@ def compact(storage: str, top: Path, ignored: str | None = None) -> set[str]:
     return sites
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("storage", STORAGES)
-def test_power_loss_after_the_start(storage: str, tmp_path: Path) -> None:
+def test_power_loss_after_the_start(storage: str, way: str, tmp_path: Path) -> None:
     """A bookie that was started, and has taken entries or not yet, starts again."""
-    start(storage, tmp_path)
+    start(storage, way, tmp_path)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("storage", STORAGES)
-def test_power_loss_in_a_compaction(storage: str, tmp_path: Path) -> None:
+def test_power_loss_in_a_compaction(storage: str, way: str, tmp_path: Path) -> None:
     """Nothing of a ledger that lives is lost, however far a compaction came."""
-    assert any("Aside.publish" in site for site in compact(storage, tmp_path))
+    assert any("Aside.publish" in site for site in compact(storage, way, tmp_path))
 
 
 @pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_power_losses(kind: str, storage: str, tmp_path: Path, seed: int) -> None:
+def test_power_losses(kind: str, storage: str, way: str, tmp_path: Path, seed: int) -> None:
     """What was acknowledged (a bookie) or flushed (a storage) is there, and nothing is wrong."""
-    run(kind, storage, tmp_path, seed)
+    run(kind, storage, way, tmp_path, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_many_power_losses(kind: str, storage: str, tmp_path: Path, block: int) -> None:
+def test_many_power_losses(kind: str, storage: str, way: str, tmp_path: Path, block: int) -> None:
     """The same, a thousand times in all and more."""
     for seed in range(1000 + 20 * block, 1020 + 20 * block):
-        run(kind, storage, tmp_path, seed)
+        run(kind, storage, way, tmp_path, seed)
 
 
 INDEX_SYNCS = {  # shown to be needed by test_indexes
@@ -405,16 +435,20 @@ INDEX_SYNCS = {  # shown to be needed by test_indexes
 }
 
 
-def test_every_sync_is_needed(tmp_path: Path) -> None:
-    """Taking out any one sync loses data in some run, so no sync may go, nor is one idle."""
+@pytest.mark.parametrize("way", WAYS)
+def test_every_sync_is_needed(way: str, tmp_path: Path) -> None:
+    """Taking out any one sync loses data in some run, so no sync may go, nor is one idle.
+
+    Of runs that add one by one, and of runs that add batches.
+    """
     sites: dict[str, dict[tuple[str, str], None]] = {}
     for kind in KINDS:
         for storage in STORAGES:
-            met = run(kind, storage, tmp_path / "met", 0)
+            met = run(kind, storage, way, tmp_path / "met", 0)
             for site in met:
                 sites.setdefault(site, {})[kind, storage] = None
     for storage in STORAGES:
-        for site in compact(storage, tmp_path / "met"):
+        for site in compact(storage, way, tmp_path / "met"):
             sites.setdefault(site, {})["storage", storage] = None
     wanted = sorted(set(sites) - INDEX_SYNCS)
 
@@ -422,20 +456,20 @@ def test_every_sync_is_needed(tmp_path: Path) -> None:
         site.split(":")[1] for site in wanted
     }
     for number, site in enumerate(wanted):
-        assert loses(list(sites[site]), tmp_path / str(number), site), f"{site} is not needed"
+        assert loses(list(sites[site]), way, tmp_path / str(number), site), f"{site} is not needed"
 
 
-def loses(met: list[tuple[str, str]], top: Path, site: str) -> bool:
+def loses(met: list[tuple[str, str]], way: str, top: Path, site: str) -> bool:
     """Return whether some run fails without the syncs of one site."""
     try:
         if "Aside" in site:
             for storage in STORAGES:
-                compact(storage, top, site)
+                compact(storage, way, top, site)
         for seed in range(30):
             for kind, storage in met:
-                run(kind, storage, top, seed, site)
+                run(kind, storage, way, top, seed, site)
             if seed == 0 and "bookie" in {kind for kind, _ in met}:
-                start(met[0][1], top, site)
+                start(met[0][1], way, top, site)
     except (AssertionError, BkstoreError):
         return True
     return False

@@ -133,17 +133,27 @@ class CachedPath(WritePath):
         Of a deleted ledger (compat mode only) the first goes to the log in vain, as upstream.
         """
         for name in self.snapshot.names():
-            if name in self._placed:
-                continue
             if self.states.find(name) is None:
                 first = next(self.snapshot.batches(name), None)
                 if first is not None:
                     self.logger.add(name, bytes(first[0]), roll=roll)
-                continue
-            entries, locations = [_NONE], [_NONE]
+            else:
+                self._place_ledger(name, roll)
+
+    def _place_ledger(self, name: LedgerId, roll: bool) -> None:
+        """Append a ledger's records that are not in the log yet."""
+        placed = self._placed.get(name, Placed(_NONE, _NONE))
+        entries, locations = [placed.entries], [placed.locations]
+        passed = placed.entries.size
+        try:
             for batch in self.snapshot.batches(name):
-                entries.append(batch.entries)
-                locations += self.logger.add_batch(batch, BatchLedgers([name]), roll=roll)
+                rest = batch.between(min(passed, len(batch)), len(batch)).framed()
+                passed -= len(batch) - len(rest)
+                for some in self.logger.add_batch(rest, BatchLedgers([name]), roll=roll):
+                    entries.append(rest.entries[: some.size])
+                    locations.append(some)
+                    rest = rest.between(some.size, len(rest))
+        finally:
             self._placed[name] = Placed(np.concatenate(entries), np.concatenate(locations))
 
     def take_snapshot(self) -> bool:

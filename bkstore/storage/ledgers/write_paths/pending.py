@@ -144,14 +144,14 @@ class Table(Generic[T]):
         return [(run, part) for run, part in found if run.entries[part].size]
 
     def ids_in(self, first: int, last: int | None) -> Int64Array:
-        """Return the sorted ids of first..last."""
+        """Return the sorted ids of first..last, a copy."""
         parts = [run.entries[part] for run, part in self.runs_in(first, last)]
         single = self.single_ids(first, last)
         if not parts:
             return np.array(single, np.int64)
         if single:
             return np.unique(np.concatenate([np.array(single, np.int64), *parts]))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.concatenate(parts)  # a copy of one, too: the caller may change it
 
     def first_in(self, first: int, last: int) -> int | None:
         """Return the lowest id here of first..last, None if there is none."""

@@ -166,7 +166,10 @@ def _single_run(table: Table[bytes], start: int, count: int) -> RecordBatch:
 
 
 def _slice_of(run: Run[bytes], part: slice, table: Table[bytes], start: int) -> RecordBatch:
-    """Return consecutive records of a run, up to a gap or one that a single record replaces."""
+    """Return consecutive records of a run, up to a gap or one that a single record replaces.
+
+    Arrays of its own, as the caller may change them.
+    """
     assert isinstance(run, _Records)
     entries = run.entries[part]
     gaps = entries != np.arange(start, start + entries.size)
@@ -175,7 +178,10 @@ def _slice_of(run: Run[bytes], part: slice, table: Table[bytes], start: int) -> 
         single = table.single_ids(start, start + count - 1)
         count = single[0] - start if single else count
     begin = part.start
-    return run.batch.between(begin, begin + count).framed()
+    found = run.batch.between(begin, begin + count).framed()
+    return RecordBatch(
+        found.entries.copy(), found.buffer, found.offsets.copy(), found.sizes.copy()
+    )
 
 
 def _replaced_bytes(table: Table[bytes]) -> int:

@@ -1,12 +1,13 @@
 """The contract of `LedgerStorage` as tests and as state machines.
 
-`suite` has `StorageSuite`, made of `entries`, `batches`, `ledgers`, `durability`, `garbage` and
-`errors` over `base`; `machine` has the state machines over a storage and over a bookie, judged by
-`model`, which is dicts.
+`suite` has `StorageSuite`, made of `entries`, `batches`, `batch_adds`, `ledgers`, `durability`,
+`garbage` and `errors` over `base`; `machine` has the state machines over a storage and over a
+bookie, judged by `model`, which is dicts.
 """
 
 __all__ = [
     "base",
+    "batch_adds",
     "batches",
     "durability",
     "entries",

@@ -1,6 +1,6 @@
 """What the parts of `StorageSuite` share: how a storage is made, what is added, stages of it.
 
-The suite is taken apart by what is asked: `entries`, `batches`, `ledgers`,
+The suite is taken apart by what is asked: `entries`, `batches`, `batch_adds`, `ledgers`,
 `durability`, `garbage`, `errors`; `suite` puts it together. Nothing here is a rule.
 """
 

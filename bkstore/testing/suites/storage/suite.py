@@ -17,6 +17,7 @@ of its own bytes as well.
 
 from __future__ import annotations
 
+from bkstore.testing.suites.storage.batch_adds import StorageBatchAddRules
 from bkstore.testing.suites.storage.batches import StorageBatchRules
 from bkstore.testing.suites.storage.durability import StorageKeepingRules
 from bkstore.testing.suites.storage.entries import StorageEntryRules
@@ -30,6 +31,7 @@ __all__ = ["StorageSuite"]
 class StorageSuite(
     StorageEntryRules,
     StorageBatchRules,
+    StorageBatchAddRules,
     StorageLedgerRules,
     StorageKeepingRules,
     StorageGarbageRules,

@@ -1,0 +1,242 @@
+"""A bookie that is fed by batches tells, logs and replays what one fed by single adds does."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from bkstore.formats.entry import encode_explicit_lac
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.journal import journal_files, scan_journal
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from tests.worlds.batch_adds import (
+    KEY,
+    LARGEST,
+    NAMES,
+    NoSyncs,
+    Sent,
+    add_in_batches,
+    add_one_by_one,
+    answers,
+    files_below,
+    rows_of,
+    sendings,
+    told,
+)
+
+_names = st.sampled_from(NAMES)
+
+
+class Kind(NamedTuple):
+    """One kind of bookie, and how many examples of a hundred it gets."""
+
+    storage: Storage
+    examples: int
+    journals: int = 1
+    options: dict[str, Any] = {}  # noqa: RUF012  # nobody changes it
+    journal: dict[str, Any] = {}  # noqa: RUF012
+
+
+SMALL = {"preallocate": 4096, "write_buffer": 700}
+KINDS = {
+    "sorted": Kind("sorted", 10, 1, {}, SMALL),
+    "sorted-three-journals": Kind("sorted", 10, 3, {"write_cache": 8000}, SMALL),
+    "interleaved": Kind("interleaved", 8, 2, {"entry_log_size": 6000, "pending_locations": 40}),
+    "interleaved-old-journal": Kind("interleaved", 6, 1, {}, {**SMALL, "version": 5}),
+    "db": Kind("db", 4, 2, {"write_cache": 30_000}, SMALL),
+    "refusing": Kind("sorted", 6, 1, {"write_cache": 12_000, "auto_flush": False}, SMALL),
+    "compat": Kind("sorted", 6, 1, {"compat": "bookkeeper"}, SMALL),
+}
+
+
+class TwinBookies(RuleBasedStateMachine):
+    """A bookie that is fed one by one, and its twin that is fed by batches."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scratch = tempfile.TemporaryDirectory(prefix="bkstore-twins-")
+        self.tops = [Path(self.scratch.name) / name for name in ("single", "batch")]
+        self.counters = [itertools.count(), itertools.count()]
+        self.compat = self.kind.options.get("compat") is not None
+        self.twins: list[Bookie] = []
+        self.lives = 0
+
+    @initialize()
+    def start(self) -> None:
+        """Begin with empty directories."""
+        self.twins = [self._open(at) for at in range(2)]
+
+    def _open(self, at: int) -> Bookie:
+        counter, top = self.counters[at], self.tops[at]
+        return Bookie.open(
+            None,
+            self.kind.storage,
+            ledger_dirs=[top / "ledgers0", top / "ledgers1"],
+            journal_dirs=[top / f"journal{number}" for number in range(self.kind.journals)],
+            bookie_id="bookie-1:3181",
+            options=StorageOptions(
+                max_entry_size=LARGEST, choose=lambda n: next(counter) % n, **self.kind.options
+            ),
+            journal=JournalOptions(clock=lambda: 1, **self.kind.journal),
+            files=NoSyncs(),
+        )
+
+    def teardown(self) -> None:
+        """Close both; what a crash would replay and what is stored are alike once more."""
+        try:
+            for bookie in self.twins:
+                bookie.close()
+            self.same_journals()
+            self.same_files()
+        finally:
+            self.scratch.cleanup()
+
+    def both(self, do: Callable[[Bookie], Any]) -> None:
+        """Do the same with both; the answer or error must be the same."""
+        single, batch = [told(lambda bookie=bookie: do(bookie)) for bookie in self.twins]
+
+        assert single == batch
+
+    # -- adds
+
+    @rule(sent=sendings(), sync=st.booleans(), iterable=st.booleans())
+    def add(self, sent: Sent, sync: bool, iterable: bool) -> None:
+        """Add to both, each in its way: the same error at the same record, or none."""
+        single, batch = self.twins
+        key, more = sent.key or KEY, {"recovery": sent.recovery, "sync": sync}
+        sent = sent.truthful() if iterable else sent
+        expected = add_one_by_one(sent, lambda record: single.add_entry(record, key, **more))
+        if not iterable:
+            found = add_in_batches(sent, lambda some: batch.add_batch(some, key, **more))
+
+            assert expected == found
+            return
+        kind, value = told(lambda: batch.add_entries(iter(sent.records), key, **more).tolist())
+
+        assert expected[:2] == ("" if kind == "answer" else kind, "" if kind == "answer" else value)
+
+    # -- states
+
+    @rule(name=_names)
+    def fence(self, name: Any) -> None:
+        """Fence a ledger."""
+        self.both(lambda bookie: bookie.fence(name, KEY))
+
+    @rule(name=_names, lac=st.integers(0, 50))
+    def explicit_lac(self, name: Any, lac: int) -> None:
+        """Set an explicit LAC."""
+        body = encode_explicit_lac(name, lac, "CRC32C", "pw")
+        self.both(lambda bookie: bookie.set_explicit_lac(name, body, KEY))
+
+    @rule(name=_names)
+    def delete(self, name: Any) -> None:
+        """Forget a ledger; the next add of it logs its key again, behind a checkpoint."""
+        self.both(lambda bookie: bookie.delete_ledger(name))
+
+    # -- the disk
+
+    @rule()
+    def flush(self) -> None:
+        """Flush both storages."""
+        self.both(lambda bookie: bookie.storage.flush())
+        self.same_journals()
+        self.same_files()
+
+    @rule()
+    def checkpoint(self) -> None:
+        """Checkpoint both."""
+        self.both(lambda bookie: bookie.checkpoint())
+        self.same_journals()
+        self.same_files()
+
+    @rule(keep=st.none() | st.sets(_names, min_size=3))
+    def collect_garbage(self, keep: Any) -> None:
+        """Collect the garbage of both."""
+        self.both(lambda bookie: bookie.collect_garbage(keep))
+
+    @rule(kill=st.booleans())
+    def reopen(self, kill: bool) -> None:
+        """Copy the files as they are and go on there, or close without a checkpoint: replayed."""
+        self.lives += 1
+        for at, bookie in enumerate(self.twins):
+            old = self.tops[at]
+            if kill:
+                self._push(bookie)
+                self.tops[at] = old.with_name(f"{old.name.partition('-')[0]}-{self.lives}")
+                shutil.copytree(old, self.tops[at])
+            bookie.close(checkpoint=False)
+        self.twins = [self._open(at) for at in range(2)]
+        self.same_journals()
+        self.same_files()
+
+    def _push(self, bookie: Bookie) -> None:
+        """Make what was not synced durable: a kill may take it of one twin and not of the other."""
+        for journal in bookie.journals:
+            journal.sync()
+
+    # -- alike
+
+    @invariant()
+    def same_answers(self) -> None:
+        """Both say the same of every ledger and entry."""
+        if self.twins:
+            single, batch = (answers(bookie, lac=not self.compat) for bookie in self.twins)
+
+            assert single == batch
+
+    def same_journals(self) -> None:
+        """The journals have the same records in the same order, keys and fences too."""
+        single, batch = (
+            [_records(top / f"journal{at}" / "current") for at in range(self.kind.journals)]
+            for top in self.tops
+        )
+
+        assert single == batch
+
+    def same_files(self) -> None:
+        """Entry logs and index files have the same bytes, databases the same rows."""
+        single, batch = (
+            {path: data for path, data in files_below(top).items() if path.startswith("ledgers")}
+            for top in self.tops
+        )
+        marks = ("lastMark", "VERSION")  # positions in journals differ by padding
+
+        assert sorted(single) == sorted(batch)
+        assert [] == [
+            path
+            for path in single
+            if single[path] != batch[path] and not path.rpartition("/")[2].startswith(marks)
+        ]
+        if not any(bookie.storage._closed for bookie in self.twins):
+            assert rows_of(self.twins[0].storage) == rows_of(self.twins[1].storage)
+
+
+def _records(current: Path) -> list[bytes]:
+    """Return the records of all journal files of a directory, in order."""
+    return [data for _, path in journal_files(current) for _, data in scan_journal(path)]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+def test_bookies_fed_both_ways(kind: Kind) -> None:
+    """Errors, answers, journals' records, files and what a replay brings back are the same."""
+    machine = type("TwinsOfKind", (TwinBookies,), {"kind": kind})
+    profile = settings()
+    examples = max(3, round(profile.max_examples * kind.examples / 100))
+    run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
