@@ -8,8 +8,8 @@ replays what the journals have behind it. Upstream's counterpart is `BookieImpl`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from struct import Struct
 from threading import Lock
@@ -28,7 +28,7 @@ from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerS
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.journal.last_mark import delete_journals_before, write_last_mark
-from bkstore.storage.journal.ledger_journals import LedgerJournals
+from bkstore.storage.journal.ledger_journals import LedgerJournals, Places
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
@@ -227,16 +227,13 @@ class Bookie(EntrySource, Closing):
         and durable if `sync`. As `add_batch` of some thousand records at a time.
         """
         self._check_open()
+        places: Places = {}
 
-        try:
-            return in_batches(
-                records,
-                lambda batch: self.add_batch(batch, master_key, recovery=recovery, sync=False),
-            )
-        finally:
-            if sync:
-                with _acknowledging():
-                    self._journals.sync_all()
+        def store(batch: RecordBatch) -> Int64Array:
+            return self._store(batch, master_key, recovery, places)
+
+        with self._journals.synced(places, sync):
+            return in_batches(records, store)
 
     def add_batch(
         self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False, sync: bool = True
@@ -248,6 +245,14 @@ class Bookie(EntrySource, Closing):
         `sync`. Where a journal fails, `stored` is 0: none of the batch is acknowledged.
         """
         self._check_open()
+        places: Places = {}
+        with self._journals.synced(places, sync):
+            return self._store(batch, master_key, recovery, places)
+
+    def _store(
+        self, batch: RecordBatch, master_key: bytes, recovery: bool, places: Places
+    ) -> Int64Array:
+        """Put records into the storage, and those it took into the journals, not durable yet."""
         framed, stored = batch.framed(), 0
         try:
             added = self.storage.add_batch(framed, master_key=master_key, recovery=recovery)
@@ -257,10 +262,7 @@ class Bookie(EntrySource, Closing):
             raise
         finally:
             if stored:
-                with _acknowledging():
-                    places = self._journals.append_batch(framed.first(stored), master_key)
-                    if sync:
-                        self._journals.sync(places)
+                places.update(self._journals.append_batch(framed.first(stored), master_key))
         return added
 
     def _before_key(self, name: LedgerId) -> None:
@@ -476,16 +478,6 @@ def _writer(current: Path, options: JournalOptions, files: Files) -> JournalWrit
         write_buffer=options.write_buffer,
         clock=options.clock,
     )
-
-
-@contextmanager
-def _acknowledging() -> Iterator[None]:
-    """Say of a journal's failure that none of the records was acknowledged."""
-    try:
-        yield
-    except BkstoreError as error:
-        error.stored = 0
-        raise
 
 
 def _ledger_of(record: bytes) -> LedgerId:

@@ -6,10 +6,12 @@ a replay passes over records of a ledger that it does not know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 
+from bkstore.errors import BkstoreError
 from bkstore.formats.entry import BatchLedgers, RecordBatch, ids_of
 from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
@@ -71,8 +73,13 @@ class LedgerJournals:
         """Append the records of a batch, each key before its ledger's first one.
 
         One large write for each journal, and each ledger whose key comes in between. Returns
-        the places behind them.
+        the places behind them. Where a journal fails, its error has 0 as `stored`: none of the
+        batch is acknowledged.
         """
+        with _acknowledging():
+            return self._append_all(batch, key)
+
+    def _append_all(self, batch: RecordBatch, key: bytes) -> Places:
         ids = ids_of(batch)
         ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
         ways = [journal_of(name, len(self.writers)) for name in ledgers.names]
@@ -105,6 +112,22 @@ class LedgerJournals:
             for number in np.unique(of_record).tolist()
         }
 
+    @contextmanager
+    def synced(self, places: Places, sync: bool) -> Iterator[None]:
+        """Make durable what is appended inside, if `sync`; also where that ends early.
+
+        `places` are filled meanwhile. After a journal has failed only its own error is told.
+        """
+        try:
+            yield
+        except BaseException:
+            if sync and not self.failed:
+                self.sync(places)
+            raise
+        if sync:
+            with _acknowledging():
+                self.sync(places)
+
     def sync(self, places: Places) -> None:
         """Return when everything before these places is durable."""
         for number, place in places.items():
@@ -117,3 +140,13 @@ class LedgerJournals:
     def forget(self, names: Iterable[LedgerId]) -> None:
         """Note that ledgers were deleted: if they are made again, their keys come again."""
         self._keys.difference_update(names)
+
+
+@contextmanager
+def _acknowledging() -> Iterator[None]:
+    """Say of a journal's failure that none of the records was acknowledged."""
+    try:
+        yield
+    except BkstoreError as error:
+        error.stored = 0
+        raise

@@ -179,9 +179,7 @@ def _slice_of(run: Run[bytes], part: slice, table: Table[bytes], start: int) -> 
         count = single[0] - start if single else count
     begin = part.start
     found = run.batch.between(begin, begin + count).framed()
-    return RecordBatch(
-        found.entries.copy(), found.buffer, found.offsets.copy(), found.sizes.copy()
-    )
+    return RecordBatch(found.entries.copy(), found.buffer, found.offsets.copy(), found.sizes.copy())
 
 
 def _replaced_bytes(table: Table[bytes]) -> int:
