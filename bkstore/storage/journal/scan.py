@@ -186,7 +186,7 @@ class JournalScan:
             places = offsets + (base - PREFIX)
             for start, stop in _runs(entries >= 0):
                 part = slice(start, stop)
-                batch = RecordBatch(entries[part], data, offsets[part], sizes[part])
+                batch = _batch(entries[part], data, offsets[part], sizes[part])
                 if entries[start] >= 0:
                     yield places[part], batch
                     continue
@@ -276,6 +276,13 @@ class JournalScan:
     def _end(self, stop: int, severity: Literal["damage", "oddity"], why: str, at: int) -> None:
         self.stop = stop
         self.findings.append(Finding(severity, why, str(self.path), at))
+
+
+def _batch(entries: Int64Array, data: bytes, offsets: Int64Array, sizes: Int64Array) -> RecordBatch:
+    """Return whole frames as a batch; where no padding is among them, they are known to be so."""
+    padded = (offsets[1:] != offsets[:-1] + sizes[:-1] + PREFIX).any()
+    made = RecordBatch if padded else RecordBatch.of_frames
+    return made(entries, data, offsets, sizes)
 
 
 def _runs(same: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:

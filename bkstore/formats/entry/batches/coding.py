@@ -89,7 +89,7 @@ def encode_batch(
         start = int(ends[at] - frames[at])
         _fill(out[start : int(ends[part.stop - 1])], frames[part], heads, bodies[part])
     out.flags.writeable = False
-    return RecordBatch(ids, out.data, ends - sizes, sizes)
+    return RecordBatch.of_frames(ids, out.data, ends - sizes, sizes)
 
 
 def _lacs(lac: int | Int64Array, entries: Int64Array) -> Int64Array:

@@ -6,7 +6,7 @@ The currency between encoder, journal, write cache, entry log and batch reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,13 +38,31 @@ class RecordBatch(Sequence[memoryview]):
     offsets: Int64Array
     sizes: Int64Array
     stopped: CorruptionError | None = None
+    _chained: bool = field(default=False, repr=False, compare=False)
+    """Whether the records are known to be frames one behind the other, in a buffer that nobody
+    else changes, so that `framed` need not look."""
+
+    @classmethod
+    def of_frames(
+        cls,
+        entries: Int64Array,
+        buffer: bytes | memoryview,
+        offsets: Int64Array,
+        sizes: Int64Array,
+    ) -> RecordBatch:
+        """Return a batch of records that a scan or an encoder put or found in frames.
+
+        That they are so is not checked again; `framed` of it is a slice.
+        """
+        return cls(entries, buffer, offsets, sizes, None, True)
 
     @classmethod
     def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
         """Return a framed batch of separate records; copies them once."""
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes + PREFIX)
-        return cls(np.asarray(entries, np.int64), _in_frames(records, sizes), ends - sizes, sizes)
+        ids = np.asarray(entries, np.int64)
+        return cls.of_frames(ids, _in_frames(records, sizes), ends - sizes, sizes)
 
     def __len__(self) -> int:
         return int(self.entries.size)
@@ -71,7 +89,8 @@ class RecordBatch(Sequence[memoryview]):
     def between(self, start: int, stop: int) -> RecordBatch:
         """Return the records start..stop (half open); shares the buffer."""
         part = slice(start, stop)
-        return RecordBatch(self.entries[part], self.buffer, self.offsets[part], self.sizes[part])
+        columns = self.entries[part], self.buffer, self.offsets[part], self.sizes[part]
+        return RecordBatch(*columns, None, self._chained)
 
     def at(self, rows: Int64Array) -> RecordBatch:
         """Return the records of these numbers, in this order; shares the buffer."""
@@ -83,24 +102,31 @@ class RecordBatch(Sequence[memoryview]):
         """Return the same records with a buffer that is their frames, one behind the other.
 
         A frame is the record's size (i32) and the record, as journals and entry logs have it.
-        No copy where the records stand so already, as those of `Coder.encode_batch`, of a scan
-        and of a batch read from an entry log do: some 10 ns a record. Else one copy: some 30 ns
-        a record where all are of one size, 200 where not.
+        No copy where the records stand so already: some 10 ns a record to see it, none for those
+        of `Coder.encode_batch`, of a scan, or of `framed` itself. Else one copy: some 30 ns a
+        record where all are of one size, 200 where not.
 
         >>> batch = RecordBatch.of([b"first", b"second"], [0, 1]).framed()
         >>> batch.buffer.hex(" ", 5), batch.offsets.tolist()
+        ('0000000005 6669727374 0000000673 65636f6e64', [4, 13])
         """
         if not len(self):
-            return RecordBatch(self.entries, b"", self.offsets, self.sizes)
-        start = int(self.offsets[0]) - PREFIX
-        ends = self.offsets + self.sizes
-        if start < 0 or (ends[:-1] + PREFIX != self.offsets[1:]).any() or not self._sized():
+            return RecordBatch.of_frames(self.entries, b"", self.offsets, self.sizes)
+        if not (self._chained or self._is_chain()):
             return self._with_frames()
-        stop = int(ends[-1])
+        start = int(self.offsets[0]) - PREFIX
+        stop = int(self.offsets[-1]) + int(self.sizes[-1])
         if start == 0 and stop == len(self.buffer):
-            return self
+            columns = self.entries, self.buffer, self.offsets, self.sizes
+            return self if self._chained else RecordBatch.of_frames(*columns)
         part = memoryview(self.buffer)[start:stop]
-        return RecordBatch(self.entries, part, self.offsets - start, self.sizes)
+        return RecordBatch.of_frames(self.entries, part, self.offsets - start, self.sizes)
+
+    def _is_chain(self) -> bool:
+        """Return whether the records are frames, one behind the other."""
+        ends = self.offsets + self.sizes
+        apart = (ends[:-1] + PREFIX != self.offsets[1:]).any()
+        return not apart and int(self.offsets[0]) >= PREFIX and self._sized()
 
     def _sized(self) -> bool:
         """Return whether each record has its size before it."""
@@ -119,7 +145,7 @@ class RecordBatch(Sequence[memoryview]):
         else:
             buffer = _in_frames(self.records(), self.sizes)
         ends = np.cumsum(self.sizes + PREFIX)
-        return RecordBatch(self.entries, buffer, ends - self.sizes, self.sizes)
+        return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
     def _joined_frames(self) -> bytes:
         """Return frames that are there already one behind the other, by stretches of them."""
@@ -144,7 +170,15 @@ class RecordBatch(Sequence[memoryview]):
             np.concatenate([part.offsets + at for part, at in zip(parts, starts)]),
             np.concatenate([part.sizes for part in parts]),
             parts[-1].stopped,
+            all(part._fills_its_buffer() for part in parts),
         )
+
+    def _fills_its_buffer(self) -> bool:
+        """Return whether it is known to be frames, and the buffer has nothing else."""
+        if not len(self):
+            return not len(self.buffer)
+        stop = int(self.offsets[-1]) + int(self.sizes[-1])
+        return self._chained and int(self.offsets[0]) == PREFIX and stop == len(self.buffer)
 
 
 def _in_frames(records: Sequence[bytes], sizes: Int64Array) -> bytes:

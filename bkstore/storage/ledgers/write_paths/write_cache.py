@@ -28,7 +28,7 @@ way records came.
 """
 
 _MOST = 4096
-_ENOUGH = 1 << 20  # bytes of records that are written at once
+_ENOUGH = 1 << 18  # bytes of records that are written at once
 
 
 class _Records(Run[bytes]):
@@ -98,8 +98,8 @@ class WriteCache(Pending[bytes]):
         entries, table = batch.entries, self._table(name, int(batch.entries[0]))
         beyond = int(entries[0]) > table.highest
         if beyond and entries.size >= FEWEST and is_ascending(entries):
-            own = RecordBatch(
-                entries.copy(), bytes(batch.buffer), batch.offsets.copy(), batch.sizes.copy()
+            own = RecordBatch.of_frames(
+                entries.copy(), _own(batch.buffer), batch.offsets.copy(), batch.sizes.copy()
             )
             self.put_run(name, _Records(own))
             self.size += int(batch.sizes.sum()) + ENTRY_OVERHEAD * entries.size
@@ -143,7 +143,7 @@ class WriteCache(Pending[bytes]):
         return sorted(self._tables)
 
     def batches(self, name: LedgerId) -> Iterator[RecordBatch]:
-        """Yield a ledger's records by ascending id, as framed batches of about 1 MiB."""
+        """Yield the records of a ledger by ascending id, as framed batches; small ones joined."""
         parts: list[RecordBatch] = []
         size = 0
         for batch in _batches(self._tables[name]):
@@ -154,6 +154,13 @@ class WriteCache(Pending[bytes]):
                 parts, size = [], 0
         if parts:
             yield RecordBatch.joined(parts)
+
+
+def _own(buffer: bytes | memoryview) -> bytes | memoryview:
+    """Return bytes that nobody changes: a copy, unless they are so and little else lies there."""
+    if isinstance(buffer, memoryview) and isinstance(buffer.obj, bytes):
+        return buffer if 2 * len(buffer) >= len(buffer.obj) else bytes(buffer)
+    return bytes(buffer)
 
 
 def _single_run(table: Table[bytes], start: int, count: int) -> RecordBatch:
@@ -179,7 +186,9 @@ def _slice_of(run: Run[bytes], part: slice, table: Table[bytes], start: int) -> 
         count = single[0] - start if single else count
     begin = part.start
     found = run.batch.between(begin, begin + count).framed()
-    return RecordBatch(found.entries.copy(), found.buffer, found.offsets.copy(), found.sizes.copy())
+    copies = (column.copy() for column in (found.entries, found.offsets, found.sizes))
+    entries, offsets, sizes = copies
+    return RecordBatch.of_frames(entries, found.buffer, offsets, sizes)
 
 
 def _replaced_bytes(table: Table[bytes]) -> int:
