@@ -61,14 +61,27 @@ def test_framed(records: list[bytes], shape: str) -> None:
 @pytest.mark.parametrize("shape", ["of", "framed", "changeable", "array"])
 @pytest.mark.parametrize("sizes", [[5] * 6, [5, 0, 7, 7, 1]], ids=["equal", "mixed"])
 def test_framed_copies_nothing_where_frames_are_there(shape: str, sizes: list[int]) -> None:
-    """A framed batch is itself; a part of it shares its bytes."""
+    """A framed batch and a part of it share its bytes; one that is known to be framed is itself."""
     records = [bytes([at]) * size for at, size in enumerate(sizes)]
     batch = shaped(shape, records, range(len(records)))
     part = batch.between(1, 4).framed()
 
-    assert batch is batch.framed()
+    framed = batch.framed()
+    assert framed is framed.framed()
+    assert batch.buffer is framed.buffer
     assert np.shares_memory(np.frombuffer(part.buffer, np.uint8), _bytes_of(batch))
     is_framed(records[1:4], [1, 2, 3], part)
+
+
+def test_framed_looks_again_where_the_caller_may_change_the_bytes() -> None:
+    """A batch over a buffer of the caller's, framed once, is not taken for framed later."""
+    buffer = bytearray(frames([b"first", b"second"]))
+    whole = memoryview(buffer)
+    batch = RecordBatch(np.arange(2), whole, np.array([4, 13]), np.array([5, 6]))
+    batch.framed()
+    buffer[12] = 9  # the size before the second record
+
+    is_framed([b"first", b"second"], [0, 1], batch.framed())
 
 
 def _bytes_of(batch: RecordBatch) -> Any:
