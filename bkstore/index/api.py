@@ -36,25 +36,37 @@ import numpy.typing as npt
 
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.formats.state_checks import state_oddities
-from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
+from bkstore.ids import (
+    Int64Array,
+    LedgerId,
+    as_entry_ids,
+    as_locations,
+    check_entry_id,
+    sort_ledgers,
+)
 
 __all__ = [
     "DEFAULT_BATCH",
     "Closing",
     "EntryIndex",
     "EntrySource",
+    "Errors",
     "Finding",
     "IndexBatch",
     "LedgerLike",
     "LedgerState",
+    "answers",
     "check_put",
     "locations_of",
     "sorted_last_wins",
 ]
 
 LedgerLike = int | LedgerId
+
+Errors = dict[LedgerId, BkstoreError]
+"""Why ledgers could not be listed."""
 
 DEFAULT_BATCH = 1 << 18
 """Rows in a scan batch: five int64 columns of it are 10 MiB."""
@@ -205,6 +217,50 @@ class EntrySource(ABC):
         """Return which entries are here, condensed. Opens no entry log."""
         return Availability.from_entries(self.entries(ledger))
 
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return (ledger, `availability`) of ledgers in unsigned order, each once, one by one.
+
+        None are those that `ledgers` lists when it is called. The answers are what single calls
+        would give: nothing of an unknown ledger, or of one that was deleted meanwhile; a change
+        that comes after the call may be in them or not. Index data only, as there.
+
+        With `errors`, a `BkstoreError` about one ledger goes there under its name, at the latest
+        when the next ledger's answer comes, and the others follow; without, it is raised when
+        its turn comes. That the source is closed (`IllegalOperation`) is raised in either case,
+        here or at the next answer, and so is what `ledgers` and `LedgerId.of` raise, here.
+
+        Memory: the names, and a part of the answers that does not grow with their number; an
+        answer may share its memory with its neighbours. Done here by a call for each; a backend
+        overrides it where one pass over many ledgers is cheaper.
+        """
+        return self._one_by_one(self._names_asked(ledgers), errors)
+
+    def _names_asked(self, ledgers: Iterable[LedgerLike] | None) -> list[LedgerId]:
+        """Return the ledgers that were asked for, sorted, each once; all of them for None."""
+        if ledgers is None:
+            return self.ledgers()
+        names = list(dict.fromkeys(map(LedgerId.of, ledgers)))
+        sort_ledgers(names)
+        return names
+
+    def _one_by_one(
+        self, names: Iterable[LedgerId], errors: Errors | None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Yield the answer of a call for each ledger."""
+        for name in names:
+            try:
+                found = self.availability(name)
+            except IllegalOperation:
+                raise
+            except BkstoreError as error:
+                if errors is None:
+                    raise
+                errors[name] = error
+            else:
+                yield name, found
+
 
 class EntryIndex(EntrySource, Closing):
     """An entry source with locations and ledger states: a bookie's index.
@@ -350,6 +406,24 @@ class EntryIndex(EntrySource, Closing):
         None in an index that is new, or was closed and is as it was left.
         """
         return []
+
+
+def answers(
+    source: EntrySource, names: Sequence[LedgerId]
+) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
+    """Yield what `source` answers for each of `names`, sorted and distinct: entries or an error.
+
+    For those who write a row a ledger, in order, whatever is wrong with some of them.
+    """
+    errors: Errors = {}
+    listed = source.availability_many(names, errors)
+    ahead = next(listed, None)
+    for name in names:
+        if ahead is not None and ahead[0] == name:
+            yield ahead
+            ahead = next(listed, None)
+        else:
+            yield name, errors.pop(name)
 
 
 def check_put(
