@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, CorruptionError, IllegalOperation, InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats.state_checks import state_oddities
 from bkstore.ids import (
     Int64Array,
@@ -44,29 +44,24 @@ from bkstore.ids import (
     as_entry_ids,
     as_locations,
     check_entry_id,
-    sort_ledgers,
 )
+from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 
 __all__ = [
     "DEFAULT_BATCH",
     "Closing",
     "EntryIndex",
     "EntrySource",
-    "Errors",
     "Finding",
     "IndexBatch",
     "LedgerLike",
     "LedgerState",
-    "answers",
     "check_put",
     "locations_of",
     "sorted_last_wins",
 ]
 
 LedgerLike = int | LedgerId
-
-Errors = dict[LedgerId, BkstoreError]
-"""Why ledgers could not be listed."""
 
 DEFAULT_BATCH = 1 << 18
 """Rows in a scan batch: five int64 columns of it are 10 MiB."""
@@ -235,31 +230,10 @@ class EntrySource(ABC):
         answer may share its memory with its neighbours. Done here by a call for each; a backend
         overrides it where one pass over many ledgers is cheaper.
         """
-        return self._one_by_one(self._names_asked(ledgers), errors)
+        return one_by_one(self.availability, self._names_asked(ledgers), errors)
 
     def _names_asked(self, ledgers: Iterable[LedgerLike] | None) -> list[LedgerId]:
-        """Return the ledgers that were asked for, sorted, each once; all of them for None."""
-        if ledgers is None:
-            return self.ledgers()
-        names = list(dict.fromkeys(map(LedgerId.of, ledgers)))
-        sort_ledgers(names)
-        return names
-
-    def _one_by_one(
-        self, names: Iterable[LedgerId], errors: Errors | None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Yield the answer of a call for each ledger."""
-        for name in names:
-            try:
-                found = self.availability(name)
-            except IllegalOperation:
-                raise
-            except BkstoreError as error:
-                if errors is None:
-                    raise
-                errors[name] = error
-            else:
-                yield name, found
+        return self.ledgers() if ledgers is None else asked_for(ledgers)
 
 
 class EntryIndex(EntrySource, Closing):
@@ -406,24 +380,6 @@ class EntryIndex(EntrySource, Closing):
         None in an index that is new, or was closed and is as it was left.
         """
         return []
-
-
-def answers(
-    source: EntrySource, names: Sequence[LedgerId]
-) -> Iterator[tuple[LedgerId, Availability | BkstoreError]]:
-    """Yield what `source` answers for each of `names`, sorted and distinct: entries or an error.
-
-    For those who write a row a ledger, in order, whatever is wrong with some of them.
-    """
-    errors: Errors = {}
-    listed = source.availability_many(names, errors)
-    ahead = next(listed, None)
-    for name in names:
-        if ahead is not None and ahead[0] == name:
-            yield ahead
-            ahead = next(listed, None)
-        else:
-            yield name, errors.pop(name)
 
 
 def check_put(

@@ -38,7 +38,6 @@ from bkstore.ids import (
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
-    Errors,
     Finding,
     IndexBatch,
     LedgerLike,
@@ -55,6 +54,7 @@ from bkstore.index.hierarchical.file_tree import (
 from bkstore.index.hierarchical.headers import state_of
 from bkstore.index.hierarchical.small_files import read_files
 from bkstore.index.hierarchical.unsynced_changes import Changes
+from bkstore.index.many_ledgers import Errors, one_by_one
 from bkstore.index.scope_marker import check_marker
 
 __all__ = ["DEFAULT_MAX_PAGES", "HierarchicalReader"]
@@ -243,10 +243,10 @@ class HierarchicalReader(EntryIndex):
                 continue
             at = 0
             for number, here in zip(part.read, sets):
-                yield from self._one_by_one(part.names[at:number], errors)
+                yield from one_by_one(self.availability, part.names[at:number], errors)
                 yield part.names[number], here
                 at = number + 1
-            yield from self._one_by_one(part.names[at:], errors)
+            yield from one_by_one(self.availability, part.names[at:], errors)
 
     @property
     def _whole(self) -> int:

@@ -222,6 +222,31 @@ class Database:
     def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
         return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_bounds(hi)))
 
+    def key_blocks(self, lo: bytes, hi: bytes, width: int, rows: int, most: int) -> Iterator[Words]:
+        """Yield what `keys` returns in arrays of `rows` rows, then of twice as many, up to `most`.
+
+        Rows behind a damaged place are missing before the `CorruptionError` comes, at the end.
+        """
+        with self._translated():
+            walk, last = self._handle.iter(_bounds(hi)), None
+            keys, more = iter(self._key_iterator(lo, hi)), True
+        while more:
+            with self._translated():
+                _ = self._handle  # not closed meanwhile, nor by a fork
+                part: Iterable[bytes] = islice(keys, rows)
+                if self._measures(width):
+                    part = list(part)
+                    self._check_widths(part, width)
+                words = _words(np.fromiter(part, f"S{width + 8}"))
+                if words[:, -1].any():
+                    raise CorruptionError(self.path, None, "key of another width")
+            more, rows = len(words) == rows, min(2 * rows, most)
+            if len(words):
+                last = words[-1, :-1].tobytes()
+                yield words[:, :-1]
+        with self._translated():
+            self._check_end(walk, lo, last)
+
     def values(self, lo: bytes, hi: bytes, width: int) -> tuple[Words, bytes | None] | None:
         """Return the values of [lo, hi) without their keys, and the last key below `hi`.
 
