@@ -25,6 +25,7 @@ _FEWEST = 1 << 8
 """Rows of the first block behind a leap: as many as a leap costs, about."""
 
 _MOST = 1 << 16
+_NONE = np.empty(0, np.int64)
 
 Listed = list[tuple[LedgerId, Availability]]
 
@@ -55,6 +56,8 @@ class _Asked:
         """Whether the last block ended in a ledger that was not asked for."""
         self._names = names
         self._places = {name: place for place, name in enumerate(names)}
+        # What has come of the next one: its last rows, and those before them if they are many.
+        self._rest = _NONE
         self._begun: list[Groups] = []
 
     def take(self, keys: Words) -> Listed:
@@ -75,7 +78,9 @@ class _Asked:
 
     def _owners(self, keys: Words) -> tuple[list[int], Int64Array]:
         """Return the place in `names` of each ledger in turn, and of each row's; -1 for none."""
-        change = (keys[1:, :-1] != keys[:-1, :-1]).any(axis=1)
+        change = keys[1:, 0] != keys[:-1, 0]
+        if keys.shape[1] > 2:
+            change |= keys[1:, 1] != keys[:-1, 1]
         opens = np.concatenate(([0], np.flatnonzero(change) + 1))
         heads = keys[opens, :-1].astype(np.int64).view(np.uint64)
         scopes = heads[:, 0].tolist() if heads.shape[1] == 2 else [0] * opens.size
@@ -86,27 +91,30 @@ class _Asked:
 
     def _listed(self, entries: Int64Array, owner: Int64Array, upto: int) -> Listed:
         """Return the ledgers up to `upto`; keep what has come of that one."""
+        if self._rest.size:
+            entries = np.concatenate((self._rest, entries))
+            owner = np.concatenate((np.full(self._rest.size, self.done), owner))
         cut = int(np.searchsorted(owner, upto))
         complete = upto - self.done
         found: list[Availability] = []
-        begun = self._begun
-        if complete and begun:  # the one that the block before had cut
+        if complete and self._begun:
             rest = int(np.searchsorted(owner, self.done, "right"))
-            begun.append(from_entries.from_ids(entries[:rest]))
-            found.append(Availability.from_canonical(grouping.join(begun)))
-            self._begun = begun = []
+            parts = [*self._begun, from_entries.from_ids(entries[:rest])]
+            found.append(Availability.from_canonical(grouping.join(parts)))
+            self._begun = []
             entries, owner, cut = entries[rest:], owner[rest:], cut - rest
         if len(found) < complete:
             first = self.done + len(found)
             groups = from_ids_of_many(entries[:cut], owner[:cut] - first)
             found += sets_of(*groups, complete - len(found))
-        if entries.size > cut:
-            begun.append(from_entries.from_ids(entries[cut:]))
+        self._rest = entries[cut:]
+        if self._rest.size >= _MOST:
+            self._begun.append(from_entries.from_ids(self._rest))
+            self._rest = _NONE
         names = self._names[self.done : upto]
         self.done = upto
         return list(zip(names, found))
 
     def finish(self) -> Listed:
         """Return the ledgers that are left: the scan has seen its end."""
-        none = np.empty(0, np.int64)
-        return self._listed(none, none, len(self._names))
+        return self._listed(_NONE, _NONE, len(self._names))
