@@ -7,6 +7,9 @@ of all sets are made together (`grouping.from_runs_of_many`) and cut apart at th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import numpy as np
 
 from bkstore.availability.entry_set import Availability
@@ -14,7 +17,7 @@ from bkstore.availability.grouping import from_runs_of_many
 from bkstore.availability.sequence_groups import BoolArray, Groups, empty
 from bkstore.ids import Int64Array
 
-__all__ = ["from_ids_of_many", "from_mask_of_many", "sets_of"]
+__all__ = ["from_ids_of_many", "from_mask_of_many", "sets_of", "sets_of_entries"]
 
 
 def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64Array]:
@@ -68,5 +71,13 @@ def sets_of(groups: Groups, owner: Int64Array, count: int) -> list[Availability]
         return Availability.each_of(zip(*(column.reshape(-1, 1) for column in groups)))
     cuts = np.searchsorted(owner, np.arange(count + 1)).tolist()
     first, last, size, period = groups
-    parts = ((first[a:b], last[a:b], size[a:b], period[a:b]) for a, b in zip(cuts, cuts[1:]))
+    parts = ((first[a:b], last[a:b], size[a:b], period[a:b]) for a, b in pairwise(cuts))
     return Availability.each_of(parts)
+
+
+def sets_of_entries(entries: Sequence[Int64Array]) -> list[Availability]:
+    """Return the set of each array of ascending, distinct ids. O(ids)."""
+    owner = np.repeat(np.arange(len(entries)), [ids.size for ids in entries])
+    if not owner.size:
+        return [Availability()] * len(entries)
+    return sets_of(*from_ids_of_many(np.concatenate(entries), owner), len(entries))

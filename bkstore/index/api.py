@@ -223,8 +223,8 @@ class EntrySource(ABC):
 
         With `errors`, a `BkstoreError` about one ledger goes there under its name, at the latest
         when the next ledger's answer comes, and the others follow; without, it is raised when
-        its turn comes. That the source is closed (`IllegalOperation`) is raised in either case,
-        here or at the next answer, and so is what `ledgers` and `LedgerId.of` raise, here.
+        its turn comes. What `ledgers` and `LedgerId.of` raise, this call raises; that the source
+        is closed (`IllegalOperation`) is raised in any case, behind answers that were made.
 
         Memory: the names, and a part of the answers that does not grow with their number; an
         answer may share its memory with its neighbours. Done here by a call for each; a backend

@@ -9,7 +9,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, IllegalOperation
 from bkstore.ids import LedgerId, sort_ledgers
 
-__all__ = ["Errors", "ListsMany", "answers", "asked_for", "one_by_one"]
+__all__ = ["Errors", "ListsMany", "answers", "asked_for", "one_by_one", "over_parts", "told"]
 
 Errors = dict[LedgerId, BkstoreError]
 """Why ledgers could not be listed."""
@@ -75,3 +75,33 @@ def answers(
             ahead = next(listed, None)
         else:
             yield name, errors.pop(name)
+
+
+def over_parts(
+    parts: Sequence[ListsMany],
+    home: Callable[[LedgerId], int],
+    names: Sequence[LedgerId],
+    errors: Errors | None,
+) -> Iterator[tuple[LedgerId, Availability]]:
+    """Yield what the part that each ledger belongs to answers; `home` tells its number."""
+    if len(parts) == 1:
+        yield from parts[0].availability_many(names, errors)
+        return
+    shares: list[list[LedgerId]] = [[] for _ in parts]
+    for name in names:
+        shares[home(name)].append(name)
+    streams = [answers(part, share) for part, share in zip(parts, shares)]
+    for name in names:
+        yield from told(name, next(streams[home(name)])[1], errors)
+
+
+def told(
+    name: LedgerId, found: Availability | BkstoreError, errors: Errors | None
+) -> Iterator[tuple[LedgerId, Availability]]:
+    """Yield an answer; put an error into `errors`, raise it where there are none."""
+    if not isinstance(found, BkstoreError):
+        yield name, found
+    elif errors is None:
+        raise found
+    else:
+        errors[name] = found

@@ -21,7 +21,14 @@ from bkstore.formats.idxfile import index_path, ledger_of_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
-__all__ = ["Tree", "current_of", "find_index_file", "find_plain_file", "has_index_files", "scan_trees"]
+__all__ = [
+    "Tree",
+    "current_of",
+    "find_index_file",
+    "find_plain_file",
+    "has_index_files",
+    "scan_trees",
+]
 
 _LEVEL = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
 _SUFFIXES = (".idx", ".idx.rloc")

@@ -56,7 +56,7 @@ def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> 
     Files with a body that is not of whole `page_size` bytes are left out too. Memory: 1 MiB.
     """
     buffer = np.empty((_TOGETHER + LONGEST) // SLOT_SIZE + 1, np.int64)
-    view = memoryview(buffer).cast("B")
+    view = buffer.data.cast("B")
     names: list[LedgerId] = []
     places: list[int] = []
     numbers: list[int] = []
