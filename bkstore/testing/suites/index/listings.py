@@ -26,7 +26,7 @@ _Model = dict[LedgerId, list[int]]
 def _filled(index: EntryIndex, seed: int = 3) -> _Model:
     """Put ledgers of many shapes, empty ones too, into an index; return what is in them."""
     rng = np.random.default_rng(seed)
-    numbers = [*range(40), *WIDE_BOUNDARIES]
+    numbers = sorted({*range(40), *WIDE_BOUNDARIES})
     names = [LedgerId(0, number) for number in numbers if number < 2**63]
     names += [LedgerId(scope, number) for scope in (1, 2**64 - 1) for number in numbers]
     model: _Model = {}

@@ -218,7 +218,7 @@ class IndexMachine(RuleBasedStateMachine):
         """Ask what is here of several ledgers, or of all."""
         asked = None if names is None else [LedgerId(*name) for name in names]
         listed = self.live.availability_many(asked)
-        expected = sorted(map(tuple, self.live.ledgers() if names is None else set(names)))
+        expected = sorted({(n[0], n[1]) for n in (self.live.ledgers() if names is None else names)})
 
         assert [(name, _runs(sorted(self.rows.get(name, {})))) for name in expected] == [
             (tuple(name), found.ranges().tolist()) for name, found in listed
