@@ -21,7 +21,7 @@ from bkstore.index.rocks.rows import entry_column
 
 __all__ = ["list_ledgers"]
 
-_FEWEST = 1 << 8
+_FEWEST = 1 << 9
 """Rows of the first block behind a leap: as many as a leap costs, about."""
 
 _MOST = 1 << 16
