@@ -45,6 +45,8 @@ class Tree:
     """What stands where a folder of index files should: what it hides is not known."""
     unusual: set[LedgerId] = field(default_factory=set)
     """Ledgers whose file is a link, a leftover, or no file at all."""
+    looked_at: bool = True
+    """Whether `unusual` has them all; else nobody looked."""
 
 
 class _Walk:

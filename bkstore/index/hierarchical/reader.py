@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from threading import RLock
 from typing import Literal, TypeVar
 
@@ -63,6 +64,9 @@ DEFAULT_MAX_PAGES = 1 << 20
 """Pages a file may grow to: 8 GiB and 2^30 entries at the default page size."""
 
 _OPEN_FILES = 64
+_FEWEST_ROWS = 1 << 10
+"""Rows that a scan hands out together, however small a batch is wished for."""
+
 _NONE = np.empty(0, np.int64)
 _T = TypeVar("_T")
 
@@ -255,8 +259,9 @@ class HierarchicalReader(EntryIndex):
 
     def _plain_files(self, names: Iterable[LedgerId]) -> Iterator[tuple[LedgerId, str | None]]:
         """Return where each ledger's file lies, None where that takes a closer look."""
-        if self._tree is not None and not self._tree.unusual and not self._changes.new:
-            return zip(names, map(self._tree.files.get, names))
+        tree = self._tree
+        if tree and tree.looked_at and not tree.unusual and not self._changes.new:
+            return zip(names, map(tree.files.get, names))
         return ((name, self._plain_file(name)) for name in names)
 
     def _plain_file(self, name: LedgerId) -> str | None:
@@ -264,7 +269,9 @@ class HierarchicalReader(EntryIndex):
         if path is None and tree is None:
             return find_plain_file(self._currents, index_path(name))
         if path is None and tree is not None and name not in tree.unusual:
-            return tree.files.get(name)
+            path = tree.files.get(name)
+            if path is not None and not tree.looked_at:
+                return find_plain_file([Path(path).parent], os.path.basename(path))
         return path
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
@@ -373,22 +380,34 @@ class HierarchicalReader(EntryIndex):
 
     def _gathered(self, batch: int, findings: list[Finding] | None) -> Iterator[IndexBatch]:
         waiting: list[IndexBatch] = []
-        rows = 0
+        rows, step = 0, max(batch, _FEWEST_ROWS)
         with self._lock:
             hidden = list(self._scanned().hidden)
         for error in hidden:
             if findings is None:
                 raise error
             findings.append(Finding.of(error))
-        for ledger in self.ledgers():
-            for part in self._ledger_rows(ledger, findings):
-                waiting.append(part)
-                rows += part.entry_id.size
+        for part in self._all_rows(findings):
+            for at in range(0, part.entry_id.size, step):
+                waiting.append(IndexBatch(*(column[at : at + step] for column in part)))
+                rows += waiting[-1].entry_id.size
                 if rows >= batch:
                     yield IndexBatch.joined(waiting)
                     waiting, rows = [], 0
         if waiting:
             yield IndexBatch.joined(waiting)
+
+    def _all_rows(self, findings: list[Finding] | None) -> Iterator[IndexBatch]:
+        """Yield the rows of every file in order, those of small ones many together."""
+        for part in read_files(self._plain_files(self.ledgers()), self._whole):
+            at = 0
+            for first, stop, rows in part.rows():
+                for ledger in part.names[at:first]:
+                    yield from self._ledger_rows(ledger, findings)
+                yield rows
+                at = stop
+            for ledger in part.names[at:]:
+                yield from self._ledger_rows(ledger, findings)
 
     def _ledger_rows(
         self, ledger: LedgerId, findings: list[Finding] | None

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from bkstore.availability.sequence_groups import BoolArray
 from bkstore.formats.idxfile import HEADER_SIZE, MIN_EXPLICIT_LAC, SLOT_SIZE, VERSION_0, VERSION_1
 from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import IndexBatch
 
 __all__ = ["LONGEST", "Read", "read_files"]
 
@@ -48,6 +49,25 @@ class Read(NamedTuple):
     read: list[int]
     words: Int64Array
     base: Int64Array
+
+    def rows(self) -> Iterator[tuple[int, int, IndexBatch]]:
+        """Yield (first, stop, rows) of each stretch of `names` all of whose files were read."""
+        read = np.array(self.read, np.int64)
+        cuts = np.flatnonzero(np.diff(read) != 1) + 1
+        ends = np.append(self.base[1:] - _HEADER_WORDS, self.words.size)
+        for some in np.split(np.arange(read.size), cuts):
+            if some.size:
+                lo, hi = int(some[0]), int(some[-1])
+                begin = int(self.base[lo])
+                here = np.flatnonzero(self.words[begin : int(ends[hi])]) + begin
+                owner = np.searchsorted(self.base, here, "right") - 1
+                stretch = self.names[int(read[lo]) : int(read[hi]) + 1]
+                scopes, numbers = np.array([name.signed for name in stretch], np.int64).T
+                locations = self.words[here].view(">i8").astype(np.int64)
+                none = np.broadcast_to(np.int64(0), here.shape)
+                ids = scopes[owner - lo], numbers[owner - lo]
+                rows = IndexBatch(none, *ids, here - self.base[owner], locations)
+                yield int(read[lo]), int(read[hi]) + 1, rows
 
 
 def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> Iterator[Read]:
