@@ -2,9 +2,9 @@
 
 `entry_set` has `Availability`, an immutable set of entry ids kept as sequence groups: read it
 first. Below it: `sequence_groups` (the representation), `grouping` (its canonical form),
-`from_entries` (from ids and masks), `inputs` (what callers hand in), `set_operations` over
-`patterns`, `codec` (bytes). `bookkeeper_compat` has the answers of BookKeeper's own class,
-defects included, behind ``compat="bookkeeper"``.
+`from_entries` (from ids and masks), `many_sets` (the same for many sets at once), `inputs` (what
+callers hand in), `set_operations` over `patterns`, `codec` (bytes). `bookkeeper_compat` has the
+answers of BookKeeper's own class, defects included, behind ``compat="bookkeeper"``.
 """
 
 from bkstore.availability import bookkeeper_compat

@@ -125,6 +125,19 @@ class Availability:
         return cls._of(groups)
 
     @classmethod
+    def each_of(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
+        """Return the set of each part: four columns, canonical and read-only; not checked.
+
+        As `from_canonical` of each, at less than half of its price.
+        """
+        made = []
+        for part in parts:
+            one = Availability.__new__(Availability)
+            one._groups = tuple.__new__(Groups, part)
+            made.append(one)
+        return made
+
+    @classmethod
     def from_groups(
         cls, groups: npt.ArrayLike | Iterable[Sequence[int]], compat: Compat | None = None
     ) -> Availability:

@@ -12,16 +12,34 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty, sequences
 from bkstore.ids import Int64Array
 
-__all__ = ["fold", "from_runs", "join"]
+__all__ = ["fold", "from_runs", "from_runs_of_many", "join"]
 
 
 def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     """Return canonical groups for ordered, disjoint half-open runs. O(runs)."""
     return fold(Groups(starts, starts, ends - starts, np.zeros_like(starts)))
+
+
+def from_runs_of_many(
+    starts: Int64Array, ends: Int64Array, owner: Int64Array
+) -> tuple[Groups, Int64Array]:
+    """Return canonical groups of several sets, and whose each is. O(runs) for all of them.
+
+    Run i is of set ``owner[i]``; the runs of a set follow each other, half-open, ordered and not
+    touching. No group reaches from one set into the next.
+    """
+    rows = Groups(starts, starts, ends - starts, np.zeros_like(starts))
+    if starts.size < 2:
+        return rows, owner
+    slots = _transitions(rows)
+    slots.joins[owner[1:] != owner[:-1]] = False
+    groups, opens = _grouped(rows, slots)
+    return groups, owner[opens]
 
 
 def join(parts: list[Groups]) -> Groups:
@@ -151,7 +169,11 @@ def _transitions(groups: Groups) -> _Transitions:
 
 def _group(groups: Groups) -> Groups:
     """Apply the greedy rule to groups that neither touch nor overlap."""
-    slots = _transitions(groups)
+    return _grouped(groups, _transitions(groups))[0]
+
+
+def _grouped(groups: Groups, slots: _Transitions) -> tuple[Groups, npt.NDArray[np.intp]]:
+    """Return what the greedy rule makes of groups, and behind which slot each begins."""
     closes = np.flatnonzero(_closing(slots))
     first = np.concatenate((groups.first[:1], slots.after[closes]))
     last = np.concatenate((slots.before[closes], groups.last[-1:]))
@@ -159,7 +181,8 @@ def _group(groups: Groups) -> Groups:
     # The period is the step after the border: the rest of the same slot, or the next slot.
     step = np.concatenate(([0], np.where(slots.weight[closes] > 1, closes, closes + 1)))
     period = slots.distance[np.minimum(step, slots.distance.size - 1)]
-    return Groups(first, last, size, np.where(last > first, period, 0))
+    made = Groups(first, last, size, np.where(last > first, period, 0))
+    return made, np.concatenate(([0], closes + 1))
 
 
 def _closing(slots: _Transitions) -> BoolArray:

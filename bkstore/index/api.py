@@ -38,7 +38,14 @@ from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.formats.state_checks import state_oddities
-from bkstore.ids import Int64Array, LedgerId, as_entry_ids, as_locations, check_entry_id
+from bkstore.ids import (
+    Int64Array,
+    LedgerId,
+    as_entry_ids,
+    as_locations,
+    check_entry_id,
+)
+from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 
 __all__ = [
     "DEFAULT_BATCH",
@@ -204,6 +211,29 @@ class EntrySource(ABC):
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here, condensed. Opens no entry log."""
         return Availability.from_entries(self.entries(ledger))
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return (ledger, `availability`) of ledgers in unsigned order, each once, one by one.
+
+        None are those that `ledgers` lists when it is called. The answers are what single calls
+        would give: nothing of an unknown ledger, or of one that was deleted meanwhile; a change
+        that comes after the call may be in them or not. Index data only, as there.
+
+        With `errors`, a `BkstoreError` about one ledger goes there under its name, at the latest
+        when the next ledger's answer comes, and the others follow; without, it is raised when
+        its turn comes. What `ledgers` and `LedgerId.of` raise, this call raises; that the source
+        is closed (`IllegalOperation`) is raised in any case, behind answers that were made.
+
+        Memory: the names, and a part of the answers that does not grow with their number; an
+        answer may share its memory with its neighbours. Done here by a call for each; a backend
+        overrides it where one pass over many ledgers is cheaper.
+        """
+        return one_by_one(self.availability, self._names_asked(ledgers), errors)
+
+    def _names_asked(self, ledgers: Iterable[LedgerLike] | None) -> list[LedgerId]:
+        return self.ledgers() if ledgers is None else asked_for(ledgers)
 
 
 class EntryIndex(EntrySource, Closing):

@@ -8,7 +8,7 @@ BookKeeper's `EntryMemTable` is, costs several times more to fill and to walk (m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from threading import RLock
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from sortedcontainers import SortedDict
 
 from bkstore.availability import Availability
+from bkstore.availability.many_sets import sets_of_entries
 from bkstore.errors import IllegalOperation, NoSuchLedger
 from bkstore.ids import (
     MAX_ENTRY_ID,
@@ -28,10 +29,14 @@ from bkstore.ids import (
     check_scope,
 )
 from bkstore.index.api import EntryIndex, LedgerLike, LedgerState, check_put, locations_of
+from bkstore.index.many_ledgers import Errors
 
 __all__ = ["MemtableIndex"]
 
 _NONE = np.empty(0, np.int64)
+
+_TOGETHER, _SHORT = 256, 1 << 10
+"""Ledgers listed together, and how many entries those have that are condensed together."""
 
 _LONGEST_TAIL = 1 << 20
 """Numbers in a tail before they are packed into arrays: what single puts may cost in memory."""
@@ -174,6 +179,21 @@ class MemtableIndex(EntryIndex):
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here. O(entries) after a put, as nothing is kept."""
         return Availability.from_entries(self.entries(ledger))
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return (ledger, `availability`) of many ledgers; short ones are condensed together."""
+        self._check_open()
+        return self._listed(self._names_asked(ledgers))
+
+    def _listed(self, names: list[LedgerId]) -> Iterator[tuple[LedgerId, Availability]]:
+        for at in range(0, len(names), _TOGETHER):
+            part = names[at : at + _TOGETHER]
+            entries = [self.entries(name) for name in part]
+            short = [ids if ids.size <= _SHORT else _NONE for ids in entries]
+            for name, ids, found in zip(part, entries, sets_of_entries(short)):
+                yield name, found if ids.size <= _SHORT else Availability.from_entries(ids)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
         """Return the known ledgers in unsigned order."""

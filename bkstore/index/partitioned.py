@@ -25,6 +25,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
 )
+from bkstore.index.many_ledgers import Errors, over_parts
 
 __all__ = ["PartitionedIndex"]
 
@@ -81,6 +82,12 @@ class PartitionedIndex(EntryIndex):
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return the answer of the ledger's part."""
         return self._part(ledger).availability(ledger)
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return the answers of the parts, in the order of ledgers."""
+        return over_parts(self.parts, self.dir_index, self._names_asked(ledgers), errors)
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent."""

@@ -8,7 +8,7 @@ replays what the journals have behind it. Upstream's counterpart is `BookieImpl`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from struct import Struct
@@ -25,6 +25,7 @@ from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
+from bkstore.index.many_ledgers import Errors
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.journal.last_mark import delete_journals_before, write_last_mark
@@ -394,6 +395,12 @@ class Bookie(EntrySource, Closing):
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here, condensed, unflushed ones too."""
         return self.storage.availability(ledger)
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
+        return self.storage.availability_many(ledgers, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id here, None if there is none."""

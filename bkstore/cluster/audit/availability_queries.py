@@ -1,4 +1,8 @@
-"""Asking bookies which entries they have: one question a bookie and ledger, several at a time."""
+"""Asking bookies which entries they have, several at a time.
+
+Running bookies get a question for each ledger; directories, indexes and tables are asked for all
+ledgers of a batch at once.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeGuard
 
 import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.cluster.audit.durability import Due, Held, missing_entries
 from bkstore.cluster.audit.options import EntriesOfLedger
+from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.errors import BkstoreError, BookieUnavailable, NoSuchLedger
 from bkstore.ids import LedgerId
+from bkstore.index.many_ledgers import Errors, ListsMany
 
 __all__ = ["Answers", "Questions", "ask_bookies"]
 
@@ -80,8 +87,9 @@ def ask_bookies(
             found[name].silent = dict.fromkeys(questions.numbers, "nothing is known of its place")
             found[name].absent = True
             continue
-        for at in range(0, len(questions.numbers), AT_A_TIME):
-            part = questions.numbers[at : at + AT_A_TIME]
+        step = len(questions.numbers) if _lists_many(bookie) else AT_A_TIME
+        for at in range(0, len(questions.numbers), step):
+            part = questions.numbers[at : at + step]
             if pool is None:
                 tasks.append((name, partial(_ask, bookie, part, ledgers)))
             else:
@@ -93,22 +101,49 @@ def ask_bookies(
     return found
 
 
+def _lists_many(bookie: EntriesOfLedger) -> TypeGuard[ListsMany]:
+    return isinstance(bookie, ListsMany) and not isinstance(bookie, BookieClient)
+
+
 def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId]) -> Answers:
-    answers = Answers()
+    single: Callable[[LedgerId], Availability] = bookie.availability
+    if _lists_many(bookie):
+        single = _All(bookie, [ledgers[number] for number in numbers]).answer
+    found = Answers()
     failures, reason = 0, ""
-    for number in numbers:
+    for at, number in enumerate(numbers):
+        if at % AT_A_TIME == 0:
+            failures = 0
         if failures == GIVE_UP:
-            answers.silent[number] = f"not asked after {GIVE_UP} failures: {reason}"
+            found.silent[number] = f"not asked after {GIVE_UP} failures: {reason}"
             continue
         try:
-            answers.held.append((number, bookie.availability(ledgers[number])))
+            found.held.append((number, single(ledgers[number])))
             failures = 0
         except NoSuchLedger:
-            answers.held.append((number, Availability()))
+            found.held.append((number, Availability()))
             failures = 0
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)
-            answers.silent[number] = f"no answer: {reason}"
+            found.silent[number] = f"no answer: {reason}"
         except BkstoreError as error:
-            answers.silent[number] = f"answered with an error: {error}"
-    return answers
+            found.silent[number] = f"answered with an error: {error}"
+    return found
+
+
+class _All:
+    """The answers of a bookie that was asked for all at once."""
+
+    def __init__(self, bookie: ListsMany, names: Sequence[LedgerId]) -> None:
+        self._errors: Errors = {}
+        try:
+            self._found = dict(bookie.availability_many(names, self._errors))
+        except BkstoreError as error:  # none can be listed: it is closed, say
+            self._found = {}
+            self._errors = dict.fromkeys(names, error)
+
+    def answer(self, ledger: LedgerId) -> Availability:
+        found = self._found.get(ledger)
+        if found is None:
+            raise self._errors[ledger]
+        return found

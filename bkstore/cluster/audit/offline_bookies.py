@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike
+from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = ["DirectoryBookie", "GroupsBookie"]
@@ -43,6 +45,16 @@ class DirectoryBookie:
         if LedgerId.of(ledger) in self._unanswered:
             raise BookieUnavailable("db storage does not list entries")
         return self.bookie.index.availability(ledger)
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """As `EntrySource.availability_many`; with ``compat="bookkeeper"`` a call for each."""
+        index = self.bookie.index
+        if not self._unanswered:
+            return index.availability_many(ledgers, errors)
+        names = index.ledgers() if ledgers is None else asked_for(ledgers)
+        return one_by_one(self.availability, names, errors)
 
 
 class GroupsBookie:

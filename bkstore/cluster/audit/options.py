@@ -18,6 +18,9 @@ class EntriesOfLedger(Protocol):
 
     A `BkstoreError` other than `NoSuchLedger` means that nothing is known: the bookie did not
     answer, or could not read its index. Called from several threads.
+
+    One that has `availability_many` (`ListsMany`) is asked by that, but a `BookieClient`: one
+    that cannot be reached is not asked on after some failures in a row.
     """
 
     def availability(self, ledger: LedgerLike) -> Availability:

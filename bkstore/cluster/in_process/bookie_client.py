@@ -7,7 +7,7 @@ wire between them here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
@@ -16,6 +16,7 @@ from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry, NoSuc
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
+from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 from bkstore.storage.bookie import Bookie
 
 __all__ = ["LocalClient", "LocalClients"]
@@ -126,6 +127,15 @@ class LocalClient:
             return bookie.availability(ledger)
 
         return self.server.call(self.client, listed)
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """As `EntrySource.availability_many`, a request for each ledger, as over a network;
+        `NoSuchLedger` for an unknown one."""
+        if ledgers is None:
+            ledgers = self.server.call(self.client, lambda bookie: bookie.ledgers())
+        return one_by_one(self.availability, asked_for(ledgers), errors)
 
 
 def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import is_folder
 from bkstore.files.os_errors import unreadable
-from bkstore.formats.idxfile import ledger_of_path
+from bkstore.formats.idxfile import index_path, ledger_of_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
-__all__ = ["Tree", "current_of", "find_index_file", "has_index_files", "scan_trees"]
+__all__ = [
+    "Tree",
+    "current_of",
+    "find_index_file",
+    "find_plain_file",
+    "has_index_files",
+    "scan_trees",
+]
 
 _LEVEL = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
+_SUFFIXES = (".idx", ".idx.rloc")
+_BYTES = {f"{byte:x}": byte for byte in range(256)}
 
 
 @dataclass
@@ -32,28 +43,68 @@ class Tree:
     findings: list[Finding] = field(default_factory=list)
     hidden: list[CorruptionError] = field(default_factory=list)
     """What stands where a folder of index files should: what it hides is not known."""
+    unusual: set[LedgerId] = field(default_factory=set)
+    """Ledgers whose file is a link, a leftover, or no file at all."""
+    looked_at: bool = True
+    """Whether `unusual` has them all; else nobody looked."""
 
 
-def _walk(current: Path, hidden: list[CorruptionError]) -> list[tuple[str, ...]]:
-    """Return the path parts of every .idx and .idx.rloc file, sorted."""
-    found: list[tuple[str, ...]] = []
-    stack: list[tuple[str, ...]] = [()]
-    while stack:
-        parts = stack.pop()
-        deepest = len(parts) == (3 if parts and len(parts[0]) == 8 else 2)
-        try:
-            entries = list(os.scandir(os.path.join(current, *parts)))
-        except FileNotFoundError:
-            continue
-        for entry in entries:
-            if entry.name.endswith((".idx", ".idx.rloc")):
-                found.append((*parts, entry.name))
-            elif not deepest and _LEVEL.fullmatch(entry.name):
-                if is_folder(entry):
-                    stack.append((*parts, entry.name))
+class _Walk:
+    """One pass over a ``current/``: files whose name and place fit are told apart at once."""
+
+    def __init__(self, current: Path, tree: Tree) -> None:
+        self.files: dict[LedgerId, str] = {}
+        self.others: list[tuple[tuple[str, ...], bool]] = []
+        """The path parts of what else ends in .idx or .idx.rloc, and whether it is a file."""
+        self._tree = tree
+        for top in self._folders(str(current), ()):
+            deep = len(top.name) == 8
+            for middle in self._folders(top.path, (top.name,)):
+                if not deep:
+                    self._take(middle.path, (top.name, middle.name))
+                    continue
+                for lowest in self._folders(middle.path, (top.name, middle.name)):
+                    self._take(lowest.path, (top.name, middle.name, lowest.name))
+
+    def _folders(self, path: str, parts: tuple[str, ...]) -> Iterator[os.DirEntry[str]]:
+        for entry in _entries(path):
+            name = entry.name
+            if name.endswith(_SUFFIXES):
+                self.others.append(((*parts, name), entry.is_file(follow_symlinks=False)))
+            elif name in _BYTES or _LEVEL.fullmatch(name):
+                if entry.is_dir(follow_symlinks=False) or is_folder(entry):
+                    yield entry
                 else:
-                    hidden.append(_no_folder(entry.path))
-    return sorted(found)
+                    self._tree.hidden.append(_no_folder(entry.path))
+
+    def _take(self, path: str, parts: tuple[str, ...]) -> None:
+        """Note the index files of a folder that has no folders in it."""
+        low = -1
+        if len(parts) == 2 and parts[0] in _BYTES and parts[1] in _BYTES:
+            low = _BYTES[parts[0]] << 8 | _BYTES[parts[1]]
+        for entry in _entries(path):
+            name = entry.name
+            if not name.endswith(_SUFFIXES):
+                continue
+            try:
+                number = int(name[:-4], 16)
+            except ValueError:
+                number = -1
+            # As `index_path` says it, without making the path: this is done for each file.
+            if number & 0xFFFF == low and number < 1 << 63 and name == f"{number:x}.idx":
+                ledger: LedgerId = tuple.__new__(LedgerId, (0, number))
+                self.files[ledger] = entry.path
+                if not entry.is_file(follow_symlinks=False):
+                    self._tree.unusual.add(ledger)
+            else:
+                self.others.append(((*parts, name), entry.is_file(follow_symlinks=False)))
+
+
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(path))
+    except FileNotFoundError:
+        return []
 
 
 def _no_folder(path: str) -> CorruptionError:
@@ -69,7 +120,11 @@ def scan_trees(currents: list[Path]) -> Tree:
     tree = Tree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current in currents:
-        for parts in _walk(current, tree.hidden):
+        walk = _Walk(current, tree)
+        second = walk.files.keys() & tree.files.keys() if tree.files else ()
+        walk.others += ((tuple(index_path(name).split("/")), True) for name in second)
+        tree.files = walk.files | tree.files
+        for parts, regular in sorted(walk.others):
             path = os.path.join(current, *parts)
             ledger = ledger_of_path(parts)
             if ledger is None:
@@ -82,6 +137,8 @@ def scan_trees(currents: list[Path]) -> Tree:
                 tree.findings.append(Finding("oddity", detail, path, ledger=ledger))
             else:
                 tree.files[ledger] = path
+                if not regular:
+                    tree.unusual.add(ledger)
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
     tree.findings += map(Finding.of, tree.hidden)
@@ -93,6 +150,7 @@ def _add_leftover(tree: Tree, ledger: LedgerId, path: str) -> None:
         detail = "leftover of an interrupted move; a bookie deletes it at start"
     else:
         tree.files[ledger] = path
+        tree.unusual.add(ledger)
         detail = "leftover of an interrupted move, the only file of its ledger; read as the index"
     tree.findings.append(Finding("oddity", detail, path, ledger=ledger))
 
@@ -122,6 +180,19 @@ def find_index_file(currents: list[Path], relative: str) -> str | None:
     return None
 
 
+def find_plain_file(currents: list[Path], relative: str) -> str | None:
+    """Return what `find_index_file` finds, if that is a regular file and no leftover."""
+    for current in currents:
+        path = f"{current}/{relative}"
+        try:
+            return path if stat.S_ISREG(os.lstat(path).st_mode) else None
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return None
+    return None
+
+
 def _check_folders(current: Path, relative: str) -> None:
     if os.path.isdir(os.path.join(current, relative)):
         return
@@ -136,13 +207,12 @@ def _check_folders(current: Path, relative: str) -> None:
 
 def has_index_files(current: Path) -> bool:
     """Return whether any index file lies below; stops at the first."""
-    suffixes = (".idx", ".idx.rloc")
     for top in _directories(current):
         for parent in _directories(top):
-            if any(name.endswith(suffixes) for name in os.listdir(parent)):
+            if any(name.endswith(_SUFFIXES) for name in os.listdir(parent)):
                 return True
             if any(
-                name.endswith(suffixes)
+                name.endswith(_SUFFIXES)
                 for deepest in _directories(parent)
                 for name in os.listdir(deepest)
             ):

@@ -50,6 +50,7 @@ _TOTALS = re.compile(r"(# entries|# deletions|# range deletions|raw key size|raw
 _LIVE_TRIES = 20
 _VALUE = 8  # a location
 _SEQUENCE = 8  # what RocksDB adds to each key
+_JOINED = 512  # keys copied before the next are made: their memory is still in the cache
 
 Words = npt.NDArray[Any]
 """Big-endian int64 words, a row a line: the halves of its key, or its location."""
@@ -221,6 +222,32 @@ class Database:
 
     def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
         return cast(Iterable[bytes], self._handle.keys(from_key=lo, read_opt=_bounds(hi)))
+
+    def key_blocks(self, lo: bytes, hi: bytes, width: int, rows: int, most: int) -> Iterator[Words]:
+        """Yield what `keys` returns in arrays of `rows` rows, then of twice as many, up to `most`.
+
+        Rows behind a damaged place are missing before the `CorruptionError` comes, at the end.
+        """
+        with self._translated():
+            walk, last = self._handle.iter(_bounds(hi)), None
+            keys, more = iter(self._key_iterator(lo, hi)), True
+        while more:
+            with self._translated():
+                _ = self._handle  # not closed meanwhile, nor by a fork
+                parts = [self._joined(keys, width) for _ in range(0, rows, _JOINED)]
+                words = np.frombuffer(b"".join(parts), ">i8").reshape(-1, width // 8)
+            more, rows = len(words) >= rows, min(2 * rows, most)
+            if len(words):
+                last = words[-1].tobytes()
+                yield words
+        with self._translated():
+            self._check_end(walk, lo, last)
+
+    def _joined(self, keys: Iterator[bytes], width: int) -> bytes:
+        part = list(islice(keys, _JOINED))
+        if self._measures(width):
+            self._check_widths(part, width)
+        return b"".join(part)
 
     def values(self, lo: bytes, hi: bytes, width: int) -> tuple[Words, bytes | None] | None:
         """Return the values of [lo, hi) without their keys, and the last key below `hi`.

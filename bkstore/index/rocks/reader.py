@@ -7,7 +7,9 @@ A real bookie cannot list the entries of a ledger from these (issue 2078:
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from struct import Struct
 
 import numpy as np
@@ -16,7 +18,7 @@ import numpy.typing as npt
 from bkstore import forks
 from bkstore.arguments import check_batch, path, truth
 from bkstore.availability import Availability
-from bkstore.errors import CorruptionError, NoSuchLedger
+from bkstore.errors import BkstoreError, CorruptionError, IllegalOperation, NoSuchLedger
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
@@ -38,6 +40,7 @@ from bkstore.index.api import (
     LedgerState,
     locations_of,
 )
+from bkstore.index.many_ledgers import Errors, one_by_one
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import (
     entry_key,
@@ -45,6 +48,7 @@ from bkstore.index.rocks.keys import (
     key_width,
     ledger_range,
 )
+from bkstore.index.rocks.listing import list_ledgers
 from bkstore.index.rocks.options import database_options
 from bkstore.index.rocks.rows import (
     check_shape,
@@ -179,6 +183,35 @@ class RocksReader(EntryIndex):
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here; opens no entry log."""
         return Availability.from_entries(self.entries(ledger))
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return (ledger, `availability`) of many ledgers: one scan of the keys, about 150 ns
+        each, that leaps over ledgers not asked for. Memory: some 8 MiB, and groups of a ledger."""
+        self._held("locations", False)
+        return self._listed(self._names_asked(ledgers), errors)
+
+    def _listed(
+        self, names: list[LedgerId], errors: Errors | None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        scoped = bisect_left(names, 1, key=itemgetter(0))
+        for wide, part in ((False, names[:scoped]), (True, names[scoped:])):
+            database = self._held("locations", wide) if part else None
+            while part and database is not None:
+                done = 0
+                try:
+                    for some in list_ledgers(database, part):
+                        yield from some
+                        done += len(some)
+                except IllegalOperation:
+                    raise
+                except BkstoreError:
+                    # Somewhere behind what was yielded: one call for one ledger says what it is.
+                    yield from one_by_one(self.availability, part[done : done + 1], errors)
+                    done += 1
+                part = part[done:]
+            yield from one_by_one(self.availability, part, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id, None if there is none. One seek."""

@@ -103,7 +103,7 @@ class _Files(HierarchicalIndex):
         files: Iterable[tuple[LedgerId, str]],
     ) -> None:
         super().__init__(currents)
-        self._tree = Tree(dict(files))
+        self._tree = Tree(dict(files), looked_at=False)
 
 
 class _Databases(RocksIndex):

@@ -6,7 +6,7 @@ Upstream's counterparts are the halves of `LedgerStorage` that touch no record: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bkstore import forks
 from bkstore.availability import Availability
@@ -23,6 +23,7 @@ from bkstore.formats.entry import decode_explicit_lac, record_header
 from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE, VERSION_0
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
+from bkstore.index.many_ledgers import Errors, over_parts
 from bkstore.storage.ledgers.last_add_confirmed import (
     ForgetfulLastAddConfirmed,
     LastAddConfirmed,
@@ -96,6 +97,15 @@ class KnownLedgers(EntrySource):
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here, condensed, unflushed ones too. Opens no entry log."""
         return self.source(ledger).availability(ledger)
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
+        self._check_open()
+        sources = [path.source for path in self.paths]
+        names = self._names_asked(ledgers)
+        return over_parts(sources, lambda name: name.ledger % len(sources), names, errors)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
         """Return the highest entry id here, None if there is none; `DataUnknown` in limbo."""

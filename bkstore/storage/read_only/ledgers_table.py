@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from bkstore.availability import Availability
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
+from bkstore.index.many_ledgers import answers
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import FINDINGS, LEDGERS, Table
 
@@ -26,13 +26,12 @@ def ledger_tables(
     """
     rows: list[tuple[Any, ...]] = []
     written = False
-    for ledger in bookie.index.ledgers(scope):
-        here: Availability | None = None
-        try:
-            here = bookie.index.availability(ledger)
-        except BkstoreError as error:
-            findings.append(Finding.of(error, ledger))
-        summary = None if here is None else (len(here), here.first_entry, here.last_entry)
+    for ledger, here in answers(bookie.index, bookie.index.ledgers(scope)):
+        summary = None
+        if isinstance(here, BkstoreError):
+            findings.append(Finding.of(here, ledger))
+        else:
+            summary = (len(here), here.first_entry, here.last_entry)
         rows.append(ledger_row(bookie, ledger, summary, findings))
         if len(rows) == ROWS_PER_TABLE:
             yield Table.from_rows(LEDGERS, rows)

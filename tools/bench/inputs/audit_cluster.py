@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from bkstore.cluster.audit import AuditOptions, Auditor, EntriesOfLedger
 from bkstore.cluster.audit.durability import Due, Held, missing_entries
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import Files
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -29,11 +30,15 @@ from bkstore.schedule import expected, write_set
 
 __all__ = [
     "BOOKIES",
+    "LAYOUTS",
+    "MIXED",
     "Answered",
     "AtHand",
     "Cluster",
     "Columns",
+    "Layout",
     "Missing",
+    "OneByOne",
     "audited",
     "by_entry",
     "by_entry_in_line",
@@ -217,14 +222,39 @@ def _parts(store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Iter
             yield _Part(name.ledger, metadata.write_quorum_size, first, last, ensemble, here)
 
 
-def directories(cluster: Cluster, top: Path) -> dict[str, Path]:
-    """Write each bookie's index: bookie-2 as RocksDB, the others as index files."""
+class _Unsynced(Files):
+    """Files that nobody needs after a crash."""
+
+    def fsync(self, fd: int) -> None:
+        """Do nothing."""
+
+    def sync_dir(self, path: object) -> None:
+        """Do nothing."""
+
+
+Layout = Literal["idx", "rocksdb"]
+LAYOUTS: tuple[Layout, ...] = ("idx", "rocksdb")
+MIXED: Mapping[str, Layout] = dict(zip(BOOKIES, ("idx", "rocksdb", "idx")))
+
+
+def directories(
+    cluster: Cluster, top: Path, layouts: Mapping[str, Layout] = MIXED
+) -> dict[str, Path]:
+    """Write each bookie's index, as RocksDB or index files."""
     for name in BOOKIES:
-        kind = RocksIndex if name == BOOKIES[1] else HierarchicalIndex
-        with kind(top / name, writable=True) as index:
+        kind = RocksIndex if layouts[name] == "rocksdb" else HierarchicalIndex
+        with kind(top / name, writable=True, files=_Unsynced()) as index:
             for ledger, entries in _held(cluster, name):
                 index.put_many(ledger, entries, 1028 + 104 * entries)
     return {name: top / name for name in BOOKIES}
+
+
+class OneByOne:
+    """A bookie that is asked for each ledger on its own."""
+
+    def __init__(self, bookie: EntriesOfLedger) -> None:
+        """Take the bookie."""
+        self.availability = bookie.availability
 
 
 def _held(cluster: Cluster, name: str) -> Iterable[tuple[int, Int64Array]]:

@@ -15,11 +15,15 @@ from bkstore.cluster.audit import DirectoryBookie, EntriesOfLedger
 from bkstore.cluster.store.api import MetadataStore
 from tools.bench.inputs.audit_cluster import (
     BOOKIES,
+    LAYOUTS,
+    MIXED,
     Answered,
     AtHand,
     Cluster,
     Columns,
+    Layout,
     Missing,
+    OneByOne,
     audited,
     by_entry,
     by_entry_in_line,
@@ -64,7 +68,9 @@ def _case(
     )
 
 
-def _cases(cluster: Cluster, opened: Callable[[], dict[str, DirectoryBookie]]) -> Iterator[Case]:
+def _cases(
+    cluster: Cluster, opened: Callable[[Mapping[str, Layout]], dict[str, DirectoryBookie]]
+) -> Iterator[Case]:
     def whole(name: str, store: MetadataStore, bookies: Mapping[str, EntriesOfLedger]) -> Case:
         return _case(name, cluster, lambda: audited(store, bookies), against(store, bookies), None)
 
@@ -78,7 +84,22 @@ def _cases(cluster: Cluster, opened: Callable[[], dict[str, DirectoryBookie]]) -
     yield _case("audit", cluster, lambda: audited(store, answers), slower, None)
     yield whole("audit, in line", store, answers)
     yield whole("audit, bytes to be decoded", cluster.store, cluster.bookies())
-    yield whole("audit, directories", cluster.store, opened())
+    yield whole("audit, directories", cluster.store, opened(MIXED))
+    for layout in LAYOUTS:
+        bookies = opened(dict.fromkeys(BOOKIES, layout))
+        yield _in_one_call(f"audit, directories, {layout}", cluster, bookies)
+
+
+def _in_one_call(name: str, cluster: Cluster, bookies: Mapping[str, EntriesOfLedger]) -> Case:
+    one_by_one = {each: OneByOne(bookie) for each, bookie in bookies.items()}
+    return Case(
+        name,
+        cluster.ledgers * cluster.entries,
+        _shape(cluster),
+        Side("availability_many", lambda: audited(cluster.store, bookies)),
+        (Side("availability, a call a ledger", lambda: audited(cluster.store, one_by_one)),),
+        4,
+    )
 
 
 @contextmanager
@@ -86,8 +107,8 @@ def _audit(context: Context) -> Iterator[Iterator[Case]]:
     cluster = Cluster(context.scaled(LEDGERS), ENTRIES, context.seed)
     with ExitStack() as stack:
 
-        def opened() -> dict[str, DirectoryBookie]:
-            paths = directories(cluster, new_directory(context))
+        def opened(layouts: Mapping[str, Layout]) -> dict[str, DirectoryBookie]:
+            paths = directories(cluster, new_directory(context), layouts)
             return {
                 name: DirectoryBookie(stack.enter_context(BookieDir(path)))
                 for name, path in paths.items()
@@ -129,7 +150,9 @@ ROWS = (
         "reads metadata from the store and asks each bookie for each ledger, of objects at hand, "
         "of bytes to be decoded, or of directories (index files, RocksDB). Beside it the same a "
         "ledger at a time with sets of entries, each entry's write set from `schedule.write_set`, "
-        "or counted out in the loop (in line).",
+        "or counted out in the loop (in line). Where all directories are of one layout: the audit "
+        "as it is, and with bookies that are asked for each ledger on its own, as it was before "
+        "`availability_many`.",
         _audit,
         long=True,
     ),

@@ -1,6 +1,6 @@
 """What the parts of `EntryIndexSuite` share: fixtures, examples, ways to read an index whole.
 
-The suite is taken apart by what is asked: `entries`, `ledgers`, `durability`;
+The suite is taken apart by what is asked: `entries`, `ledgers`, `listings`, `durability`;
 `suite` puts it together. Nothing here is a rule.
 """
 

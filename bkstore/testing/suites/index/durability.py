@@ -39,6 +39,8 @@ def _calls(index: EntryIndex) -> list[Callable[[], object]]:
         lambda: index.items(7),
         lambda: index.last_entry(7),
         lambda: index.availability(7),
+        lambda: list(index.availability_many()),
+        lambda: list(index.availability_many([7], {})),
         lambda: index.get(7, 0),
         lambda: index.get_many(7, [0]),
         lambda: index.get_many(7, []),

@@ -213,6 +213,17 @@ class IndexMachine(RuleBasedStateMachine):
         assert _runs(expected) == answer.ranges().tolist()
         assert len(expected) == len(answer)
 
+    @rule(names=st.none() | st.lists(_names, max_size=4))
+    def availability_many(self, names: list[Name] | None) -> None:
+        """Ask what is here of several ledgers, or of all."""
+        asked = None if names is None else [LedgerId(*name) for name in names]
+        listed = self.live.availability_many(asked)
+        expected = sorted({(n[0], n[1]) for n in (self.live.ledgers() if names is None else names)})
+
+        assert [(name, _runs(sorted(self.rows.get(name, {})))) for name in expected] == [
+            (tuple(name), found.ranges().tolist()) for name, found in listed
+        ]
+
     @rule(name=_names)
     def last_entry(self, name: Name) -> None:
         """Ask for the highest entry."""

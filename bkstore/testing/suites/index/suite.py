@@ -18,11 +18,12 @@ from __future__ import annotations
 from bkstore.testing.suites.index.durability import KeepingRules
 from bkstore.testing.suites.index.entries import EntryRules
 from bkstore.testing.suites.index.ledgers import LedgerRules
+from bkstore.testing.suites.index.listings import ListingRules
 
 __all__ = ["EntryIndexSuite"]
 
 
-class EntryIndexSuite(EntryRules, LedgerRules, KeepingRules):
+class EntryIndexSuite(EntryRules, LedgerRules, ListingRules, KeepingRules):
     """The index contract; a backend passes by subclassing it with `make_index` and `reopen`.
 
     `make_index(path)` returns a writable index kept in directory `path`, which may not exist

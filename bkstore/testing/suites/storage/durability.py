@@ -152,6 +152,8 @@ class StorageKeepingRules(StorageSuiteBase):
             lambda: storage.entry_exists(ledger, 0),
             lambda: storage.entries(ledger),
             lambda: storage.availability(ledger),
+            lambda: list(storage.availability_many()),
+            lambda: list(storage.availability_many([ledger], {})),
             lambda: storage.last_entry(ledger),
             lambda: storage.ledger_exists(ledger),
             lambda: storage.state(ledger),

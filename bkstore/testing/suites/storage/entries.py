@@ -42,6 +42,37 @@ class StorageEntryRules(StorageSuiteBase):
             assert Availability.from_entries([]) == storage.availability(ledger)
             assert not storage.ledger_exists(ledger)
 
+        assert [] == list(storage.availability_many())
+
+    def test_lists_many_ledgers(self, storage: LedgerStorage) -> None:
+        """`availability_many` lists flushed, unflushed and half flushed ledgers of all scopes in
+        unsigned order, as single calls do; of those named, unknown ones are empty."""
+        model: dict[LedgerId, list[int]] = {}
+        for scope in (0, 1, 2**64 - 1):
+            for number in range(30):
+                name = LedgerId(scope, number)
+                storage.set_master_key(name, KEY)
+                model[name] = list(range(number % 5))
+                for entry in model[name]:
+                    storage.add_entry(record(name, entry))
+        storage.flush()
+        for name in sorted(model)[::2]:
+            model[name] += [7, 8]
+            for entry in (7, 8):
+                storage.add_entry(record(name, entry))
+        gone = sorted(model)[::7]
+        for name in gone:
+            storage.delete_ledger(name)
+            del model[name]
+        found = list(storage.availability_many())
+        some = [*gone[:3], *sorted(model)[::-4]]
+
+        assert sorted(model.items()) == [(name, each.entries().tolist()) for name, each in found]
+        assert [storage.availability(name) for name in sorted(model)] == [each for _, each in found]
+        assert [(name, model.get(name, [])) for name in sorted(some)] == [
+            (name, each.entries().tolist()) for name, each in storage.availability_many(some)
+        ]
+
     def test_unknown_ledger(self, storage: LedgerStorage) -> None:
         """A read of an unknown ledger is `NoSuchLedger`, and so is an add without its key."""
         for ledger in LEDGERS:

@@ -237,6 +237,11 @@ class _StorageRules(RuleBasedStateMachine):
             assert expected == self.opened.entries(LedgerId(*name)).tolist(), name
             assert expected == self.opened.availability(LedgerId(*name)).entries().tolist()
             assert (ledger is not None) == self.store().ledger_exists(LedgerId(*name))
+        listed = [
+            (tuple(n), here.entries().tolist()) for n, here in self.opened.availability_many()
+        ]
+
+        assert [(n, each.entries()) for n, each in sorted(self.model.ledgers.items())] == listed
         for name, ledger in self.model.ledgers.items():
             found = self.opened.state(LedgerId(*name))
 

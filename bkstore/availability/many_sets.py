@@ -1,0 +1,83 @@
+"""Many small sets at once: what costs a call of numpy for each set elsewhere is done for all.
+
+A scan of an index meets the entries of thousands of ledgers one behind the other. Here they come
+as rows with an `owner`, the number of the set that a row is of, ascending; the canonical groups
+of all sets are made together (`grouping.from_runs_of_many`) and cut apart at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from bkstore.availability.entry_set import Availability
+from bkstore.availability.grouping import from_runs_of_many
+from bkstore.availability.sequence_groups import BoolArray, Groups, empty
+from bkstore.ids import Int64Array
+
+__all__ = ["from_ids_of_many", "from_mask_of_many", "sets_of", "sets_of_entries"]
+
+
+def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64Array]:
+    """Return canonical groups for ids that ascend within each owner, and whose each group is.
+
+    O(ids), whatever the number of sets.
+
+    >>> groups, owner = from_ids_of_many(np.array([0, 1, 2, 3, 9]), np.array([4, 4, 5, 5, 5]))
+    >>> groups.first.tolist(), groups.size.tolist(), owner.tolist()
+    ([0, 2, 9], [2, 2, 1], [4, 5, 5])
+    """
+    if not ids.size:
+        return empty(), owner
+    opens = np.empty(ids.size, np.bool_)
+    opens[0] = True
+    np.not_equal(ids[1:] - ids[:-1], 1, out=opens[1:])
+    opens[1:] |= owner[1:] != owner[:-1]
+    first = np.flatnonzero(opens)
+    last = np.concatenate((first[1:], [ids.size])) - 1
+    return from_runs_of_many(ids[first], ids[last] + 1, owner[first])
+
+
+def from_mask_of_many(mask: BoolArray, base: Int64Array) -> tuple[Groups, Int64Array]:
+    """Return canonical groups of several sets that lie in one mask, and whose each group is.
+
+    Position ``base[i]`` is id 0 of set i; `base` ascends, and a position that is not set lies
+    between two sets. O(len(mask)) bytes of work, and O(runs).
+
+    >>> mask = np.array([1, 1, 0, 0, 1, 0, 1], np.bool_)
+    >>> groups, owner = from_mask_of_many(mask, np.array([0, 3]))
+    >>> groups.first.tolist(), groups.last.tolist(), owner.tolist()
+    ([0, 1], [0, 3], [0, 1])
+    """
+    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
+    parts = ([0] if mask[:1].any() else [], edges, [mask.size] if mask[-1:].any() else [])
+    edges = np.concatenate([np.asarray(part, np.int64) for part in parts])
+    starts, ends = edges[0::2], edges[1::2]
+    owner = np.searchsorted(base, starts, "right") - 1
+    zero = base[owner]
+    return from_runs_of_many(starts - zero, ends - zero, owner)
+
+
+def sets_of(groups: Groups, owner: Int64Array, count: int) -> list[Availability]:
+    """Return the sets of owners 0..count-1, those without groups too. Some 0.7 us a set.
+
+    A set shares the memory of all: who keeps one of many keeps the groups of all of them.
+    """
+    for column in groups:
+        column.flags.writeable = False  # before it is cut: a part is as its whole was then
+    if owner.size == count and (owner == np.arange(count)).all():
+        return Availability.each_of(zip(*(column.reshape(-1, 1) for column in groups)))
+    cuts = np.searchsorted(owner, np.arange(count + 1)).tolist()
+    first, last, size, period = groups
+    parts = ((first[a:b], last[a:b], size[a:b], period[a:b]) for a, b in pairwise(cuts))
+    return Availability.each_of(parts)
+
+
+def sets_of_entries(entries: Sequence[Int64Array]) -> list[Availability]:
+    """Return the set of each array of ascending, distinct ids. O(ids)."""
+    owner = np.repeat(np.arange(len(entries)), [ids.size for ids in entries])
+    if not owner.size:
+        return [Availability()] * len(entries)
+    return sets_of(*from_ids_of_many(np.concatenate(entries), owner), len(entries))
