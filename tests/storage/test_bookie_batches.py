@@ -56,15 +56,15 @@ class Kind(NamedTuple):
 
 SMALL = {"preallocate": 4096, "write_buffer": 700}
 KINDS = {
-    "sorted": Kind("sorted", 10, 1, {}, SMALL),
-    "sorted-three-journals": Kind("sorted", 10, 3, {"write_cache": 8000}, SMALL),
+    "sorted": Kind("sorted", 5, 1, {}, SMALL),
+    "sorted-three-journals": Kind("sorted", 5, 3, {"write_cache": 8000}, SMALL),
     "interleaved": Kind(
-        "interleaved", 8, 2, {"entry_log_size": 6000, "pending_locations": 40}, SMALL
+        "interleaved", 4, 2, {"entry_log_size": 6000, "pending_locations": 40}, SMALL
     ),
-    "interleaved-old-journal": Kind("interleaved", 6, 1, {}, {**SMALL, "version": 5}),
-    "db": Kind("db", 4, 2, {"write_cache": 30_000}, SMALL),
-    "refusing": Kind("sorted", 6, 1, {"write_cache": 12_000, "auto_flush": False}, SMALL),
-    "compat": Kind("sorted", 6, 1, {"compat": "bookkeeper"}, SMALL),
+    "interleaved-old-journal": Kind("interleaved", 3, 1, {}, {**SMALL, "version": 5}),
+    "db": Kind("db", 3, 2, {"write_cache": 30_000}, SMALL),
+    "refusing": Kind("sorted", 3, 1, {"write_cache": 12_000, "auto_flush": False}, SMALL),
+    "compat": Kind("sorted", 3, 1, {"compat": "bookkeeper"}, SMALL),
 }
 
 

@@ -57,29 +57,29 @@ class Kind(NamedTuple):
 
 ROLLING = {"entry_log_size": 6000}
 KINDS = {
-    "sorted": Kind("sorted", 12),
-    "sorted-tiny": Kind("sorted", 12, 2, {**ROLLING, "write_cache": 6000}),
-    "sorted-refusing": Kind("sorted", 8, 1, {"write_cache": 12_000, "auto_flush": False}),
-    "sorted-few-rows": Kind("sorted", 8, 1, {"write_cache": 9000, "pending_locations": 30}),
-    "interleaved": Kind("interleaved", 12, 1, ROLLING),
-    "interleaved-few-rows": Kind("interleaved", 12, 3, {**ROLLING, "pending_locations": 7}),
+    "sorted": Kind("sorted", 6),
+    "sorted-tiny": Kind("sorted", 6, 2, {**ROLLING, "write_cache": 6000}),
+    "sorted-refusing": Kind("sorted", 4, 1, {"write_cache": 12_000, "auto_flush": False}),
+    "sorted-few-rows": Kind("sorted", 4, 1, {"write_cache": 9000, "pending_locations": 30}),
+    "interleaved": Kind("interleaved", 6, 1, ROLLING),
+    "interleaved-few-rows": Kind("interleaved", 6, 3, {**ROLLING, "pending_locations": 7}),
     "interleaved-index-first": Kind(
-        "interleaved", 6, 1, {"flush_order": "index-first", "pending_locations": 40}
+        "interleaved", 3, 1, {"flush_order": "index-first", "pending_locations": 40}
     ),
-    "db": Kind("db", 5, 1, ROLLING),
-    "db-tiny-apart": Kind("db", 4, 3, {**ROLLING, "write_cache": 36_000}),
-    "db-refusing": Kind("db", 4, 2, {"write_cache": 48_000, "auto_flush": False}),
+    "db": Kind("db", 3, 1, ROLLING),
+    "db-tiny-apart": Kind("db", 3, 3, {**ROLLING, "write_cache": 36_000}),
+    "db-refusing": Kind("db", 3, 2, {"write_cache": 48_000, "auto_flush": False}),
     "log-per-ledger": Kind(
-        "interleaved", 8, 2, {**ROLLING, "entry_log_per_ledger": True, "max_active_logs": 2}
+        "interleaved", 4, 2, {**ROLLING, "entry_log_per_ledger": True, "max_active_logs": 2}
     ),
     "sorted-log-per-ledger": Kind(
-        "sorted", 8, 2, {**ROLLING, "entry_log_per_ledger": True, "write_cache": 9000}
+        "sorted", 4, 2, {**ROLLING, "entry_log_per_ledger": True, "write_cache": 9000}
     ),
-    "sorted-compat": Kind("sorted", 8, 1, {"write_cache": 9000, "compat": "bookkeeper"}),
+    "sorted-compat": Kind("sorted", 4, 1, {"write_cache": 9000, "compat": "bookkeeper"}),
     "interleaved-compat": Kind(
-        "interleaved", 8, 1, {**ROLLING, "pending_locations": 40, "compat": "bookkeeper"}
+        "interleaved", 4, 1, {**ROLLING, "pending_locations": 40, "compat": "bookkeeper"}
     ),
-    "db-compat": Kind("db", 4, 1, {"write_cache": 24_000, "compat": "bookkeeper"}),
+    "db-compat": Kind("db", 3, 1, {"write_cache": 24_000, "compat": "bookkeeper"}),
 }
 
 
