@@ -6,6 +6,7 @@ import itertools
 import shutil
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -260,6 +261,50 @@ def test_bookies_fed_both_ways(kind: Kind) -> None:
     run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
 
 
+def _in_turns(first: int, count: int, payload: bytes) -> RecordBatch:
+    """Return records of all ledgers, in turns."""
+    ids = [(name, entry) for entry in range(first, first + count) for name in NAMES]
+    rows = [CODER.encode(Entry(name, entry, -1, len(payload), payload)) for name, entry in ids]
+    return RecordBatch.of(rows, [entry for _, entry in ids])
+
+
+@pytest.mark.parametrize("journals", [1, 3])
+@pytest.mark.parametrize("fenced", [None, *range(len(NAMES))])
+def test_journals_of_a_batch(fenced: int | None, journals: int, tmp_path: Path) -> None:
+    """Each key is before its ledger's first record, and what is refused is in no journal.
+
+    As after single adds: of ledgers that are all new, and where the batch ends at a fenced one.
+    """
+    found = []
+    for way in ("single", "batch"):
+        top = tmp_path / way
+        with Bookie.open(
+            ledger_dirs=[top / "ledgers"],
+            journal_dirs=[top / f"journal{at}" for at in range(journals)],
+            journal=JournalOptions(preallocate=4096, write_buffer=700),
+        ) as bookie:
+            if fenced is not None:
+                bookie.fence(NAMES[fenced], KEY)
+            batch = _in_turns(0, 20, b"x" * 50)
+            outcome = told(partial(_add, bookie, way, batch))
+            for journal in bookie.journals:
+                journal.sync()
+            places = [_records(top / f"journal{at}" / "current") for at in range(journals)]
+            found.append((outcome, answers(bookie, lac=True), places))
+
+    assert found[0] == found[1]
+    assert ("answer" if fenced is None else "LedgerFenced") == found[0][0][0]
+    taken = 100 if fenced is None else fenced
+    expected = set(_in_turns(0, 20, b"x" * 50).records()[:taken])
+    assert expected == {r for some in found[0][2] for r in some if r.endswith(b"x" * 50)}
+
+
+def _add(bookie: Bookie, way: str, batch: RecordBatch) -> list[int]:
+    if way == "batch":
+        return list(bookie.add_batch(batch, KEY).tolist())
+    return [bookie.add_entry(data, KEY) for data in batch.records()]
+
+
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 @pytest.mark.parametrize("journals", [1, 3])
 def test_batch_of_ledgers_that_were_made_again(
@@ -279,16 +324,11 @@ def test_batch_of_ledgers_that_were_made_again(
             journal=JournalOptions(preallocate=4096),
         )
 
-    def in_turns(first: int, count: int, payload: bytes) -> RecordBatch:
-        ids = [(name, entry) for entry in range(first, first + count) for name in NAMES]
-        rows = [CODER.encode(Entry(name, entry, -1, len(payload), payload)) for name, entry in ids]
-        return RecordBatch.of(rows, [entry for _, entry in ids])
-
     bookie = open_bookie()
-    bookie.add_batch(in_turns(0, 20, b"old"), KEY)
+    bookie.add_batch(_in_turns(0, 20, b"old"), KEY)
     for name in NAMES[1:3]:
         bookie.delete_ledger(name)
-    new = in_turns(10, 20, b"new")
+    new = _in_turns(10, 20, b"new")
     bookie.add_batch(new, KEY)
     bookie.close(checkpoint=False)
     with open_bookie() as again:

@@ -25,8 +25,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from bkstore.formats.entry import encode_explicit_lac
+from bkstore.formats.entry import Coder, encode_explicit_lac
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
 from bkstore.storage.options import Storage, StorageOptions
 from tests.worlds.batch_adds import (
     KEY,
@@ -273,3 +274,44 @@ def test_batches_are_single_adds(kind: Kind) -> None:
     profile = settings()
     examples = max(3, round(profile.max_examples * kind.examples / 100))
     run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
+
+
+@pytest.mark.parametrize("per_ledger", [False, True], ids=["shared", "per-ledger"])
+@pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
+@pytest.mark.parametrize("by", [-1, 0, 1])
+def test_limits_to_the_byte(storage: Storage, by: int, per_ledger: bool, tmp_path: Path) -> None:
+    """Logs roll and caches are flushed at the same record where it ends just at a limit.
+
+    A byte before it and behind it too, and whatever the batch begins with.
+    """
+    coder = Coder("CRC32C", "pw")
+    for before in (0, 1, 7):
+        batches = [
+            coder.encode_batch(7, range(before), [bytes(64)] * before),
+            coder.encode_batch(7, range(before, 90), [bytes(64)] * (90 - before)),
+            coder.encode_batch(8, range(60), [bytes(64)] * 60),
+        ]
+        size = int(batches[1].sizes[0])
+        caches = 1 if storage == "sorted" else 2
+        options = StorageOptions(
+            entry_log_size=1024 + 10 * (4 + size) + by,
+            write_cache=caches * (30 * (size + ENTRY_OVERHEAD) + by),
+            pending_locations=40 + by,
+            entry_log_per_ledger=per_ledger,
+        )
+        contents = []
+        for way in ("single", "batch"):
+            top = tmp_path / f"{way}{before}"
+            with LedgerStorage.open(top, storage, options=options, files=NoSyncs()) as opened:
+                for batch in batches:
+                    if way == "batch":
+                        opened.add_batch(batch, master_key=KEY)
+                    else:
+                        for data in batch.records():
+                            opened.add_entry(data, master_key=KEY)
+                lists = [len(path.logger.log_ids) for path in opened.paths]
+                opened.flush()
+                contents.append((lists, files_below(top), rows_of(opened)))
+
+        assert contents[0] == contents[1]
+        assert contents[0][0] > [1]
