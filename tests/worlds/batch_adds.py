@@ -70,6 +70,15 @@ class Sent(NamedTuple):
     key: bytes | None
     recovery: bool
 
+    def __repr__(self) -> str:
+        """Return what is sent, records as entry id and size only."""
+        rows = " ".join(
+            f"{record[:8].hex().lstrip('0')}:{entry}({len(record)})"
+            for record, entry in zip(self.records, self.says, strict=True)
+        )
+        how = f"cuts={self.cuts} shapes={self.shapes} key={self.key!r} recovery={self.recovery}"
+        return f"<Sent {rows} wrong={self.wrong} {how}>"
+
     @classmethod
     def of(cls, records: list[bytes], **how: Any) -> Sent:
         """Return records whose batches say the ids that they say themselves."""

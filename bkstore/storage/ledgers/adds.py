@@ -278,8 +278,8 @@ def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
     size = 0
     try:
         for record in records:
+            size += len(record)  # of what has no length nothing is kept
             some.append(record)
-            size += len(record)
             if len(some) >= _MOST or size >= _ENOUGH:
                 full, some, size = some, [], 0
                 yield _as_batch(full)

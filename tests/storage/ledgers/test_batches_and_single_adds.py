@@ -25,8 +25,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from bkstore.formats.entry import encode_explicit_lac
+from bkstore.formats.entry import Coder, encode_explicit_lac
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
 from bkstore.storage.options import Storage, StorageOptions
 from tests.worlds.batch_adds import (
     KEY,
@@ -57,29 +58,29 @@ class Kind(NamedTuple):
 
 ROLLING = {"entry_log_size": 6000}
 KINDS = {
-    "sorted": Kind("sorted", 12),
-    "sorted-tiny": Kind("sorted", 12, 2, {**ROLLING, "write_cache": 6000}),
-    "sorted-refusing": Kind("sorted", 8, 1, {"write_cache": 12_000, "auto_flush": False}),
-    "sorted-few-rows": Kind("sorted", 8, 1, {"write_cache": 9000, "pending_locations": 30}),
-    "interleaved": Kind("interleaved", 12, 1, ROLLING),
-    "interleaved-few-rows": Kind("interleaved", 12, 3, {**ROLLING, "pending_locations": 7}),
+    "sorted": Kind("sorted", 6),
+    "sorted-tiny": Kind("sorted", 6, 2, {**ROLLING, "write_cache": 6000}),
+    "sorted-refusing": Kind("sorted", 4, 1, {"write_cache": 12_000, "auto_flush": False}),
+    "sorted-few-rows": Kind("sorted", 4, 1, {"write_cache": 9000, "pending_locations": 30}),
+    "interleaved": Kind("interleaved", 6, 1, ROLLING),
+    "interleaved-few-rows": Kind("interleaved", 6, 3, {**ROLLING, "pending_locations": 7}),
     "interleaved-index-first": Kind(
-        "interleaved", 6, 1, {"flush_order": "index-first", "pending_locations": 40}
+        "interleaved", 3, 1, {"flush_order": "index-first", "pending_locations": 40}
     ),
-    "db": Kind("db", 5, 1, ROLLING),
-    "db-tiny-apart": Kind("db", 4, 3, {**ROLLING, "write_cache": 36_000}),
-    "db-refusing": Kind("db", 4, 2, {"write_cache": 48_000, "auto_flush": False}),
+    "db": Kind("db", 3, 1, ROLLING),
+    "db-tiny-apart": Kind("db", 3, 3, {**ROLLING, "write_cache": 36_000}),
+    "db-refusing": Kind("db", 3, 2, {"write_cache": 48_000, "auto_flush": False}),
     "log-per-ledger": Kind(
-        "interleaved", 8, 2, {**ROLLING, "entry_log_per_ledger": True, "max_active_logs": 2}
+        "interleaved", 4, 2, {**ROLLING, "entry_log_per_ledger": True, "max_active_logs": 2}
     ),
     "sorted-log-per-ledger": Kind(
-        "sorted", 8, 2, {**ROLLING, "entry_log_per_ledger": True, "write_cache": 9000}
+        "sorted", 4, 2, {**ROLLING, "entry_log_per_ledger": True, "write_cache": 9000}
     ),
-    "sorted-compat": Kind("sorted", 8, 1, {"write_cache": 9000, "compat": "bookkeeper"}),
+    "sorted-compat": Kind("sorted", 4, 1, {"write_cache": 9000, "compat": "bookkeeper"}),
     "interleaved-compat": Kind(
-        "interleaved", 8, 1, {**ROLLING, "pending_locations": 40, "compat": "bookkeeper"}
+        "interleaved", 4, 1, {**ROLLING, "pending_locations": 40, "compat": "bookkeeper"}
     ),
-    "db-compat": Kind("db", 4, 1, {"write_cache": 24_000, "compat": "bookkeeper"}),
+    "db-compat": Kind("db", 3, 1, {"write_cache": 24_000, "compat": "bookkeeper"}),
 }
 
 
@@ -273,3 +274,44 @@ def test_batches_are_single_adds(kind: Kind) -> None:
     profile = settings()
     examples = max(3, round(profile.max_examples * kind.examples / 100))
     run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
+
+
+@pytest.mark.parametrize("per_ledger", [False, True], ids=["shared", "per-ledger"])
+@pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
+@pytest.mark.parametrize("by", [-1, 0, 1])
+def test_limits_to_the_byte(storage: Storage, by: int, per_ledger: bool, tmp_path: Path) -> None:
+    """Logs roll and caches are flushed at the same record where it ends just at a limit.
+
+    A byte before it and behind it too, and whatever the batch begins with.
+    """
+    coder = Coder("CRC32C", "pw")
+    for before in (0, 1, 7):
+        batches = [
+            coder.encode_batch(7, range(before), [bytes(64)] * before),
+            coder.encode_batch(7, range(before, 90), [bytes(64)] * (90 - before)),
+            coder.encode_batch(8, range(60), [bytes(64)] * 60),
+        ]
+        size = int(batches[1].sizes[0])
+        caches = 1 if storage == "sorted" else 2
+        options = StorageOptions(
+            entry_log_size=1024 + 10 * (4 + size) + by,
+            write_cache=caches * (30 * (size + ENTRY_OVERHEAD) + by),
+            pending_locations=40 + by,
+            entry_log_per_ledger=per_ledger,
+        )
+        contents = []
+        for way in ("single", "batch"):
+            top = tmp_path / f"{way}{before}"
+            with LedgerStorage.open(top, storage, options=options, files=NoSyncs()) as opened:
+                for batch in batches:
+                    if way == "batch":
+                        opened.add_batch(batch, master_key=KEY)
+                    else:
+                        for data in batch.records():
+                            opened.add_entry(data, master_key=KEY)
+                lists = [len(path.logger.log_ids) for path in opened.paths]
+                opened.flush()
+                contents.append((lists, files_below(top), rows_of(opened)))
+
+        assert contents[0] == contents[1]
+        assert contents[0][0] > [1]

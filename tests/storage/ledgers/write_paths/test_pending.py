@@ -267,6 +267,39 @@ def test_room(sizes: list[int], limit: int, before: int) -> None:
     assert max(expected, 1) == cache.room(batch)
     assert cache.fits(sizes[0]) == (expected > 0)
 
+    for count in range(1, len(sizes) + 1):  # just at the limit, and a byte below it
+        cache.limit = cache.size + sum(sizes[:count]) + count * ENTRY_OVERHEAD
+        assert count == cache.room(batch)
+        cache.limit -= 1
+        assert max(count - 1, 1) == cache.room(batch)
+
+
+@pytest.mark.parametrize("rule", ["first", "last"])
+@pytest.mark.parametrize("first", [0, 18, 19, 20, 21])
+@pytest.mark.parametrize("alone", [False, True])
+def test_batches_that_meet(rule: Literal["first", "last"], first: int, alone: bool) -> None:
+    """A batch that begins just below, at or behind the highest id: records and bytes of dicts."""
+    model, cache = Model(rule), WriteCache(rule, 1 << 20)
+    places, pending = Model("last"), PendingLocations()
+    for number, ids in enumerate([range(20), range(first, first + 20)]):
+        values = [b"%d" % number * (entry % 9) for entry in ids]
+        if alone and not number:
+            for entry, value in zip(ids, values, strict=True):
+                cache.put(NAMES[0], entry, value)
+        else:
+            cache.put_batch(NAMES[0], RecordBatch.of(values, ids))
+        pending.put_many(NAMES[0], np.array(ids), np.array(ids) + 1000 * number)
+        for entry, value in zip(ids, values, strict=True):
+            model.put(NAMES[0], entry, value, _size(value))
+            places.put(NAMES[0], entry, entry + 1000 * number)
+    there = model.ledgers[NAMES[0]]
+
+    assert model.size == cache.size
+    assert len(there) == cache.count == pending.count
+    assert there == {entry: cache.get(NAMES[0], entry) for entry in there}
+    assert sorted(there) == cache.entries(NAMES[0]).tolist()
+    assert places.ledgers[NAMES[0]] == {entry: pending.get(NAMES[0], entry) for entry in there}
+
 
 @pytest.mark.parametrize("count", [FEWEST - 1, FEWEST, 3 * FEWEST])
 def test_nobody_changes_what_waits(count: int) -> None:
