@@ -33,7 +33,7 @@ from bkstore.storage.journal.ledger_journals import LedgerJournals, Places
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
-from bkstore.storage.ledgers.adds import in_batches
+from bkstore.storage.ledgers.adds import add_all, cut_behind_firsts, in_batches
 from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
@@ -230,11 +230,10 @@ class Bookie(EntrySource, Closing):
         self._check_open()
         places: Places = {}
 
-        def store(batch: RecordBatch) -> Int64Array:
-            return self._store(batch, master_key, recovery, places)
-
         with self._journals.synced(places, sync):
-            return in_batches(records, store)
+            return in_batches(
+                records, lambda batch: self._store_all(batch, master_key, recovery, places)
+            )
 
     def add_batch(
         self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False, sync: bool = True
@@ -248,7 +247,14 @@ class Bookie(EntrySource, Closing):
         self._check_open()
         places: Places = {}
         with self._journals.synced(places, sync):
-            return self._store(batch, master_key, recovery, places)
+            return self._store_all(batch, master_key, recovery, places)
+
+    def _store_all(
+        self, batch: RecordBatch, master_key: bytes, recovery: bool, places: Places
+    ) -> Int64Array:
+        """Store a batch; cut where single adds checkpoint (`_before_key`)."""
+        parts = cut_behind_firsts(batch.framed(), self._deleted)
+        return add_all(parts, lambda part: self._store(part, master_key, recovery, places))
 
     def _store(
         self, batch: RecordBatch, master_key: bytes, recovery: bool, places: Places

@@ -6,7 +6,8 @@ batch is checked by arrays and by ledger, and ends where single adds would.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import pairwise
 from struct import Struct
 
 import numpy as np
@@ -31,7 +32,7 @@ from bkstore.index.api import LedgerState
 from bkstore.storage.ledgers.known_ledgers import KnownLedgers
 from bkstore.storage.ledgers.write_paths.api import WritePath
 
-__all__ = ["Adds", "in_batches"]
+__all__ = ["Adds", "add_all", "cut_behind_firsts", "in_batches"]
 
 _V1: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpack_from
 _MOST, _ENOUGH = 1000, 1 << 20  # records, bytes: what an iterable's records are taken by
@@ -259,14 +260,35 @@ def in_batches(
     records: Iterable[bytes], add_batch: Callable[[RecordBatch], Int64Array]
 ) -> Int64Array:
     """Add records in batches and return their entry ids, int64[n]."""
+    return add_all(_batches_of(records), add_batch)
+
+
+def add_all(
+    batches: Iterable[RecordBatch], add_batch: Callable[[RecordBatch], Int64Array]
+) -> Int64Array:
+    """Add batches in order and return their entry ids, int64[n].
+
+    The error of one has as `stored` what is stored of all.
+    """
     added = [np.empty(0, np.int64)]
-    for batch in _batches_of(records):
+    for batch in batches:
         try:
             added.append(add_batch(batch))
         except BkstoreError as error:
             error.stored = (error.stored or 0) + sum(map(len, added))
             raise
     return np.concatenate(added)
+
+
+def cut_behind_firsts(batch: RecordBatch, names: Collection[LedgerId]) -> list[RecordBatch]:
+    """Return a batch cut behind the first record of each of these ledgers."""
+    if not names:
+        return [batch]
+    ids = ids_of(batch)
+    ledgers = BatchLedgers.of(ids.scopes, ids.ledgers)
+    among = [number for number, name in enumerate(ledgers.names) if name in names]
+    cuts = [0, *(ledgers.first(number) + 1 for number in among), len(batch)]
+    return [batch.between(start, stop) for start, stop in pairwise(cuts)]
 
 
 def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
