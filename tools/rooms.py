@@ -64,6 +64,7 @@ ROOMS = (
     "offline.dump",
     "offline.load",
     "offline.analyses",
+    "offline.check",
     "spark.source",
     "spark",
     "report.html",

@@ -32,6 +32,7 @@ from bkstore.formats.syntax.framing import PREFIX, Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
+from bkstore.storage.entry_log.log_account import LogAccount
 from bkstore.storage.entry_log.resync import (
     ENTRY,
     FILLER,
@@ -112,7 +113,10 @@ class LogBatch:
 
 
 def scan_log(
-    path: StrPath, findings: list[Finding] | None = None, accept: Accept | None = None
+    path: StrPath,
+    findings: list[Finding] | None = None,
+    accept: Accept | None = None,
+    account: LogAccount | None = None,
 ) -> Iterator[LogBatch]:
     """Yield the records of an entry log in batches of about 4 MiB, in their order.
 
@@ -122,7 +126,8 @@ def scan_log(
     With a `findings` list, damage is appended to it and the scan goes on behind it; of more than
     64 places of one kind the last finding takes the rest (`DamageRuns`). Without,
     `CorruptionError` is raised, after the records before it were yielded. A record longer than
-    a window is read whole, its size having been checked. About 200 ns a record.
+    a window is read whole, its size having been checked. About 200 ns a record. An `account`
+    learns what every byte of the log is for; it is complete when the scan is.
 
     >>> import tempfile
     >>> from bkstore.formats.entrylog import encode_header
@@ -136,7 +141,7 @@ def scan_log(
     (array([7]), array([1028]), True)
     """
     with LogBytes(path) as log:
-        scan = _Scan(log, findings)
+        scan = _Scan(log, findings, LogAccount() if account is None else account)
         known: dict[LedgerId, bool] = {}
         for run in scan.runs():
             rows = np.flatnonzero(run.kinds == ENTRY)
@@ -167,8 +172,9 @@ def _accepted(batch: LogBatch, accept: Accept, known: dict[LedgerId, bool]) -> L
 class _Scan:
     """One walk through a log: stretches of frames, and what is wrong between them."""
 
-    def __init__(self, log: LogBytes, findings: list[Finding] | None) -> None:
+    def __init__(self, log: LogBytes, findings: list[Finding] | None, account: LogAccount) -> None:
         self._log = log
+        self._account = account
         self._findings = findings
         self._runs = None if findings is None else DamageRuns(findings, noun="places")
         self._damaged = False
@@ -181,6 +187,7 @@ class _Scan:
         if log.size == 0:  # created, its header still in the writer's buffer
             return
         header = self._header()
+        self._account.header = min(log.size, HEADER_SIZE)
         while True:
             place = look(log, at)
             if place.kind == "frame":
@@ -189,6 +196,7 @@ class _Scan:
                 behind = look(log, run.end)
                 if behind.kind != "garbage":
                     self._read()
+                    self._account.take(run)
                     yield run
                     at = run.end
                     continue
@@ -198,6 +206,7 @@ class _Scan:
                     doubtful += 1
                 if doubtful:
                     self._read()
+                    self._account.take(run.first(doubtful))
                 yield run.first(doubtful)
                 lost = run.start(doubtful)
                 why = behind.reason if lost == run.end else "a size that leads into another record"
@@ -205,8 +214,10 @@ class _Scan:
             elif place.kind == "garbage":
                 at = self._skipped(at, next_record(log, at, at), place.reason)
             elif place.kind == "padding":
+                self._account.padding += place.end - at
                 at = place.end
             else:
+                self._account.padding += place.end - at
                 self._at_end(at, place, header)
                 return
 
@@ -237,6 +248,7 @@ class _Scan:
 
     def _skipped(self, at: int, found: int, reason: str) -> int:
         """Report the bytes at..found, which hold no record that can be read; return `found`."""
+        self._account.passed_over.append((at, found))
         upto = "to the end of the log" if found == self._log.size else f"up to {found}"
         passed = counted(found - at, f"byte {upto} is", f"bytes {upto} are")
         detail = f"{reason}; {passed} passed over"

@@ -109,10 +109,10 @@ class BookieDir(Closing):
         self._page_size = idxfile.check_page_size("page_size", page_size)
         self._compat = check_compat("compat", compat)
         self._given_id = bookie_id
-        self._root = None if root is None else as_path("root", root)
+        self.root = None if root is None else as_path("root", root)
         self._closed = False
         with readable(self.path):
-            self.folders: BookieFolders = find_folders(self.path, self._root)
+            self.folders: BookieFolders = find_folders(self.path, self.root)
             self.layout: Layout = pick_layout(self.folders, layout)
             self._before = self._fingerprint()
             self._check_logs()

@@ -1,0 +1,114 @@
+"""What a check finds: kinds, severities, and one dataclass for all of them.
+
+Three severities. Damage: an answer of the bookie is lost or wrong. Oddity: a bookie gets along,
+or its journal makes up for it, and an operator wants to know. Note: what cannot be judged from
+these files, told so that nobody takes it for checked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bkstore.errors import BkstoreError
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding
+
+__all__ = ["KINDS", "CheckFinding", "Kind", "Severity"]
+
+Severity = Literal["damage", "oddity", "note"]
+
+Kind = Literal[
+    "index",
+    "state",
+    "no-log",
+    "no-record",
+    "wrong-record",
+    "bad-digest",
+    "unindexed",
+    "unflushed",
+    "unknown-ledger",
+    "log",
+    "log-header",
+    "ledgers-map",
+    "metadata-cache",
+    "leftover",
+    "last-id",
+    "cookie",
+    "journal",
+    "journal-entry",
+    "last-mark",
+]
+
+KINDS: dict[Kind, str] = {
+    "index": "what the index itself says is damaged or odd: a file, a row, a database",
+    "state": "a ledger's master key, fence, limbo or explicit LAC contradicts itself or a copy",
+    "no-log": "index rows that point into an entry log which is not here",
+    "no-record": "index rows that point at a place where no record begins",
+    "wrong-record": "index rows that point at the record of another entry",
+    "bad-digest": "records that the index points at, and whose digest does not fit",
+    "unindexed": "records of a ledger that the index knows, of entries that it has nowhere",
+    "unflushed": "such records behind the last one that the index has, in a log that is open",
+    "unknown-ledger": "records of a ledger that the index does not know: deleted, or lost",
+    "log": "bytes of an entry log that are no record, no ledgers map and no padding",
+    "log-header": "an entry log's header that does not fit its file",
+    "ledgers-map": "a ledgers map that says other sizes than the records of its log",
+    "metadata-cache": "sizes kept for garbage collection that are not those of the log",
+    "leftover": "files of an interrupted compaction, and files that no bookie looks for",
+    "last-id": "the id of the last entry log, against those that are here",
+    "cookie": "directories without the cookie that the others have",
+    "journal": "a journal file that cannot be read, or in which bytes are passed over",
+    "journal-entry": "records before the last mark, of entries that the index does not have",
+    "last-mark": "a last mark that points to no place of a journal that is here",
+}
+"""The kinds of findings, and what each is about."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckFinding:
+    """One thing that is wrong, odd or not judged: what, whose, and where.
+
+    A run of entries is one finding: `entries` of them lie within `first_entry`..`last_entry`,
+    the first at `offset` of `file`.
+
+    >>> print(CheckFinding("unindexed", "damage", "not in the index", "0.log", 1028))
+    unindexed: 0.log: offset 1028: not in the index
+    """
+
+    kind: Kind
+    severity: Severity
+    detail: str
+    file: str | None = None
+    offset: int | None = None
+    ledger: LedgerId | None = None
+    first_entry: int | None = None
+    last_entry: int | None = None
+    entries: int | None = None
+
+    @classmethod
+    def of(cls, kind: Kind, found: Finding) -> CheckFinding:
+        """Return a reader's finding as one of this kind."""
+        return cls(
+            kind,
+            found.severity,
+            found.detail,
+            found.file,
+            found.offset,
+            found.ledger,
+            found.first_entry,
+            found.last_entry,
+            found.entries,
+        )
+
+    @classmethod
+    def of_error(
+        cls, kind: Kind, error: BkstoreError, ledger: LedgerId | None = None
+    ) -> CheckFinding:
+        """Return the damage that an error tells of."""
+        return cls.of(kind, Finding.of(error, ledger))
+
+    def __str__(self) -> str:
+        parts: list[str] = [self.kind] if self.file is None else [self.kind, self.file]
+        if self.offset is not None:
+            parts.append(f"offset {self.offset}")
+        return ": ".join([*parts, self.detail])

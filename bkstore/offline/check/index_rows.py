@@ -1,0 +1,158 @@
+"""Every row of an index, brought into the order of locations in bounded memory.
+
+An index is in the order of ledgers, a log in that of writing. So rows are sorted by location in
+pieces of a million, written to one scratch file, and read back a stretch of a log at a time: a
+merge of the pieces, at the cost of one write and one read of 32 bytes a row.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from bkstore.files.os_errors import readable, writing
+from bkstore.ids import Int64Array, positions
+from bkstore.index.api import IndexBatch
+
+__all__ = ["LogRows", "RowSpill", "Segment"]
+
+PIECE = 1 << 20
+"""Rows that are sorted at a time: 32 MiB, and as much again to sort them."""
+
+STRETCH_BITS = 24
+"""A stretch is 16 MiB of a log, which has half a million records at most."""
+
+_ROW = 32
+_COLUMNS = 4  # scope, ledger, entry, location
+
+Segment = tuple[int, int, int]
+"""Rows of one stretch in one piece: its number in the log, the first row in the file, how many."""
+
+
+@dataclass
+class _Piece:
+    """One sorted piece: for each stretch in it its directory and location, first row and count."""
+
+    dir_index: Int64Array
+    stretch: Int64Array
+    first: Int64Array
+    count: Int64Array
+
+
+@dataclass
+class RowSpill:
+    """Takes index rows in any order, and gives those of one log back by position.
+
+    `path` is the scratch file. Disk: 32 bytes a row. Memory: one piece, and 32 bytes for each
+    stretch and piece.
+    """
+
+    path: Path
+    rows: int = 0
+    _waiting: list[IndexBatch] = field(default_factory=list)
+    _held: int = 0
+    _pieces: list[_Piece] = field(default_factory=list)
+
+    def add(self, rows: IndexBatch) -> None:
+        """Take rows."""
+        self._waiting.append(rows)
+        self._held += rows.entry_id.size
+        if self._held >= PIECE:
+            self.finish()
+
+    def finish(self) -> None:
+        """Write what waits; call it behind the last rows."""
+        if not self._waiting:
+            return
+        rows = IndexBatch.joined(self._waiting)
+        self._waiting, self._held = [], 0
+        order = np.lexsort((rows.location, rows.dir_index))
+        numbers, stretches = rows.dir_index[order], rows.location[order] >> STRETCH_BITS
+        opens = (np.diff(numbers) != 0) | (np.diff(stretches) != 0)
+        starts = np.concatenate(([0], np.flatnonzero(opens) + 1))
+        counts = np.diff(np.append(starts, order.size))
+        piece = _Piece(numbers[starts], stretches[starts], starts + self.rows, counts)
+        table = np.column_stack([column[order] for column in rows[1:]])
+        with writing(self.path), open(self.path, "ab") as file:
+            file.write(table.data)
+        self._pieces.append(piece)
+        self.rows += order.size
+
+    def logs(self) -> list[tuple[int, int]]:
+        """Return the (directory number, log id) that rows point into, sorted."""
+        found: set[tuple[int, int]] = set()
+        for piece in self._pieces:
+            pairs = zip(piece.dir_index.tolist(), (piece.stretch >> (32 - STRETCH_BITS)).tolist())
+            found.update(pairs)
+        return sorted(found)
+
+    def segments(self, dir_index: int, log_id: int) -> list[Segment]:
+        """Return where the rows of one log are in the file, by stretch."""
+        found: list[Segment] = []
+        for piece in self._pieces:
+            own = (piece.dir_index == dir_index) & (piece.stretch >> (32 - STRETCH_BITS) == log_id)
+            columns = (piece.stretch[own] & 0xFF, piece.first[own], piece.count[own])
+            found += zip(*(column.tolist() for column in columns))
+        return sorted(found)
+
+
+class LogRows:
+    """The rows of one log in ascending positions, read as far as they are asked for.
+
+    Memory: the rows of one stretch.
+    """
+
+    def __init__(self, path: Path, segments: list[Segment]) -> None:
+        self._path = path
+        self._segments = segments
+        self._next = 0
+        self._rows = np.empty((0, _COLUMNS), np.int64)
+        self._positions = np.empty(0, np.int64)
+        self.count = sum(count for _, _, count in segments)
+
+    def upto(self, position: int) -> Int64Array:
+        """Return the rows not yet given that point at or before `position`: int64[n, 4].
+
+        Columns: scope, ledger, entry, position.
+        """
+        parts = []
+        while True:
+            end = int(np.searchsorted(self._positions, position, "right"))
+            parts.append(self._rows[:end])
+            self._rows, self._positions = self._rows[end:], self._positions[end:]
+            if self._rows.size or not self._waits(position):
+                return parts[0] if len(parts) == 1 else np.concatenate(parts)
+            self._load()
+
+    def rest(self) -> Iterator[Int64Array]:
+        """Yield all rows not yet given, a stretch at a time."""
+        if self._rows.size:
+            yield self.upto(1 << 32)
+        while self._next < len(self._segments):
+            self._load()
+            rows, self._rows = self._rows, self._rows[:0]
+            self._positions = self._positions[:0]
+            yield rows
+
+    def _waits(self, position: int) -> bool:
+        if self._next == len(self._segments):
+            return False
+        return self._segments[self._next][0] << STRETCH_BITS <= position
+
+    def _load(self) -> None:
+        stretch = self._segments[self._next][0]
+        parts = []
+        with readable(self._path), open(self._path, "rb") as file:
+            while self._next < len(self._segments) and self._segments[self._next][0] == stretch:
+                _, first, count = self._segments[self._next]
+                data = os.pread(file.fileno(), count * _ROW, first * _ROW)
+                parts.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
+                self._next += 1
+        rows = np.concatenate(parts)
+        rows = rows[np.argsort(rows[:, 3], kind="stable")]
+        rows[:, 3] = positions(rows[:, 3])
+        self._rows, self._positions = rows, np.ascontiguousarray(rows[:, 3])
