@@ -78,6 +78,7 @@ ROOMS = (
     "cli.terminal",
     "cli.bookie",
     "cli.datasets",
+    "cli.care",
     "cli",
     "__main__",
 )

@@ -65,6 +65,10 @@ COMMANDS = {
     "analyze": Command(
         "datasets.analyze", "what a dump tells: losses, garbage, growth, as tables and a report"
     ),
+    "check": Command(
+        "care.check",
+        "index against entry logs in both directions, and all else that must agree",
+    ),
     "demo": Command(
         "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
     ),

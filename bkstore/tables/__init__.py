@@ -8,8 +8,8 @@ says the id as text.
 
 `table` has `Table` and the schema under it: read it first. `dump` declares the tables that a dump
 has (entries, groups, ledgers, entry logs), `analyses` those of audits and analyses (violations,
-holes, health), `commands` what only single commands print; `safe_text` makes text from outside
-fit to be shown.
+holes, health), `commands` what only single commands print, `check` what a check answers;
+`safe_text` makes text from outside fit to be shown.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         SURPLUS,
         VIOLATIONS,
     )
+    from bkstore.tables.check import CHECK_COVERAGE, CHECK_FINDINGS
     from bkstore.tables.commands import (
         ANSWERS,
         AVAILABILITY,
@@ -72,6 +73,8 @@ __all__ = [
     "BOOKIE_BYTES",
     "BOOKIE_FILES",
     "BOOKIE_FINDINGS",
+    "CHECK_COVERAGE",
+    "CHECK_FINDINGS",
     "COMPARISON",
     "ENTRIES",
     "ENTRY_LOGS",
@@ -115,6 +118,8 @@ __getattr__ = lazy_names(
         "BOOKIE_BYTES": "bkstore.tables.analyses",
         "BOOKIE_FILES": "bkstore.tables.commands",
         "BOOKIE_FINDINGS": "bkstore.tables.dump",
+        "CHECK_COVERAGE": "bkstore.tables.check",
+        "CHECK_FINDINGS": "bkstore.tables.check",
         "COMPARISON": "bkstore.tables.analyses",
         "Column": "bkstore.tables.table",
         "ENTRIES": "bkstore.tables.dump",
@@ -149,6 +154,6 @@ __getattr__ = lazy_names(
         "VIOLATIONS": "bkstore.tables.analyses",
         "require_pyarrow": "bkstore.tables.table",
     },
-    rooms=("analyses", "commands", "dump", "safe_text", "table"),
+    rooms=("analyses", "check", "commands", "dump", "safe_text", "table"),
 )
 __dir__ = names_of_face(__name__)

@@ -15,7 +15,7 @@ from bkstore.formats.entrylog import log_id_of
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["add_logs", "open_logs"]
+__all__ = ["add_logs", "log_id_in", "open_logs"]
 
 _NAME = re.compile(r"([0-9a-fA-F]{1,8})\.log")
 _NUMBER = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
@@ -66,11 +66,11 @@ def _chosen(bookie: BookieDir, log: str | None, directory: int | None) -> list[L
             f"--dir-index {directory}: {counted(count, 'is', 'are')} here, from 0 on"
         )
     if log is not None:
-        return [bookie.log_file(_log_id(log), directory)]
+        return [bookie.log_file(log_id_in(log), directory)]
     return [found for found in bookie.entry_logs if directory in (None, found.dir_index)]
 
 
-def _log_id(text: str) -> int:
+def log_id_in(text: str) -> int:
     """Return the id of a number, decimal or hex with ``0x``, or of a name.
 
     A bare number is decimal for every command; the bookie shell's `readlogmetadata` takes hex.

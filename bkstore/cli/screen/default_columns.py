@@ -113,6 +113,19 @@ _LOOKS = {
         quiet=dict.fromkeys(("ledger_id", "first_entry", "last_entry", "entries", "offset")),
         cut=("detail", "file"),
     ),
+    "check_findings": Look(
+        _words("severity kind detail file offset ledger_id first_entry last_entry entries"),
+        quiet=dict.fromkeys(("ledger_id", "first_entry", "last_entry", "entries", "offset")),
+        drop=_words("first_entry last_entry entries ledger_id offset"),
+        cut=("detail", "file"),
+    ),
+    "check_coverage": Look(
+        _words(
+            "dir_index log_id bytes unaccounted_bytes rows records indexed copies unindexed garbage"
+            " others unjudged digests"
+        ),
+        quiet={"dir_index": 0, "others": 0, "unjudged": 0, "digests": 0},
+    ),
     "lookups": Look(
         _words(
             "world strategy query stream_id start end answer agrees loads waves index_hits seconds"

@@ -15,7 +15,8 @@ class LogCoverage:
 
     `records` were read, `indexed` of them are where an index row points; `copies` are of entries
     whose row points elsewhere, `unindexed` of known ledgers and in no row, `garbage` of ledgers
-    that the index does not know, `unjudged` could not be looked up. `rows` is how many rows
+    that the index does not know, `others` of ledgers that were not asked for, `unjudged` could not
+    be looked up. `rows` is how many rows
     point into the log. `unaccounted` has the (start, end) of bytes that are nothing known.
     """
 
@@ -34,6 +35,7 @@ class LogCoverage:
     unindexed: int = 0
     garbage: int = 0
     garbage_bytes: int = 0
+    others: int = 0
     unjudged: int = 0
     rows: int = 0
     digests: int = 0
@@ -85,6 +87,7 @@ class Coverage:
             ("older copies", "copies"),
             ("not in the index", "unindexed"),
             ("of ledgers it does not know", "garbage"),
+            ("of ledgers not asked for", "others"),
             ("not judged", "unjudged"),
         )
         told = [f"{self.total(name):,} {words}" for words, name in shares if self.total(name)]
@@ -94,7 +97,7 @@ class Coverage:
         lost, size = self.total("unaccounted_bytes"), self.total("bytes")
         lines = [
             f"checked {self.rows_checked:,} of {rows}, "
-            f"{counted(self.states, 'state')} of {counted(self.ledgers, 'ledger')}",
+            f"{counted(self.states, 'state', grouped=True)} of {counted(self.ledgers, 'ledger')}",
             f"{records} in {logs}" + (f": {', '.join(told)}" if told else ""),
             f"{size - lost:,} of {counted(size, 'byte', grouped=True)} of logs accounted for",
         ]

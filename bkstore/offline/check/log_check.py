@@ -183,7 +183,9 @@ class _LogCheck:
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
         if self._view.only is not None:
             scope, number = self._view.only.signed
-            alone &= (batch.scope_id == scope) & (batch.ledger_id == number)
+            own = (batch.scope_id == scope) & (batch.ledger_id == number)
+            self.coverage.others += int(np.count_nonzero(alone & ~own))
+            alone &= own
         self._alone.append(np.column_stack([column[alone] for column in columns]))
         self._waiting += len(self._alone[-1])
         if self._waiting >= _LOOK_UP:

@@ -48,8 +48,8 @@ def _by_secret(
     """Yield what of a state a client with this password would not have sent."""
     told = password is not None and state.master_key.strip(b"\0")
     if told and state.master_key != master_key(password or b""):
-        detail = f"the master key of ledger {ledger} is not the password's"
-        yield CheckFinding("state", "damage", detail, ledger=ledger)
+        detail = f"the master key of ledger {ledger} is not the password's: another's, or damaged"
+        yield CheckFinding("state", "oddity", detail, ledger=ledger)
     if state.explicit_lac is None:
         return
     try:

@@ -1,0 +1,140 @@
+"""bkstore check: index against entry logs in both directions, and all else that must agree."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from bkstore.cli.bookie.log_choice import log_id_in
+from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.secrets import add_password, chosen_password
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.counts import counted
+from bkstore.errors import InvalidArgument
+from bkstore.formats.entry.digest import DIGEST_NUMBERS
+from bkstore.ids import LedgerId
+from bkstore.offline.check import Check, CheckFinding, Coverage
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
+
+__all__ = ["NOTHING", "add_arguments", "run"]
+
+NOTHING = 3
+"""Exit code where nothing was there to be checked: that is not a check passed."""
+
+_ROWS = 1 << 10
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_directory(parser)
+    add_ledger_options(parser, "only the rows, the state and the records of this ledger")
+    parser.add_argument(
+        "--log", metavar="LOG", help="only this log: an id, decimal or with 0x, or <hex id>.log"
+    )
+    parser.add_argument(
+        "--digest-type",
+        choices=[*DIGEST_NUMBERS, "MAC"],
+        help="verify the digests of all records that the index has, of this type",
+    )
+    add_password(parser)
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, help="processes that read logs (default: one a CPU)"
+    )
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="answer with what was looked at, a row an entry log; findings go to stderr",
+    )
+    add_output(parser, CHECK_FINDINGS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each finding; what was checked, and what not, goes to stderr.
+
+    Exit code 1 for damage and oddities, 0 where there is none, 3 where nothing was checked.
+    """
+    seen: Counter[str] = Counter()
+    with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show:
+        checking = _check(args, bookie)
+        checking.progress = show
+        if args.coverage:
+            for found in checking:
+                seen[found.severity] += 1
+                tell(f"{found.severity}: {found}")
+            write_output(args, CHECK_COVERAGE, [coverage_table(checking.coverage)])
+        else:
+            write_output(args, CHECK_FINDINGS, _tables(checking, seen))
+    return _report(checking.coverage, seen)
+
+
+def _check(args: argparse.Namespace, bookie: BookieDir) -> Check:
+    ledger: LedgerId | None = None
+    if args.ledger_id is not None or args.ledger_qualified_name is not None:
+        ledger = chosen_ledger(args)
+    elif args.ledger_scope_id is not None:
+        raise InvalidArgument("--ledger-scope-id needs a ledger")
+    return Check(
+        bookie,
+        args.digest_type,
+        chosen_password(args),
+        ledger,
+        None if args.log is None else log_id_in(args.log),
+        jobs=args.jobs,
+    )
+
+
+def _tables(checking: Check, seen: Counter[str]) -> Iterator[Table]:
+    """Yield the findings as tables while they come."""
+    rows: list[tuple[Any, ...]] = []
+    for found in checking:
+        seen[found.severity] += 1
+        rows.append(_row(found))
+        if len(rows) == _ROWS:
+            yield Table.from_rows(CHECK_FINDINGS, rows)
+            rows = []
+    if rows:
+        yield Table.from_rows(CHECK_FINDINGS, rows)
+
+
+def _row(found: CheckFinding) -> tuple[Any, ...]:
+    ids = (None, None) if found.ledger is None else found.ledger.signed
+    run = (found.first_entry, found.last_entry, found.entries)
+    what = (found.severity, found.kind, found.detail)
+    return (*what, found.file, found.offset, *ids, *run)
+
+
+def coverage_table(coverage: Coverage) -> Table:
+    """Return what was looked at as a table, a row an entry log."""
+    schema: Schema = CHECK_COVERAGE
+    rows = [
+        tuple(
+            [list(pair) for pair in log.unaccounted]
+            if name == "unaccounted"
+            else getattr(log, name)
+            for name in schema.names
+        )
+        for log in coverage.logs
+    ]
+    return Table.from_rows(schema, rows)
+
+
+def _report(coverage: Coverage, seen: Counter[str]) -> int:
+    """Say what was checked; return the exit code."""
+    for line in coverage.lines():
+        tell(line)
+    found = seen["damage"] + seen["oddity"]
+    if coverage.nothing and not found:
+        return NOTHING
+    told = ", ".join(counted(seen[kind], kind, _MANY[kind]) for kind in _MANY if seen[kind])
+    tell(f"found: {told}" if told else "nothing is wrong in what was checked")
+    return 1 if found else 0
+
+
+_MANY = {"damage": "damages", "oddity": "oddities", "note": "notes"}
