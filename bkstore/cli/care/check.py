@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from bkstore.cli.bookie.log_choice import log_id_in
@@ -45,6 +46,13 @@ def add_arguments(parser: Parser) -> None:
     )
     add_password(parser)
     parser.add_argument(
+        "--metadata",
+        metavar="METADATA",
+        type=Path,
+        help="ledger metadata, as audit takes them: records of a ledger that they have, and the "
+        "index does not, are damage and no garbage",
+    )
+    parser.add_argument(
         "--jobs", metavar="N", type=int, help="processes that read logs (default: one a CPU)"
     )
     parser.add_argument(
@@ -80,14 +88,14 @@ def _check(args: argparse.Namespace, bookie: BookieDir) -> Check:
         ledger = chosen_ledger(args)
     elif args.ledger_scope_id is not None:
         raise InvalidArgument("--ledger-scope-id needs a ledger")
-    return Check(
-        bookie,
-        args.digest_type,
-        chosen_password(args),
-        ledger,
-        None if args.log is None else log_id_in(args.log),
-        jobs=args.jobs,
-    )
+    live: list[LedgerId] = []
+    if args.metadata is not None:
+        from bkstore.cluster.store.dump_store import open_metadata
+
+        live = open_metadata(args.metadata).ledgers()
+    log_id = None if args.log is None else log_id_in(args.log)
+    password = chosen_password(args)
+    return Check(bookie, args.digest_type, password, ledger, log_id, live, args.jobs)
 
 
 def _tables(checking: Check, seen: Counter[str]) -> Iterator[Table]:

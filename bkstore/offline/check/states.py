@@ -46,9 +46,10 @@ def _by_secret(
     ledger: LedgerId, state: LedgerState, digest_type: str | int, password: bytes | str | None
 ) -> Iterator[CheckFinding]:
     """Yield what of a state a client with this password would not have sent."""
-    told = password is not None and state.master_key.strip(b"\0")
-    if told and state.master_key != master_key(password or b""):
-        detail = f"the master key of ledger {ledger} is not the password's: another's, or damaged"
+    if password is not None and state.master_key != master_key(password):
+        there = bool(state.master_key.strip(b"\0"))
+        why = "is not the password's: another's, or damaged" if there else "is missing"
+        detail = f"the master key of ledger {ledger} {why}"
         yield CheckFinding("state", "oddity", detail, ledger=ledger)
     if state.explicit_lac is None:
         return
