@@ -53,7 +53,10 @@ def add_arguments(parser: Parser) -> None:
         "index does not, are damage and no garbage",
     )
     parser.add_argument(
-        "--jobs", metavar="N", type=int, help="processes that read logs (default: one a CPU)"
+        "--jobs",
+        metavar="N",
+        type=int,
+        help="processes that read logs (default: one a CPU, for few bytes one)",
     )
     parser.add_argument(
         "--coverage",
@@ -140,9 +143,13 @@ def _report(coverage: Coverage, seen: Counter[str]) -> int:
     found = seen["damage"] + seen["oddity"]
     if coverage.nothing and not found:
         return NOTHING
-    told = ", ".join(counted(seen[kind], kind, _MANY[kind]) for kind in _MANY if seen[kind])
+    told = ", ".join(counted(seen[kind], *words) for kind, words in _WORDS.items() if seen[kind])
     tell(f"found: {told}" if told else "nothing is wrong in what was checked")
     return 1 if found else 0
 
 
-_MANY = {"damage": "damages", "oddity": "oddities", "note": "notes"}
+_WORDS = {
+    "damage": ("finding of damage", "findings of damage"),
+    "oddity": ("oddity", "oddities"),
+    "note": ("note", "notes"),
+}

@@ -114,10 +114,9 @@ _LOOKS = {
         cut=("detail", "file"),
     ),
     "check_findings": Look(
-        _words("severity kind detail file offset ledger_id first_entry last_entry entries"),
-        quiet=dict.fromkeys(("ledger_id", "first_entry", "last_entry", "entries", "offset")),
-        drop=_words("first_entry last_entry entries ledger_id offset"),
-        cut=("detail", "file"),
+        _words("severity kind detail file offset"),
+        quiet={"file": None, "offset": None},
+        cut=("file", "detail"),
     ),
     "check_coverage": Look(
         _words(

@@ -95,7 +95,11 @@ class RowSpill:
         found: list[Segment] = []
         for piece in self._pieces:
             own = (piece.dir_index == dir_index) & (piece.stretch >> (32 - STRETCH_BITS) == log_id)
-            columns = (piece.stretch[own] & 0xFF, piece.first[own], piece.count[own])
+            columns = (
+                piece.stretch[own] & ((1 << (32 - STRETCH_BITS)) - 1),
+                piece.first[own],
+                piece.count[own],
+            )
             found += zip(*(column.tolist() for column in columns))
         return sorted(found)
 

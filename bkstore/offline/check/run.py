@@ -36,6 +36,10 @@ Progress = Callable[[str, int, int, int], None]
 """Called with what is at work, how many bytes of logs are done, of all, and the records so far."""
 
 
+_WORTH = 64 << 20
+"""Bytes of logs that are worth more than one process, which takes half a second to start."""
+
+
 @dataclass
 class Check:
     """A check of a bookie's directories: iterate it for findings, then look at `coverage`.
@@ -47,7 +51,7 @@ class Check:
     that ledger, rows and records in that log; directories, journals and other states are left
     out then. `live_ledgers` are ledgers that ledger metadata know of: records of one that the
     index does not know are damage then, not garbage. `jobs` processes read logs side by side
-    (None: one a CPU); findings come in the same order whatever their number.
+    (None: one a CPU, for few bytes one); findings come in the same order whatever their number.
 
     What counts as found:
 
@@ -197,8 +201,8 @@ class Check:
             yield from self._cached(cached)
         tasks = self._tasks(spill, cached)
         checks = self._checks(path)
-        jobs = self.jobs or os.cpu_count() or 1
         done, total = 0, sum(task.log.bytes for task in tasks)
+        jobs = self.jobs or (1 if total < _WORTH else os.cpu_count() or 1)
         for task, (told, seen) in zip(
             tasks, check_logs(tasks, checks, lambda: self.bookie.index, jobs)
         ):

@@ -22,6 +22,7 @@ from bkstore.offline.check import KINDS, Check, CheckFinding
 from bkstore.offline.check.findings import Kind
 from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
 from tests.offline.check.small_trees import DIGEST, PASSWORD, make_tree
+from tests.paths import ROOT
 
 
 @pytest.fixture(params=["idx", "rocksdb"])
@@ -85,8 +86,11 @@ def test_sound(top: Path) -> None:
 
 
 def test_every_kind_is_told() -> None:
-    """The table of kinds has each that a finding may have."""
+    """The table of kinds has each that a finding may have, and so has the page."""
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+
     assert set(get_args(Kind)) == set(KINDS)
+    assert [] == [kind for kind, words in KINDS.items() if f"| `{kind}` | {words} |" not in page]
 
 
 # -- rows against logs
