@@ -13,7 +13,6 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.files.opening import read_whole
-from bkstore.formats.cookie import FILE_NAME
 from bkstore.formats.entrylog import log_id_of
 from bkstore.index.scope_marker import MARKER_NAME
 from bkstore.offline.check.findings import CheckFinding
@@ -25,11 +24,12 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 __all__ = ["check_directories"]
 
 _LAST_ID = "lastId"
+_COOKIE = "VERSION"
 _LAST_ID_LIMIT = 64
 _COMPACTING = re.compile(r"[0-9a-f]{1,8}\.log\.compacting")
 _COMPACTED = re.compile(r"([0-9a-f]{1,8})\.log\.([0-9a-f]{1,8})\.compacted")
 _KNOWN = re.compile(r"lastMark(\.\d+)?|[0-9a-f]{1,16}\.txn|[0-9a-f]{1,2}|[0-9a-f]{8}|DIRTY")
-_NAMES = {_LAST_ID, FILE_NAME, MARKER_NAME, LOCK_NAME, METADATA_CACHE, *DATABASES}
+_NAMES = {_LAST_ID, _COOKIE, MARKER_NAME, LOCK_NAME, METADATA_CACHE, *DATABASES}
 
 
 def check_directories(bookie: BookieDir) -> Iterator[CheckFinding]:
@@ -69,9 +69,9 @@ def _cookies(bookie: BookieDir, currents: list[Path]) -> Iterator[CheckFinding]:
     if bookie.folders.cookie is None:
         return
     for current in currents:
-        if not os.path.lexists(current / FILE_NAME):
+        if not os.path.lexists(current / _COOKIE):
             detail = "no cookie here, and one in other directories: a bookie does not start"
-            yield CheckFinding("cookie", "oddity", detail, str(current / FILE_NAME))
+            yield CheckFinding("cookie", "oddity", detail, str(current / _COOKIE))
 
 
 def _last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
