@@ -48,6 +48,8 @@ def _name(path: Path) -> Iterator[CheckFinding]:
     name = path.name
     if name in _NAMES or _KNOWN.fullmatch(name) or log_id_of(name) is not None:
         return
+    if name.endswith((".idx", ".idx.rloc")):  # the index tells of those out of their place
+        return
     compacted = _COMPACTED.fullmatch(name)
     if _COMPACTING.fullmatch(name):
         detail = "output of an interrupted compaction, which a bookie deletes at start"

@@ -142,7 +142,7 @@ def _marks(
         if journal is None:
             detail = f"points to journal {mark.journal_id:x}.txn, which is not here"
             yield CheckFinding("last-mark", "damage", detail, str(path))
-        elif mark.position > journal.stat().st_size:
+        elif journal.is_file() and mark.position > journal.stat().st_size:
             detail = f"points to {mark.position}, behind the end of {journal}"
             yield CheckFinding("last-mark", "damage", detail, str(path))
     if len(set(marks)) > 1:

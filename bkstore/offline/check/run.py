@@ -65,9 +65,9 @@ class Check:
       (`unflushed`).
 
     One iteration only. Nothing is raised for what is in the files; `DirectoryInUse` is, where
-    they move. Cost: a pass over the index (0.3 us a row, and 32 bytes of scratch disk), one over
-    each log (0.3 us a record), a look-up for each record without a row. Memory: some 200 MB a
-    process at most, whatever the size.
+    they move. Cost: a pass over the index (0.6 us a row, and 32 bytes of scratch disk), one over
+    each log (0.3 us a record), a look-up for each record without a row. Memory: some 300 MB a
+    process, however many rows and records there are; a few words a ledger beside that.
 
     >>> import tempfile
     >>> from bkstore import LedgerStorage

@@ -18,8 +18,9 @@ from bkstore.formats.journal import LogMark, encode_mark
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
-from bkstore.offline.check import KINDS, Check, CheckFinding
+from bkstore.offline.check import KINDS, Check, CheckFinding, log_check
 from bkstore.offline.check.findings import Kind
+from bkstore.storage.entry_log import resync
 from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
 from tests.offline.check.small_trees import DIGEST, PASSWORD, make_tree
 from tests.paths import ROOT
@@ -186,6 +187,20 @@ def test_unindexed(idx: Path) -> None:
         found.last_entry,
         found.severity,
     )
+
+
+def test_unindexed_between_windows(idx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands at the end of one window of a log is no tail of the log, if rows point behind."""
+    monkeypatch.setattr(resync, "WINDOW", 1)  # a record at a time
+    monkeypatch.setattr(log_check, "_LOOK_UP", 1)
+    with BookieDir(idx) as bookie:
+        path = bookie.index.path(5)  # type: ignore[attr-defined]
+        last = bookie.entry_logs[-1].log_id
+    at = [entry for entry in range(40) if _place(idx, 5, entry) >> 32 == last]
+    _change(Path(path), 1024 + 8 * at[1], bytes(8))
+    found = _only(idx, "unindexed")
+
+    assert (at[1], "damage") == (found.first_entry, found.severity)
 
 
 def test_made_again(idx: Path) -> None:
@@ -357,7 +372,7 @@ def test_leftovers(top: Path) -> None:
     """Outputs of compactions, names that no location leads to, and strangers."""
     current = top / "current"
     names = ("7.log.compacting", "8.log.1.compacted", "0a.log", "notes.txt")
-    for name in names:
+    for name in (*names, "9.idx"):  # which the index tells of
         (current / name).write_bytes(b"")
     found = [each for each in _found(top) if each.kind == "leftover"]
 
