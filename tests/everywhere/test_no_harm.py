@@ -99,11 +99,12 @@ LISTINGS = {
     "availability": ["{w}/b2", "--ledger-id", "7"],
     "listfiles": ["{w}/b2"],
     "lastmark": ["{w}/b1"],
+    "check": ["{w}/b2"],
     "audit": ["{w}/metadata.json", *BOOKIES],
 }
 OUTPUTS = ["nothing", "full", "none/out", "b2/current/out", "to-b2/current/out", "b2/bkstore.lock"]
 REFUSED: dict[str, list[str]] = {
-    f"{name} -o {target}": [name, *words, "-o", f"{{w}}/{target}"]
+    f"{name} -o {target}": [name, *words, "--format", "table", "-o", f"{{w}}/{target}"]
     for name, words in LISTINGS.items()
     for target in OUTPUTS
     if name != "lastmark" or not target.startswith(("b2", "to-b2"))
