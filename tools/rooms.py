@@ -65,6 +65,7 @@ ROOMS = (
     "offline.load",
     "offline.analyses",
     "offline.check",
+    "offline.rewrite",
     "spark.source",
     "spark",
     "report.html",

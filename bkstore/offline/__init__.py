@@ -2,7 +2,8 @@
 
 `dump` writes the tables of bookies as Parquet, `load` makes an index of a dump, `analyses` asks a
 dump what is missing, what fills the disk, what changed. `check` holds a directory's index and logs
-against each other. `partial_output` is where dumps and loads grow until they have their name.
+against each other, `rewrite` makes a new directory of one: converted, with a rebuilt index, or
+salvaged. `partial_output` is where dumps, loads and rewrites grow until they have their name.
 """
 
-__all__ = ["analyses", "check", "dump", "load", "partial_output"]
+__all__ = ["analyses", "check", "dump", "load", "partial_output", "rewrite"]

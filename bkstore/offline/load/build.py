@@ -25,7 +25,7 @@ from bkstore.index.scope_marker import write_marker
 from bkstore.offline.load.index_files import TableFile
 from bkstore.offline.load.ledger_states import put_states
 
-__all__ = ["build", "currents"]
+__all__ = ["build", "currents", "filled"]
 
 _STATES_PER_FLUSH = {"idx": 1024, "rocksdb": 1 << 16}
 
@@ -61,7 +61,7 @@ def build(
             files.makedirs(current)
         here = [piece for piece in made if piece.directory == at]
         mine = {name: s for name, s in states.items() if name.ledger % directories == at}
-        with _filled(to, current, here, mine, files) as index:
+        with filled(to, current, here, mine, files) as index:
             put_states(index, mine, _STATES_PER_FLUSH[to])
 
 
@@ -75,14 +75,17 @@ def _check_piece(to: str, piece: TableFile) -> None:
         )
 
 
-def _filled(
+def filled(
     to: str,
     current: Path,
     made: Sequence[TableFile],
     states: Iterable[LedgerId],
     files: Files,
 ) -> EntryIndex:
-    """Return the writable index that has the pieces' rows."""
+    """Return the writable index of a ``current/`` that has the pieces' rows.
+
+    `states` are the ledgers that it is going to have: whether any has a scope counts.
+    """
     if to == "idx":
         for piece in made:
             _move_tree(Path(piece.path) / "current", current, files)

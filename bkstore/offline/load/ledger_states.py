@@ -66,14 +66,14 @@ def _lac(body: bytes | None) -> tuple[int, bytes]:
         return -2, body
 
 
-def check_states(states: Mapping[LedgerId, LedgerState], to: str) -> None:
-    """Raise `UnsupportedLayout` where the layout has no place for a state."""
+def check_states(states: Mapping[LedgerId, LedgerState], to: str, what: str = "load") -> None:
+    """Raise `UnsupportedLayout` where the layout has no place for a state; `what` is advice."""
     limbo = [name for name, state in states.items() if state.limbo]
     if to == "idx" and limbo:
         more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"
         raise UnsupportedLayout(
             f"ledger {limbo[0]}{more} in limbo, which index files have no place for: "
-            "load to rocksdb"
+            f"{what} to rocksdb"
         )
 
 
@@ -97,12 +97,17 @@ def _has(index: EntryIndex, name: LedgerId, state: LedgerState) -> bool:
         return False
 
 
-def compare_states(index: EntryIndex, states: Mapping[LedgerId, LedgerState], out: Path) -> None:
+def compare_states(
+    index: EntryIndex,
+    states: Mapping[LedgerId, LedgerState],
+    out: Path,
+    origin: str = "the dump",
+) -> None:
     """Raise `CorruptionError` unless the index says the same of each ledger."""
     for name, state in states.items():
         found = index.state(name)
         if found != state:
-            reason = f"ledger {name} is {_shown(found)} here, {_shown(state)} in the dump"
+            reason = f"ledger {name} is {_shown(found)} here, {_shown(state)} in {origin}"
             raise CorruptionError(out, None, reason)
 
 

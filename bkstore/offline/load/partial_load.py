@@ -1,4 +1,4 @@
-"""The folder in which a load grows: ``DST.partial`` beside DST, until one rename makes it DST.
+"""The folder in which a load, or a rewrite, grows: ``DST.partial``, until one rename makes it DST.
 
 Each run works in a folder of its own below; what an ended run left there is removed by the next.
 So whatever ends a load (an error, a killed executor, a kill of the driver), nothing is under
@@ -24,10 +24,12 @@ class GrowingLoad:
     """A load's folder: a context manager that holds its lock; `DirectoryInUse` if it is taken.
 
     `data` is what becomes `out`, `work` is for pieces and scratch files. Leaving it removes
-    both. `WriteFailed` where the system refuses.
+    both. `what` is what grows: one of another name is none of ours. `WriteFailed` where the system
+    refuses.
     """
 
-    def __init__(self, out: Path, files: Files = OS_FILES) -> None:
+    def __init__(self, out: Path, files: Files = OS_FILES, what: str = "load") -> None:
+        self._what = what
         self.out = Path(os.path.abspath(out))
         self.top = partial_path(out)
         run = self.top / f"run-{os.getpid()}-{os.urandom(4).hex()}"
@@ -38,7 +40,7 @@ class GrowingLoad:
 
     def __enter__(self) -> Self:
         with writing(self.top):
-            self._stack = locked(self.top, "load", self._files)
+            self._stack = locked(self.top, self._what, self._files)
             try:
                 for path in self.top.glob("run-*"):
                     with suppress(OSError):  # executors of a killed run may still write

@@ -14,26 +14,31 @@ from bkstore.index.api import IndexBatch
 __all__ = ["compare_rows"]
 
 
-def compare_rows(expected: Iterable[IndexBatch], found: Iterable[IndexBatch], out: Path) -> int:
+def compare_rows(
+    expected: Iterable[IndexBatch],
+    found: Iterable[IndexBatch],
+    out: Path,
+    origin: str = "the dump",
+) -> int:
     """Return how many rows both have; both come in the order of keys, in batches of any size.
 
-    Raises `CorruptionError` at the first row that differs, is missing, or is one too many.
-    Memory: a batch of each.
+    `origin` is where the expected ones are from, in words. Raises `CorruptionError` at the first
+    row that differs, is missing, or is one too many. Memory: a batch of each.
     """
     count = 0
-    for one, other in _aligned(iter(expected), iter(found), out):
+    for one, other in _aligned(iter(expected), iter(found), out, origin):
         for mine, theirs in zip(one[1:], other[1:]):
             if not np.array_equal(mine, theirs):
                 at = int(np.flatnonzero(mine != theirs)[0])
                 raise CorruptionError(
-                    out, None, f"{_row(other, at)} is here, {_row(one, at)} in the dump"
+                    out, None, f"{_row(other, at)} is here, {_row(one, at)} in {origin}"
                 )
         count += one.entry_id.size
     return count
 
 
 def _aligned(
-    expected: Iterator[IndexBatch], found: Iterator[IndexBatch], out: Path
+    expected: Iterator[IndexBatch], found: Iterator[IndexBatch], out: Path, origin: str
 ) -> Iterator[tuple[IndexBatch, IndexBatch]]:
     """Yield the rows of both in batches of equal size."""
     one, other = next(expected, None), next(found, None)
@@ -43,9 +48,9 @@ def _aligned(
         one = _part(one, size) if one.entry_id.size > size else next(expected, None)
         other = _part(other, size) if other.entry_id.size > size else next(found, None)
     if one is not None:
-        raise CorruptionError(out, None, f"{_row(one, 0)} is in the dump, and not here")
+        raise CorruptionError(out, None, f"{_row(one, 0)} is in {origin}, and not here")
     if other is not None:
-        raise CorruptionError(out, None, f"{_row(other, 0)} is here, and not in the dump")
+        raise CorruptionError(out, None, f"{_row(other, 0)} is here, and not in {origin}")
 
 
 def _part(rows: IndexBatch, start: int, stop: int | None = None) -> IndexBatch:
