@@ -69,6 +69,16 @@ COMMANDS = {
         "care.check",
         "index against entry logs in both directions, and all else that must agree",
     ),
+    "convert": Command(
+        "care.convert", "a bookie's directory with its index as RocksDB, or as index files"
+    ),
+    "rebuild-index": Command(
+        "care.rebuild_index", "a bookie's directory with an index made of its entry logs"
+    ),
+    "salvage": Command(
+        "care.salvage",
+        "what can be read out of damaged entry logs, as a new bookie's directory",
+    ),
     "demo": Command(
         "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
     ),

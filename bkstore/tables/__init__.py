@@ -8,8 +8,8 @@ says the id as text.
 
 `table` has `Table` and the schema under it: read it first. `dump` declares the tables that a dump
 has (entries, groups, ledgers, entry logs), `analyses` those of audits and analyses (violations,
-holes, health), `commands` what only single commands print, `check` what a check answers;
-`safe_text` makes text from outside fit to be shown.
+holes, health), `commands` what only single commands print, `check` what a check answers,
+`rewrites` what a new directory is made of; `safe_text` makes text from outside fit to be shown.
 """
 
 from __future__ import annotations
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         LEDGERS,
         LOG_LEDGERS,
     )
+    from bkstore.tables.rewrites import LOSSES, REWRITES
     from bkstore.tables.table import (
         Column,
         Repeated,
@@ -98,7 +99,9 @@ __all__ = [
     "LOG_OCCUPANCY",
     "LOG_RECORDS",
     "LOOKUPS",
+    "LOSSES",
     "ORPHANS",
+    "REWRITES",
     "SCOPE_BYTES",
     "SEQUENCES",
     "SURPLUS",
@@ -144,7 +147,9 @@ __getattr__ = lazy_names(
         "LOG_OCCUPANCY": "bkstore.tables.analyses",
         "LOG_RECORDS": "bkstore.tables.commands",
         "LOOKUPS": "bkstore.tables.commands",
+        "LOSSES": "bkstore.tables.rewrites",
         "ORPHANS": "bkstore.tables.analyses",
+        "REWRITES": "bkstore.tables.rewrites",
         "Repeated": "bkstore.tables.table",
         "SCOPE_BYTES": "bkstore.tables.analyses",
         "SEQUENCES": "bkstore.tables.analyses",
@@ -154,6 +159,6 @@ __getattr__ = lazy_names(
         "VIOLATIONS": "bkstore.tables.analyses",
         "require_pyarrow": "bkstore.tables.table",
     },
-    rooms=("analyses", "check", "commands", "dump", "safe_text", "table"),
+    rooms=("analyses", "check", "commands", "dump", "rewrites", "safe_text", "table"),
 )
 __dir__ = names_of_face(__name__)

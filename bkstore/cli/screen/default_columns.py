@@ -175,6 +175,20 @@ _LOOKS = {
         _words("bookie ledger_id entries logs log_changes stretches mean_stretch"),
         once=("bookie",),
     ),
+    "rewrites": Look(
+        _words(
+            "target layout_before layout directories ledgers entries duplicates left_out"
+            " entry_logs log_bytes linked renamed_logs second_names other_files compared"
+        ),
+        record=True,
+        quiet={"duplicates": 0, "left_out": 0, "renamed_logs": 0, "second_names": 0},
+    ),
+    "losses": Look(
+        _words("kind ledger_id first_entry last_entry entries file offset bytes detail"),
+        quiet=dict.fromkeys(("ledger_id", "first_entry", "last_entry", "entries", "bytes")),
+        drop=("last_entry",),
+        cut=("detail", "file"),
+    ),
     "comparison": Look(
         _words("bookie ledger_id before after common added removed change"), once=("bookie",)
     ),

@@ -58,6 +58,9 @@ class TargetDirectories:
             for found in (folders.ledger, folders.index, folders.journal)
         )
         moved = to == "rocksdb" and len(index) != len(ledger)
+        if moved:  # a directory that is for the index alone would be taken for one that has it
+            kept = {*folders.ledger, *folders.journal}
+            places = {current: place for current, place in places.items() if current in kept}
         return cls(ledger, ledger if moved else index, journal, places, moved)
 
 

@@ -18,8 +18,9 @@ from typing import NamedTuple, Self
 
 from bkstore.arguments import path as as_path
 from bkstore.arguments import truth
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId
@@ -234,13 +235,21 @@ class Rewrite:
             self.result.findings.append(Finding("oddity", detail))
 
     def carry_logs(self, names: LogNames, logs: Sequence[LogFile]) -> None:
-        """Put entry logs into the target, copied or linked, under their names there."""
+        """Put entry logs into the target, copied or linked, under their names there.
+
+        What has a log's name and is no file is a finding.
+        """
         result = self.result
         self.step("entry logs", sum(log.bytes for log in logs))
         result.linked = self._link
         for log in logs:
             name = log_name(names.new_id(log.dir_index, log.log_id))
             target = self.ledger_currents()[log.dir_index] / name
+            try:
+                check_regular(log.path)
+            except CorruptionError as error:
+                result.findings.append(Finding.of(error))
+                continue
             with writing(target.parent):
                 self.files.makedirs(target.parent)
             if self._link and link_file(Path(log.path), target, self.files):

@@ -92,8 +92,9 @@ def read_records(
 ) -> LogRecords:
     """Return what a log holds, by a scan and by the rows `old` of the index into it.
 
-    Entries above `most` are left out, as no index has a place for them. Damage is told in `findings`; a log that cannot be read at all has no records. Memory: some
-    100 bytes a record. Cost: a scan, and a read for each row that the scan did not bear out.
+    Entries above `most` are left out, as no index has a place for them. Damage is told in
+    `findings`; a log that cannot be read at all has no records. Memory: some 100 bytes a record.
+    Cost: a scan, and a read for each row that the scan did not bear out.
     """
     met: list[Finding] = []
     columns: list[tuple[Int64Array, ...]] = []
@@ -164,11 +165,11 @@ def _size_at(data: LogBytes, position: int, name: tuple[int, int, int]) -> int:
     start = position - PREFIX
     if start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0
-    head = data.peek(start, _HEAD)
-    size = int.from_bytes(head[:PREFIX], "big", signed=True)
-    if not V1_HEADER <= size <= data.size - position:
-        return 0
     try:
+        head = data.peek(start, _HEAD)
+        size = int.from_bytes(head[:PREFIX], "big", signed=True)
+        if not V1_HEADER <= size <= data.size - position:
+            return 0
         header = record_header(head[PREFIX : PREFIX + size])
     except BkstoreError:
         return 0

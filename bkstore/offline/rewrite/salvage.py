@@ -214,7 +214,7 @@ class _Salvage:
             self.missing.add(found.missing)
             self._account(log, found)
             located = fresh_positions(found) if found.damaged else found.position
-            if (log.dir_index, log.log_id) in kept:
+            if (log.dir_index, log.log_id) in kept and not found.unreadable:
                 if found.damaged:
                     self._write(log, found)
                 else:

@@ -1,0 +1,28 @@
+"""bkstore convert: a bookie's directory with its index as RocksDB, or as index files."""
+
+from __future__ import annotations
+
+import argparse
+
+from bkstore.cli.care.rewriting import add_rewriting, check_output, opening, progress, report
+from bkstore.cli.terminal.parser import Parser
+from bkstore.tables import REWRITES
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_rewriting(parser, REWRITES)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Convert, and print what was made; exit code 1 if something of SRC was left out."""
+    from bkstore.offline.rewrite import convert
+
+    check_output(args)
+    with progress() as shown:
+        result = convert(
+            args.source, args.target, args.to, shown, link=args.link, opening=opening(args)
+        )
+    return report(args, result)

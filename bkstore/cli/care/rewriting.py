@@ -1,0 +1,101 @@
+"""What the commands share that rewrite a directory: arguments, progress, the result's table."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.shared_options import add_opening, report_findings
+from bkstore.errors import InvalidArgument
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import REWRITES, Schema, Table
+
+if TYPE_CHECKING:
+    from bkstore.offline.rewrite import Opening, RewriteProgress, RewriteResult
+
+__all__ = ["add_rewriting", "check_output", "opening", "progress", "report"]
+
+
+def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
+    """Add SRC, DST, --to, --link, how SRC is opened, and the output options."""
+    parser.add_argument(
+        "source",
+        metavar="SRC",
+        type=Path,
+        help="a ledger directory, a folder of several, or a bk_server.conf; stays as it is",
+    )
+    parser.add_argument("target", metavar="DST", type=Path, help="a new or empty folder")
+    parser.add_argument(
+        "--to",
+        choices=("rocksdb", "idx"),
+        required=needs_to,
+        help="the layout of the new index" + ("" if needs_to else " (default: that of SRC)"),
+    )
+    parser.add_argument(
+        "--link",
+        action="store_true",
+        help="make hard links of the entry logs instead of copies, where the file system can",
+    )
+    add_opening(parser)
+    add_output(parser, schema)
+
+
+def opening(args: argparse.Namespace) -> Opening:
+    """Return how the arguments want SRC opened."""
+    from bkstore.offline.rewrite import Opening
+
+    return Opening(args.live, args.layout, args.root)
+
+
+def check_output(args: argparse.Namespace) -> None:
+    """Raise `InvalidArgument` for -o in SRC or DST, before any work is done."""
+    if args.output is None:
+        return
+    if args.output.resolve().is_relative_to(args.target.resolve()):
+        raise InvalidArgument(f"{args.output} lies in {args.target}, which is a bookie's")
+    with BookieDir(
+        args.source, live=args.live, layout=args.layout, root=args.root, needs_index=False
+    ) as bookie:
+        bookie.refuse_output(args.output)
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[RewriteProgress], None]]:
+    """Give the function that shows how far a rewrite is, on a terminal."""
+    with work_progress("rows") as show:
+
+        def shown(at: RewriteProgress) -> None:
+            if show is not None:
+                show(at.step, at.done, at.total or 0, at.rows)
+
+        yield shown
+
+
+def report(args: argparse.Namespace, result: RewriteResult) -> int:
+    """Write the row of a result, tell its findings; return the exit code."""
+    row: tuple[Any, ...] = (
+        str(result.source),
+        str(result.target),
+        result.layout_before,
+        result.layout,
+        result.directories,
+        result.ledgers,
+        result.entries,
+        result.duplicates,
+        result.left_out,
+        result.logs,
+        result.log_bytes,
+        result.linked,
+        result.renamed,
+        result.second_names,
+        result.other_files,
+        result.compared,
+    )
+    write_output(args, REWRITES, [Table.from_rows(REWRITES, [row])])
+    return report_findings(result.findings)

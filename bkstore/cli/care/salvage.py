@@ -1,0 +1,67 @@
+"""bkstore salvage: what can be read out of damaged entry logs, as a new bookie's directory."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from bkstore.cli.care.rewriting import add_rewriting, check_output, opening, progress
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.output_options import write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.counts import counted
+from bkstore.tables import LOSSES, Table
+
+if TYPE_CHECKING:
+    from bkstore.offline.rewrite import Loss, SalvageResult
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add_rewriting(parser, LOSSES, needs_to=False)
+    parser.add_argument(
+        "--known-only",
+        action="store_true",
+        help="leave out ledgers that the bookie does not know: deleted ones, or ones that a "
+        "damaged index has lost",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Salvage, and print a row for each loss; exit code 1 if there is one, or any damage."""
+    from bkstore.offline.rewrite import salvage
+
+    check_output(args)
+    with progress() as shown:
+        result = salvage(
+            args.source,
+            args.target,
+            args.to,
+            shown,
+            known_only=args.known_only,
+            link=args.link,
+            opening=opening(args),
+        )
+    write_output(args, LOSSES, [Table.from_rows(LOSSES, [_row(loss) for loss in result.losses])])
+    tell(_summary(result))
+    return max(report_findings(result.made.findings), int(bool(result.losses)))
+
+
+def _row(loss: Loss) -> tuple[Any, ...]:
+    ids = (None, None) if loss.ledger is None else loss.ledger.signed
+    run = (loss.first_entry, loss.last_entry, loss.entries)
+    return (loss.kind, loss.file, loss.offset, loss.bytes, *ids, *run, loss.detail)
+
+
+def _summary(result: SalvageResult) -> str:
+    made = result.made
+    saved = f"{counted(made.entries, 'entry', 'entries')} of {counted(made.ledgers, 'ledger')}"
+    logs = f"{counted(made.logs, 'entry log')}, {result.fresh} written anew"
+    lost = (
+        f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index knew, "
+        f"{counted(result.lost_bytes, 'byte')} of entry logs"
+    )
+    return f"{made.target}: {saved} ({made.layout}) in {logs}; {lost}"
