@@ -90,28 +90,32 @@ def rebuild_index(
         progress=progress,
         files=files,
     ) as job:
-        known = known_ledgers(job.bookie, job.result.findings)
-        logs = job.bookie.entry_logs
-        choice = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
-        names = LogNames(logs, choice.by_directory, job.to, job.result.directories)
-        rows = RowSorter(job.work, "rows", files)
-        job.step("reading logs", sum(log.bytes for log in logs))
-        for log in in_log_order(logs):
-            for found in rows_of(choice, log, job.result.findings):
-                rows.add(names.located(found))
-                job.did(0, found.entry_id.size)
-            job.did(log.bytes)
-        states = known.states(choice.taken)
-        job.write_index(rows, states, old_flags(job))
-        job.result.duplicates = rows.duplicates
-        tell_ledgers(job.result, choice)
-        job.carry_logs(names, names.kept)
-        job.name_again(names)
-        job.result.renamed = names.renamed
-        highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
-        job.carry_other_files(highest if names.renamed else None)
-        job.compare(rows, states)
-        return job.finish()
+        return _rebuilt(job, all_ledgers)
+
+
+def _rebuilt(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
+    known = known_ledgers(job.bookie, job.result.findings)
+    logs = job.bookie.entry_logs
+    choice = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
+    names = LogNames(logs, choice.by_directory, job.to, job.result.directories)
+    rows = RowSorter(job.work, "rows", job.files)
+    job.step("reading logs", sum(log.bytes for log in logs))
+    for log in in_log_order(logs):
+        for found in rows_of(choice, log, job.result.findings):
+            rows.add(names.located(found))
+            job.did(0, found.entry_id.size)
+        job.did(log.bytes)
+    states = known.states(choice.taken)
+    job.write_index(rows, states, old_flags(job))
+    job.result.duplicates = rows.duplicates
+    tell_ledgers(job.result, choice)
+    job.carry_logs(names, names.kept)
+    job.name_again(names)
+    job.result.renamed = names.renamed
+    highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
+    job.carry_other_files(highest if names.renamed else None)
+    job.compare(rows, states)
+    return job.finish()
 
 
 class Choice:

@@ -7,13 +7,12 @@ by the entry log that they point into.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import readable, writing
@@ -22,13 +21,13 @@ from bkstore.index.api import IndexBatch
 
 __all__ = ["RowSorter", "RowsByLog"]
 
-RUN_ROWS = 1 << 20
-"""Rows of a run, and what a piece aims at: 48 MiB, and twice as much while they are sorted."""
+RUN_ROWS = 1 << 18
+"""Rows of a run, and what a piece aims at: 12 MiB, and some times as much while they are sorted."""
 
 _SAMPLES = 64
 _WORDS = 6  # scope, ledger, entry, weight, directory, location
+_ROW_BYTES, _KEY_BYTES = 8 * _WORDS, 24
 _FLIP = np.int64(-(1 << 63))
-Rows = npt.NDArray[Any]
 
 
 class RowSorter:
@@ -50,6 +49,7 @@ class RowSorter:
         self._pending: list[Int64Array] = []
         self._waiting = 0
         self._runs: list[Path] = []
+        self._sizes: list[int] = []
         self._samples: list[bytes] = []
         self._lost = 0
 
@@ -77,18 +77,18 @@ class RowSorter:
         with writing(path):
             self._files.makedirs(self._folder)
             keys.tofile(path)
+        self._sizes.append(len(keys))
         step = max(self._run_rows // _SAMPLES, 1)
         self._samples += [row[:3].tobytes() for row in keys[::step]]
         self._runs.append(path)
 
     def __iter__(self) -> Iterator[IndexBatch]:
         self._spill()
-        runs = [_mapped(path) for path in self._runs]
         self.duplicates = self._lost
-        borders = [0] * len(runs)
-        for stop in [*self._splits(sum(map(len, runs))), None]:
-            ends = [_first_at(run, stop) for run in runs]
-            parts = [run[lo:hi].astype(np.int64) for run, lo, hi in zip(runs, borders, ends)]
+        borders = [0] * len(self._runs)
+        for stop in [*self._splits(sum(self._sizes)), None]:
+            ends = [_first_at(run, size, stop) for run, size in zip(self._runs, self._sizes)]
+            parts = [_read(run, lo, hi) for run, lo, hi in zip(self._runs, borders, ends)]
             borders = ends
             words = np.concatenate(parts) if parts else np.empty((0, _WORDS), np.int64)
             distinct = _sorted_distinct(words) if len(parts) > 1 else words
@@ -103,16 +103,25 @@ class RowSorter:
         return sorted({keys[n * len(keys) // count] for n in range(1, count)})
 
 
-def _mapped(path: Path) -> Rows:
-    with readable(path):
-        return np.memmap(path, ">i8", "r").reshape(-1, _WORDS)
+def _read(run: Path, start: int, stop: int) -> Int64Array:
+    """Return the rows start..stop of a run."""
+    if start == stop:
+        return np.empty((0, _WORDS), np.int64)
+    with readable(run):
+        words = np.fromfile(run, ">i8", (stop - start) * _WORDS, offset=start * _ROW_BYTES)
+    return words.astype(np.int64).reshape(-1, _WORDS)
 
 
-def _first_at(run: Rows, key: bytes | None) -> int:
+def _first_at(run: Path, size: int, key: bytes | None) -> int:
     """Return the number of the first row of a run whose key is not below `key`."""
     if key is None:
-        return len(run)
-    return bisect_left(range(len(run)), key, key=lambda at: bytes(run[at, :3].tobytes()))
+        return size
+    with readable(run), open(run, "rb") as file:
+
+        def key_of(at: int) -> bytes:
+            return os.pread(file.fileno(), _KEY_BYTES, at * _ROW_BYTES)
+
+        return bisect_left(range(size), key, key=key_of)
 
 
 def _sorted_distinct(words: Int64Array) -> Int64Array:
