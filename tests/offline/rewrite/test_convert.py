@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bkstore import BookieDir, LedgerId, open_index
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.index.api import LedgerState
+from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger, UnsupportedLayout
+from bkstore.index.api import IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.options import database_options
-from bkstore.offline.rewrite import convert
+from bkstore.offline.rewrite import convert, frame
 from tests.offline.rewrite.conftest import SHAPES
 from tests.worlds.bookies import (
     Made,
@@ -270,6 +270,53 @@ def test_links(made: Callable[[str], Made], tmp_path: Path) -> None:
         bookie.storage.flush()
         bookie.storage.collect_garbage()
     assert before == tree_bytes(tmp_path / "b")
+
+
+def test_copies_where_not_asked(made: Callable[[str], Made], tmp_path: Path) -> None:
+    """Without `link` no file of the target is one of the source's."""
+    result = convert(made("sorted").root, tmp_path / "one", "idx")
+    files = [path for path in (tmp_path / "one").rglob("*") if path.is_file()]
+
+    assert not result.linked
+    assert {1} == {path.stat().st_nlink for path in files}
+
+
+# -- the comparison
+
+
+def _changed(rows: IndexBatch, how: str) -> IndexBatch:
+    if how == "less":
+        return IndexBatch(*(column[1:] for column in rows))
+    if how == "place":
+        return rows._replace(location=rows.location + (rows.entry_id == 3))
+    return rows._replace(entry_id=np.where(rows.entry_id == 8, 10_000, rows.entry_id))
+
+
+@pytest.mark.parametrize("to", ["rocksdb", "idx"])
+@pytest.mark.parametrize("how", ["less", "place", "entry", "state", "ledger"])
+def test_a_difference_is_an_error(
+    how: str, to: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An index that is not what was to be written is found out, and gets no name."""
+    with RocksIndex(tmp_path / "b", writable=True) as index:
+        index.put_many(7, np.arange(9), np.arange(9) + 2000)
+        index.set_state(7, LedgerState(b"key", fenced=True))
+        index.set_state(8, LedgerState(b"key"))
+    write = frame.write_index
+
+    def wrong(to: Any, currents: Any, rows: Any, states: Any, *rest: Any) -> int:
+        if how == "state":
+            states = {name: state._replace(fenced=False) for name, state in states.items()}
+        elif how == "ledger":
+            states = {name: state for name, state in states.items() if name.ledger != 8}
+        else:
+            rows = [_changed(batch, how) for batch in rows]
+        return write(to, currents, rows, states, *rest)
+
+    monkeypatch.setattr(frame, "write_index", wrong)
+    with pytest.raises((CorruptionError, NoSuchLedger)):
+        convert(tmp_path / "b", tmp_path / "out", to)
+    assert ["b"] == [path.name for path in tmp_path.iterdir()]
 
 
 # -- any index
