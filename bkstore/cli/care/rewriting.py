@@ -71,8 +71,8 @@ def progress() -> Iterator[Callable[[RewriteProgress], None]]:
     with work_progress("rows") as show:
 
         def shown(at: RewriteProgress) -> None:
-            if show is not None:
-                show(at.step, at.done, at.total or 0, at.rows)
+            if show is not None:  # half a bar where nobody knows how much there is
+                show(at.step, at.done, at.total or 2 * at.done + 1, at.rows)
 
         yield shown
 

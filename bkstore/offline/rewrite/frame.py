@@ -112,6 +112,8 @@ class Rewrite:
         if to is not None:
             check_layout("to", to)
         self._link = truth("link", link)
+        if link and opening.live:
+            raise InvalidArgument("link: a bookie that runs may still write into its newest log")
         self._what = what
         self._needs_index = needs_index
         self._opening = opening
@@ -212,11 +214,18 @@ class Rewrite:
     # -- steps
 
     def write_index(
-        self, rows: Iterable[IndexBatch], states: Mapping[LedgerId, LedgerState], flags: int | None
+        self,
+        rows: Iterable[IndexBatch],
+        states: Mapping[LedgerId, LedgerState],
+        flags: int | None,
+        total: int | None = None,
     ) -> None:
-        """Write the index of rows that come by key; `UnsupportedLayout` for limbo in idx files."""
+        """Write the index of rows that come by key; `UnsupportedLayout` for limbo in idx files.
+
+        `total` is how many rows there are at most, where that is known.
+        """
         check_states(states, self.to, "rewrite it")
-        self.step("index", None)
+        self.step("index", total)
         self.result.entries = write_index(
             self.to,
             [self.data / place for place in self.folders.index],

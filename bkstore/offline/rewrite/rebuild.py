@@ -106,7 +106,7 @@ def _rebuilt(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
             job.did(0, found.entry_id.size)
         job.did(log.bytes)
     states = known.states(choice.taken)
-    job.write_index(rows, states, old_flags(job))
+    job.write_index(rows, states, old_flags(job), rows.rows)
     job.result.duplicates = rows.duplicates
     tell_ledgers(job.result, choice)
     job.carry_logs(names, names.kept)

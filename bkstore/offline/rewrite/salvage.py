@@ -172,7 +172,7 @@ class _Salvage:
         self._take_logs()
         self._note_missing_logs()
         states = known.states(self.choice.taken)
-        job.write_index(self.rows, states, old_flags(job))
+        job.write_index(self.rows, states, old_flags(job), self.rows.rows)
         job.result.duplicates = self.rows.duplicates
         tell_ledgers(job.result, self.choice)
         job.name_again(self.names)

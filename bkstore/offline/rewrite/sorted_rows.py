@@ -66,6 +66,11 @@ class RowSorter:
         if self._waiting >= self._run_rows:
             self._spill()
 
+    @property
+    def rows(self) -> int:
+        """How many rows there are; some may yet turn out to be duplicates."""
+        return self._waiting + sum(self._sizes)
+
     def _spill(self) -> None:
         if not self._waiting:
             return

@@ -21,7 +21,7 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.options import database_options
-from bkstore.offline.rewrite import convert, frame
+from bkstore.offline.rewrite import Opening, convert, frame
 from tests.offline.rewrite.conftest import SHAPES
 from tests.worlds.bookies import (
     Made,
@@ -272,6 +272,16 @@ def test_links(made: Callable[[str], Made], tmp_path: Path) -> None:
     assert before == tree_bytes(tmp_path / "b")
 
 
+def test_no_links_to_a_running_bookie(made: Callable[[str], Made], tmp_path: Path) -> None:
+    """Links are refused with `live`: the bookie would go on writing into the target's log."""
+    with pytest.raises(InvalidArgument, match="link"):
+        convert(made("sorted").root, tmp_path / "one", "idx", link=True, opening=Opening(live=True))
+    assert not (tmp_path / "one").exists()
+    assert convert(
+        made("sorted").root, tmp_path / "one", "idx", opening=Opening(live=True)
+    ).compared
+
+
 def test_copies_where_not_asked(made: Callable[[str], Made], tmp_path: Path) -> None:
     """Without `link` no file of the target is one of the source's."""
     result = convert(made("sorted").root, tmp_path / "one", "idx")
@@ -358,7 +368,7 @@ def test_any_index(
 
 def test_many_rows(tmp_path: Path) -> None:
     """A ledger of several scan batches keeps its order and its rows."""
-    count = 600_000
+    count = 300_000
     with RocksIndex(tmp_path / "b", writable=True) as index:
         places = np.random.default_rng(3).integers(1, 2**40, count)
         index.put_many(7, np.arange(count), places)
