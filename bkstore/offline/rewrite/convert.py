@@ -54,7 +54,7 @@ def convert(
     `UnsupportedLayout` for ledgers in limbo to index files, `InvalidArgument` for a ledger whose
     index file would have too many pages and for a target that cannot be, `DirectoryInUse` where
     the source moves, `WriteFailed` where the system refuses. Nothing is under `target` then.
-    Memory: some 300 bytes a ledger and about 200 MiB. Cost: about 1 us a row, and the copy.
+    Memory: some 300 bytes a ledger and about 250 MiB. Cost: about 2 us a row, and the copy.
 
     >>> import tempfile
     >>> from bkstore import LedgerStorage, open_index
