@@ -68,7 +68,8 @@ class BatchLedgers:
     where `numbers` is None.
 
     >>> ledgers = BatchLedgers.of(np.array([0, 0, 0]), np.array([8, 7, 8]))
-    >>> ledgers.names, [rows.tolist() for rows in ledgers.rows(3)]
+    >>> [name.ledger for name in ledgers.names], [rows.tolist() for rows in ledgers.rows(3)]
+    ([8, 7], [[0, 2], [1]])
     """
 
     def __init__(self, names: list[LedgerId], numbers: Int64Array | None = None) -> None:

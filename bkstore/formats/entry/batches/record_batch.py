@@ -108,7 +108,7 @@ class RecordBatch(Sequence[memoryview]):
 
         >>> batch = RecordBatch.of([b"first", b"second"], [0, 1]).framed()
         >>> batch.buffer.hex(" ", 5), batch.offsets.tolist()
-        ('0000000005 6669727374 0000000673 65636f6e64', [4, 13])
+        ('00000005 6669727374 0000000673 65636f6e64', [4, 13])
         """
         if not len(self):
             return RecordBatch.of_frames(self.entries, b"", self.offsets, self.sizes)
