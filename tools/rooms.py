@@ -60,6 +60,7 @@ ROOMS = (
     "cluster.client",
     "cluster.in_process",
     "cluster.audit",
+    "wire",
     "offline.partial_output",
     "offline.dump",
     "offline.load",

@@ -1,0 +1,43 @@
+"""Which protocol a connection speaks, as a real server finds out.
+
+Every request is parsed as v3 until one fails to parse; from that one on the connection is v2, for
+good. Source: `BookieProtoEncoding.RequestDecoder`, and recorded conversations.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bkstore.errors import CorruptionError
+from bkstore.wire import v2, v3
+
+__all__ = ["RequestDecoder"]
+
+
+class RequestDecoder:
+    """Decodes the requests of one connection, in the order in which they came.
+
+    `version` is 3 until the first request that is no v3 message, then 2. With `extended` v3
+    requests have scopes and batch reads. Not safe between threads.
+
+    >>> decoder = RequestDecoder()
+    >>> decoder.decode(bytes.fromhex("02020000" + "00" * 16)), decoder.version
+    (ReadRequest(ledger=0, entry=0, flags=0, master_key=None, version=2), 2)
+    """
+
+    def __init__(self, *, extended: bool = False) -> None:
+        self.version = 3
+        self._extended = extended
+
+    def decode(self, message: bytes) -> v2.Request | Any:
+        """Return the request in a frame's message: one of `v2.Request`, or a v3 message.
+
+        Raises `CorruptionError` if it is neither, and for v3 requests after v2 ones; a real
+        bookie closes the connection then.
+        """
+        if self.version == 3:
+            try:
+                return v3.decode_request(message, extended=self._extended)
+            except CorruptionError:
+                self.version = 2  # what it is now is v2's to say
+        return v2.decode_request(message)

@@ -1,0 +1,102 @@
+"""Status codes of both protocols, and the errors of bkstore that they stand for.
+
+Sources: `BookieProtocol` (v2) and `StatusCode` of `BookkeeperProtocol.proto` (v3). Numbers go
+over the wire: do not renumber.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    DataUnknown,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    ReadOnlyError,
+    TooManyRequests,
+    UnauthorizedAccess,
+    UnsupportedLayout,
+)
+
+__all__ = ["Status", "status_of"]
+
+
+class Status(enum.Enum):
+    """A status code: its number in v2 and in v3, and the error that a client raises for it.
+
+    >>> Status.EFENCED.v2, Status.EFENCED.v3, Status.EFENCED.error.__name__
+    (104, 504, 'LedgerFenced')
+    """
+
+    EOK = (0, 0, None)
+    ENOLEDGER = (1, 402, NoSuchLedger)
+    ENOENTRY = (2, 403, NoSuchEntry)
+    EBADREQ = (100, 404, IllegalOperation)
+    EIO = (101, 501, CorruptionError)
+    EUA = (102, 502, UnauthorizedAccess)
+    EBADVERSION = (103, 503, UnsupportedLayout)
+    EFENCED = (104, 504, LedgerFenced)
+    EREADONLY = (105, 505, ReadOnlyError)
+    ETOOMANYREQUESTS = (106, 506, TooManyRequests)
+    EUNKNOWNLEDGERSTATE = (107, 507, DataUnknown)
+
+    def __init__(self, v2: int, v3: int, error: type[BkstoreError] | None) -> None:
+        self.v2 = v2
+        self.v3 = v3
+        self.error = error
+
+    @classmethod
+    def from_v2(cls, code: int, offset: int | None = None) -> Status:
+        """Return the status of a v2 number; `CorruptionError` at `offset` if there is none."""
+        return _known(_V2, code, "v2", offset)
+
+    @classmethod
+    def from_v3(cls, code: int) -> Status:
+        """Return the status of a v3 number; `CorruptionError` if there is none."""
+        return _known(_V3, code, "v3", None)
+
+    def check(self, what: str) -> None:
+        """Raise the error that this answer to `what` stands for; nothing for EOK.
+
+        >>> Status.ENOENTRY.check("entry 3 of ledger 7")
+        Traceback (most recent call last):
+        bkstore.errors.NoSuchEntry: entry 3 of ledger 7: the bookie answered ENOENTRY
+        """
+        text = f"{what}: the bookie answered {self.name}"
+        if self.error is CorruptionError:
+            raise CorruptionError(None, None, text)
+        if self.error is not None:
+            raise self.error(text)
+
+
+_V2 = {status.v2: status for status in Status}
+_V3 = {status.v3: status for status in Status}
+
+
+def _known(table: dict[int, Status], code: int, protocol: str, offset: int | None) -> Status:
+    found = table.get(code)
+    if found is None:
+        raise CorruptionError(None, offset, f"{code} is no status code of {protocol}")
+    return found
+
+
+def status_of(error: BkstoreError | OSError) -> Status:
+    """Return what a bookie answers when a request raised `error`.
+
+    The status that a client raises the same error for; EBADREQ for `InvalidArgument`; EIO for all
+    else, which says nothing of what is stored.
+
+    >>> status_of(NoSuchLedger("ledger 7")).name
+    'ENOLEDGER'
+    """
+    if isinstance(error, InvalidArgument):
+        return Status.EBADREQ
+    for status in Status:
+        if status.error is not None and isinstance(error, status.error):
+            return status
+    return Status.EIO

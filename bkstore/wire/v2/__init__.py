@@ -1,0 +1,43 @@
+"""The v2 protocol: messages laid out by hand, behind a word of version, opcode and flags.
+
+`header` has that word and the opcodes; `requests` and `responses` the messages, encoded and
+decoded both ways. A message says its `parts`, which `wire.frames.frame` puts together. v2 cannot
+say a scope: `IllegalOperation`.
+"""
+
+from bkstore.wire.v2.header import CURRENT, Flags, Opcode, PacketHeader
+from bkstore.wire.v2.requests import (
+    AddRequest,
+    AuthRequest,
+    BatchReadRequest,
+    ReadRequest,
+    Request,
+    decode_request,
+)
+from bkstore.wire.v2.responses import (
+    AddResponse,
+    AuthResponse,
+    BatchReadResponse,
+    ReadResponse,
+    Response,
+    decode_response,
+)
+
+__all__ = [
+    "CURRENT",
+    "AddRequest",
+    "AddResponse",
+    "AuthRequest",
+    "AuthResponse",
+    "BatchReadRequest",
+    "BatchReadResponse",
+    "Flags",
+    "Opcode",
+    "PacketHeader",
+    "ReadRequest",
+    "ReadResponse",
+    "Request",
+    "Response",
+    "decode_request",
+    "decode_response",
+]

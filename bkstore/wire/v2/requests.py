@@ -1,0 +1,191 @@
+"""Requests of the v2 protocol, both ways.
+
+    add         header  u8[20] master key   record
+    read        header  i64 ledger  i64 entry  [u8[20] master key]
+    batch read  header  i64 ledger  i64 first entry  i64 request id  i32 most records
+                i64 most bytes  [u8[20] master key]
+    auth        header  AuthMessage (protobuf)
+
+A master key is there if the request fences and its version is 2 or more. What a read has behind
+its fields is ignored, as a bookie does. Source: `BookieProtoEncoding.RequestEnDeCoderPreV3`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
+from bkstore.ids import LedgerId
+from bkstore.wire.v2.header import (
+    CURRENT,
+    MASTER_KEY,
+    Flags,
+    Opcode,
+    PacketHeader,
+    auth_body,
+    decode_auth,
+    decode_header,
+    ledger_number,
+    pack,
+    unpack,
+)
+
+__all__ = [
+    "AddRequest",
+    "AuthRequest",
+    "BatchReadRequest",
+    "ReadRequest",
+    "Request",
+    "decode_request",
+]
+
+_HEADER = 4
+_RECORD = _HEADER + MASTER_KEY
+_KEY = struct.Struct(f"{MASTER_KEY}x")
+_IDS = struct.Struct(">qq")
+_BATCH = struct.Struct(">qqqiq")
+_V2_RECORD = range(0xA1, 0xA5)  # first bytes of a record of another scope
+
+
+class AddRequest(NamedTuple):
+    """Add a record as it is; its first 16 bytes say ledger and entry.
+
+    `flags` may have `Flags.RECOVERY_ADD` and `Flags.HIGH_PRIORITY`.
+    """
+
+    master_key: bytes
+    record: bytes
+    flags: int = 0
+    version: int = CURRENT
+
+    @property
+    def ledger(self) -> int:
+        """The ledger, signed, as the record of version 1 says it."""
+        return int(_IDS.unpack_from(self.record)[0])
+
+    @property
+    def entry(self) -> int:
+        """The entry id, signed, as the record of version 1 says it."""
+        return int(_IDS.unpack_from(self.record)[1])
+
+    @property
+    def scoped(self) -> bool:
+        """Whether the record is of version 2: of another scope, to be answered with EBADREQ."""
+        return self.record[0] in _V2_RECORD
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in parts: header and key, record.
+
+        `InvalidArgument` for a key that has not 20 bytes or a record without ids,
+        `IllegalOperation` for a record of another scope.
+        """
+        if len(self.record) < _IDS.size:
+            raise InvalidArgument(f"record of {len(self.record)} bytes has no ids")
+        if self.scoped:
+            raise IllegalOperation("record of another scope, which the v2 protocol cannot say")
+        header = PacketHeader(self.version, Opcode.ADD_ENTRY, self.flags).to_bytes()
+        return header + _checked_key(self.master_key), self.record
+
+
+class ReadRequest(NamedTuple):
+    """Read an entry (-1: the last one); with `Flags.DO_FENCING` and a master key, fence first."""
+
+    ledger: int | LedgerId
+    entry: int
+    flags: int = 0
+    master_key: bytes | None = None
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in one part; `InvalidArgument` unless a key comes with fencing."""
+        header = PacketHeader(self.version, Opcode.READ_ENTRY, self.flags)
+        ids = pack(_IDS, ledger_number(self.ledger), self.entry)
+        return (header.to_bytes() + ids + _key_of(header, self.master_key),)
+
+
+class BatchReadRequest(NamedTuple):
+    """Read entries with consecutive ids: see `storage.batch_limits` for how many come."""
+
+    ledger: int | LedgerId
+    entry: int
+    request_id: int
+    max_count: int
+    max_size: int
+    flags: int = 0
+    master_key: bytes | None = None
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in one part; `InvalidArgument` unless a key comes with fencing."""
+        header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY, self.flags)
+        limits = (self.request_id, self.max_count, self.max_size)
+        fields = pack(_BATCH, ledger_number(self.ledger), self.entry, *limits)
+        return (header.to_bytes() + fields + _key_of(header, self.master_key),)
+
+
+class AuthRequest(NamedTuple):
+    """A step of an authentication; `plugin` is a name in UTF-8."""
+
+    plugin: bytes
+    payload: bytes
+    flags: int = 0
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in two parts."""
+        header = PacketHeader(self.version, Opcode.AUTH, self.flags).to_bytes()
+        return header, auth_body(self.plugin, self.payload)
+
+
+Request = AddRequest | ReadRequest | BatchReadRequest | AuthRequest
+
+
+def decode_request(data: bytes | memoryview) -> Request:
+    """Return the request in a frame's message, whatever its version; O(size), a copy.
+
+    Raises `CorruptionError` for an opcode without a layout and for a message that ends too soon;
+    a real bookie closes the connection then.
+
+    >>> decode_request(bytes.fromhex("02020000" "0000000000001234" "0000000000000003"))[:3]
+    (4660, 3, 0)
+    """
+    header = decode_header(data)
+    version, opcode, flags = header
+    if opcode == Opcode.ADD_ENTRY:
+        unpack(_IDS, data, _RECORD, "ids of a record")
+        return AddRequest(bytes(data[_HEADER:_RECORD]), bytes(data[_RECORD:]), flags, version)
+    if opcode == Opcode.READ_ENTRY:
+        ledger, entry = unpack(_IDS, data, _HEADER, "ledger and entry")
+        key = _decode_key(header, data, _HEADER + _IDS.size)
+        return ReadRequest(ledger, entry, flags, key, version)
+    if opcode == Opcode.BATCH_READ_ENTRY:
+        fields = unpack(_BATCH, data, _HEADER, "fields of a batch read")
+        key = _decode_key(header, data, _HEADER + _BATCH.size)
+        return BatchReadRequest(*fields, flags, key, version)
+    if opcode == Opcode.AUTH:
+        return AuthRequest(*decode_auth(data, _HEADER), flags, version)
+    raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
+
+
+def _has_key(header: PacketHeader) -> bool:
+    return bool(header.flags & Flags.DO_FENCING) and header.version >= 2
+
+
+def _key_of(header: PacketHeader, key: bytes | None) -> bytes:
+    if (key is not None) != _has_key(header):
+        raise InvalidArgument("a read has a master key if it fences in version 2, and only then")
+    return b"" if key is None else _checked_key(key)
+
+
+def _checked_key(key: bytes) -> bytes:
+    if len(key) != MASTER_KEY:
+        raise InvalidArgument(f"master key of {len(key)} bytes, v2 messages have {MASTER_KEY}")
+    return key
+
+
+def _decode_key(header: PacketHeader, data: bytes | memoryview, offset: int) -> bytes | None:
+    if not _has_key(header):
+        return None
+    unpack(_KEY, data, offset, "master key")
+    return bytes(data[offset : offset + MASTER_KEY])

@@ -1,0 +1,150 @@
+"""Responses of the v2 protocol, both ways.
+
+    add         header  i32 status  i64 ledger  i64 entry
+    read        header  i32 status  i64 ledger  i64 entry  record
+    batch read  header  i32 status  i64 ledger  i64 first entry  i64 request id
+                then for each record: i32 size  record
+    auth        header  AuthMessage (protobuf)
+
+The header has the request's version and opcode and no flags. Records are there if the status is
+EOK. Source: `BookieProtoEncoding.ResponseEnDeCoderPreV3`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from bkstore.errors import CorruptionError
+from bkstore.ids import LedgerId
+from bkstore.wire.status import Status
+from bkstore.wire.v2.header import (
+    CURRENT,
+    Opcode,
+    PacketHeader,
+    auth_body,
+    decode_auth,
+    decode_header,
+    ledger_number,
+    pack,
+    unpack,
+)
+
+__all__ = [
+    "AddResponse",
+    "AuthResponse",
+    "BatchReadResponse",
+    "ReadResponse",
+    "Response",
+    "decode_response",
+]
+
+_HEADER = 4
+_FIELDS = struct.Struct(">iqq")
+_BATCH = struct.Struct(">iqqq")
+_SIZE = struct.Struct(">i")
+
+
+class AddResponse(NamedTuple):
+    """The answer to an add."""
+
+    status: Status
+    ledger: int | LedgerId
+    entry: int
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in one part."""
+        header = PacketHeader(self.version, Opcode.ADD_ENTRY).to_bytes()
+        return (header + pack(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry),)
+
+
+class ReadResponse(NamedTuple):
+    """The answer to a read: the record, empty on an error. `entry` is what was asked for."""
+
+    status: Status
+    ledger: int | LedgerId
+    entry: int
+    record: bytes = b""
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in two parts: fields, record."""
+        header = PacketHeader(self.version, Opcode.READ_ENTRY).to_bytes()
+        fields = pack(_FIELDS, self.status.v2, ledger_number(self.ledger), self.entry)
+        return header + fields, self.record
+
+
+class BatchReadResponse(NamedTuple):
+    """The answer to a batch read: records in order of their ids, none on an error."""
+
+    status: Status
+    ledger: int | LedgerId
+    entry: int
+    request_id: int
+    records: tuple[bytes, ...] = ()
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in parts: fields, and for each record its size and the record."""
+        header = PacketHeader(self.version, Opcode.BATCH_READ_ENTRY).to_bytes()
+        ids = (ledger_number(self.ledger), self.entry, self.request_id)
+        found = [header + pack(_BATCH, self.status.v2, *ids)]
+        for record in self.records:
+            found += pack(_SIZE, len(record)), record
+        return tuple(found)
+
+
+class AuthResponse(NamedTuple):
+    """A step of an authentication, from the bookie; it has no status."""
+
+    plugin: bytes
+    payload: bytes
+    version: int = CURRENT
+
+    def parts(self) -> tuple[bytes, ...]:
+        """Return the message in two parts."""
+        header = PacketHeader(self.version, Opcode.AUTH).to_bytes()
+        return header, auth_body(self.plugin, self.payload)
+
+
+Response = AddResponse | ReadResponse | BatchReadResponse | AuthResponse
+
+
+def decode_response(data: bytes | memoryview) -> Response:
+    """Return the response in a frame's message; O(size), a copy of the records.
+
+    Raises `CorruptionError` for an opcode without a layout, a number that is no status, and a
+    message or a record that ends too soon.
+
+    >>> decode_response(bytes.fromhex("02010000" "00000068" + "00" * 15 + "07"))[:3]
+    (<Status.EFENCED: (104, 504, <class 'bkstore.errors.LedgerFenced'>)>, 0, 7)
+    """
+    version, opcode, _ = decode_header(data)
+    if opcode == Opcode.AUTH:
+        return AuthResponse(*decode_auth(data, _HEADER), version)
+    if opcode == Opcode.BATCH_READ_ENTRY:
+        code, *ids = unpack(_BATCH, data, _HEADER, "fields of a batch")
+        records = _records(data, _HEADER + _BATCH.size)
+        return BatchReadResponse(Status.from_v2(code, _HEADER), *ids, records, version)
+    if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
+        raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
+    code, ledger, entry = unpack(_FIELDS, data, _HEADER, "fields of an answer")
+    status = Status.from_v2(code, _HEADER)
+    if opcode == Opcode.ADD_ENTRY:
+        return AddResponse(status, ledger, entry, version)
+    return ReadResponse(status, ledger, entry, bytes(data[_HEADER + _FIELDS.size :]), version)
+
+
+def _records(data: bytes | memoryview, offset: int) -> tuple[bytes, ...]:
+    """Return the records from an offset to the end; a size is checked before it is believed."""
+    found = []
+    while offset < len(data):
+        (size,) = unpack(_SIZE, data, offset, "size of a record")
+        begin = offset + _SIZE.size
+        if not 0 <= size <= len(data) - begin:
+            reason = f"record of {size} bytes where {len(data) - begin} are left"
+            raise CorruptionError(None, offset, reason)
+        offset = begin + size
+        found.append(bytes(data[begin:offset]))
+    return tuple(found)
