@@ -1,0 +1,109 @@
+"""Frames: limits, lying lengths, and the cost of many pieces."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import pytest
+
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.wire.frames import MAX_FRAME, FrameSplitter, frame
+
+
+def test_the_limit_counts_the_length_field() -> None:
+    """The longest frame has 5 MiB, its four bytes of length among them, both ways."""
+    longest = bytes(5 * 1024 * 1024 - 4)
+    splitter = FrameSplitter()
+    splitter.feed(frame(longest, limit=MAX_FRAME))
+
+    assert [longest] == list(splitter.frames())
+    with pytest.raises(InvalidArgument, match="frame of 5242881 bytes is above the limit"):
+        frame(longest, b"x", limit=MAX_FRAME)
+
+    splitter.feed(frame(longest, b"x")[:4])
+
+    with pytest.raises(CorruptionError, match="offset 5242880: frame length 5242877 is above"):
+        list(splitter.frames())
+
+
+def test_an_answer_has_no_limit_unless_told() -> None:
+    """Without a limit a longer frame is made, as a real bookie does; parts stand in order."""
+    assert b"\x00\x50\x00\x01a" + bytes(MAX_FRAME) == frame(b"a", bytes(MAX_FRAME))
+
+
+@pytest.mark.parametrize("limit", [3, -1, 2**31])
+def test_impossible_limits(limit: int) -> None:
+    """A limit holds a length field and fits one."""
+    with pytest.raises(InvalidArgument, match="frame limit"):
+        FrameSplitter(limit)
+
+
+def test_frames_before_damage_come_first() -> None:
+    """What is whole before a bad length is yielded; then the same error, whatever follows."""
+    splitter = FrameSplitter(64)
+    splitter.feed(frame(b"good") + b"\xff\xff\xff\xff" + frame(b"lost"))
+    frames = splitter.frames()
+
+    assert b"good" == next(frames)
+    for _ in range(2):
+        with pytest.raises(CorruptionError, match="offset 8: frame length -1 is negative"):
+            list(frames)
+        frames = splitter.frames()
+        splitter.feed(frame(b"more"))
+    with pytest.raises(CorruptionError, match="offset 8"):
+        splitter.end()
+
+    assert 0 == splitter.pending
+
+
+def test_an_end_inside_a_frame() -> None:
+    """A stream may end between frames only; what a next feed completes is no damage."""
+    splitter = FrameSplitter()
+    splitter.feed(frame(b"one") + frame(b"two")[:6])
+
+    assert [b"one"] == list(splitter.frames())
+    with pytest.raises(CorruptionError, match="offset 7: stream ends 6 bytes into a frame"):
+        splitter.end()
+
+    splitter.feed(b"o")
+
+    assert [b"two"] == list(splitter.frames())
+
+    splitter.end()
+
+
+def test_lying_lengths_cost_no_memory() -> None:
+    """A length of 5 MiB takes no more memory than the bytes that came."""
+    frame(b"")
+    tracemalloc.start()
+    splitter = FrameSplitter()
+    splitter.feed((MAX_FRAME - 4).to_bytes(4, "big") + bytes(1000))
+    found = list(splitter.frames())
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert [] == found
+    assert peak < 20_000
+
+
+def _seconds(pieces: int, size: int, *, whole: bool) -> float:
+    """Return the time for a stream of frames, fed at once or one frame in pieces."""
+    splitter = FrameSplitter(2**30)
+    stream = frame(bytes(size)) * pieces if whole else frame(bytes(pieces * size))
+    step = len(stream) if whole else size
+    start = time.process_time()
+    for at in range(0, len(stream), step):
+        splitter.feed(stream[at : at + step])
+        for _ in splitter.frames():
+            pass
+    return time.process_time() - start
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["many frames at once", "one in pieces"])
+def test_cost_is_linear(whole: bool) -> None:
+    """Sixteen times the bytes take less than 60 times as long; with a copy a piece it is 256."""
+    small = min(_seconds(4_000, 1000, whole=whole) for _ in range(3))
+    large = min(_seconds(64_000, 1000, whole=whole) for _ in range(2))
+
+    assert large < 60 * max(small, 0.002)
