@@ -7,10 +7,11 @@ for "which entries of a ledger are here", `BookieDir` for whole directories, `Le
 The rooms, each with a face that says what to read first: `availability`, `ledger_metadata` and
 `tables` are values; `formats` are bytes; `files` is the disk; `index` says where an entry is,
 `bloom` and `streams` which object holds a stream's offsets; `storage` is one bookie, `cluster`
-several; `offline`, `spark` and `report` work on what does not run; `testing` is for tests, `cli`
-the command line. Modules that all of them use lie here: `ids`, `errors`, `arguments` (checks of a
-caller's), `schedule` (which bookies get which entries), `metrics`, `forks`; `version`,
-`lazy_faces` and `former_names` are about imports. `docs/architecture.md` has the whole map.
+several, `wire` what clients and they say to each other, as bytes; `offline`, `spark` and `report`
+work on what does not run; `testing` is for tests, `cli` the command line. Modules that all of
+them use lie here: `ids`, `errors`, `arguments` (checks of a caller's), `schedule` (which bookies
+get which entries), `metrics`, `forks`; `version`, `lazy_faces` and `former_names` are about
+imports. `docs/architecture.md` has the whole map.
 
 Each name and each room is loaded when it is first asked for, numpy with the first that needs it.
 

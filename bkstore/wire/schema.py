@@ -139,8 +139,10 @@ def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
         message = file.message_type.add(name=name)
         for each in fields:
             label, kind, field, number = each.split()
-            added = message.field.add(name=field, number=int(number), label=_LABELS[label])
-            added.type = _TYPES.get(kind) or (_ENUM if kind in _ENUMS else _MESSAGE)
+            number_of_kind = _TYPES.get(kind, _ENUM if kind in _ENUMS else _MESSAGE)
+            added = message.field.add(
+                name=field, number=int(number), label=_LABELS[label], type=number_of_kind
+            )
             if kind not in _TYPES:
                 added.type_name = f".{package}.{kind}"
     pool = descriptor_pool.DescriptorPool()

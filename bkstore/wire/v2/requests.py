@@ -161,8 +161,9 @@ def decode_request(data: bytes | memoryview) -> Request:
         return ReadRequest(ledger, entry, flags, key, version)
     if opcode == Opcode.BATCH_READ_ENTRY:
         fields = unpack(_BATCH, data, _HEADER, "fields of a batch read")
+        ledger, first, number, count, size = fields
         key = _decode_key(header, data, _HEADER + _BATCH.size)
-        return BatchReadRequest(*fields, flags, key, version)
+        return BatchReadRequest(ledger, first, number, count, size, flags, key, version)
     if opcode == Opcode.AUTH:
         return AuthRequest(*decode_auth(data, _HEADER), flags, version)
     raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")

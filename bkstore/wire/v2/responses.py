@@ -124,9 +124,10 @@ def decode_response(data: bytes | memoryview) -> Response:
     if opcode == Opcode.AUTH:
         return AuthResponse(*decode_auth(data, _HEADER), version)
     if opcode == Opcode.BATCH_READ_ENTRY:
-        code, *ids = unpack(_BATCH, data, _HEADER, "fields of a batch")
+        code, ledger, entry, number = unpack(_BATCH, data, _HEADER, "fields of a batch")
+        status = Status.from_v2(code, _HEADER)
         records = _records(data, _HEADER + _BATCH.size)
-        return BatchReadResponse(Status.from_v2(code, _HEADER), *ids, records, version)
+        return BatchReadResponse(status, ledger, entry, number, records, version)
     if opcode not in (Opcode.ADD_ENTRY, Opcode.READ_ENTRY):
         raise CorruptionError(None, 0, f"opcode {opcode} has no layout in the v2 protocol")
     code, ledger, entry = unpack(_FIELDS, data, _HEADER, "fields of an answer")
