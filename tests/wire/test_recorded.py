@@ -12,7 +12,7 @@ from bkstore.wire import v2, v3
 from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import FrameSplitter, frame
 from tests.golden.data import GOLDEN, load_json
-from tests.wire.recorded import FILES, connections, needs_golden
+from tests.wire.recorded import FILES, connections, conversations, needs_golden
 
 pytestmark = needs_golden
 
@@ -213,3 +213,25 @@ def test_add_requests_of_the_digest_vectors() -> None:
         assert (vector["ledger"], vector["entry"]) == (message.ledger, message.entry)
 
     assert checked > 3
+
+
+def test_what_the_real_client_read_out_of_answers() -> None:
+    """The bodies of LAC answers stand in the fields from which the real client took them."""
+    compared = 0
+    for conversation in conversations("wire_v3.json.gz"):
+        told = [op["result"] for op in conversation.get("operations", ()) if op["op"] == "read_lac"]
+        told = [result for result in told if "lac_body_hex" in result]
+        answers = [
+            v3.decode_response(bytes.fromhex(listed["hex"])[4:])
+            for connection in conversation["connections"]
+            for listed in connection["frames"]
+            if told and listed["dir"] == "s2c" and "hex" in listed
+        ]
+        bodies = [v3.body_of(each) for each in answers if each.header.operation == 7]
+        came = {(body.lacBody.hex(), body.lastEntryBody.hex()) for body in bodies}
+        for result in told:
+            compared += 1
+
+            assert (result["lac_body_hex"], result["last_entry_body_hex"]) in came
+
+    assert compared > 8
