@@ -341,7 +341,7 @@ def test_inputs_are_refused(
     """FILE in or equal to anything that is read: exit code 2, one line, nothing changed."""
     before = _snapshot(world)
     words = [f"{name}={world / name}" for name in ("b1", "b2", "b3")]
-    places = ["--placement", "rack", "--places", str(world / "places")]
+    places = ["--placement", "rack", "--places", str(world / "places"), "--format", "table"]
     code = main(["audit", str(world / "store"), *words, *places, option, str(world / target)])
 
     assert (2, before) == (code, _snapshot(world))
