@@ -66,6 +66,8 @@ ROOMS = (
     "offline.load",
     "offline.analyses",
     "offline.check",
+    "offline.usage",
+    "offline.diff",
     "offline.rewrite",
     "spark.source",
     "spark",

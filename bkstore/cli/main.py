@@ -69,6 +69,12 @@ COMMANDS = {
         "care.check",
         "index against entry logs in both directions, and all else that must agree",
     ),
+    "usage": Command(
+        "care.usage", "what fills the disk: live bytes, garbage, pinned logs, the index, caches"
+    ),
+    "diff": Command(
+        "care.diff", "what two bookies do not have alike: ledgers, entries as ranges, states"
+    ),
     "convert": Command(
         "care.convert", "a bookie's directory with its index as RocksDB, or as index files"
     ),

@@ -2,8 +2,9 @@
 
 `dump` writes the tables of bookies as Parquet, `load` makes an index of a dump, `analyses` asks a
 dump what is missing, what fills the disk, what changed. `check` holds a directory's index and logs
-against each other, `rewrite` makes a new directory of one: converted, with a rebuilt index, or
-salvaged. `partial_output` is where dumps, loads and rewrites grow until they have their name.
+against each other, `usage` says what fills its disk, `diff` what two of them, or dumps, do not have
+alike. `rewrite` makes a new directory of one: converted, with a rebuilt index, or salvaged.
+`partial_output` is where dumps, loads and rewrites grow until they have their name.
 """
 
-__all__ = ["analyses", "check", "dump", "load", "partial_output", "rewrite"]
+__all__ = ["analyses", "check", "diff", "dump", "load", "partial_output", "rewrite", "usage"]

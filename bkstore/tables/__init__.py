@@ -8,8 +8,9 @@ says the id as text.
 
 `table` has `Table` and the schema under it: read it first. `dump` declares the tables that a dump
 has (entries, groups, ledgers, entry logs), `analyses` those of audits and analyses (violations,
-holes, health), `commands` what only single commands print, `check` what a check answers,
-`rewrites` what a new directory is made of; `safe_text` makes text from outside fit to be shown.
+holes, health), `commands` what only single commands print, `check` what a check answers, `usage`
+what fills a disk, `diff` what two bookies do not have alike, `rewrites` what a new directory is
+made of; `safe_text` makes text from outside fit to be shown.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         LOG_RECORDS,
         LOOKUPS,
     )
+    from bkstore.tables.diff import DIFFERENCES
     from bkstore.tables.dump import (
         BOOKIE_FINDINGS,
         ENTRIES,
@@ -67,6 +69,15 @@ if TYPE_CHECKING:
         Table,
         require_pyarrow,
     )
+    from bkstore.tables.usage import (
+        USAGE,
+        USAGE_BY_LEDGER,
+        USAGE_BY_LOG,
+        USAGE_BY_LOG_AND_LEDGER,
+        USAGE_BY_SCOPE,
+        USAGE_OF_CACHES,
+        USAGE_OF_INDEX,
+    )
 
 __all__ = [
     "ANSWERS",
@@ -77,6 +88,7 @@ __all__ = [
     "CHECK_COVERAGE",
     "CHECK_FINDINGS",
     "COMPARISON",
+    "DIFFERENCES",
     "ENTRIES",
     "ENTRY_LOGS",
     "ENTRY_RECORDS",
@@ -105,6 +117,13 @@ __all__ = [
     "SCOPE_BYTES",
     "SEQUENCES",
     "SURPLUS",
+    "USAGE",
+    "USAGE_BY_LEDGER",
+    "USAGE_BY_LOG",
+    "USAGE_BY_LOG_AND_LEDGER",
+    "USAGE_BY_SCOPE",
+    "USAGE_OF_CACHES",
+    "USAGE_OF_INDEX",
     "VIOLATIONS",
     "Column",
     "Repeated",
@@ -125,6 +144,7 @@ __getattr__ = lazy_names(
         "CHECK_FINDINGS": "bkstore.tables.check",
         "COMPARISON": "bkstore.tables.analyses",
         "Column": "bkstore.tables.table",
+        "DIFFERENCES": "bkstore.tables.diff",
         "ENTRIES": "bkstore.tables.dump",
         "ENTRY_LOGS": "bkstore.tables.dump",
         "ENTRY_RECORDS": "bkstore.tables.commands",
@@ -156,9 +176,26 @@ __getattr__ = lazy_names(
         "SURPLUS": "bkstore.tables.analyses",
         "Schema": "bkstore.tables.table",
         "Table": "bkstore.tables.table",
+        "USAGE": "bkstore.tables.usage",
+        "USAGE_BY_LEDGER": "bkstore.tables.usage",
+        "USAGE_BY_LOG": "bkstore.tables.usage",
+        "USAGE_BY_LOG_AND_LEDGER": "bkstore.tables.usage",
+        "USAGE_BY_SCOPE": "bkstore.tables.usage",
+        "USAGE_OF_CACHES": "bkstore.tables.usage",
+        "USAGE_OF_INDEX": "bkstore.tables.usage",
         "VIOLATIONS": "bkstore.tables.analyses",
         "require_pyarrow": "bkstore.tables.table",
     },
-    rooms=("analyses", "check", "commands", "dump", "rewrites", "safe_text", "table"),
+    rooms=(
+        "analyses",
+        "check",
+        "commands",
+        "diff",
+        "dump",
+        "rewrites",
+        "safe_text",
+        "table",
+        "usage",
+    ),
 )
 __dir__ = names_of_face(__name__)

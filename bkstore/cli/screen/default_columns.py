@@ -125,6 +125,58 @@ _LOOKS = {
         ),
         quiet={"dir_index": 0, "others": 0, "unjudged": 0, "digests": 0},
     ),
+    "differences": Look(
+        _words("kind ledger_id only_in entries first_entry last_entry ranges a b"),
+        quiet={"only_in": None, "a": None, "b": None, "ranges": None, "entries": None}
+        | {"first_entry": None, "last_entry": None},
+        drop=("last_entry", "first_entry"),
+        cut=("ranges", "b", "a"),
+    ),
+    "usage": Look(
+        _words(
+            "bookie layout ledgers live_ledgers entries entry_logs log_file_bytes record_bytes"
+            " live_bytes garbage_bytes other_bytes pinned_logs pinned_bytes removable_logs"
+            " compactable_logs damaged_logs moved_bytes given_back_bytes index_file_bytes"
+            " index_disk_bytes index_row_bytes journal_bytes"
+        ),
+        record=True,
+    ),
+    "usage_by_log": Look(
+        _words(
+            "bookie dir_index log_id bytes ledgers live_ledgers live_bytes garbage_bytes"
+            " occupancy pinned fate given_back_bytes"
+        ),
+        once=("bookie",),
+        quiet={"dir_index": 0, "pinned": False},
+        drop=("ledgers", "live_ledgers", "bytes"),
+    ),
+    "usage_by_ledger": Look(
+        _words("bookie ledger_id live entries logs bytes live_bytes garbage_bytes pinned_logs"),
+        once=("bookie",),
+        quiet={"pinned_logs": 0},
+        drop=("live_bytes", "logs"),
+    ),
+    "usage_by_log_and_ledger": Look(
+        _words("bookie dir_index log_id ledger_id live bytes"),
+        once=("bookie",),
+        quiet={"dir_index": 0},
+    ),
+    "usage_of_index": Look(
+        _words(
+            "bookie dir_index part files file_bytes disk_bytes rows row_bytes table_bytes"
+            " dead_rows tombstones waiting"
+        ),
+        once=("bookie",),
+        quiet={"dir_index": 0, "waiting": 0, "table_bytes": None, "dead_rows": None}
+        | {"tombstones": None},
+        drop=("files", "disk_bytes"),
+    ),
+    "usage_of_caches": Look(
+        _words("bookie setting value unit default purpose"),
+        once=("bookie",),
+        drop=("default",),
+        cut=("purpose",),
+    ),
     "lookups": Look(
         _words(
             "world strategy query stream_id start end answer agrees loads waves index_hits seconds"

@@ -26,8 +26,11 @@ __all__ = [
 _SUFFIXES = {"": "table", ".txt": "table", **{f".{form}": form for form in FORMATS[1:]}}
 
 
-def add_output(parser: Parser, schema: Schema) -> None:
-    """Add --format, -o, --columns and --wide, for a command that answers with `schema`."""
+def add_output(parser: Parser, schema: Schema | None) -> None:
+    """Add --format, -o, --columns and --wide, for a command that answers with `schema`.
+
+    None where it depends on other arguments; the command checks the columns then.
+    """
     parser.add_argument(
         "--format", choices=FORMATS, help="default: what FILE's suffix says, else table"
     )
@@ -39,7 +42,7 @@ def add_output(parser: Parser, schema: Schema) -> None:
         help="write there instead of to stdout; .csv, .json, .jsonl and .parquet say the format, "
         ".txt and none are a table",
     )
-    add_columns(parser, schema.names)
+    add_columns(parser, None if schema is None else schema.names)
     parser.checks += (_check_form,)
 
 

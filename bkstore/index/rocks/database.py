@@ -216,8 +216,7 @@ class Database:
             words = _words(np.fromiter(rows, f"S{width + 8}"))
             if words[:, -1].any():
                 self._check_widths(list(self._key_iterator(lo, hi)), width)
-            last = words[-1, :-1].tobytes() if len(words) else None
-            self._check_end(walk, lo, last)
+            self._check_end(walk, lo, words[-1, :-1].tobytes() if len(words) else None)
         return words[:, :-1]
 
     def _key_iterator(self, lo: bytes, hi: bytes) -> Iterable[bytes]:
@@ -324,7 +323,7 @@ class Database:
         log are in no total, so a reader measures as long as there are any.
         """
         if self._exact is None:
-            text = self._handle.property_value("rocksdb.aggregated-table-properties") or ""
+            text = self.property("aggregated-table-properties")
             total = {name: int(value) for name, value in _TOTALS.findall(text)}
             ranges, deletions = total.get("# range deletions", 0), total.get("# deletions", 0)
             rows = total.get("# entries", 0)
@@ -334,6 +333,11 @@ class Database:
             waiting = self._handle.property_int_value("rocksdb.num-entries-active-mem-table")
             self._exact = known != (key_bytes, value_bytes) or bool(waiting and not self._writes)
         return self._exact
+
+    def property(self, name: str) -> str:
+        """Return what RocksDB says of itself by a name, "" where it has no such property."""
+        with self._translated():
+            return self._handle.property_value(f"rocksdb.{name}") or ""
 
     def _check_widths(self, keys: list[bytes], width: int) -> None:
         if set(map(len, keys)) - {width}:

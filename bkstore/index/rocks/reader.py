@@ -51,7 +51,9 @@ from bkstore.index.rocks.keys import (
 from bkstore.index.rocks.listing import list_ledgers
 from bkstore.index.rocks.options import database_options
 from bkstore.index.rocks.rows import (
+    DatabaseSizes,
     check_shape,
+    database_sizes,
     entry_column,
     find_row,
     first_ledgers,
@@ -376,6 +378,11 @@ class RocksReader(EntryIndex):
                 path = str(self._current / ("locations-128" if name.scope else "locations"))
                 found.append(Finding("oddity", detail, path, None, name))
         return found
+
+    def sizes(self) -> list[DatabaseSizes]:
+        """Return what each database here says of its sizes; no row is read."""
+        there = (self._held(kind, wide) for wide in (False, True) for kind in _KINDS)
+        return [database_sizes(database) for database in there if database]
 
     def ledgers_with_entries(self) -> list[LedgerId]:
         """Return the ledgers that have rows in `locations`: one seek a ledger."""

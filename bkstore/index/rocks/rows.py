@@ -7,7 +7,9 @@ names the database and the key, or a finding where a bulk read goes on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 
@@ -25,7 +27,9 @@ from bkstore.index.rocks.keys import values as row_values
 from bkstore.index.rocks.options import location_options
 
 __all__ = [
+    "DatabaseSizes",
     "check_shape",
+    "database_sizes",
     "entry_column",
     "find_row",
     "first_ledgers",
@@ -41,6 +45,49 @@ __all__ = [
 ]
 
 _WORD = Struct(">q").unpack
+_TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseSizes:
+    """What RocksDB says of one database by its properties, without reading a row.
+
+    `table_bytes` are those of the table files in use. `table_entries` counts what is in them,
+    deletions and rows below deletions too, `tombstones` the deletions: `range_tombstones` of a
+    whole range each, as a deleted ledger leaves. `estimated_rows` is `estimate-num-keys`, which
+    knows nothing of what a range tombstone hides. `waiting` entries are in the write-ahead log
+    only. `row_bytes` are keys and values as they are before compression (with 8 bytes a key that
+    RocksDB adds), `index_block_bytes` and `filter_block_bytes` what stands beside them.
+    """
+
+    path: Path
+    table_bytes: int
+    table_entries: int
+    tombstones: int
+    range_tombstones: int
+    estimated_rows: int
+    waiting: int
+    row_bytes: int
+    index_block_bytes: int
+    filter_block_bytes: int
+
+
+def database_sizes(database: Database) -> DatabaseSizes:
+    """Return what a database says of its sizes. Reads the properties of its tables, no row."""
+    text = database.property("aggregated-table-properties")
+    total = {name.strip(): int(value) for name, value in _TOTAL.findall(text)}
+    return DatabaseSizes(
+        database.path,
+        int(database.property("live-sst-files-size") or 0),
+        total.get("# entries", 0),
+        total.get("# deletions", 0),
+        total.get("# range deletions", 0),
+        int(database.property("estimate-num-keys") or 0),
+        int(database.property("num-entries-active-mem-table") or 0),
+        total.get("raw key size", 0) + total.get("raw value size", 0),
+        total.get("index block size", 0),
+        total.get("filter block size", 0),
+    )
 
 
 def row_keys(ledger: LedgerId) -> list[bytes]:

@@ -1,0 +1,120 @@
+"""bkstore diff: what two bookies do not have alike: ledgers, entries as ranges, states."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bkstore.availability import Availability
+from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.needed_packages import require_packages
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.shared_options import add_opening, open_bookie, report_findings
+from bkstore.counts import counted
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
+from bkstore.index.api import Finding
+from bkstore.offline.diff import Difference, DirectorySide, DumpSide, Side, diff, is_dump
+from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import DIFFERENCES, Table
+
+__all__ = ["MOST_RANGES", "add_arguments", "run"]
+
+MOST_RANGES = 10_000
+_ROWS = 1 << 8
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    for name in "ab":
+        what = "a ledger directory, a folder of several, a bk_server.conf, or a dump"
+        parser.add_argument(name, metavar=name.upper(), type=Path, help=what)
+    for name in "ab":
+        what = f"which bookie of {name.upper()}, where that is a dump of several"
+        parser.add_argument(f"--bookie-{name}", metavar="NAME", help=what)
+    add_opening(parser)
+    add_ledger_options(parser, "only this ledger")
+    add_output(parser, DIFFERENCES)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each difference; exit code 1 if there are any, or what cannot be read."""
+    only = _chosen(args)
+    findings: list[Finding] = []
+    seen: Counter[str] = Counter()
+    with ExitStack() as stack:
+        show = stack.enter_context(work_progress("ledgers that differ"))
+        bookies: list[BookieDir] = []
+        sides = [_side(args, name, stack, bookies) for name in "ab"]
+
+        def watch(ledger: LedgerId, differs: bool) -> None:
+            seen["ledgers"] += 1
+            seen["differ"] += differs
+            if show is not None:
+                show(f"ledger {ledger}", seen["ledgers"], seen["ledgers"], seen["differ"])
+
+        found = diff(sides[0], sides[1], findings, only, watch)
+        write_output(args, DIFFERENCES, _tables(found))
+        for bookie in bookies:
+            bookie.check_unchanged()
+    code = report_findings(findings)
+    if only is not None and not seen["ledgers"]:
+        tell(f"ledger {only} is not known in either")
+        return 1
+    tell(f"{counted(seen['ledgers'], 'ledger')} compared, {seen['differ']} differ")
+    return 1 if seen["differ"] else code
+
+
+def _chosen(args: argparse.Namespace) -> LedgerId | None:
+    if args.ledger_id is not None or args.ledger_qualified_name is not None:
+        return chosen_ledger(args)
+    if args.ledger_scope_id is not None:
+        raise InvalidArgument("--ledger-scope-id needs a ledger")
+    return None
+
+
+def _side(args: argparse.Namespace, name: str, stack: ExitStack, bookies: list[BookieDir]) -> Side:
+    path: Path = getattr(args, name)
+    bookie: str | None = getattr(args, f"bookie_{name}")
+    if is_dump(path):
+        require_packages("reading a dump", "pyarrow")
+        if args.output is not None and args.output.resolve().is_relative_to(path.resolve()):
+            raise InvalidArgument(f"{args.output} lies in the dump {path}")
+        return DumpSide(path, bookie)
+    if bookie is not None:
+        raise InvalidArgument(f"--bookie-{name}: {path} is no dump")
+    opened = stack.enter_context(open_bookie(args, path))
+    bookies.append(opened)
+    return DirectorySide(opened)
+
+
+def _tables(found: Iterable[Difference]) -> Iterator[Table]:
+    """Yield differences as tables while they come."""
+    rows: list[tuple[Any, ...]] = []
+    for each in found:
+        rows.append(_row(each))
+        if len(rows) == _ROWS:
+            yield Table.from_rows(DIFFERENCES, rows)
+            rows = []
+    if rows:
+        yield Table.from_rows(DIFFERENCES, rows)
+
+
+def _row(found: Difference) -> tuple[Any, ...]:
+    ids = (*found.ledger.signed, found.ledger.qualified_name)
+    return (found.kind, *ids, found.only_in, found.a, found.b, *_listed(found.entries))
+
+
+def _listed(entries: Availability | None) -> tuple[Any, ...]:
+    if entries is None:
+        return (None,) * 5
+    ranges = entries.ranges().tolist() if entries.range_count <= MOST_RANGES else None
+    ends = (entries.first_entry, entries.last_entry)
+    return (len(entries), *ends, ranges, entries.groups.tolist())

@@ -1,0 +1,21 @@
+"""Two bookies side by side, directories or dumps: ledgers, entries, states that differ.
+
+`comparison` has `diff`, which merges two ordered listings: read it first. `sides` says what a
+side of it is, and makes one of a directory; `dump_side` makes one of a bookie of a dump.
+"""
+
+from bkstore.offline.diff.comparison import Difference, Kind, diff
+from bkstore.offline.diff.dump_side import DumpSide, is_dump
+from bkstore.offline.diff.sides import DirectorySide, Held, Kept, Side
+
+__all__ = [
+    "Difference",
+    "DirectorySide",
+    "DumpSide",
+    "Held",
+    "Kept",
+    "Kind",
+    "Side",
+    "diff",
+    "is_dump",
+]
