@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from bkstore.availability import Availability
+from bkstore.cli.screen.cells import Beginning
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import require_packages
-from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening, open_bookie, report_findings
@@ -28,6 +29,9 @@ from bkstore.tables import DIFFERENCES, Table
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
 MOST_RANGES = 10_000
+"""Ranges that a cell holds; `groups` always say all."""
+
+_ON_SCREEN, _SHOWN = 6, 4  # of more ranges than fit a line, the first are shown
 _ROWS = 1 << 8
 
 
@@ -61,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
                 show(f"ledger {ledger}", seen["ledgers"], seen["ledgers"], seen["differ"])
 
         found = diff(sides[0], sides[1], findings, only, watch)
-        write_output(args, DIFFERENCES, _tables(found))
+        write_output(args, DIFFERENCES, _tables(found, chosen_output(args) == "table"))
         for bookie in bookies:
             bookie.check_unchanged()
     code = report_findings(findings)
@@ -95,11 +99,11 @@ def _side(args: argparse.Namespace, name: str, stack: ExitStack, bookies: list[B
     return DirectorySide(opened)
 
 
-def _tables(found: Iterable[Difference]) -> Iterator[Table]:
-    """Yield differences as tables while they come."""
+def _tables(found: Iterable[Difference], shown: bool) -> Iterator[Table]:
+    """Yield differences as tables while they come; `shown` on a screen."""
     rows: list[tuple[Any, ...]] = []
     for each in found:
-        rows.append(_row(each))
+        rows.append(_row(each, shown))
         if len(rows) == _ROWS:
             yield Table.from_rows(DIFFERENCES, rows)
             rows = []
@@ -107,14 +111,22 @@ def _tables(found: Iterable[Difference]) -> Iterator[Table]:
         yield Table.from_rows(DIFFERENCES, rows)
 
 
-def _row(found: Difference) -> tuple[Any, ...]:
+def _row(found: Difference, shown: bool) -> tuple[Any, ...]:
     ids = (*found.ledger.signed, found.ledger.qualified_name)
-    return (found.kind, *ids, found.only_in, found.a, found.b, *_listed(found.entries))
+    here = found.entries
+    told: tuple[Any, ...] = (None,) * 5
+    if here is not None:
+        ends = (len(here), here.first_entry, here.last_entry)
+        told = (*ends, _ranges(here, shown), here.groups.tolist())
+    return (found.kind, *ids, found.only_in, found.a, found.b, *told)
 
 
-def _listed(entries: Availability | None) -> tuple[Any, ...]:
-    if entries is None:
-        return (None,) * 5
-    ranges = entries.ranges().tolist() if entries.range_count <= MOST_RANGES else None
-    ends = (entries.first_entry, entries.last_entry)
-    return (len(entries), *ends, ranges, entries.groups.tolist())
+def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
+    if some.range_count <= (_ON_SCREEN if shown else MOST_RANGES):
+        ranges: list[list[int]] = some.ranges().tolist()
+        return ranges
+    if not shown:
+        return None
+    return Beginning(
+        some.ranges(limit=_SHOWN).tolist(), f"{counted(some.range_count, 'range')}; see groups"
+    )

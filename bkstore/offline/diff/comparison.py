@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.errors import BkstoreError
 from bkstore.formats.entry import explicit_lac_entry
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
@@ -106,10 +106,10 @@ def _of_ledger(
         if held is not None:
             findings += _unread(side, held)
     if left is None or right is None:
-        held, where = (left, "a") if right is None else (right, "b")
+        held = left or right
         assert held is not None
         here = None if isinstance(held.here, BkstoreError) else held.here
-        yield Difference("ledger", held.ledger, "a" if where == "a" else "b", here)
+        yield Difference("ledger", held.ledger, "a" if right is None else "b", here)
         return
     if not isinstance(left.here, BkstoreError) and not isinstance(right.here, BkstoreError):
         yield from _entries(left.ledger, left.here, right.here)
@@ -118,28 +118,21 @@ def _of_ledger(
 
 
 def _unread(side: str, held: Held) -> list[Finding]:
-    """Return why entries and state of a ledger are not compared; one reason is told once."""
+    """Return why entries and state of a ledger are not compared."""
     found: list[Finding] = []
-    for what, part in (("entries", held.here), ("state", held.state)):
-        if not isinstance(part, BkstoreError):
-            continue
-        corrupt = isinstance(part, CorruptionError)
-        reason = part.reason if isinstance(part, CorruptionError) else str(part)
-        file, offset = (
-            (part.file, part.offset) if isinstance(part, CorruptionError) else (None,) * 2
-        )
-        place = "" if corrupt and file else f"{side}: "
-        detail = f"{place}{what} of ledger {held.ledger} are not compared: {reason}"
-        found.append(Finding("damage", detail, file, offset, held.ledger))
+    for what, part in (("entries are", held.here), ("state is", held.state)):
+        if isinstance(part, BkstoreError):
+            told = Finding.of(part, held.ledger)
+            detail = f"ledger {held.ledger}: its {what} not compared: {told.detail}"
+            found.append(replace(told, detail=detail if told.file else f"{side}: {detail}"))
     return found
 
 
 def _entries(ledger: LedgerId, a: Availability, b: Availability) -> Iterator[Difference]:
-    if a == b:
-        return
-    for where, only in (("a", a - b), ("b", b - a)):
-        if only:
-            yield Difference("entries", ledger, "a" if where == "a" else "b", only)
+    if only := a - b:
+        yield Difference("entries", ledger, "a", only)
+    if only := b - a:
+        yield Difference("entries", ledger, "b", only)
 
 
 def _states(ledger: LedgerId, a: Kept, b: Kept) -> Iterator[Difference]:
