@@ -110,8 +110,8 @@ def _tables(
         with open_bookie(args, directory) as bookie:
             usage = Usage(bookie, listed, args.threshold, args.pinned, show)
             if usage.live.unknown:
-                some = counted(usage.live.unknown, "ledger")
-                tell(f"{directory}: {some} of {args.live_ledgers} are not in its index")
+                some = counted(usage.live.unknown, "ledger is", "ledgers are")
+                tell(f"{directory}: of {args.live_ledgers}, {some} not in its index")
             yield from ANSWERS[args.by].tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()
