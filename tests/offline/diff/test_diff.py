@@ -16,7 +16,7 @@ from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.formats.entry import encode_explicit_lac
 from bkstore.index.api import EntryIndex, Finding, LedgerState
 from bkstore.offline.diff import Difference, DirectorySide, Held, Kept, diff
-from tests.worlds.dumps import KEY, LAYOUTS, fill
+from tests.worlds.dumps import KEY, LAYOUTS, WIDE, fill
 
 Told = tuple[str, LedgerId, str | None, list[int] | None]
 
@@ -183,39 +183,36 @@ def test_stripes_are_not_taken_apart() -> None:
     assert len(whole) - len(part) == len(found.entries)
 
 
-SETS = st.dictionaries(st.integers(0, 6), st.sets(st.integers(0, 40)), max_size=5)
+NAMES = [LedgerId.of(1), LedgerId.of(2**63 - 1), LedgerId(1, 0), LedgerId(1, 2**63), *WIDE]
+SETS = st.dictionaries(st.sampled_from(NAMES), st.sets(st.integers(0, 40)), max_size=5)
 
 
 @given(SETS, SETS)
-def test_against_plain_sets(a: dict[int, set[int]], b: dict[int, set[int]]) -> None:
+def test_against_plain_sets(a: dict[LedgerId, set[int]], b: dict[LedgerId, set[int]]) -> None:
     """The merge tells what plain sets do, of each ledger once, in order."""
 
-    def side(name: str, held: dict[int, set[int]]) -> _Listed:
+    def side(name: str, held: dict[LedgerId, set[int]]) -> _Listed:
         state = Kept(b"", False, False, None)
         rows = [
-            Held(LedgerId.of(k), Availability.from_entries(sorted(v)), state)
-            for k, v in sorted(held.items())
+            Held(k, Availability.from_entries(sorted(v)), state) for k, v in sorted(held.items())
         ]
         return _Listed(name, rows)
 
     expected: list[Told] = []
-    for ledger in sorted(a.keys() | b.keys()):
-        name = LedgerId.of(ledger)
-        if ledger not in a or ledger not in b:
-            where = "a" if ledger in a else "b"
-            expected.append(("ledger", name, where, sorted(a.get(ledger, b.get(ledger, set())))))
+    for name in sorted(a.keys() | b.keys()):
+        if name not in a or name not in b:
+            where = "a" if name in a else "b"
+            expected.append(("ledger", name, where, sorted(a.get(name, b.get(name, set())))))
             continue
-        for where, only in (("a", a[ledger] - b[ledger]), ("b", b[ledger] - a[ledger])):
+        for where, only in (("a", a[name] - b[name]), ("b", b[name] - a[name])):
             if only:
                 expected.append(("entries", name, where, sorted(only)))
-    seen: list[tuple[int, bool]] = []
-    found = diff(
-        side("a", a), side("b", b), [], watch=lambda name, d: seen.append((name.ledger, d))
-    )
+    seen: list[tuple[LedgerId, bool]] = []
+    found = diff(side("a", a), side("b", b), [], watch=lambda name, d: seen.append((name, d)))
 
     assert expected == list(map(_told, found))
-    assert sorted(a.keys() | b.keys()) == [ledger for ledger, _ in seen]
-    assert {name.ledger for _, name, _, _ in expected} == {name for name, d in seen if d}
+    assert sorted(a.keys() | b.keys()) == [name for name, _ in seen]
+    assert {name for _, name, _, _ in expected} == {name for name, d in seen if d}
 
 
 @pytest.mark.parametrize("where", ["a", "b"])

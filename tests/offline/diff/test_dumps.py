@@ -10,7 +10,7 @@ import pytest
 from bkstore import BookieDir, InvalidArgument, LedgerId
 from bkstore.errors import CorruptionError
 from bkstore.index.api import Finding, LedgerState
-from bkstore.offline.diff import DirectorySide, DumpSide, Held, diff, is_dump
+from bkstore.offline.diff import DirectorySide, DumpSide, Held, diff, dump_side, is_dump
 from bkstore.offline.dump import dump
 from tests.worlds.dumps import CONTENT, KEY, LAYOUTS, three_bookies
 
@@ -35,6 +35,15 @@ def test_a_dump_is_as_its_directory(dumped: Path, layout: str) -> None:
         assert expected == list(side.ledgers())
         assert [] == list(diff(side, DirectorySide(bookie), []))
     assert len(CONTENT) == len(expected)
+
+
+def test_a_ledger_cut_by_blocks(dumped: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups of a ledger that come in several blocks of rows are put together."""
+    monkeypatch.setattr(dump_side, "_ROWS", 1)
+    with BookieDir(dumped / "idx") as bookie:
+        expected = list(DirectorySide(bookie).ledgers())
+
+    assert expected == list(DumpSide(dumped / "out", "idx").ledgers())
 
 
 def test_two_bookies_of_a_dump(dumped: Path) -> None:
