@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
 from bkstore.cli.screen.cells import Beginning
@@ -22,9 +22,11 @@ from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.offline.diff import Difference, DirectorySide, DumpSide, Side, diff, is_dump
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import DIFFERENCES, Table
+
+if TYPE_CHECKING:
+    from bkstore.offline.diff import Difference, Side
 
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
@@ -50,6 +52,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a row for each difference; exit code 1 if there are any, or what cannot be read."""
+    from bkstore.offline.diff import diff
+
     only = _chosen(args)
     findings: list[Finding] = []
     seen: Counter[str] = Counter()
@@ -85,6 +89,8 @@ def _chosen(args: argparse.Namespace) -> LedgerId | None:
 
 
 def _side(args: argparse.Namespace, name: str, stack: ExitStack, bookies: list[BookieDir]) -> Side:
+    from bkstore.offline.diff import DirectorySide, DumpSide, is_dump
+
     path: Path = getattr(args, name)
     bookie: str | None = getattr(args, f"bookie_{name}")
     if is_dump(path):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bkstore.cli.care.usage_rows import ANSWERS
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, unknown_column, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -15,13 +15,18 @@ from bkstore.cli.terminal.shared_options import add_opening, open_bookie, report
 from bkstore.counts import counted
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
-from bkstore.offline.usage import Usage, read_live_list
-from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD
-from bkstore.offline.usage.run import Progress
-from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.tables import Table
 
+if TYPE_CHECKING:
+    from bkstore.cli.care.usage_rows import Answer
+    from bkstore.offline.usage.run import Progress
+
 __all__ = ["add_arguments", "run"]
+
+_BY = ("bookie", "log", "ledger", "scope", "log-and-ledger", "index", "cache")
+_MAJOR, _MINOR = 0.8, 0.2  # a bookie's thresholds
+_READ_AHEAD = 100
+"""All are the library's, named here so that the help loads none of it."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -35,7 +40,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=tuple(ANSWERS),
+        choices=_BY,
         default="bookie",
         help="what to answer with a row for each of (default: bookie)",
     )
@@ -50,16 +55,16 @@ def add_arguments(parser: Parser) -> None:
         "--threshold",
         metavar="PART",
         type=float,
-        default=MAJOR_THRESHOLD,
+        default=_MAJOR,
         help="logs of which less is live would be compacted "
-        f"(default {MAJOR_THRESHOLD:g}, a bookie's major compaction)",
+        f"(default {_MAJOR:g}, a bookie's major compaction)",
     )
     parser.add_argument(
         "--pinned",
         metavar="PART",
         type=float,
-        default=MINOR_THRESHOLD,
-        help=f"a log of which less is live counts as pinned (default {MINOR_THRESHOLD:g})",
+        default=_MINOR,
+        help=f"a log of which less is live counts as pinned (default {_MINOR:g})",
     )
     _add_readers(parser)
     add_opening(parser)
@@ -79,24 +84,31 @@ def _add_readers(parser: Parser) -> None:
         "--read-ahead",
         metavar="N",
         type=int,
-        default=DEFAULT_READ_AHEAD,
-        help=f"with --by cache: entries that are read ahead (default {DEFAULT_READ_AHEAD})",
+        default=_READ_AHEAD,
+        help=f"with --by cache: entries that are read ahead (default {_READ_AHEAD})",
     )
 
 
 def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
-    names = ANSWERS[args.by].schema.names
-    wrong = unknown_column(args.columns or [], names)
+    wrong = unknown_column(args.columns or [], _answer(args).schema.names)
     if wrong is not None:
         parser.error(f"argument --columns: {wrong}")
 
 
+def _answer(args: argparse.Namespace) -> Answer:
+    from bkstore.cli.care.usage_rows import ANSWERS
+
+    return ANSWERS[args.by]
+
+
 def run(args: argparse.Namespace) -> int:
     """Print what was asked for of each DIR; exit code 1 for what could not be read."""
+    from bkstore.offline.usage import read_live_list
+
     listed = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
     findings: list[Finding] = []
     with work_progress("logs") as show:
-        write_output(args, ANSWERS[args.by].schema, _tables(args, listed, findings, show))
+        write_output(args, _answer(args).schema, _tables(args, listed, findings, show))
     return report_findings(findings)
 
 
@@ -106,12 +118,14 @@ def _tables(
     findings: list[Finding],
     show: Progress | None,
 ) -> Iterator[Table]:
+    from bkstore.offline.usage import Usage
+
     for directory in args.directories:
         with open_bookie(args, directory) as bookie:
             usage = Usage(bookie, listed, args.threshold, args.pinned, show)
             if usage.live.unknown:
                 some = counted(usage.live.unknown, "ledger is", "ledgers are")
                 tell(f"{directory}: of {args.live_ledgers}, {some} not in its index")
-            yield from ANSWERS[args.by].tables(bookie, usage, args)
+            yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()

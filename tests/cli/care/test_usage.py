@@ -10,8 +10,10 @@ import pytest
 
 from bkstore import LedgerStorage
 from bkstore.cli.care.usage_rows import ANSWERS
-from bkstore.cli.main import main
+from bkstore.cli.main import main, make_parser
 from bkstore.formats.entry import Coder
+from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD
+from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.options import Storage
 
 Capsys = pytest.CaptureFixture[str]
@@ -112,6 +114,15 @@ def test_every_answer_in_every_form(tmp_path: Path, capsys: Capsys, by: str, for
 
     assert 0 == main(["usage", str(top), "--by", by, "--format", form])
     assert "b1" in capsys.readouterr().out
+
+
+def test_defaults_are_the_librarys(tmp_path: Path) -> None:
+    """What the command takes without options is what the library does, and each answer is there."""
+    args = make_parser().parse_args(["usage", str(tmp_path)])
+
+    assert (MAJOR_THRESHOLD, MINOR_THRESHOLD) == (args.threshold, args.pinned)
+    assert DEFAULT_READ_AHEAD == args.read_ahead
+    assert [*ANSWERS] == [make_parser().parse_args(["usage", "d", "--by", by]).by for by in ANSWERS]
 
 
 def test_columns_are_those_of_the_answer(tmp_path: Path, capsys: Capsys) -> None:
