@@ -187,7 +187,10 @@ class RocksReader(EntryIndex):
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries are here; opens no entry log. Memory: as `availability_many`."""
-        last = self.last_entry(ledger)
+        try:
+            last = self.last_entry(ledger)
+        except CorruptionError:  # the look at all of them says what is wrong, and where
+            last = None
         if last is None or last < _SHORT:
             return self._availability_at_once(ledger)
         return next(found for _, found in self._listed([LedgerId.of(ledger)], None))
