@@ -141,7 +141,7 @@ def test_writes_and_upkeep_tell_rates(document: dict[str, Any]) -> None:
             entries, megabytes = (fact["value"] for fact in case["facts"])
             payload = int(name.split()[-2])
 
-            assert None is case["target"]
+            assert case["target"] in (None, "<= 1", "<= 2", "<= 3")
             assert pytest.approx(payload + 36, rel=0.01) == megabytes * 1e6 / entries
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import readable
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.dump_files import Dump, DumpFile, open_dump
@@ -96,6 +97,7 @@ class DumpSide:
     def _batches(self, file: DumpFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
         import pyarrow.parquet as pq
 
+        check_regular(file.path)
         with readable(file.path), pq.ParquetFile(file.path) as opened:
             yield from opened.iter_batches(_ROWS, columns=list(columns))
 
