@@ -62,6 +62,7 @@ ROOMS = (
     "cluster.audit",
     "wire",
     "offline.partial_output",
+    "offline.worker_process",
     "offline.dump",
     "offline.load",
     "offline.analyses",

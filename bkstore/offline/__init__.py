@@ -4,7 +4,18 @@
 dump what is missing, what fills the disk, what changed. `check` holds a directory's index and logs
 against each other, `usage` says what fills its disk, `diff` what two of them, or dumps, do not have
 alike. `rewrite` makes a new directory of one: converted, with a rebuilt index, or salvaged.
-`partial_output` is where dumps, loads and rewrites grow until they have their name.
+`partial_output` is where dumps, loads and rewrites grow until they have their name,
+`worker_process` what dumps and checks run beside each other.
 """
 
-__all__ = ["analyses", "check", "diff", "dump", "load", "partial_output", "rewrite", "usage"]
+__all__ = [
+    "analyses",
+    "check",
+    "diff",
+    "dump",
+    "load",
+    "partial_output",
+    "rewrite",
+    "usage",
+    "worker_process",
+]

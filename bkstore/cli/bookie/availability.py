@@ -7,20 +7,17 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.screen.cells import Beginning
+from bkstore.cli.screen.ranges import MOST_RANGES, ranges_cell
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, parse_range
-from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.tables import AVAILABILITY, Table
 
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
-MOST_RANGES = 10_000
-"""Ranges that a cell holds; `groups` holds more in less, and always all."""
 
 _ON_SCREEN, _SHOWN = 40, 10  # of more ranges than fit some lines, the first are shown
 
@@ -107,11 +104,4 @@ def availability_table(
 
 
 def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
-    if some.range_count <= (_ON_SCREEN if shown else MOST_RANGES):
-        ranges: list[list[int]] = some.ranges().tolist()
-        return ranges
-    if not shown:
-        return None
-    return Beginning(
-        some.ranges(limit=_SHOWN).tolist(), f"{counted(some.range_count, 'range')}; see groups"
-    )
+    return ranges_cell(some, shown, _ON_SCREEN, _SHOWN)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.cells import Beginning
+from bkstore.cli.screen.ranges import MOST_RANGES, ranges_cell
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import require_packages
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
-MOST_RANGES = 10_000
-"""Ranges that a cell holds; `groups` always say all."""
 
 _ON_SCREEN, _SHOWN = 6, 4  # of more ranges than fit a line, the first are shown
 _ROWS = 1 << 8
@@ -128,11 +126,4 @@ def _row(found: Difference, shown: bool) -> tuple[Any, ...]:
 
 
 def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
-    if some.range_count <= (_ON_SCREEN if shown else MOST_RANGES):
-        ranges: list[list[int]] = some.ranges().tolist()
-        return ranges
-    if not shown:
-        return None
-    return Beginning(
-        some.ranges(limit=_SHOWN).tolist(), f"{counted(some.range_count, 'range')}; see groups"
-    )
+    return ranges_cell(some, shown, _ON_SCREEN, _SHOWN)

@@ -1,19 +1,15 @@
 """Logs checked beside each other, in processes; what they find comes in the order of the logs.
 
-A worker is a fresh interpreter, as in `offline.dump.workers` and for the same reasons: RocksDB
-has threads that no fork survives, and a caller's main module is none of its business. It opens
-the index by itself where it has to look entries up, and ends when the caller does.
+A worker is a `WorkerProcess`; it opens the index by itself where it has to look entries up.
 """
 
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from bkstore.formats.entry import Coder
@@ -24,6 +20,7 @@ from bkstore.offline.check.findings import CheckFinding
 from bkstore.offline.check.log_check import IndexView, LogTask, check_log
 from bkstore.offline.check.record_digests import RecordDigests
 from bkstore.offline.check.states import Secret
+from bkstore.offline.worker_process import WorkerProcess
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -81,39 +78,18 @@ def check_logs(
 # -- processes
 
 
-class _Worker:
-    """A process and the socket to it; `at` is the number of the task that it is at."""
+class _Worker(WorkerProcess):
+    """A process that checks logs; `at` is the number of the task that it is at."""
 
     def __init__(self, checks: LogChecks) -> None:
+        super().__init__(__name__)
         self.at: int | None = None
-        self.pipe, theirs = Pipe()
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from bkstore.offline.check import workers; "
-            f"workers.work({theirs.fileno()})"
-        )
-        try:
-            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
-                [sys.executable, "-c", code],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                process_group=0,  # an interrupt at the terminal is for the caller
-            )
-        finally:
-            theirs.close()
-        self.pipe.send(checks)
+        self.send(checks)
 
     def give(self, at: int, task: LogTask) -> None:
         """Send it a task."""
         self.at = at
-        with suppress(OSError):  # it is gone, which reading from it will tell
-            self.pipe.send(task)
-
-    def stop(self) -> None:
-        """End it and wait for that."""
-        self.process.kill()
-        self.process.wait()
-        self.pipe.close()
+        self.send(task)
 
 
 def _side_by_side(tasks: Sequence[LogTask], checks: LogChecks, jobs: int) -> Iterator[LogResult]:

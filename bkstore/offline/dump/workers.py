@@ -1,22 +1,19 @@
 """Writing pieces one after the other, or in processes beside each other.
 
-A worker is a fresh interpreter (RocksDB and Arrow have threads that no fork survives, and a
-caller's main module is none of its business) that takes pieces from a socket until that is
-closed. It ends when the caller does, however that ends.
+A worker is a `WorkerProcess` that takes pieces from a socket until that is closed. It ends when
+the caller does, however that ends.
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, Pipe, wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -27,6 +24,7 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.index.api import Finding
 from bkstore.offline.dump.piece import PieceDone, write_piece
 from bkstore.offline.dump.plan import Piece, fingerprint
+from bkstore.offline.worker_process import WorkerProcess
 
 __all__ = ["Lost", "Outcome", "Refused", "Task", "Unread", "run_tasks", "work"]
 
@@ -119,36 +117,19 @@ def _moved(piece: Piece) -> DirectoryInUse:
 # -- processes
 
 
-class _Worker:
-    """A process and the socket to it; `task` is what it is at."""
+class _Worker(WorkerProcess):
+    """A process that writes pieces; `task` is what it is at."""
 
     def __init__(self, folder: Path, scratch: Path) -> None:
+        # What a worker that is ended leaves there goes with the caller's.
+        environment = {**os.environ, "TMPDIR": str(scratch)}
+        super().__init__(__name__, str(folder), environment=environment)
         self.task: Task | None = None
-        self.pipe, theirs = Pipe()
-        code = (
-            f"import sys; sys.path[:] = {sys.path!r}; from bkstore.offline.dump import workers; "
-            f"workers.work({theirs.fileno()}, {str(folder)!r})"
-        )
-        try:
-            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
-                [sys.executable, "-c", code],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # An interrupt at the terminal is for the caller alone, which ends its workers;
-                # one that is still importing would show where.
-                process_group=0,
-                # What a worker that is ended leaves there goes with the caller's.
-                env={**os.environ, "TMPDIR": str(scratch)},
-            )
-        finally:
-            theirs.close()
 
     def give(self, task: Task) -> None:
         """Send it a task."""
         self.task = task
-        with suppress(OSError):  # it is gone, which reading from it will tell
-            self.pipe.send(task)
+        self.send(task)
 
     def how_it_ended(self) -> str:
         """Return in words how the process ended."""
@@ -156,12 +137,6 @@ class _Worker:
         if code < 0:
             return f"the process that read it was ended by {signal.Signals(-code).name}"
         return f"the process that read it ended with code {code}"
-
-    def stop(self) -> None:
-        """End it and wait for that."""
-        self.process.kill()
-        self.process.wait()
-        self.pipe.close()
 
 
 class _Workers:

@@ -88,11 +88,7 @@ def convert(
         job.write_index(rows, states, index.storage_flags)
         _tell_left_out(job.result, rows)
         job.carry_logs(names, names.kept)
-        job.name_again(names)
-        job.result.renamed = names.renamed
-        highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
-        job.carry_other_files(highest if names.renamed else None)
-        job.compare(rows, states)
+        job.carry_rest_and_compare(names, logs, rows, states)
         return job.finish()
 
 

@@ -304,6 +304,20 @@ class Rewrite:
             with syncing(self.data / folder):
                 self.files.sync_dir(self.data / folder)
 
+    def carry_rest_and_compare(
+        self,
+        names: LogNames,
+        logs: Sequence[LogFile],
+        rows: Iterable[IndexBatch],
+        states: Mapping[LedgerId, LedgerState],
+    ) -> None:
+        """Name logs again, put all other files into the target, and compare its index."""
+        self.name_again(names)
+        self.result.renamed = names.renamed
+        highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
+        self.carry_other_files(highest if names.renamed else None)
+        self.compare(rows, states)
+
     def compare(self, rows: Iterable[IndexBatch], states: Mapping[LedgerId, LedgerState]) -> None:
         """Open the target as a bookie's directory, and compare each row and state in it."""
         self.step("comparing", self.result.entries)

@@ -175,11 +175,7 @@ class _Salvage:
         job.write_index(self.rows, states, old_flags(job), self.rows.rows)
         job.result.duplicates = self.rows.duplicates
         tell_ledgers(job.result, self.choice)
-        job.name_again(self.names)
-        job.result.renamed = self.names.renamed
-        ids = [self.names.new_id(log.dir_index, log.log_id) for log in self.logs]
-        job.carry_other_files(max(ids, default=0) if self.names.renamed else None)
-        job.compare(self.rows, states)
+        job.carry_rest_and_compare(self.names, self.logs, self.rows, states)
         with job.opened() as made:
             self.result.losses += self._lost_entries(made.index)
         job.finish()
