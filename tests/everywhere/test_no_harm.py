@@ -100,9 +100,16 @@ LISTINGS = {
     "listfiles": ["{w}/b2"],
     "lastmark": ["{w}/b1"],
     "check": ["{w}/b2"],
+    "usage": ["{w}/b2", "{w}/b3"],
+    "diff": ["{w}/b2", "{w}/b3"],
     "audit": ["{w}/metadata.json", *BOOKIES],
 }
 OUTPUTS = ["nothing", "full", "none/out", "b2/current/out", "to-b2/current/out", "b2/bkstore.lock"]
+REWRITES = {
+    "convert": ["--to", "idx"],
+    "rebuild-index": ["--to", "rocksdb"],
+    "salvage": [],
+}
 REFUSED: dict[str, list[str]] = {
     f"{name} -o {target}": [name, *words, "--format", "table", "-o", f"{{w}}/{target}"]
     for name, words in LISTINGS.items()
@@ -130,6 +137,11 @@ REFUSED |= {
     **{
         f"load {target}": ["load", "{w}/dumped", f"{{w}}/{target}", "--to", "idx"]
         for target in ("full", "precious", "nothing", "to-b2", "dumped", "dumped/x", "file", "b4")
+    },
+    **{
+        f"{way} {target}": [way, "{w}/b1", f"{{w}}/{target}", *words]
+        for way, words in REWRITES.items()
+        for target in ("full", "precious", "nothing", "to-b2", "b1", "b1/current/x", "file", "b4")
     },
     **{
         f"analyze --report {target}": ["analyze", "{w}/dumped", "--report", f"{{w}}/{target}"]
@@ -171,6 +183,7 @@ WRITTEN |= {
     ),
     "dump": (["dump", "{w}/b2", "{w}/out"], "out"),
     "load": (["load", "{w}/dumped", "{w}/out", "--to", "idx"], "out"),
+    **{way: ([way, "{w}/b1", "{w}/out", *words], "out") for way, words in REWRITES.items()},
 }
 
 

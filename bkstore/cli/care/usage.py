@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening, open_bookie, report_findings
 from bkstore.counts import counted
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.tables import Table
@@ -102,27 +104,42 @@ def _answer(args: argparse.Namespace) -> Answer:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked for of each DIR; exit code 1 for what could not be read."""
+    """Print what was asked for of each DIR; exit code 1 for what could not be read of one, 2 where
+    one could not be read at all: it is left out, and told."""
     from bkstore.offline.usage import read_live_list
 
     listed = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
     findings: list[Finding] = []
+    left_out: list[Path] = []
     with work_progress("logs") as show:
-        write_output(args, _answer(args).schema, _tables(args, listed, findings, show))
-    return report_findings(findings)
+        tables = _tables(args, listed, findings, left_out, show)
+        write_output(args, _answer(args).schema, tables)
+    code = report_findings(findings)
+    return 2 if left_out else code
 
 
 def _tables(
     args: argparse.Namespace,
     listed: set[LedgerId] | None,
     findings: list[Finding],
+    left_out: list[Path],
     show: Progress | None,
 ) -> Iterator[Table]:
     from bkstore.offline.usage import Usage
 
     for directory in args.directories:
-        with open_bookie(args, directory) as bookie:
-            usage = Usage(bookie, listed, args.threshold, args.pinned, show)
+        with ExitStack() as opened:
+            try:
+                bookie = opened.enter_context(open_bookie(args, directory))
+                usage = Usage(bookie, listed, args.threshold, args.pinned, show)
+            except InvalidArgument:  # an option, or an output that is refused
+                raise
+            except BkstoreError as error:
+                if len(args.directories) == 1:
+                    raise
+                tell(f"bkstore: left out: {error}")
+                left_out.append(directory)
+                continue
             if usage.live.unknown:
                 some = counted(usage.live.unknown, "ledger is", "ledgers are")
                 tell(f"{directory}: of {args.live_ledgers}, {some} not in its index")

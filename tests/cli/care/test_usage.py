@@ -39,6 +39,24 @@ def _run(capsys: Capsys, *words: object, code: int = 0) -> tuple[list[dict[str, 
     return [json.loads(line) for line in out.splitlines()], err
 
 
+def test_a_directory_that_is_none(tmp_path: Path, capsys: Capsys) -> None:
+    """Of several directories one that cannot be opened is left out and told, exit 2; the others
+    are answered. Of one alone it is the error."""
+    for name in ("b1", "b3"):
+        _make(tmp_path / name, "sorted")
+    (tmp_path / "b2").mkdir()
+    rows, err = _run(capsys, *(tmp_path / name for name in ("b1", "b2", "b3")), code=2)
+
+    assert ["b1", "b3"] == [row["bookie"] for row in rows]
+    assert [f"bkstore: left out: {tmp_path / 'b2'}"] == [
+        line.partition(": not a")[0] for line in err.splitlines()
+    ]
+    rows, err = _run(capsys, tmp_path / "b2", code=2)
+
+    assert [] == rows
+    assert err.startswith(f"bkstore: {tmp_path / 'b2'}: not a bookie directory")
+
+
 @pytest.mark.parametrize("kind", ["interleaved", "db"])
 def test_a_bookie(tmp_path: Path, capsys: Capsys, kind: Storage) -> None:
     """One row a bookie: what its log files hold, and what would be given back."""
