@@ -27,6 +27,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.schedule import expected, write_set
+from tools.bench.inputs.own_memory import peak_memory
 
 __all__ = [
     "BOOKIES",
@@ -262,22 +263,16 @@ def _held(cluster: Cluster, name: str) -> Iterable[tuple[int, Int64Array]]:
         yield ledger, Availability.from_bytes(cluster.answer(name, ledger)).entries()
 
 
-def _peak() -> int:
-    """Return the highest resident size so far, in bytes (Linux; a child begins with its own)."""
-    text = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
-
-
 def main(words: list[str]) -> dict[str, Any]:
     """Audit a cluster of the given size; return bytes and seconds."""
     if len(words) != 2:
         raise InvalidArgument("python -m tools.bench.inputs.audit_cluster LEDGERS ENTRIES")
     cluster = Cluster(int(words[0]), int(words[1]), seed=1)
-    start, begin = _peak(), time.perf_counter()
+    start, begin = peak_memory(), time.perf_counter()
     found = audited(cluster.store, cluster.bookies())
     seconds = time.perf_counter() - begin
     assert found == cluster.lost
-    return {"start": start, "peak": _peak(), "seconds": seconds, "missing": len(found)}
+    return {"start": start, "peak": peak_memory(), "seconds": seconds, "missing": len(found)}
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES
+from tools.bench.inputs.own_memory import peak_memory
 
 __all__ = ["KINDS", "Kind", "dumped_by_row", "make_index"]
 
@@ -75,12 +76,6 @@ def dumped_by_row(path: Path, out: Path) -> int:
     return count
 
 
-def _peaks() -> int:
-    """Return the highest resident size of this process, in bytes (Linux)."""
-    text = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(text.partition("VmHWM:")[2].split()[0]) * 1024
-
-
 def main(words: list[str]) -> dict[str, Any]:
     """Make an index, dump it; return rows, seconds and bytes."""
     if len(words) != 3 or words[0] not in KINDS:
@@ -90,14 +85,14 @@ def main(words: list[str]) -> dict[str, Any]:
         path = make_index(kind, Path(top) / "bookie", int(words[1]))
         import pyarrow.parquet  # noqa: F401  (loaded before the clock runs)
 
-        start, begin = _peaks(), time.perf_counter()
+        start, begin = peak_memory(), time.perf_counter()
         result = dump([path], Path(top) / "out", jobs=int(words[2]))
         seconds = time.perf_counter() - begin
     return {
         "rows": result.rows["entries"],
         "seconds": seconds,
         "start": start,
-        "peak": _peaks(),
+        "peak": peak_memory(),
     }
 
 

@@ -8,15 +8,14 @@ peak is that of the whole process: interpreter, libraries, caches, and the recor
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
-from pathlib import Path
 from typing import cast
 
 from bkstore.formats.entry import Coder
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage
+from tools.bench.inputs.own_memory import peak_memory
 
 __all__ = ["PAYLOAD", "main"]
 
@@ -24,14 +23,13 @@ PAYLOAD = 100
 """Bytes of an entry's payload."""
 
 _AT_ONCE = 1000
-_KIB = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
 
 def main(arguments: list[str]) -> None:
     """Load, and print entries, wall seconds and bytes of memory at the start and at most."""
     storage, directory = arguments[:2]
     count, ledgers = map(int, arguments[2:])
-    before = _peak()
+    before = peak_memory()
     coder, payloads = Coder("DUMMY"), [bytes(PAYLOAD)] * _AT_ONCE
     begin = time.perf_counter()
     with LedgerStorage.open(directory, cast(Storage, storage)) as opened:
@@ -47,21 +45,8 @@ def main(arguments: list[str]) -> None:
         opened.flush()
         held = sum(len(opened.availability(ledger)) for ledger in range(ledgers))
     seconds = time.perf_counter() - begin
-    result = {"entries": held, "seconds": seconds, "start": before, "peak": _peak()}
+    result = {"entries": held, "seconds": seconds, "start": before, "peak": peak_memory()}
     print(json.dumps(result))
-
-
-def _peak() -> int:
-    """Return the highest resident size so far, in bytes.
-
-    Of this program alone where the system tells it: `getrusage` begins with what the process
-    that started this one had.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return int(fields["VmHWM"].removesuffix("kB")) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from tools.bench.rows import (
     audit,
     availability,
     bloom,
+    care,
     dump,
     listing,
     memtable,
@@ -34,5 +35,6 @@ ROWS: tuple[Row, ...] = (
     *listing.ROWS,
     *audit.ROWS,
     *dump.ROWS,
+    *care.ROWS,
     *start.ROWS,
 )
