@@ -1,0 +1,33 @@
+"""What a server tells of the requests that it answered, to whoever counts them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from bkstore.wire.status import Status
+
+__all__ = ["Observer"]
+
+
+class Observer(Protocol):
+    """Is told of each request when its answer is handed to the connection.
+
+    Give one to `BookieServer` as ``observer=``. It is called in the server's own thread: it must
+    not block, and what it raises is logged and changes no answer.
+    """
+
+    def observe(
+        self,
+        operation: str,
+        protocol: int,
+        seconds: float,
+        status: Status,
+        response_size: int | None = None,
+    ) -> None:
+        """Take note of one request.
+
+        `operation` is a name of `v3.Operation` ("ADD_ENTRY", "BATCH_READ_ENTRY"), for both
+        protocols; `protocol` is 2 or 3; `seconds` go from the whole request to its answer, time
+        in queues included; `response_size` is the bytes of the answer's frame, its length field
+        among them, for batch reads, None for all else.
+        """
