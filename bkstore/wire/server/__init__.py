@@ -1,6 +1,14 @@
 """A bookie's server: requests of both protocols from sockets, answered by a `Bookie`.
 
-`observer` is what it tells of each request.
+`bookie_server` has `BookieServer`, what callers use. `connection` is one client: frames in, answers
+out, back-pressure; `core` what all clients share. `v2_requests` and `v3_requests` turn messages
+into `operations`, which `bookie_rules` answers out of the bookie: read that to see what a bookie
+says to what. `group_sync` lets answers go when they are durable, `long_polls` keeps reads that wait
+for a LAC. `options` are the limits, `observer` is told of each request.
 """
 
-__all__ = ["observer"]
+from bkstore.wire.server.bookie_server import Address, BookieServer
+from bkstore.wire.server.observer import Observer
+from bkstore.wire.server.options import ServerOptions
+
+__all__ = ["Address", "BookieServer", "Observer", "ServerOptions"]

@@ -1,0 +1,189 @@
+"""BookieServer: a `Bookie` on a port, for clients of both protocols."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from bkstore import forks
+from bkstore.arguments import instance, optional, truth, whole
+from bkstore.errors import IllegalOperation
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.server.connection import Connection
+from bkstore.wire.server.core import Core
+from bkstore.wire.server.observer import Observer
+from bkstore.wire.server.options import ServerOptions
+
+__all__ = ["Address", "BookieServer"]
+
+_log = logging.getLogger(__name__)
+
+_check_port = whole(0, 65535)
+_BACKLOG = 1024
+
+
+class Address(NamedTuple):
+    """Where a server listens; its text is a bookie id, ``host:port``."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class BookieServer:
+    """Serves a bookie to clients of v2 and v3, in a thread of its own.
+
+    `start` (or ``with``) binds and returns when clients may come; `port` 0 takes a free one.
+    `close` takes no more requests, answers those that have come in, and ends the thread; the
+    bookie stays open, and is the caller's. An add is answered with EOK when its journal is synced,
+    not before.
+
+    With `extended` v3 has scopes (`ledgerScopeId`) and batch reads, which real clients and bookies
+    do not know. `tls` is what START_TLS goes on with; without it that is refused. `observer` is
+    told of each request. Threads: all methods may be called from any. Fork: closed in the child.
+
+    >>> import socket, tempfile
+    >>> from bkstore.wire.frames import frame
+    >>> from bkstore.wire.v2 import ReadRequest, decode_response
+    >>> with tempfile.TemporaryDirectory() as top, Bookie.open(top) as bookie:
+    ...     with BookieServer(bookie) as server, socket.create_connection(server.address) as sock:
+    ...         sock.sendall(frame(*ReadRequest(7, 0).parts()))
+    ...         print(decode_response(sock.recv(28)[4:]).status.name)
+    ENOLEDGER
+    """
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        extended: bool = False,
+        tls: ssl.SSLContext | None = None,
+        observer: Observer | None = None,
+        options: ServerOptions | None = None,
+    ) -> None:
+        instance(Bookie)("bookie", bookie)
+        instance(str)("host", host)
+        self.bookie = bookie
+        self.options = optional(instance(ServerOptions))("options", options) or ServerOptions()
+        self._host, self._port = host, _check_port("port", port)
+        self._extended = truth("extended", extended)
+        self._tls = optional(instance(ssl.SSLContext))("tls", tls)
+        self._observer = observer
+        self._address: Address | None = None
+        self._failure: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._core: Core | None = None
+        self._ending: asyncio.Event | None = None
+        self._read_only = False
+        self._closed = False
+        forks.register(self)
+
+    def start(self) -> Self:
+        """Begin to listen; return the server. `OSError` where the address cannot be had."""
+        if self._closed or self._thread is not None:
+            raise forks.closed("this server") if self._closed else IllegalOperation("started")
+        ready = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(ready.set,), name="bkstore-server", daemon=True
+        )
+        self._thread.start()
+        ready.wait()
+        if self._address is None:
+            self._thread.join()
+            self._closed = True
+            assert self._failure is not None
+            raise self._failure
+        return self
+
+    @property
+    def address(self) -> Address:
+        """Where it listens: (host, port), and as text a bookie id."""
+        if self._address is None:
+            raise IllegalOperation("this server has not been started")
+        return self._address
+
+    @property
+    def read_only(self) -> bool:
+        """Whether adds and explicit LACs are refused, as at a bookie whose disks are full."""
+        return self._read_only
+
+    @read_only.setter
+    def read_only(self, value: bool) -> None:
+        self._read_only = truth("read_only", value)
+        if self._core is not None:
+            self._core.rules.read_only = value
+
+    def close(self) -> None:
+        """Answer what has come in, hang up, and end the thread. Idempotent.
+
+        Requests that have no answer after `stop_timeout` get none.
+        """
+        thread, self._closed = self._thread, True
+        if thread is None or not thread.is_alive():
+            return
+        assert self._core is not None
+        assert self._ending is not None
+        self._core.loop.call_soon_threadsafe(self._ending.set)
+        thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def __enter__(self) -> Self:
+        return self if self._thread is not None else self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        """Return where it listens, and whether it is closed."""
+        place = self._address or Address(self._host, self._port)
+        return f"<BookieServer {place}{' (closed)' if self._closed else ''}>"
+
+    # -- the thread
+
+    def _run(self, ready: Callable[[], None]) -> None:
+        try:
+            asyncio.run(self._serve(ready))
+        except BaseException as error:  # noqa: BLE001 - `start` or `close` raises it
+            self._failure = error
+            if self._address is not None:
+                _log.exception("the server ended")
+        finally:
+            ready()
+
+    async def _serve(self, ready: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        core = Core(self.bookie, self.options, self._observer, self._extended, self._tls)
+        core.rules.read_only = self._read_only
+        try:
+            listening = await loop.create_server(
+                lambda: Connection(core), self._host, self._port, backlog=_BACKLOG
+            )
+        except OSError as error:
+            await core.stop(0)
+            place = str(Address(self._host, self._port))
+            raise OSError(error.errno, error.strerror or str(error), place) from error
+        self._core, self._ending = core, asyncio.Event()
+        self._address = Address(*listening.sockets[0].getsockname()[:2])
+        ready()
+        await self._ending.wait()
+        listening.close()
+        await core.stop(self.options.stop_timeout)
+
+    def _forked(self) -> None:
+        self._closed = True
+        self._thread = None

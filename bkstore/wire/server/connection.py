@@ -1,0 +1,290 @@
+"""Connection: the bytes of one client in, its requests to the pools, answers out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import cast
+
+from bkstore.errors import CorruptionError
+from bkstore.wire.detection import RequestDecoder
+from bkstore.wire.frames import PREFIX, FrameSplitter
+from bkstore.wire.server import v2_requests, v3_requests
+from bkstore.wire.server.core import Core
+from bkstore.wire.server.operations import Answer, Operation, Read, Ready, StartTls
+from bkstore.wire.status import Status
+
+__all__ = ["Connection"]
+
+_log = logging.getLogger(__name__)
+
+_LINGER = 1.0  # seconds for a client to take its last answers and hang up
+
+
+class Connection(asyncio.Protocol):
+    """One client.
+
+    Writes keep their order, and so do reads; one group of each is with the storage at a time.
+    What cannot be decoded ends the connection: what came before is answered, what comes behind
+    is dropped. It is read from as long as there is room for more requests (`ServerOptions`), and
+    nothing is asked of the storage for a client that does not take its answers.
+    """
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._options = core.options
+        self._splitter = FrameSplitter(core.options.max_frame)
+        self._decoder = RequestDecoder(extended=core.extended)
+        self._writes: deque[Operation] = deque()
+        self._reads: deque[Operation] = deque()
+        self._write_busy = self._read_busy = False
+        self._parked: set[Read] = set()
+        self._waiting = self._waiting_bytes = 0
+        self._reading = True
+        self._choked = False  # the client does not take its answers
+        self._ending = self._hung_up = self._finished = self._lost = False
+        self._start_tls: StartTls | None = None
+        self._moved = core.loop.time()
+        self._unsent = 0
+        self.held = 0
+
+    # -- what the transport says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a new client, unless there are too many."""
+        self._transport = cast(asyncio.Transport, transport)
+        if len(self._core.connections) >= self._options.max_connections:
+            _log.warning("more than %d connections: refused", self._options.max_connections)
+            self._lost = True
+            self._transport.abort()
+            return
+        self._core.connections.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes: whole frames become operations."""
+        self._moved = self._core.loop.time()
+        if self._ending:
+            return
+        self._splitter.feed(data)
+        try:
+            for message in self._splitter.frames():
+                self._take(message)
+        except CorruptionError as error:
+            _log.debug("%s: connection closed", error)
+            self.end()
+        self._go_on()
+
+    def eof_received(self) -> bool:
+        """Answer what waits, then close: the client may still listen."""
+        self._hung_up = True
+        self.end()
+        return not self._finished and not self._transport.get_extra_info("sslcontext")
+
+    def pause_writing(self) -> None:
+        """Ask nothing of the storage until the client has taken its answers."""
+        self._choked = True
+        self._unsent = self._transport.get_write_buffer_size()
+        self._moved = self._core.loop.time()
+
+    def resume_writing(self) -> None:
+        """Go on."""
+        self._choked = False
+        self._go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Drop what waits; what is with the storage will be done, and not answered."""
+        self._lost = True
+        for read in self._parked:
+            self._core.polls.forget(read)
+        self._writes.clear()
+        self._reads.clear()
+        self._core.held -= self.held
+        self.held = 0
+        self._core.connections.discard(self)
+
+    # -- requests
+
+    def _take(self, message: bytes) -> None:
+        request = self._decoder.decode(message)
+        if self._start_tls is not None:
+            raise CorruptionError(None, None, "request behind START_TLS")
+        if self._decoder.version == 2:
+            operation = v2_requests.operation_of(request)
+        else:
+            operation = v3_requests.operation_of(request, tls=self._may_start_tls)
+        operation.started, operation.size = self._moved, len(message) + PREFIX
+        self._waiting += 1
+        self._waiting_bytes += operation.size
+        if isinstance(operation, Ready):
+            self._send([operation.answer(operation.status)])
+        elif isinstance(operation, StartTls):
+            self._start_tls = operation
+        elif operation.writes:
+            self._writes.append(operation)
+        else:
+            self._reads.append(operation)
+
+    @property
+    def _may_start_tls(self) -> bool:
+        return self._core.tls is not None and not self._transport.get_extra_info("sslcontext")
+
+    def _go_on(self) -> None:
+        """Give the storage what there is for it, read on if there is room, end if it is time."""
+        if self._lost or self._finished:
+            return
+        if not self._choked:
+            if self._writes and not self._write_busy:
+                self._write_busy = True
+                self._core.write(self._group(self._writes), self._stored, self._written)
+            if self._reads and not self._read_busy and not self._core.over:
+                self._read_busy = True
+                group = self._group(self._reads)
+                self._core.read(group, lambda answers: self._read(group, answers))
+        self._account()
+        full = (
+            self._choked
+            or self._waiting >= self._options.max_waiting
+            or self._waiting_bytes >= self._options.max_waiting_bytes
+            or self._core.over
+            or self._start_tls is not None
+        )
+        if full == self._reading and not self._ending:
+            self._reading = not full
+            if full:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+        if not self._waiting and self._ending:
+            self._finish()
+        elif self._waiting == 1 and self._start_tls is not None:
+            self._upgrade(self._start_tls)
+
+    def _group(self, queue: deque[Operation]) -> list[Operation]:
+        count = min(len(queue), self._options.max_group)
+        return [queue.popleft() for _ in range(count)]
+
+    # -- answers
+
+    def _stored(self) -> None:
+        self._write_busy = False
+        self._core.polls.wake()
+        self._go_on()
+
+    def _written(self, answers: Sequence[Answer]) -> None:
+        self._send(answers)
+        self._go_on()
+
+    def _read(self, group: Sequence[Operation], answers: list[Answer | None]) -> None:
+        """Send answers to the first of a group; the rest comes again, long polls later."""
+        self._read_busy = False
+        if self._lost:
+            return
+        self._send([answer for answer in answers if answer is not None])
+        for operation, answer in zip(group, answers):
+            if answer is None and isinstance(operation, Read):
+                operation.expired = self._ending
+                self._park(operation)
+        self._reads.extendleft(reversed(group[len(answers) :]))
+        self._go_on()
+
+    def _park(self, read: Read) -> None:
+        if self._ending:
+            read.expired = True
+            self._reads.append(read)
+            return
+        self._parked.add(read)
+        self._core.polls.park(read, self._unpark)
+
+    def _unpark(self, read: Read) -> None:
+        self._parked.discard(read)
+        self._reads.append(read)
+        self._go_on()
+
+    def _send(self, answers: Sequence[Answer]) -> None:
+        if self._lost:
+            return
+        for operation, _, _ in answers:
+            self._waiting -= 1
+            self._waiting_bytes -= operation.size
+        if answers:
+            self._transport.write(b"".join([answer.frame for answer in answers]))
+            self._core.observe(answers)
+
+    # -- TLS
+
+    def _upgrade(self, operation: StartTls) -> None:
+        """Answer START_TLS, the last answer in the clear, and begin the handshake."""
+        self._send([operation.answer(Status.EOK)])
+        task = self._core.loop.create_task(self._handshake())
+        self._core.tasks.add(task)
+        task.add_done_callback(self._core.tasks.discard)
+
+    async def _handshake(self) -> None:
+        assert self._core.tls is not None
+        try:
+            transport = await self._core.loop.start_tls(
+                self._transport, self, self._core.tls, server_side=True
+            )
+        except (OSError, asyncio.CancelledError) as error:
+            _log.info("TLS handshake failed: %s", error)
+            self._transport.abort()
+            return
+        if transport is None or self._lost:
+            return
+        self._transport = transport
+        self._start_tls = None
+        self._reading = True
+        self._go_on()
+
+    # -- room, and the end
+
+    def _account(self) -> None:
+        unsent = self._transport.get_write_buffer_size()
+        held = self._splitter.pending + self._waiting_bytes + unsent
+        self._core.held += held - self.held
+        self.held = held
+
+    def sweep(self, now: float) -> None:
+        """Let go of a peer that has stalled; see whether there is room again."""
+        unsent = self._transport.get_write_buffer_size()
+        if unsent != self._unsent:
+            self._unsent, self._moved = unsent, now
+        still = now - self._moved
+        if unsent or (self._splitter.pending and self._reading):
+            if still > self._options.stall_timeout:
+                _log.info("a client has stalled for %.1f s: closed", still)
+                self.abort()
+        elif self._finished and still > _LINGER:
+            self.abort()
+        if not self._reading or self._reads:
+            self._go_on()
+
+    def end(self) -> None:
+        """Read no more; answer what waits, then close."""
+        if self._ending or self._lost:
+            return
+        self._ending = True
+        for read in list(self._parked):
+            self._core.polls.expire(read)
+        self._go_on()
+
+    def _finish(self) -> None:
+        """Close behind the last answer, without a reset that could overtake it.
+
+        A socket that is closed while bytes lie unread in it resets the connection: so they are
+        read and dropped for a moment.
+        """
+        self._finished = True
+        self._moved = self._core.loop.time()
+        if self._hung_up or not self._transport.can_write_eof():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        if not self._reading:
+            self._transport.resume_reading()
+
+    def abort(self) -> None:
+        """Close now."""
+        self._transport.abort()

@@ -1,0 +1,173 @@
+"""Core: what all connections of a server share: pools, the sync, memory, the observer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Protocol
+
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.server.bookie_rules import BookieRules
+from bkstore.wire.server.group_sync import GroupSync
+from bkstore.wire.server.long_polls import LongPolls
+from bkstore.wire.server.observer import Observer
+from bkstore.wire.server.operations import Answer, Operation
+from bkstore.wire.server.options import ServerOptions
+from bkstore.wire.status import Status
+
+__all__ = ["Connected", "Core"]
+
+_log = logging.getLogger(__name__)
+
+Deliver = Callable[[Sequence[Answer]], None]
+
+_SWEEP = 0.25  # seconds
+_BATCH = "BATCH_READ_ENTRY"
+
+
+class Connected(Protocol):
+    """A connection, as the core sees it."""
+
+    held: int
+
+    def sweep(self, now: float) -> None:
+        """Look whether the peer has stalled, and whether there is room again."""
+
+    def end(self) -> None:
+        """Read no more, answer what waits, then close."""
+
+    def abort(self) -> None:
+        """Close now."""
+
+
+class Core:
+    """The shared part of a server. It belongs to the loop's thread, but for its pools' jobs."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        options: ServerOptions,
+        observer: Observer | None,
+        extended: bool,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.options = options
+        self.extended = extended
+        self.tls = tls
+        self.rules = BookieRules(bookie)
+        self.connections: set[Connected] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        """Handshakes under way."""
+        self.held = 0
+        """Bytes of requests and answers that connections hold."""
+        self._observer = observer
+        self._reads = ThreadPoolExecutor(options.read_threads, "bkstore-read")
+        self._writes = ThreadPoolExecutor(options.write_threads, "bkstore-write")
+        self._sync = GroupSync(self.rules.sync)
+        self.polls = LongPolls(self.loop, self._reads, bookie.last_add_confirmed)
+        self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
+        self._was_over = False
+
+    # -- jobs
+
+    def read(
+        self, operations: Sequence[Operation], done: Callable[[list[Answer | None]], None]
+    ) -> None:
+        """Call `done` in the loop with answers to the first of the operations, maybe to none."""
+
+        def job() -> None:
+            answers: list[Answer | None] = []
+            if not self.over:
+                try:
+                    answers = self.rules.read(operations)
+                except Exception:  # noqa: BLE001 - logged, and answered
+                    answers = _failed(operations)
+            self._call(done, answers)
+
+        self._reads.submit(job)
+
+    def write(
+        self, operations: Sequence[Operation], stored: Callable[[], None], deliver: Deliver
+    ) -> None:
+        """Call `stored` in the loop when the next may be written, `deliver` when it is durable."""
+
+        def job() -> None:
+            waits = False
+            try:
+                answers, waits = self.rules.write(operations)
+            except Exception:  # noqa: BLE001 - logged, and answered
+                answers = [answer for answer in _failed(operations) if answer is not None]
+            if waits:
+                self._sync.put(answers, lambda done: self._call(deliver, done))
+                self._call(stored)
+            else:
+                self._call(stored)
+                self._call(deliver, answers)
+
+        self._writes.submit(job)
+
+    def _call(self, function: Callable[..., None], *arguments: object) -> None:
+        """Call something in the loop; nothing once that is closed, as nobody waits then."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    # -- memory
+
+    @property
+    def over(self) -> bool:
+        """Whether more is held than the options allow: nothing more is taken in then."""
+        return self.held > self.options.memory
+
+    def _sweep(self) -> None:
+        now = self.loop.time()
+        for connection in list(self.connections):
+            connection.sweep(now)
+        if self.over and self._was_over:
+            largest = max(self.connections, key=lambda connection: connection.held)
+            _log.warning("%d bytes held: the connection with most is closed", self.held)
+            largest.abort()
+        self._was_over = self.over
+        self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
+
+    # -- the observer
+
+    def observe(self, answers: Sequence[Answer]) -> None:
+        """Tell the observer of answers that go out."""
+        if self._observer is None:
+            return
+        now = self.loop.time()
+        for operation, status, frame in answers:
+            size = len(frame) if operation.name == _BATCH else None
+            try:
+                self._observer.observe(
+                    operation.name, operation.protocol, now - operation.started, status, size
+                )
+            except Exception:  # noqa: BLE001 - an observer changes no answer
+                _log.exception("the observer failed")
+
+    # -- the end
+
+    async def stop(self, seconds: float) -> None:
+        """End all connections: what waits is answered, for so many seconds at most."""
+        deadline = self.loop.time() + seconds
+        for connection in list(self.connections):
+            connection.end()
+        self.polls.expire_all()
+        while self.connections and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort()
+        self._sweeper.cancel()
+        self.polls.close()
+        for ending in (self._reads.shutdown, self._writes.shutdown, self._sync.close):
+            await asyncio.to_thread(ending)
+
+
+def _failed(operations: Sequence[Operation]) -> list[Answer | None]:
+    _log.exception("%d requests failed", len(operations))
+    return [operation.answer(Status.EIO) for operation in operations]

@@ -1,0 +1,123 @@
+"""LongPolls: reads that wait until a ledger's last add confirmed (LAC) is above theirs.
+
+Source: `LongPollReadEntryProcessorV3`, `TransientLedgerInfo` and `FileInfo` with their watchers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from bkstore.errors import BkstoreError
+from bkstore.ids import LedgerId
+from bkstore.wire.server.operations import Read
+
+__all__ = ["LongPolls"]
+
+_TICK = 0.05  # seconds
+_LONGEST = 86400.0
+
+Again = Callable[[Read], None]
+
+
+class LongPolls:
+    """The reads that wait. It belongs to the loop's thread; LACs are asked for in a pool.
+
+    `last_add_confirmed` is asked of each ledger that is waited for after each write of the
+    server, and every 50 ms, as others may write to the bookie too: one asking at a time.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: Executor,
+        last_add_confirmed: Callable[[LedgerId], int],
+    ) -> None:
+        self._loop = loop
+        self._pool = pool
+        self._lac = last_add_confirmed
+        self._waiting: dict[Read, tuple[Again, asyncio.TimerHandle]] = {}
+        self._asking = self._ask_again = False
+        self._ticker: asyncio.TimerHandle | None = None
+
+    def park(self, read: Read, again: Again) -> None:
+        """Call `again` with the read when its LAC has come or its time is over."""
+        left = read.started + (read.time_out or 0) / 1000 - self._loop.time()
+        timer = self._loop.call_later(min(left, _LONGEST), self.expire, read)
+        self._waiting[read] = again, timer
+        if self._ticker is None:
+            self._ticker = self._loop.call_later(_TICK, self._tick)
+
+    def forget(self, read: Read) -> None:
+        """Drop a read whose connection is gone."""
+        _, timer = self._waiting.pop(read, (None, None))
+        if timer is not None:
+            timer.cancel()
+
+    def wake(self) -> None:
+        """Look for LACs that have moved: something was written."""
+        if self._waiting:
+            self._ask()
+
+    def expire_all(self) -> None:
+        """Call again with all of them, as if their time was over."""
+        for read in list(self._waiting):
+            self.expire(read)
+
+    def close(self) -> None:
+        """Drop them all."""
+        for read in list(self._waiting):
+            self.forget(read)
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def _tick(self) -> None:
+        self._ticker = None
+        if self._waiting:
+            self._ask()
+            self._ticker = self._loop.call_later(_TICK, self._tick)
+
+    def _ask(self) -> None:
+        if self._asking:
+            self._ask_again = True
+            return
+        self._asking, self._ask_again = True, False
+        ledgers = {read.ledger for read in self._waiting}
+
+        def job() -> None:
+            found = {ledger: self._known(ledger) for ledger in ledgers}
+            self._loop.call_soon_threadsafe(self._asked, found)
+
+        self._pool.submit(job)
+
+    def _known(self, ledger: LedgerId) -> int | None:
+        """Return a ledger's LAC; None where asking again will tell what is wrong."""
+        try:
+            return self._lac(ledger)
+        except (BkstoreError, OSError):
+            return None
+
+    def _asked(self, found: dict[LedgerId, int | None]) -> None:
+        self._asking = False
+        now = int(time.time() * 1000)
+        for read in list(self._waiting):
+            if read.ledger not in found:
+                continue
+            lac = found[read.ledger]
+            if lac is None or lac > (read.previous_lac or 0):
+                read.updated = now
+                self._again(read)
+        if self._ask_again and self._waiting:
+            self._ask()
+
+    def expire(self, read: Read) -> None:
+        """Call again with a read as if its time was over."""
+        read.expired = True
+        self._again(read)
+
+    def _again(self, read: Read) -> None:
+        again, timer = self._waiting.pop(read)
+        timer.cancel()
+        again(read)

@@ -1,0 +1,232 @@
+"""Requests of v3 as operations, and their answers as v3 says them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bkstore.formats.entry import RecordBatch
+from bkstore.wire import v3
+from bkstore.wire.frames import frame
+from bkstore.wire.schema import EXTENDED
+from bkstore.wire.server.operations import (
+    Add,
+    BatchRead,
+    BookieInfo,
+    Force,
+    ListEntries,
+    Operation,
+    Read,
+    ReadLac,
+    Ready,
+    StartTls,
+    WriteLac,
+)
+from bkstore.wire.server.v2_requests import AUTH_DISABLED
+from bkstore.wire.status import Status
+
+__all__ = ["operation_of"]
+
+_FENCE, _PIGGYBACK = 1, 2  # of `ReadFlag`
+_RECOVERY = 1  # of `AddFlag`
+_TOTAL, _FREE = 1, 2
+_DEFERRED_SYNC = 1  # of `WriteFlag`
+_URGENT = 100
+"""Priority from which on a request is of high priority (`BookieProtoEncoding`)."""
+
+
+def operation_of(message: Any, *, tls: bool = False) -> Operation:
+    """Return what a request asks; one that the server refuses by itself is `Ready`.
+
+    Without `tls` that is START_TLS too.
+    """
+    kind = v3.Operation(message.header.operation)
+    make = _MAKERS.get(kind)
+    if kind == v3.Operation.BATCH_READ_ENTRY and not isinstance(message, EXTENDED.Request):
+        make = None
+    if make is None or (make is _start_tls and not tls):
+        return Ready(kind.name, 3, partial(_bare, message), status=Status.EBADREQ)
+    operation = make(message)
+    if message.header.version != v3.VERSION and kind is not v3.Operation.AUTH:
+        return Ready(kind.name, 3, operation.reply, status=Status.EBADVERSION)
+    return operation
+
+
+def _bare(message: Any, status: Status) -> bytes:
+    """Return an answer that is only a header and a status."""
+    return frame(v3.encode(v3.new_response(message, status)))
+
+
+def _body(message: Any, *more: str) -> dict[str, Any]:
+    """Return the fields of an answer that repeat the request's."""
+    asked = v3.body_of(message)
+    fields = {"ledgerId": asked.ledgerId} | {name: getattr(asked, name) for name in more}
+    scope = getattr(asked, "ledgerScopeId", 0)
+    return fields | {"ledgerScopeId": scope} if scope else fields
+
+
+def _told(fields: dict[str, Any], **found: Any) -> dict[str, Any]:
+    return fields | {name: value for name, value in found.items() if value is not None}
+
+
+def _encoded(message: Any, status: Status, body: dict[str, Any]) -> bytes:
+    return frame(v3.encode(v3.new_response(message, status, body)))
+
+
+def _of_ledger(message: Any) -> dict[str, Any]:
+    asked = v3.body_of(message)
+    return {"ledger_number": asked.ledgerId, "scope": getattr(asked, "ledgerScopeId", 0)}
+
+
+def _add(message: Any) -> Operation:
+    asked = v3.body_of(message)
+    reply = partial(_add_reply, message)
+    scoped = asked.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
+    if scoped:
+        return Ready("ADD_ENTRY", 3, reply, status=Status.EBADREQ)
+    return Add(
+        "ADD_ENTRY",
+        3,
+        reply,
+        record=asked.body,
+        master_key=asked.masterKey,
+        recovery=asked.HasField("flag") and asked.flag == _RECOVERY,
+        sync=not asked.writeFlags & _DEFERRED_SYNC,
+        urgent=message.header.priority >= _URGENT,
+    )
+
+
+def _add_reply(message: Any, status: Status) -> bytes:
+    return _encoded(message, status, _body(message, "entryId"))
+
+
+def _read(message: Any) -> Operation:
+    asked = v3.body_of(message)
+    flag = asked.flag if asked.HasField("flag") else 0
+    fence = flag == _FENCE
+    return Read(
+        "READ_ENTRY",
+        3,
+        partial(_read_reply, message),
+        **_of_ledger(message),
+        entry=asked.entryId,
+        fence=fence,
+        master_key=asked.masterKey if asked.HasField("masterKey") else None,
+        tells_lac=not fence,
+        piggyback=flag == _PIGGYBACK,
+        previous_lac=asked.previousLAC if asked.HasField("previousLAC") and not fence else None,
+        time_out=asked.timeOut if asked.HasField("timeOut") else None,
+    )
+
+
+def _read_reply(
+    message: Any,
+    status: Status,
+    record: bytes | memoryview | None = None,
+    lac: int | None = None,
+    entry: int | None = None,
+    updated: int | None = None,
+) -> bytes:
+    body = _body(message, "entryId")
+    body = _told(body, entryId=entry, maxLAC=lac, lacUpdateTimestamp=updated)
+    if record is not None:
+        body["body"] = bytes(record)
+    return _encoded(message, status, body)
+
+
+def _batch(message: Any) -> Operation:
+    asked = v3.body_of(message)
+    fence = asked.HasField("flag") and asked.flag == _FENCE
+    return BatchRead(
+        "BATCH_READ_ENTRY",
+        3,
+        partial(_batch_reply, message),
+        **_of_ledger(message),
+        entry=asked.startEntryId,
+        max_count=asked.maxCount,
+        max_size=asked.maxSize,
+        fence=fence,
+        master_key=asked.masterKey if asked.HasField("masterKey") else None,
+        tells_lac=not fence,
+    )
+
+
+def _batch_reply(
+    message: Any, status: Status, batch: RecordBatch | None = None, lac: int | None = None
+) -> bytes:
+    body = _told(_body(message, "startEntryId"), maxLAC=lac)
+    if batch is not None:
+        body["body"] = batch.records()
+    return _encoded(message, status, body)
+
+
+def _write_lac(message: Any) -> Operation:
+    asked = v3.body_of(message)
+    key, body = asked.masterKey, asked.body
+    reply = partial(_ledger_reply, message)
+    return WriteLac("WRITE_LAC", 3, reply, **_of_ledger(message), master_key=key, body=body)
+
+
+def _ledger_reply(message: Any, status: Status) -> bytes:
+    return _encoded(message, status, _body(message))
+
+
+def _read_lac(message: Any) -> Operation:
+    return ReadLac("READ_LAC", 3, partial(_lac_reply, message), **_of_ledger(message))
+
+
+def _lac_reply(
+    message: Any, status: Status, lac_body: bytes | None = None, last: bytes | None = None
+) -> bytes:
+    return _encoded(message, status, _told(_body(message), lacBody=lac_body, lastEntryBody=last))
+
+
+def _force(message: Any) -> Operation:
+    return Force("FORCE_LEDGER", 3, partial(_ledger_reply, message), **_of_ledger(message))
+
+
+def _list(message: Any) -> Operation:
+    name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
+    return ListEntries(name, 3, partial(_list_reply, message), **_of_ledger(message))
+
+
+def _list_reply(message: Any, status: Status, availability: bytes | None = None) -> bytes:
+    body = _told(_body(message), availabilityOfEntriesOfLedger=availability)
+    return _encoded(message, status, body)
+
+
+def _info(message: Any) -> Operation:
+    asked = v3.body_of(message).requested
+    reply = partial(_info_reply, message)
+    total, free = bool(asked & _TOTAL), bool(asked & _FREE)
+    return BookieInfo("GET_BOOKIE_INFO", 3, reply, total=total, free=free)
+
+
+def _info_reply(
+    message: Any, status: Status, total: int | None = None, free: int | None = None
+) -> bytes:
+    return _encoded(message, status, _told({}, totalDiskCapacity=total, freeDiskSpace=free))
+
+
+def _auth(message: Any) -> Operation:
+    body = {"authPluginName": AUTH_DISABLED, "payload": b""}
+    return Ready("AUTH", 3, lambda status: _encoded(message, status, body))
+
+
+def _start_tls(message: Any) -> Operation:
+    return StartTls("START_TLS", 3, lambda status: _encoded(message, status, {}))
+
+
+_MAKERS: dict[v3.Operation, Callable[[Any], Operation]] = {
+    v3.Operation.READ_ENTRY: _read,
+    v3.Operation.ADD_ENTRY: _add,
+    v3.Operation.AUTH: _auth,
+    v3.Operation.WRITE_LAC: _write_lac,
+    v3.Operation.READ_LAC: _read_lac,
+    v3.Operation.GET_BOOKIE_INFO: _info,
+    v3.Operation.START_TLS: _start_tls,
+    v3.Operation.FORCE_LEDGER: _force,
+    v3.Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: _list,
+    v3.Operation.BATCH_READ_ENTRY: _batch,
+}
