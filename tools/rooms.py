@@ -61,6 +61,7 @@ ROOMS = (
     "cluster.in_process",
     "cluster.audit",
     "wire",
+    "wire.server",
     "offline.partial_output",
     "offline.worker_process",
     "offline.dump",

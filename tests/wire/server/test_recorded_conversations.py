@@ -1,0 +1,273 @@
+"""Conversations of real clients with real bookies, played against a server over a real socket.
+
+Each file is played from its beginning to its end on one bookie: later conversations build on the
+ledgers of earlier ones. What was set up between two of them is set up here too, and compared
+with the recorded state; then every request is sent, and what comes back is compared with what
+the real bookie answered. `DIFFERENT` has all that differs on purpose.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.availability import Availability
+from bkstore.errors import CorruptionError
+from bkstore.formats.entry import Coder, Entry
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from bkstore.wire import v2, v3
+from bkstore.wire.server import BookieServer, ServerOptions
+from tests.golden.directories.operation_replay import payload, payload_size
+from tests.wire.recorded import conversations, needs_golden
+
+pytestmark = needs_golden
+
+SEED = 4242
+KEY = bytes.fromhex("615ed0089f3a2db1c1f7182910edc04428396d09")
+CODER = Coder("CRC32C", "golden")
+LIMITS = ServerOptions(max_frame=16384)
+JOURNAL = JournalOptions(preallocate=64 << 10)
+
+DIFFERENT = {
+    "raw_add_ids_only": [
+        ("ENOENTRY", "ENOLEDGER"),  # an add that is refused makes no ledger here
+        ("ENOENTRY", "ENOLEDGER"),
+        ("ENOENTRY", "ENOLEDGER"),
+        ("after", {"exists": True}, {"exists": False}),
+    ],
+    "raw_negative_ids": [  # there are none here
+        ("EOK", "EBADREQ"),
+        ("EOK", "EBADREQ"),
+        ("EOK", "EBADREQ"),
+    ],
+    "db_list_of_entries": ["EOK, [[0, 8], [20, 20]]"],  # a real bookie gives no answer
+}
+"""What is answered otherwise, by conversation: (status there, status here)."""
+
+
+def record_of(ledger: int, entry: int) -> bytes:
+    """Return the record that the payload rule makes."""
+    sizes = [payload_size(ledger, at) for at in range(entry + 1)]
+    data = payload(ledger, entry, SEED, sizes[-1])
+    return CODER.encode(Entry(ledger, entry, entry - 1, sum(sizes), data))
+
+
+def runs_of(bookie: Bookie, ledger: int) -> list[list[int]]:
+    """Return the entries of a ledger as the recordings show them."""
+    return [[int(first), int(last)] for first, last in bookie.availability(ledger).ranges()]
+
+
+def prepare(bookie: Bookie, wanted: dict[str, Any]) -> None:
+    """Bring a ledger into a recorded state."""
+    ledger = wanted["ledger"]
+    if not wanted["exists"]:
+        return
+    key = bytes.fromhex(wanted["master_key_hex"])
+    bookie.storage.open_ledger(ledger, key)
+    here = set(bookie.entries(ledger).tolist())
+    for first, last in wanted["entries"]:
+        for entry in range(first, last + 1):
+            if entry not in here:
+                bookie.add_entry(record_of(ledger, entry), key, recovery=True, sync=False)
+    state = bookie.state(ledger)
+    if wanted["fenced"] is True and not state.fenced:
+        bookie.fence(ledger, key)
+    lac = wanted["explicit_lac_hex"]
+    if lac is not None and not lac.startswith("!"):
+        bookie.set_explicit_lac(ledger, bytes.fromhex(lac), key, sync=False)
+    if wanted["limbo"] and not state.limbo:
+        bookie.storage.set_limbo(ledger)
+
+
+def told(bookie: Bookie, recorded: dict[str, Any]) -> dict[str, Any]:
+    """Return a ledger's state as a recording tells it."""
+    ledger = recorded["ledger"]
+    if ledger < 0 or not bookie.ledger_exists(ledger):
+        return {"ledger": ledger, "exists": False}
+    state = bookie.state(ledger)
+    lac = None if state.explicit_lac is None else state.explicit_lac.hex()
+    unknown = "!DataUnknownException"
+    return {
+        "ledger": ledger,
+        "exists": True,
+        "master_key_hex": state.master_key.hex(),
+        "fenced": unknown if state.limbo and not state.fenced else state.fenced,
+        "explicit_lac_hex": unknown if state.limbo else lac,
+        "entries": runs_of(bookie, ledger),
+        "limbo": state.limbo if recorded.get("limbo") is not None else None,
+    }
+
+
+class Peer:
+    """A client's end of a connection."""
+
+    def __init__(self, server: BookieServer) -> None:
+        self.socket = socket.create_connection(server.address, timeout=5)
+        self.open = True
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; what the bookie has hung up on goes nowhere."""
+        try:
+            self.socket.sendall(data)
+        except ConnectionError:
+            self.open = False
+
+    def exactly(self, size: int) -> bytes:
+        """Return so many bytes, fewer where the connection ends."""
+        found = b""
+        while len(found) < size:
+            try:
+                piece = self.socket.recv(size - len(found))
+            except ConnectionResetError:
+                piece = b""
+            if not piece:
+                self.open = False
+                break
+            found += piece
+        return found
+
+    def frame(self) -> bytes:
+        """Return the next whole frame; nothing if there is none."""
+        length = self.exactly(4)
+        if len(length) < 4:
+            return b""
+        return length + self.exactly(struct.unpack(">i", length)[0])
+
+
+def comparable(whole: bytes) -> bytes:
+    """Return an answer without what is not to be compared: disk figures and times."""
+    try:
+        message = v3.decode_response(whole[4:])
+    except CorruptionError:
+        return whole
+    for name, fields in {
+        "getBookieInfoResponse": ("totalDiskCapacity", "freeDiskSpace"),
+        "readResponse": ("lacUpdateTimestamp",),
+    }.items():
+        body = getattr(message, name)
+        for field in fields:
+            if body.HasField(field):
+                setattr(body, field, 1)
+    return v3.encode(message)
+
+
+def status_of(whole: bytes) -> str:
+    """Return the name of an answer's status."""
+    try:
+        return v3.status_in(v3.decode_response(whole[4:])).name
+    except CorruptionError:
+        message = v2.decode_response(whole[4:])
+        assert not isinstance(message, v2.AuthResponse)
+        return message.status.name
+
+
+def differing(recorded: list[bytes], here: list[bytes]) -> list[Any]:
+    """Return what differs in answers, in any order: statuses, or the answers themselves."""
+    old, new = sorted(map(comparable, recorded)), sorted(map(comparable, here))
+    if old == new:
+        return []
+    statuses = zip(map(status_of, recorded), map(status_of, here))
+    return [pair if pair[0] != pair[1] else (old, new) for pair in statuses]
+
+
+def connection_played(server: BookieServer, listed: list[dict[str, str]]) -> list[Any]:
+    """Send what a client sent; return where the answers are not those that it got."""
+    different: list[Any] = []
+    peer = Peer(server)
+    at = 0
+    while at < len(listed):
+        frame, end = listed[at], at + 1
+        if "event" in frame:
+            if frame["dir"] == "s2c" and (peer.exactly(1) or peer.open):
+                different.append("still open")
+            break  # the client's end follows
+        if frame["dir"] == "c2s":
+            peer.send(bytes.fromhex(frame.get("hex") or frame["incomplete_hex"]))
+        else:
+            while end < len(listed) and listed[end]["dir"] == "s2c" and "hex" in listed[end]:
+                end += 1
+            recorded = [bytes.fromhex(each["hex"]) for each in listed[at:end]]
+            different += differing(recorded, [peer.frame() for _ in recorded])
+        at = end
+    if listed and listed[-1]["dir"] == "c2s" and "hex" in listed[-1]:  # no answer was recorded
+        message = v3.decode_response(peer.frame()[4:])
+        found = Availability.from_bytes(v3.body_of(message).availabilityOfEntriesOfLedger)
+        different.append(f"{v3.status_in(message).name}, {found.ranges().tolist()}")
+    peer.socket.close()
+    return different
+
+
+def states_differing(bookie: Bookie, when: str, states: list[dict[str, Any]]) -> list[Any]:
+    """Return the ledgers that are not in a recorded state: what differs there and here."""
+    found = []
+    for there in states:
+        here = told(bookie, there)
+        if not there["exists"] or not here["exists"]:
+            there, here = ({"exists": each["exists"]} for each in (there, here))
+        if any(there[name] != here[name] for name in there) and there.get("ledger", 0) >= 0:
+            found.append((when, there, here))
+    return found
+
+
+def played(bookie: Bookie, server: BookieServer, conversation: dict[str, Any]) -> list[Any]:
+    """Play one conversation from its state; return what differs."""
+    before = conversation.get("state_before", [])
+    for wanted in before:
+        prepare(bookie, wanted)
+    different = states_differing(bookie, "before", before)
+    server.read_only = conversation["name"].endswith("read_only_bookie")
+    other = None
+    if conversation["name"].endswith("long_poll_wakes"):
+        record = record_of(before[0]["ledger"], 3)
+        other = threading.Timer(0.1, bookie.add_entry, (record, KEY))
+        other.start()
+    for connection in conversation["connections"]:
+        different += connection_played(server, connection["frames"])
+    if other is not None:
+        other.join()
+    return different + states_differing(bookie, "after", conversation.get("state_after", []))
+
+
+PLAYED = {
+    "v2": ("wire_v2.json.gz", "bookie-sorted"),
+    "v3": ("wire_v3.json.gz", "bookie-sorted"),
+    "v2 db": ("wire_v2.json.gz", "bookie-db"),
+    "v3 db": ("wire_v3.json.gz", "bookie-db"),
+    "auth": ("wire_auth.json", "bookie-plain"),
+}
+
+
+@pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
+@pytest.mark.parametrize("recording", PLAYED)
+def test_a_recorded_bookie(recording: str, storage: Storage, tmp_path: Path) -> None:
+    """Every recorded request gets the recorded answer and leaves the recorded state, whatever
+    the storage; what differs is listed. Limbo is db storage's alone."""
+    file, name = PLAYED[recording]
+    options = StorageOptions(max_batch_size=500) if name == "bookie-db" else None
+    different = {}
+    answered = 0
+    with (
+        Bookie.open(tmp_path / "bookie", storage, options=options, journal=JOURNAL) as bookie,
+        BookieServer(bookie, options=LIMITS) as server,
+    ):
+        for conversation in conversations(file):
+            limbo = conversation["name"] == "db_limbo_ledger" and storage != "db"
+            if conversation["bookie"] == name and not limbo:
+                answered += 1
+                found = played(bookie, server, conversation)
+                if found:
+                    different[conversation["name"]] = found
+    expected = {
+        each["name"]: DIFFERENT[each["name"]]
+        for each in conversations(file)
+        if each["bookie"] == name and each["name"] in DIFFERENT
+    }
+
+    assert answered > 1
+    assert expected == different
