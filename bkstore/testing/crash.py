@@ -238,6 +238,7 @@ class CrashFiles(Files):
             moved, lost = key_of(source), key_of(target)
             with self._holding(target):
                 super().replace(source, target)
+            self._state.move_databases(os.path.abspath(source), os.path.abspath(target))
             if moved != lost:  # two names of one file both stay
                 names = {place_of(target): moved, place_of(source): None}
                 self._state.names.change(names, {place_of(target): lost, place_of(source): moved})

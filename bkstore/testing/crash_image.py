@@ -276,6 +276,12 @@ class Remembered:
     databases: dict[Key, tuple[str, dict[str, int]]] = field(default_factory=dict)
     """Where databases are (or were put aside), and how much of their logs is durable."""
 
+    def move_databases(self, source: str, target: str) -> None:
+        """Note that a folder, and the databases in it, have another name."""
+        for key, (path, lengths) in self.databases.items():
+            if path == source or path.startswith(source + os.sep):
+                self.databases[key] = (target + path[len(source) :], lengths)
+
 
 class Image:
     """One power loss: which names survive, and the files behind them."""

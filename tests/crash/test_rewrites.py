@@ -1,8 +1,4 @@
-"""Power losses during and after a rewrite: under the name stands nothing, or all of it.
-
-With index files: `CrashFiles` looks for RocksDB databases where they were opened, and a rewrite
-moves them with their folder.
-"""
+"""Power losses during and after a rewrite: under the name stands nothing, or all of it."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import pytest
 
 from bkstore.errors import BkstoreError
 from bkstore.offline.rewrite import convert, salvage
+from bkstore.storage.directories.layout import Layout
 from bkstore.testing.crash import CrashFiles, PowerLoss
 from tests.worlds.bookies import Made, directory_answers, make_bookie, tree_bytes
 from tests.worlds.salvages import logs_of
@@ -45,14 +42,17 @@ def _whole(left: Path, expected: Path) -> bool:
     return same and _files_of(left) == _files_of(expected)
 
 
+@pytest.mark.parametrize("layout", ["idx", "rocksdb"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_finished_rewrite_is_durable(way: str, bookie: Made, tmp_path: Path) -> None:
+def test_a_finished_rewrite_is_durable(
+    way: str, layout: Layout, bookie: Made, tmp_path: Path
+) -> None:
     """What has been made is there after a power loss; without any one sync of ours it is not.
 
     Making a folder syncs the one above it, which several steps do, one for all.
     """
     files = CrashFiles()
-    WAYS[way](bookie.root, tmp_path / "one" / "out", "idx", files=files)
+    WAYS[way](bookie.root, tmp_path / "one" / "out", layout, files=files)
     left = files.crash(tmp_path / "one", tmp_path / "left")
     assert _whole(left / "out", tmp_path / "one" / "out")
 
@@ -63,27 +63,29 @@ def test_a_finished_rewrite_is_durable(way: str, bookie: Made, tmp_path: Path) -
         files = CrashFiles()
         files.ignore_site(site)
         top = tmp_path / f"without-{number}"
-        WAYS[way](bookie.root, top / "out", "idx", files=files)
+        WAYS[way](bookie.root, top / "out", layout, files=files)
         left = files.crash(top, tmp_path / f"left-{number}")
 
         assert not _whole(left / "out", top / "out"), site
 
 
+@pytest.mark.parametrize("layout", ["idx", "rocksdb"])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_power_loss_on_the_way(way: str, bookie: Made, tmp_path: Path) -> None:
+def test_a_power_loss_on_the_way(way: str, layout: Layout, bookie: Made, tmp_path: Path) -> None:
     """Wherever the power goes, the target is not there, or whole; the next run is as any."""
     files = CrashFiles()
-    WAYS[way](bookie.root, tmp_path / "all" / "out", "idx", files=files)
+    WAYS[way](bookie.root, tmp_path / "all" / "out", layout, files=files)
     rng = random.Random(7)
-    for stop in [*sorted(rng.sample(range(1, files.calls), 12)), files.calls]:
+    chosen = rng.sample(range(1, files.calls), 12 if layout == "idx" else 5)
+    for stop in [*sorted(chosen), files.calls]:
         top = tmp_path / str(stop)
         files = CrashFiles()
         files.stop_after(stop)
         with pytest.raises(PowerLoss):
-            WAYS[way](bookie.root, top / "out", "idx", files=files)
+            WAYS[way](bookie.root, top / "out", layout, files=files)
         left = files.crash(top, tmp_path / f"left-{stop}", keep=rng)
         if (left / "out").exists():
             assert _whole(left / "out", tmp_path / "all" / "out"), stop
         else:
-            WAYS[way](bookie.root, left / "out", "idx")
+            WAYS[way](bookie.root, left / "out", layout)
             assert _whole(left / "out", tmp_path / "all" / "out"), stop
