@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tests.paths import ROOT
-from tools.bench import main
-from tools.bench.cli import _chosen
+from tools.bench.cli import _chosen, main
 from tools.bench.rows import ROWS
 from tools.bench.rows.start import cpu_seconds
 

@@ -4,8 +4,7 @@ Each row measures a path of bkstore beside what it must beat, in one run, interl
 prints medians, the ratio and whether it holds. It is a measurement: nothing is asserted, the
 exit status is 0 if it ran. Not here: absolute numbers worth quoting; those move with the
 machine. How to read the result: `docs/performance.md`.
+
+`cli` has the command: read it first. Nothing is loaded here: the processes that single rows start
+load what they measure alone.
 """
-
-from tools.bench.cli import main
-
-__all__ = ["main"]

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +177,15 @@ def test_a_folder_that_is_none_of_ours(made: Callable[[str], Made], tmp_path: Pa
     assert {"out.partial/mine"} == tree_bytes(tmp_path).keys()
 
 
+@pytest.fixture
+def _listening() -> Iterator[None]:
+    """Let Ctrl-C count also where a shell started the tests in its background, which ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_listening")
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 def test_signals_to_the_command(
     signum: int, made: Callable[[str], Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
