@@ -1,0 +1,315 @@
+"""Connection: many requests under way on one socket, each given its own answer.
+
+There is no thread behind it. Whoever waits for an answer reads for all: one thread at a time
+receives and hands out what comes, the others sleep until theirs is there. So a single thread
+pays for no change of threads, and nothing is left behind when a process forks or ends.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from threading import Condition, Lock
+from typing import Any, TypeVar
+
+from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
+from bkstore.wire.client.requests import Dialect, Request
+from bkstore.wire.client.stream import Stream
+from bkstore.wire.frames import MAX_FRAME, PREFIX, FrameSplitter
+from bkstore.wire.status import Status
+
+__all__ = ["Connection"]
+
+T = TypeVar("T")
+
+_ANSWER_LIMIT = MAX_FRAME + 64
+"""A batch with one largest record is 12 bytes longer than the request that added it."""
+
+_BYTES_UNDER_WAY = 4 << 20
+_LOOK_AGAIN = 0.05
+
+
+class Connection:
+    """Requests and answers over one `Stream`, at most `window` requests under way.
+
+    No two requests with one key are under way at a time: the second waits for the answer of the
+    first. A request without an answer in `timeout` seconds is `BookieUnavailable`; where the
+    dialect cannot tell a late answer from another's, the connection is given up with it.
+
+    Once it `failed` (lost, given up, an answer that cannot be) every request under way ends with
+    that error and no other is taken: what became of them is not known. Threads: safe.
+    """
+
+    def __init__(
+        self, stream: Stream, dialect: Dialect, name: str, *, timeout: float, window: int
+    ) -> None:
+        self._stream = stream
+        self._dialect = dialect
+        self._name = name
+        self._timeout = timeout
+        self._window = window
+        self._splitter = FrameSplitter(_ANSWER_LIMIT)
+        self._under_way: dict[Hashable, Request[Any]] = {}
+        self._failure: BkstoreError | None = None
+        self._broken = ""
+        self._taken = 0  # bytes of answers that were handed out
+        self._reading = False
+        self._state = Condition(Lock())
+        self._sending = Lock()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it takes no more requests."""
+        return self._failure is not None
+
+    # -- asking
+
+    def ask(self, request: Request[T]) -> T:
+        """Return the result of one request, or raise its error."""
+        self._start((request,))
+        return self._result(request)
+
+    def ask_all(self, requests: Iterable[Request[T]]) -> Iterator[Request[T]]:
+        """Yield requests in their order, each `done`; up to `window` of them under way.
+
+        Where the caller stops early, the answers of those under way are waited for: then the
+        caller knows that nothing of it goes on. Requests are made as they are sent: memory is
+        bounded by the window and 4 MiB of frames.
+        """
+        source = iter(requests)
+        waiting: deque[Request[T]] = deque()
+        held = 0
+        try:
+            while True:
+                if 2 * len(waiting) <= self._window and held < _BYTES_UNDER_WAY:
+                    more = _some(source, self._window - len(waiting), _BYTES_UNDER_WAY - held)
+                    held += sum(len(request.frame) for request in more)
+                    waiting.extend(more)
+                    self._start(more)
+                if not waiting:
+                    return
+                self._wait(waiting[0])
+                request = waiting.popleft()
+                held -= len(request.frame)
+                yield request
+        finally:
+            for request in waiting:
+                self._wait(request)
+
+    def result(self, request: Request[T]) -> T:
+        """Return the result of a request that is done, or raise its error."""
+        if request.error is not None:
+            raise copy.copy(request.error)  # several threads may raise the same
+        assert request.answer is not None  # it is done, and not by an error
+        status, content = request.answer
+        if status is not Status.EOK:
+            status.check(f"{self._name}: {request.what()}")
+        try:
+            return request.read(content)
+        except CorruptionError as error:
+            raise error.within(f"{self._name}: {request.what()}") from None
+
+    def _result(self, request: Request[T]) -> T:
+        self._wait(request)
+        return self.result(request)
+
+    # -- sending
+
+    def _start(self, requests: Sequence[Request[Any]]) -> None:
+        """Send requests as soon as each may be under way; one that may not ends with an error."""
+        frames: list[bytes] = []
+        for request in requests:
+            if not self._admitted(request):
+                self._send(frames)
+                frames = []
+                self._admit(request)
+            if not request.done:
+                frames.append(request.frame)
+        self._send(frames)
+
+    def _admitted(self, request: Request[Any]) -> bool:
+        """Note a request as under way if there is room, or its end where the connection failed."""
+        with self._state:
+            return self._noted(request)
+
+    def _noted(self, request: Request[Any]) -> bool:
+        if self._failure is not None:
+            _end(request, self._failure)
+        elif len(self._under_way) < self._window and request.key not in self._under_way:
+            request.sent = time.monotonic()
+            self._under_way[request.key] = request
+        else:
+            return False
+        return True
+
+    def _admit(self, request: Request[Any]) -> None:
+        """Wait until a request may be under way; the connection is given up if it never may."""
+        if self._until(lambda: self._noted(request), time.monotonic() + self._timeout):
+            return
+        with self._state:
+            reason = f"no answer to anything under way in {self._timeout:g} s"
+            self._fail(BookieUnavailable(f"{self._name}: given up: {reason}"))
+            self._noted(request)
+
+    def _send(self, frames: Sequence[bytes]) -> None:
+        """Send frames; receive meanwhile, so that a bookie that waits for us goes on."""
+        if not frames:
+            return
+        end = time.monotonic() + self._timeout
+        with self._sending:
+            left = memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
+            try:
+                while left and self._failure is None:
+                    left = left[self._stream.send(left) :]
+                    if left:
+                        self._wait_to_send(end)
+            except OSError as error:
+                with self._state:
+                    self._lost(error.strerror or str(error))
+
+    def _wait_to_send(self, end: float) -> None:
+        seconds = end - time.monotonic()
+        with self._state:
+            if seconds <= 0:
+                self._lost(f"nothing could be sent for {self._timeout:g} s")
+                return
+            lead, self._reading = not self._reading, True
+        if not lead:  # another receives; should it stop to, we look again
+            self._stream.wait(False, True, min(seconds, _LOOK_AGAIN))
+            return
+        data: bytes | None = None
+        try:
+            if self._stream.wait(True, True, seconds):
+                data = self._receive()
+        finally:
+            with self._state:
+                self._handed_out(data)
+
+    # -- receiving
+
+    def _wait(self, request: Request[Any]) -> None:
+        """Wait until a request is done, by its answer or by an error."""
+        end = request.sent + self._timeout + request.patience
+        if request.done or self._until(lambda: request.done, end):
+            return
+        with self._state:
+            if request.answer or request.error:  # it came just now
+                return
+            late = f"no answer to {request.what()} in {end - request.sent:g} s"
+            _end(request, BookieUnavailable(f"{self._name}: {late}"))
+            if self._dialect.repeats_keys:  # it might come as the answer to a later request
+                self._fail(BookieUnavailable(f"{self._name}: given up: {late}"))
+
+    def _until(self, ready: Callable[[], bool], end: float) -> bool:
+        """Receive, or let another thread do so, until `ready`, which is called with the lock;
+        return False if it is not by `end`."""
+        with self._state:
+            while not ready():
+                seconds = end - time.monotonic()
+                if seconds <= 0:
+                    return False
+                if self._reading:
+                    self._state.wait(seconds)
+                    continue
+                self._reading = True
+                self._state.release()
+                data: bytes | None = None
+                try:
+                    if self._stream.wait(True, False, seconds):
+                        data = self._receive()
+                finally:
+                    self._state.acquire()
+                    self._handed_out(data)
+        return True
+
+    def _receive(self) -> bytes | None:
+        try:
+            return self._stream.receive()
+        except OSError as error:
+            self._broken = error.strerror or str(error)
+            return b""
+
+    def _handed_out(self, data: bytes | None) -> None:
+        """Give answers to their requests and the turn to receive to another thread."""
+        self._reading = False
+        if data:
+            try:
+                self._hand_out(data)
+            except CorruptionError as error:
+                self._fail(error)
+        elif data is not None:
+            held = self._splitter.pending
+            inside = f", {held} bytes into an answer" if held else ""
+            self._lost(f"{self._broken or 'the bookie ended it'}{inside}")
+        self._state.notify_all()
+
+    def _hand_out(self, data: bytes) -> None:
+        self._splitter.feed(data)
+        try:
+            for message in self._splitter.frames():
+                key, status, content = self._dialect.decode(message)
+                request = self._under_way.pop(key, None)
+                if request is None:
+                    raise CorruptionError(None, None, f"an answer to nothing under way: {key}")
+                request.answer = (status, content)
+                request.done = True
+                self._taken += PREFIX + len(message)
+        except CorruptionError as error:
+            raise CorruptionError(self._name, self._taken, error.reason) from None
+
+    # -- the end
+
+    def _lost(self, reason: str) -> None:
+        text = f"the connection is lost ({reason}); what was under way may have been done"
+        self._fail(BookieUnavailable(f"{self._name}: {text}"))
+
+    def _fail(self, error: BkstoreError) -> None:
+        """End every request under way with an error, and the connection; the first one counts."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        for request in self._under_way.values():
+            if not request.done:
+                _end(request, error)
+        self._under_way.clear()
+        self._stream.interrupt()
+        self._state.notify_all()
+
+    def usable(self) -> bool:
+        """Return whether it may be asked on: a bookie that ended an idle connection shows."""
+        with self._state:
+            idle = not self._under_way and not self._reading
+            if idle and self._failure is None and self._stream.wait(True, False, 0):
+                self._handed_out(self._receive())
+            return self._failure is None
+
+    def close(self) -> None:
+        """End it and let go of the descriptor, when no thread is in it any more. Idempotent."""
+        with self._state:
+            self._fail(BookieUnavailable(f"{self._name}: the client was closed"))
+            self._state.wait_for(lambda: not self._reading)
+        with self._sending:
+            self._stream.close()
+
+    def abandon(self) -> None:
+        """Let go of the descriptor in a forked child, where the locks may be anybody's."""
+        self._stream.close()
+
+
+def _end(request: Request[Any], error: BkstoreError) -> None:
+    request.error = error
+    request.done = True
+
+
+def _some(source: Iterator[Request[T]], count: int, size: int) -> list[Request[T]]:
+    """Return the next requests: so many, or fewer that have so many bytes; at least one."""
+    found: list[Request[T]] = []
+    for request in islice(source, count):
+        found.append(request)
+        size -= len(request.frame)
+        if size <= 0:
+            break
+    return found

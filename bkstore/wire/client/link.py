@@ -1,0 +1,86 @@
+"""Link: the connection to one bookie in one dialect, made when it is wanted and made again."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Generic, TypeVar
+
+from bkstore import forks
+from bkstore.wire.client.connection import Connection
+from bkstore.wire.client.requests import Dialect
+from bkstore.wire.client.stream import address_text, connect
+
+__all__ = ["Link", "Settings"]
+
+D = TypeVar("D", bound=Dialect)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a client connects to, and how; see `WireClient`."""
+
+    address: tuple[str, int]
+    timeout: float
+    window: int
+    tls: ssl.SSLContext | None
+
+    @property
+    def name(self) -> str:
+        """The address as text."""
+        return address_text(self.address)
+
+
+class Link(Generic[D]):
+    """A dialect, and the connection that speaks it.
+
+    Threads: safe; one connects, the others wait for that. A forked child begins without a
+    connection.
+    """
+
+    def __init__(self, dialect: D, settings: Settings, what: Callable[[], str]) -> None:
+        self.dialect = dialect
+        self._settings = settings
+        self._what = what
+        self._connection: Connection | None = None
+        self._closed = False
+        self._lock = Lock()
+
+    def connection(self) -> Connection:
+        """Return a connection that takes requests: the one there is, else a new one.
+
+        One that the bookie ended while nothing was under way is replaced before anything is
+        sent. Raises as `stream.connect`; `IllegalOperation` once it is closed.
+        """
+        with self._lock:
+            if self._closed:
+                raise forks.closed(self._what())
+            current = self._connection
+            if current is not None:
+                if current.usable():
+                    return current
+                self._connection = None
+                current.close()
+            made = self._settings
+            stream = connect(made.address, made.timeout, made.tls)
+            self._connection = Connection(
+                stream, self.dialect, made.name, timeout=made.timeout, window=made.window
+            )
+            return self._connection
+
+    def close(self) -> None:
+        """End the connection; what is under way ends with `BookieUnavailable`. Idempotent."""
+        with self._lock:
+            self._closed = True
+            current, self._connection = self._connection, None
+            if current is not None:
+                current.close()
+
+    def forked(self) -> None:
+        """Begin anew in a forked child: the connection is the parent's."""
+        self._lock = Lock()
+        current, self._connection = self._connection, None
+        if current is not None:
+            current.abandon()

@@ -1,0 +1,114 @@
+"""The v2 protocol as a client speaks it: adds, reads, batch reads.
+
+There are no transaction ids: an answer is that to the request of its operation, ledger and entry
+id; batch reads have a request id. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from struct import Struct
+
+import numpy as np
+
+from bkstore.errors import CorruptionError, IllegalOperation
+from bkstore.formats.entry import RecordBatch
+from bkstore.formats.syntax.framing import find_frames
+from bkstore.ids import LedgerId, signed64
+from bkstore.wire import v2
+from bkstore.wire.client.requests import Request, Spoken, checked_batch, checked_record
+from bkstore.wire.frames import MAX_FRAME, frame
+from bkstore.wire.status import Status
+
+__all__ = ["V2Dialect"]
+
+_BATCH = Struct(">Iiqqq")
+_BATCH_WORD = (v2.CURRENT << 24) | (v2.Opcode.BATCH_READ_ENTRY << 16)
+_IDS = Struct(">qq").unpack_from
+_FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
+_RECOVERY = v2.Flags.RECOVERY_ADD | v2.Flags.HIGH_PRIORITY
+
+
+class V2Dialect:
+    """Requests and answers of v2. What it cannot say is not sent: `IllegalOperation`."""
+
+    repeats_keys = True
+    batch_reads = True
+
+    def __init__(self) -> None:
+        self._request_ids = count(1)
+
+    # -- requests
+
+    def adds(
+        self, records: Sequence[bytes], names: Sequence[LedgerId], key: bytes, recovery: bool
+    ) -> list[Request[int]]:
+        """Return requests that add records, each of the ledger beside it."""
+        flags = _RECOVERY if recovery else 0
+        return [self._add(record, name, key, flags) for record, name in zip(records, names)]
+
+    def _add(self, record: bytes, name: LedgerId, key: bytes, flags: int) -> Request[int]:
+        message = v2.AddRequest(key, record, flags)
+        framed = frame(*message.parts(), limit=MAX_FRAME)
+        ledger, entry = _IDS(record)
+        answer = (v2.Opcode.ADD_ENTRY, ledger, entry)
+        return Request(answer, framed, lambda _: entry, ("add", name, entry))
+
+    def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
+        """Return a request for one record, which fences if there is a master key."""
+        flags = 0 if key is None else _FENCE
+        message = v2.ReadRequest(name, entry, flags, key)
+        return Request(
+            (v2.Opcode.READ_ENTRY, signed64(name.ledger), entry),
+            frame(*message.parts()),
+            lambda record: checked_record(record, name, entry),
+            ("read", name, entry),
+        )
+
+    def read_batch(
+        self, name: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
+    ) -> Request[RecordBatch]:
+        """Return a request for records of consecutive entries; fences if there is a key."""
+        flags = 0 if key is None else _FENCE
+        number = next(self._request_ids)
+        message = v2.BatchReadRequest(name, start, number, max_count, max_size, flags, key)
+        return Request(
+            (v2.Opcode.BATCH_READ_ENTRY, signed64(name.ledger), start, number),
+            frame(*message.parts()),
+            lambda batch: checked_batch(batch, name, start, max_count),
+            ("batch read", name, start),
+        )
+
+    def check(self, name: LedgerId) -> None:
+        """Raise `IllegalOperation` for a ledger that v2 cannot name."""
+        if name.scope:
+            raise IllegalOperation(f"ledger {name}: the v2 protocol cannot say a scope")
+
+    # -- answers
+
+    def decode(self, message: bytes) -> Spoken:
+        """Return what a message says; a batch without a copy of its records."""
+        if len(message) >= _BATCH.size and _BATCH.unpack_from(message)[0] == _BATCH_WORD:
+            return _batch(message)
+        response = v2.decode_response(message)
+        if isinstance(response, v2.AddResponse):
+            key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
+            return Spoken(key, response.status, None)
+        if isinstance(response, v2.ReadResponse):
+            key = (v2.Opcode.READ_ENTRY, response.ledger, response.entry)
+            return Spoken(key, response.status, response.record)
+        raise CorruptionError(
+            None, 0, f"an answer that nobody asked for: {type(response).__name__}"
+        )
+
+
+def _batch(message: bytes) -> Spoken:
+    _, code, ledger, start, number = _BATCH.unpack_from(message)
+    status = Status.from_v2(code)
+    offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH.size)
+    if end != len(message):
+        reason = f"batch whose record {offsets.size} does not end with its frame"
+        raise CorruptionError(None, end, reason)
+    batch = RecordBatch.of_frames(offsets, message, offsets, sizes)  # ids when it is checked
+    return Spoken((v2.Opcode.BATCH_READ_ENTRY, ledger, start, number), status, batch)
