@@ -62,6 +62,7 @@ ROOMS = (
     "cluster.audit",
     "wire",
     "wire.server",
+    "wire.client",
     "offline.partial_output",
     "offline.worker_process",
     "offline.dump",

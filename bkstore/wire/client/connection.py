@@ -110,7 +110,10 @@ class Connection:
         try:
             return request.read(content)
         except CorruptionError as error:
-            raise error.within(f"{self._name}: {request.what()}") from None
+            told = error.within(f"{self._name}: {request.what()}")
+            with self._state:  # one that lies is not believed any more
+                self._fail(BookieUnavailable(f"{self._name}: given up: {told}"))
+            raise told from None
 
     def _result(self, request: Request[T]) -> T:
         self._wait(request)

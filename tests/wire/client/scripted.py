@@ -93,6 +93,11 @@ class Server:
         except BaseException as error:  # noqa: BLE001 (the test shows it)
             self.errors.append(error)
 
+    def wait(self) -> None:
+        """Wait until the script of each connection has ended."""
+        for thread in self._threads[1:]:
+            thread.join(10)
+
     def close(self) -> None:
         """End every connection and wait for the scripts."""
         self._listening.shutdown(socket.SHUT_RDWR)
