@@ -1,8 +1,8 @@
 """What tests of bkstore, of its backends and of its users' code are built from.
 
 `EntryIndexSuite` is the contract of `bkstore.index.api` as tests, `StorageSuite` that of
-`LedgerStorage`: subclass them to prove a backend. They are in `suites`, with hypothesis state
-machines for the same contracts. `plugin` has the pytest fixtures, made by `factories`.
+`LedgerStorage`, `BookieClientSuite` that of `BookieClient`: subclass them to prove a backend. They
+are in `suites`, with hypothesis state machines for the first two. `plugin` has the pytest fixtures, made by `factories`.
 `generators` makes entry ids as ledgers have them and `workloads` whole streams of records; they
 need numpy only and serve the demo and the tools too.
 
@@ -23,13 +23,15 @@ from bkstore.lazy_faces import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.testing.leaks import assert_no_leaks
+    from bkstore.testing.suites.bookie_client import BookieClientSuite
     from bkstore.testing.suites.index.suite import EntryIndexSuite
     from bkstore.testing.suites.storage.suite import StorageSuite
 
-__all__ = ["EntryIndexSuite", "StorageSuite", "assert_no_leaks"]
+__all__ = ["BookieClientSuite", "EntryIndexSuite", "StorageSuite", "assert_no_leaks"]
 
 if "pytest" in sys.modules:  # so that a failing assert in these modules shows its values
     sys.modules["pytest"].register_assert_rewrite(
+        "bkstore.testing.suites.bookie_client",
         "bkstore.testing.suites.index.machine",
         "bkstore.testing.suites.storage.machine",
         "bkstore.testing.suites.storage.batches",
@@ -46,6 +48,7 @@ if "pytest" in sys.modules:  # so that a failing assert in these modules shows i
 __getattr__ = lazy_names(
     __name__,
     {
+        "BookieClientSuite": "bkstore.testing.suites.bookie_client",
         "EntryIndexSuite": "bkstore.testing.suites.index.suite",
         "StorageSuite": "bkstore.testing.suites.storage.suite",
         "assert_no_leaks": "bkstore.testing.leaks",

@@ -1,3 +1,4 @@
-"""The contracts as tests: of the index in `index`, of ledger storage in `storage`."""
+"""The contracts as tests: of the index in `index`, of ledger storage in `storage`, of clients of
+one bookie in `bookie_client`."""
 
-__all__ = ["index", "storage"]
+__all__ = ["bookie_client", "index", "storage"]

@@ -1,0 +1,392 @@
+"""BookieClientSuite: the contract of `BookieClient` as tests that any client of a bookie can run.
+
+Subclass it in a test module and say how a bookie is served, and pytest collects the rest:
+
+    class TestMine(BookieClientSuite):
+        def serve(self, path):
+            return MyServedBookie(path)
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+
+from bkstore.availability import Availability
+from bkstore.cluster.client.bookie_client import BookieClient, LastConfirmed, TakesMany
+from bkstore.errors import (
+    BkstoreError,
+    BookieUnavailable,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    NoSuchEntry,
+    NoSuchLedger,
+    UnauthorizedAccess,
+)
+from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
+from bkstore.ids import LedgerId
+from bkstore.index.api import LedgerLike
+
+__all__ = ["BookieClientSuite", "ServedBookie"]
+
+KEY = b"k" * 20
+OTHER_KEY = b"o" * 20
+SCOPED = LedgerId(2**64 - 1, 2**63 + 5)
+
+_CODER = Coder("CRC32C", "pw")
+
+
+class ServedBookie(Protocol):
+    """A bookie that a test has for itself, new, and a client of it."""
+
+    client: BookieClient
+
+    def stop(self) -> None:
+        """End the bookie's service; what it has stays."""
+        ...
+
+    def start(self) -> None:
+        """Serve it again, at the same address."""
+        ...
+
+    def close(self) -> None:
+        """End the client and the bookie."""
+        ...
+
+
+def _record(entry: int, payload: bytes = b"payload", ledger: LedgerLike = 7) -> bytes:
+    return _CODER.encode(Entry(ledger, entry, entry - 1, len(payload) * (entry + 1), payload))
+
+
+def _batch(first: int, count: int, ledger: LedgerLike = 7, size: int = 20) -> RecordBatch:
+    payloads = [bytes([entry % 251]) * size for entry in range(first, first + count)]
+    entries = np.arange(first, first + count)
+    return _CODER.encode_batch(ledger, entries, payloads, lac=entries - 1, length=first * size)
+
+
+class BookieClientSuite:
+    """The contract of a bookie's client, over a real bookie; subclass it with `serve`.
+
+    `scopes` says whether it can name ledgers of other scopes, `batches` whether it reads
+    batches.
+    """
+
+    scopes = True
+    batches = True
+
+    def serve(self, path: Path) -> ServedBookie:
+        """Return a new bookie with its files below `path`, served, and a client of it."""
+        raise NotImplementedError
+
+    @pytest.fixture
+    def served(self, tmp_path: Path) -> Iterator[ServedBookie]:
+        """Serve a bookie; ends after the test."""
+        home = self.serve(tmp_path)
+        try:
+            yield home
+        finally:
+            home.close()
+
+    @pytest.fixture
+    def client(self, served: ServedBookie) -> BookieClient:
+        """A client of a new bookie."""
+        return served.client
+
+    # -- adds and reads
+
+    def test_keeps_to_the_protocols(self, client: BookieClient) -> None:
+        """It has all calls, takes batches, and says a bookie's id."""
+        assert isinstance(client, BookieClient)
+        assert isinstance(client, TakesMany)
+        assert isinstance(client.bookie_id, str)
+        assert client.batch_reads is self.batches
+
+    def test_the_first_add_makes_the_ledger(self, client: BookieClient) -> None:
+        """A ledger is there from its first add on, with the key of that."""
+        with pytest.raises(NoSuchLedger):
+            client.read_entry(7, 0)
+
+        assert 3 == client.add_entry(_record(3), KEY)
+        assert _record(3) == client.read_entry(7, 3)
+        with pytest.raises(UnauthorizedAccess):
+            client.add_entry(_record(4), OTHER_KEY)
+        with pytest.raises(NoSuchEntry):
+            client.read_entry(7, 4)
+
+    def test_entries_in_any_order(self, client: BookieClient) -> None:
+        """Entries come back byte for byte; -1 reads the one with the highest id."""
+        records = {entry: _record(entry, bytes(entry)) for entry in (5, 0, 300, 7)}
+        for each in records.values():
+            client.add_entry(each, KEY)
+
+        assert records == {entry: client.read_entry(7, entry) for entry in records}
+        assert records[300] == client.read_entry(7, -1)
+        with pytest.raises(NoSuchEntry):
+            client.read_entry(7, 6)
+
+    def test_large_records(self, client: BookieClient) -> None:
+        """Records of some megabytes travel whole."""
+        large = _record(0, bytes(range(256)) * 16000)
+        client.add_entry(large, KEY)
+
+        assert large == client.read_entry(7, 0)
+
+    def test_batches_of_adds(self, client: BookieClient) -> None:
+        """`add_batch` stores all of its records, large numbers of them too."""
+        assert isinstance(client, TakesMany)
+        batch = _batch(0, 3000)
+        client.add_batch(batch, KEY)
+        client.add_batch(RecordBatch.of([], []), KEY)
+
+        assert 3000 == len(client.availability(7))
+        for entry in (0, 1, 255, 256, 257, 2999):
+            assert bytes(batch[entry]) == client.read_entry(7, entry)
+
+    def test_a_batch_of_adds_that_is_refused(self, client: BookieClient) -> None:
+        """The error is that of a single add, and says how many are stored for certain."""
+        assert isinstance(client, TakesMany)
+        client.add_batch(_batch(0, 10), KEY)
+        with pytest.raises(UnauthorizedAccess) as caught:
+            client.add_batch(_batch(10, 10), OTHER_KEY)
+
+        assert 0 == caught.value.stored
+        assert Availability.from_entries(range(10)) == client.availability(7)
+
+    def test_adds_without_sync(self, client: BookieClient) -> None:
+        """They can be read at once, and `force` makes them durable."""
+        client.add_entry(_record(0), KEY, sync=False)
+        client.add_entry(_record(1), KEY, sync=False)
+
+        assert _record(1) == client.read_entry(7, 1)
+
+        client.force(7)
+        client.force(8)  # of an unknown ledger there is nothing to do
+
+    # -- fencing
+
+    def test_fencing(self, client: BookieClient) -> None:
+        """A fenced ledger takes recovery adds only, and is read as before."""
+        client.add_entry(_record(0), KEY)
+
+        assert _record(0) == client.read_entry(7, -1, fence=True, master_key=KEY)
+        with pytest.raises(LedgerFenced):
+            client.add_entry(_record(1), KEY)
+        assert 1 == client.add_entry(_record(1), KEY, recovery=True)
+        with pytest.raises(UnauthorizedAccess):
+            client.add_entry(_record(2), OTHER_KEY, recovery=True)
+        with pytest.raises(LedgerFenced):
+            client.add_entry(_record(2), KEY)
+        assert _record(1) == client.read_entry(7, -1, fence=True, master_key=KEY)
+
+    def test_fencing_needs_the_key(self, client: BookieClient) -> None:
+        """Without a key nothing is asked; with a wrong one nothing is fenced."""
+        client.add_entry(_record(0), KEY)
+        with pytest.raises(InvalidArgument):
+            client.read_entry(7, 0, fence=True)
+        with pytest.raises(UnauthorizedAccess):
+            client.read_entry(7, 0, fence=True, master_key=OTHER_KEY)
+
+        assert 1 == client.add_entry(_record(1), KEY)
+
+    def test_a_missing_entry_is_fenced_too(self, client: BookieClient) -> None:
+        """A fencing read fences before it looks: also an unknown ledger, which it makes."""
+        client.add_entry(_record(0), KEY)
+        with pytest.raises(NoSuchEntry):
+            client.read_entry(7, 9, fence=True, master_key=KEY)
+        with pytest.raises(NoSuchEntry):
+            client.read_entry(8, 0, fence=True, master_key=KEY)
+        for ledger in (7, 8):
+            with pytest.raises(LedgerFenced):
+                client.add_entry(_record(1, ledger=ledger), KEY)
+
+    def test_a_batch_read_fences(self, client: BookieClient) -> None:
+        """So does a batch read that is asked to."""
+        if not self.batches:
+            pytest.skip("no batch reads")
+        client.add_entry(_record(0), KEY)
+
+        assert [_record(0)] == client.read_entries(7, 0, fence=True, master_key=KEY).records()
+        with pytest.raises(LedgerFenced):
+            client.add_entry(_record(1), KEY)
+        with pytest.raises(InvalidArgument):
+            client.read_entries(7, 0, fence=True)
+
+    # -- batch reads
+
+    def test_batch_reads(self, client: BookieClient) -> None:
+        """Consecutive entries from the first on, up to a gap, a count or a size (BP-62)."""
+        assert isinstance(client, TakesMany)
+        records = {entry: _record(entry, bytes(10)) for entry in (0, 1, 2, 3, 5, 6)}
+        for each in records.values():
+            client.add_entry(each, KEY)
+        if not self.batches:
+            with pytest.raises(IllegalOperation):
+                client.read_entries(7, 0)
+            return
+        size = len(records[0])
+
+        def entries(*arguments: int) -> list[int]:
+            batch = client.read_entries(7, *arguments)
+            ids: list[int] = batch.entries.tolist()
+
+            assert [records[entry] for entry in ids] == batch.records()
+
+            return ids
+
+        assert [0, 1, 2, 3] == entries(0)
+        assert [1, 2, 3] == entries(1, 50, 1 << 20)
+        assert [0, 1] == entries(0, 2)
+        assert [5, 6] == entries(5, 2)
+        assert [0] == entries(0, 0, 1)
+        assert [0, 1] == entries(0, 0, 36 + 2 * (4 + size))
+        assert [0] == entries(0, 0, 35 + 2 * (4 + size))
+        assert [6] == entries(-1, 3)
+        with pytest.raises(NoSuchEntry):
+            client.read_entries(7, 4)
+        with pytest.raises(NoSuchLedger):
+            client.read_entries(8, 0)
+        with pytest.raises(InvalidArgument):
+            client.read_entries(7, 0, -1)
+
+    def test_a_batch_as_large_as_a_frame(self, client: BookieClient) -> None:
+        """Without limits an answer has what a frame of 5 MiB takes."""
+        if not self.batches:
+            pytest.skip("no batch reads")
+        batch = _batch(0, 70, size=100_000)
+        assert isinstance(client, TakesMany)
+        client.add_batch(batch, KEY)
+        found = client.read_entries(7, 0)
+
+        assert (5 << 20) // (int(batch.sizes[0]) + 4) == len(found)
+        assert batch.first(len(found)).records() == found.records()
+
+    # -- LAC
+
+    def test_lac(self, client: BookieClient) -> None:
+        """The last record and the explicit LAC, as far as the bookie knows them."""
+        with pytest.raises(NoSuchEntry):
+            client.read_lac(7)
+        client.add_entry(_record(0), KEY)
+        client.add_entry(_record(1), KEY)
+
+        assert LastConfirmed(None, _record(1)) == client.read_lac(7)
+
+        body = encode_explicit_lac(7, 1, "CRC32C", "pw")
+        client.write_lac(7, body, KEY)
+
+        assert LastConfirmed(body, _record(1)) == client.read_lac(7)
+        with pytest.raises(UnauthorizedAccess):
+            client.write_lac(7, encode_explicit_lac(7, 0, "CRC32C", "pw"), OTHER_KEY)
+        assert LastConfirmed(body, _record(1)) == client.read_lac(7)
+
+        lower = encode_explicit_lac(7, 0, "CRC32C", "pw")
+        client.read_entry(7, 0, fence=True, master_key=KEY)
+        client.write_lac(7, lower, KEY)
+
+        assert LastConfirmed(lower, _record(1)) == client.read_lac(7)
+
+    # -- which entries
+
+    def test_availability(self, client: BookieClient) -> None:
+        """The entries that are here, of one ledger or of many; unknown ones are an error."""
+        for entry in (0, 2, 4, 9):
+            client.add_entry(_record(entry), KEY)
+        for entry in range(5):
+            client.add_entry(_record(entry, ledger=9), KEY)
+        expected = {7: Availability.from_entries([0, 2, 4, 9])}
+        expected[9] = Availability.from_entries(range(5))
+
+        assert expected == {ledger: client.availability(ledger) for ledger in (7, 9)}
+        with pytest.raises(NoSuchLedger):
+            client.availability(8)
+
+        many: Any = getattr(client, "availability_many", None)
+        if many is not None:
+            errors: dict[LedgerId, BkstoreError] = {}
+            found = {name.ledger: listed for name, listed in many([9, 8, 7], errors)}
+
+            assert expected == found
+            assert [(LedgerId(0, 8), NoSuchLedger)] == [
+                (name, type(error)) for name, error in errors.items()
+            ]
+
+    # -- scopes
+
+    def test_scopes(self, client: BookieClient) -> None:
+        """A ledger of another scope is another ledger; or every call refuses it."""
+        record = _record(3, ledger=SCOPED)
+        if not self.scopes:
+            for call in (
+                lambda: client.add_entry(record, KEY),
+                lambda: client.read_entry(SCOPED, 3),
+                lambda: client.read_lac(SCOPED),
+                lambda: client.force(SCOPED),
+                lambda: client.availability(SCOPED),
+            ):
+                with pytest.raises(IllegalOperation):
+                    call()
+            return
+        assert 3 == client.add_entry(record, KEY)
+        assert record == client.read_entry(SCOPED, 3)
+        assert record == client.read_entry(SCOPED, -1)
+        assert Availability.from_entries([3]) == client.availability(SCOPED)
+        with pytest.raises(NoSuchLedger):
+            client.read_entry(LedgerId(SCOPED.scope, 7), 3)
+        body = encode_explicit_lac(SCOPED, 3, "CRC32C", "pw")
+        client.write_lac(SCOPED, body, KEY)
+        assert LastConfirmed(body, record) == client.read_lac(SCOPED)
+        if self.batches:
+            assert [record] == client.read_entries(SCOPED, 3).records()
+        client.force(SCOPED)
+
+    # -- threads and failures
+
+    def test_threads(self, client: BookieClient) -> None:
+        """Calls of several threads do not disturb each other."""
+        wrong: list[object] = []
+
+        def work(ledger: int) -> None:
+            try:
+                for entry in range(30):
+                    client.add_entry(_record(entry, b"%d" % ledger, ledger), KEY)
+                    found = client.read_entry(ledger, entry)
+                    if found != _record(entry, b"%d" % ledger, ledger):
+                        wrong.append(found)
+            except BaseException as error:  # noqa: BLE001
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+        assert [] == wrong
+        assert [30] * 6 == [len(client.availability(ledger)) for ledger in range(6)]
+
+    def test_a_bookie_that_is_down(self, served: ServedBookie) -> None:
+        """Every call raises `BookieUnavailable`; once it is back all is as before."""
+        client = served.client
+        client.add_entry(_record(0), KEY)
+        served.stop()
+        assert isinstance(client, TakesMany)
+        for call in (
+            lambda: client.add_entry(_record(1), KEY),
+            lambda: client.add_batch(_batch(1, 3), KEY),
+            lambda: client.read_entry(7, 0),
+            lambda: client.read_lac(7),
+            lambda: client.force(7),
+            lambda: client.availability(7),
+        ):
+            with pytest.raises(BookieUnavailable):
+                call()
+        served.start()
+
+        assert _record(0) == client.read_entry(7, 0)
+        assert 1 == client.add_entry(_record(1), KEY)
