@@ -1,11 +1,13 @@
 """A client of bookies over their protocols: what `cluster.client` asks of a bookie, by sockets.
 
-`wire_client` has `WireClient`: read it first. It makes requests in a dialect (`v2_dialect`,
-`v3_dialect`; what they share is in `requests`) and asks them over a `link`, which connects as
-needed. `connection` has many requests under way on one `stream`, which knows sockets and TLS.
+`wire_client` has `WireClient`: read it first; `wire_clients` has one for each bookie of a cluster.
+It makes requests in a dialect (`v2_dialect`, `v3_dialect`; what they share is in `requests`) and
+asks them over a `link`, which connects as needed. `connection` has many requests under way on one
+`stream`, which knows sockets and TLS.
 """
 
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate
 from bkstore.wire.client.wire_client import WireClient
+from bkstore.wire.client.wire_clients import WireClients
 
-__all__ = ["DiskSpace", "LacUpdate", "WireClient"]
+__all__ = ["DiskSpace", "LacUpdate", "WireClient", "WireClients"]

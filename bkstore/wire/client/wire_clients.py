@@ -1,0 +1,65 @@
+"""WireClients: the bookies of a cluster by id, each over its own sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from threading import Lock
+from typing import Any
+
+from bkstore.errors import InvalidArgument
+from bkstore.index.api import Closing
+from bkstore.wire.client.stream import parse_address
+from bkstore.wire.client.wire_client import WireClient
+
+__all__ = ["WireClients"]
+
+
+class WireClients(Mapping[str, WireClient], Closing):
+    """A `WireClient` for each bookie, made when it is first asked for; what a `Client` takes.
+
+    A bookie is where `addresses` says; one that is not in there is where its id says, which is
+    ``host:port`` unless a bookie was given another. An id that is no address is no bookie here
+    (`KeyError`; for a `Client`, one that cannot be reached). Iteration goes over `addresses`, and
+    the others that were asked for. `options` are those of `WireClient`.
+
+    Threads: safe. Fork: as `WireClient`. `close` closes them all; more can be asked for after it.
+
+    >>> with WireClients({"bookie-1": "127.0.0.1:3181"}, protocol="v3") as bookies:
+    ...     bookies["bookie-1"], bookies["10.0.0.7:3181"], sorted(bookies), "bookie-2" in bookies
+    ...     # doctest: +NORMALIZE_WHITESPACE
+    (<WireClient 127.0.0.1:3181 v3>, <WireClient 10.0.0.7:3181 v3>, ['10.0.0.7:3181', 'bookie-1'],
+     False)
+    """
+
+    def __init__(
+        self, addresses: Mapping[str, str | tuple[str, int]] | None = None, **options: Any
+    ) -> None:
+        self._addresses = dict(addresses or {})
+        self._options = options
+        self._clients: dict[str, WireClient] = {}
+        self._lock = Lock()
+
+    def __getitem__(self, bookie_id: str) -> WireClient:
+        with self._lock:
+            found = self._clients.get(bookie_id)
+            if found is None:
+                try:
+                    address = parse_address(self._addresses.get(bookie_id, bookie_id))
+                except InvalidArgument as error:
+                    raise KeyError(bookie_id) from error
+                found = WireClient(address, bookie_id=bookie_id, **self._options)
+                self._clients[bookie_id] = found
+            return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(dict.fromkeys([*self._addresses, *self._clients])))
+
+    def __len__(self) -> int:
+        return len(self._addresses.keys() | self._clients.keys())
+
+    def close(self) -> None:
+        """Close every client that was made. Idempotent."""
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
