@@ -9,8 +9,10 @@ from bkstore.cli.care.rewriting import add_rewriting, check_output, opening, pro
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import write_output
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.secrets import add_password, chosen_password
 from bkstore.cli.terminal.shared_options import report_findings
 from bkstore.counts import counted
+from bkstore.formats.entry.digest import DIGEST_NUMBERS
 from bkstore.tables import LOSSES, Table
 
 if TYPE_CHECKING:
@@ -28,6 +30,12 @@ def add_arguments(parser: Parser) -> None:
         help="leave out ledgers that the bookie does not know: deleted ones, or ones that a "
         "damaged index has lost",
     )
+    parser.add_argument(
+        "--digest-type",
+        choices=[*DIGEST_NUMBERS, "MAC"],
+        help="leave out records whose digest, of this type, does not fit",
+    )
+    add_password(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -42,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
             args.to,
             shown,
             known_only=args.known_only,
+            digest_type=args.digest_type,
+            password=chosen_password(args),
             link=args.link,
             opening=opening(args),
         )

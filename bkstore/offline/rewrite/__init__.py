@@ -5,7 +5,8 @@ logs, `salvage` from damaged logs and whatever index there is. `frame` has what 
 first. `directories` says where the source's files go, `log_names` which names entry logs have in
 the other layout, `carried_files` copies them. `sorted_rows` brings rows into the order of keys in
 bounded memory, `index_writer` writes and compares the index, `known_states` finds ledgers and
-their states, `fresh_logs` reads a damaged log and writes a new one.
+their states, `fresh_logs` reads a damaged log and writes a new one, `unfit_records` are those whose
+digest does not fit.
 """
 
 from bkstore.offline.rewrite.convert import convert

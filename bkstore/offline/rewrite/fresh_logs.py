@@ -56,6 +56,7 @@ class LostBytes(NamedTuple):
 
     offset: int
     bytes: int
+    why: str = "no record can be read there"
 
 
 @dataclass

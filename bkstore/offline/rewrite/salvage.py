@@ -19,9 +19,10 @@ import numpy as np
 
 from bkstore.arguments import truth
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, DirectoryInUse
+from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import writing
+from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
@@ -43,6 +44,7 @@ from bkstore.offline.rewrite.known_states import known_ledgers
 from bkstore.offline.rewrite.log_names import LogNames, in_log_order
 from bkstore.offline.rewrite.rebuild import Choice, old_flags, tell_ledgers
 from bkstore.offline.rewrite.sorted_rows import RowsByLog, RowSorter
+from bkstore.offline.rewrite.unfit_records import leave_out_unfit
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 
@@ -100,6 +102,8 @@ def salvage(
     progress: Callable[[RewriteProgress], None] | None = None,
     *,
     known_only: bool = False,
+    digest_type: str | None = None,
+    password: bytes | str | None = None,
     link: bool = False,
     opening: Opening = AS_IT_LIES,
     files: Files = OS_FILES,
@@ -107,12 +111,14 @@ def salvage(
     """Make `target`, new or an empty folder, a bookie of all that can be read out of `source`.
 
     `to` is the layout of its index, the source's by default. Every record with a whole frame is
-    taken, found by a scan or named by the old index; digests are not verified. With `known_only`
-    ledgers that the bookie does not know are left out. States as `rebuild_index` makes them; the
-    index is compared with the records taken. Logs without damage, journals, marks and cookies are
-    copies (`link` makes hard links of those logs).
+    taken, found by a scan or named by the old index; with a `digest_type` (and `password`) only
+    those whose digest fits, if any of their ledger does in the same log (`leave_out_unfit`). With
+    `known_only` ledgers that the bookie does not know are left out. States as `rebuild_index`
+    makes them; the index is compared with the records taken. Logs without damage, journals, marks
+    and cookies are copies (`link` makes hard links of those logs).
 
-    Raises as `rebuild_index`. Memory: some 100 bytes a record of one log, 300 bytes a ledger, and
+    Raises as `rebuild_index`, and `InvalidArgument` for a digest type that is none, or a password
+    without one. Memory: some 100 bytes a record of one log, 300 bytes a ledger, and
     about 300 MiB. Cost: about 2 us a record, and the copy.
 
     >>> import tempfile
@@ -123,20 +129,19 @@ def salvage(
     ...     with LedgerStorage.open(f"{top}/b", storage="sorted") as storage:
     ...         storage.set_master_key(7, b"key")
     ...         for entry in range(3):
-    ...             storage.add_entry(encode(Entry(7, entry, -1, 5, b"x" * 40), "CRC32C"))
+    ...             _ = storage.add_entry(encode(Entry(7, entry, -1, 5, b"x" * 40), "CRC32C"))
     ...     log = Path(top, "b", "current", "0.log")
     ...     data = bytearray(log.read_bytes())
     ...     data[1024 + 80 : 1024 + 84] = b"oops"  # the size of entry 1
-    ...     log.write_bytes(data)
+    ...     _ = log.write_bytes(data)
     ...     done = salvage(f"{top}/b", f"{top}/c")
     ...     done.made.entries, [(loss.kind, loss.first_entry, loss.bytes) for loss in done.losses]
-    0
-    1
-    2
-    1264
     (2, [('bytes', None, 80), ('entries', 1, None)])
     """
     truth("known_only", known_only)
+    coder = None if digest_type is None else Coder(digest_type, password)
+    if coder is None and password is not None:
+        raise InvalidArgument("a password verifies digests of digest_type, which is not given")
     with Rewrite(
         "salvage",
         source,
@@ -148,14 +153,15 @@ def salvage(
         progress=progress,
         files=files,
     ) as job:
-        return _Salvage(job, known_only).run()
+        return _Salvage(job, known_only, coder).run()
 
 
 class _Salvage:
     """One salvage: the old index's rows by log, then log by log, then index, account, the rest."""
 
-    def __init__(self, job: Rewrite, known_only: bool) -> None:
+    def __init__(self, job: Rewrite, known_only: bool, coder: Coder | None) -> None:
         self.job = job
+        self.coder = coder
         self.result = SalvageResult(job.result, [])
         self.logs = job.bookie.entry_logs
         known = known_ledgers(job.bookie, job.result.findings)
@@ -207,6 +213,9 @@ class _Salvage:
         for log in in_log_order(self.logs):
             old = self.old.of(log.dir_index, log.log_id)
             found = read_records(log, old, job.result.findings, self.choice.most)
+            if self.coder is not None and not found.unreadable:
+                told = leave_out_unfit(log, found, self.coder, self._may_be_another_s)
+                job.result.findings += told
             self.missing.add(found.missing)
             self._account(log, found)
             located = fresh_positions(found) if found.damaged else found.position
@@ -219,6 +228,11 @@ class _Salvage:
             job.did(log.bytes, found.position.size)
         job.carry_logs(self.names, sound)
         job.result.logs += self.result.fresh
+
+    def _may_be_another_s(self, name: LedgerId) -> bool:
+        """Whether a ledger may have a digest type of its own: not if nobody knows it."""
+        known = self.choice.known
+        return not known.told or name in known
 
     def _write(self, log: LogFile, found: LogRecords) -> None:
         folder = self.job.ledger_currents()[log.dir_index]
@@ -240,9 +254,8 @@ class _Salvage:
         self.rows.add(self.names.located(some), found.confirmed[keep].astype(np.int64))
 
     def _account(self, log: LogFile, found: LogRecords) -> None:
-        for offset, size in found.lost:
-            detail = "no record can be read there"
-            self.result.losses.append(Loss("bytes", log.path, offset, detail, size))
+        for offset, size, why in found.lost:
+            self.result.losses.append(Loss("bytes", log.path, offset, why, size))
         if found.unreadable:
             detail = "the log cannot be read"
             self.result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
