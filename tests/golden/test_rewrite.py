@@ -19,21 +19,6 @@ from tests.worlds.salvages import check_salvage, entries_of, logs_of
 
 OTHER: dict[str, Any] = {"rocksdb": "idx", "idx": "rocksdb"}
 
-UNINDEXED = {
-    "db_deleted": {101},  # deleted and made again: records of its first life are in the logs
-    "interleaved_main": {0, 3, 6},  # shut down with pages of the index that were not flushed
-}
-"""Trees whose logs hold more of known ledgers than their index: the ledgers."""
-
-
-def _fits_idx(tree: GoldenTree) -> bool:
-    limbo = any(answer.get("limbo") is True for answer in tree.known)
-    return not limbo and not _sparse(tree)
-
-
-def _sparse(tree: GoldenTree) -> bool:
-    return any(last >= 2**30 for answer in tree.known for _, last in answer["entries"])
-
 
 def _index(root: Path) -> World:
     with open_index(root) as index:
@@ -46,7 +31,7 @@ def test_there_and_back(tree: GoldenTree, reader: Any, tmp_path: Path) -> None:
     Limbo, and entries too far apart for an index file, have no place in idx and are refused.
     """
     before = tree_bytes(tree.root)
-    if tree.layout == "rocksdb" and not _fits_idx(tree):
+    if tree.layout == "rocksdb" and not tree.fits_idx:
         with pytest.raises((UnsupportedLayout, InvalidArgument)):
             convert(tree.root, tmp_path / "one", "idx")
         assert [] == list(tmp_path.iterdir())
@@ -70,7 +55,7 @@ def test_rebuild(tree: GoldenTree, to: Any, tmp_path: Path) -> None:
     Known ledgers only; of several copies the last in log order. What the logs hold beyond the
     index is named above, and was added by an operation.
     """
-    if to == "idx" and not _fits_idx(tree):
+    if to == "idx" and not tree.fits_idx:
         pytest.skip("limbo, or entries too far apart for an index file")
     result = rebuild_index(tree.root, tmp_path / "one", to)
     expected, found = _index(tree.root), _index(tmp_path / "one")
@@ -84,7 +69,7 @@ def test_rebuild(tree: GoldenTree, to: Any, tmp_path: Path) -> None:
     for name, (rows, state) in expected.items():
         assert state == found[name][1]
         assert rows == {entry: found[name][0].get(entry) for entry in rows}
-    assert UNINDEXED.get(tree.document["tree"], set()) == more.keys()
+    assert tree.unindexed == more.keys()
     for ledger, entries in more.items():
         assert entries <= _added(tree, ledger)
     assert [] == result.findings
@@ -108,7 +93,7 @@ def _added(tree: GoldenTree, ledger: int) -> set[int]:
 
 def test_rebuild_without_index(tree: GoldenTree, tmp_path: Path) -> None:
     """Without the old index, the rows of every ledger that it had are found again."""
-    if tree.document["tree"] in UNINDEXED:
+    if tree.unindexed:
         pytest.skip("the logs hold more than the index had")
     shutil.copytree(tree.root, tmp_path / "bare")
     for path in list((tmp_path / "bare").glob("*/current/*")):

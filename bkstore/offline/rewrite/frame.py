@@ -277,6 +277,8 @@ class Rewrite:
             target = currents[other] / log_name(log_id)
             if target.exists():
                 raise InvalidArgument(f"entry log {log_id} is in directories {number} and {other}")
+            with writing(target.parent):  # a directory that has no log of its own
+                self.files.makedirs(target.parent)
             if not link_file(source, target, self.files):
                 copy_file(source, target, self.files)
             self.result.second_names += 1

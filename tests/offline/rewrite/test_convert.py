@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bkstore import BookieDir, LedgerId, open_index
+from bkstore import Bookie, BookieDir, LedgerId, open_index
 from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger, UnsupportedLayout
+from bkstore.formats.entry import Entry, encode
 from bkstore.index.api import IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -22,6 +23,7 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import ledger_key
 from bkstore.index.rocks.options import database_options
 from bkstore.offline.rewrite import Opening, convert, frame
+from bkstore.storage.options import StorageOptions
 from tests.offline.rewrite.conftest import SHAPES
 from tests.worlds.bookies import (
     Made,
@@ -106,6 +108,34 @@ def test_logs_of_several_directories_to_db(made: Callable[[str], Made], tmp_path
     assert result.second_names > 0
     assert result.logs + result.second_names == len(logs)
     assert result.logs == len({path.stat().st_ino for path in logs})
+
+
+def test_a_directory_without_logs_to_db(tmp_path: Path) -> None:
+    """A ledger directory that has no log of its own, and no index, gets the logs of its ledgers.
+
+    As with separate index directories where all logs began in the other ledger directory.
+    """
+    folders = {
+        kind: [tmp_path / "b" / f"{kind}{number}" for number in range(2)]
+        for kind in ("ledgers", "index", "journal")
+    }
+    with Bookie.open(
+        None,
+        "sorted",
+        ledger_dirs=folders["ledgers"],
+        index_dirs=folders["index"],
+        journal_dirs=folders["journal"],
+        options=StorageOptions(choose=lambda _: 0),
+    ) as bookie:
+        for ledger in range(4):
+            bookie.add_entry(encode(Entry(ledger, 0, -1, 1, b"x"), "CRC32C"), b"k" * 20)
+    expected = directory_answers(tmp_path / "b")
+    before = list((tmp_path / "b" / "ledgers1" / "current").glob("*.log"))
+    result = convert(tmp_path / "b", tmp_path / "one", "rocksdb")
+
+    assert ([], 1) == (before, result.second_names)
+    assert (tmp_path / "one" / "ledgers1" / "current" / "0.log").is_file()
+    assert expected == directory_answers(tmp_path / "one")
 
 
 def test_logs_of_several_directories_to_idx(made: Callable[[str], Made], tmp_path: Path) -> None:
