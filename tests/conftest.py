@@ -2,7 +2,7 @@
 
 Rooms have the names of the package's. Families across rooms have folders of their own: `golden`
 (answers of the real BookKeeper), `corruption` (damaged files), `crash` (power losses, killed
-processes), `everywhere` (rules for all that reads, writes, forks or takes settings), `docs` and
+processes), `interop` (a real BookKeeper beside us), `everywhere` (rules for all that reads, writes, forks or takes settings), `docs` and
 `house`. What several rooms need lies in `models` (what must come out) and `worlds` (what goes in).
 """
 

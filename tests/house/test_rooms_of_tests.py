@@ -16,6 +16,7 @@ FAMILIES = [
     "everywhere",
     "golden",
     "house",
+    "interop",
     "models",
     "tools",
     "worlds",
