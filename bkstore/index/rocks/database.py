@@ -31,12 +31,7 @@ from rocksdict import (
 )
 
 from bkstore import forks
-from bkstore.errors import (
-    BkstoreError,
-    CorruptionError,
-    SyncFailed,
-    WriteFailed,
-)
+from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import os_error, syncing, writing
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
@@ -449,6 +444,11 @@ class Database:
         options.set_move_files(True)
         with self._changing() as database:
             database.ingest_external_file([str(file)], options)
+
+    def compact(self) -> None:
+        """Merge the tables of all levels: rows that were deleted or put again take no room then."""
+        with self._changing() as database:
+            database.compact_range(None, None)
 
     def sync(self) -> None:
         """Make everything written durable; after `SyncFailed` the database takes no writes."""

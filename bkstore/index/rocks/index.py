@@ -171,6 +171,15 @@ class RocksIndex(RocksReader):
                 rows.delete(key)
             self._known.discard(name)
 
+    def compact_locations(self) -> None:
+        """Merge what RocksDB keeps of the locations, as `EntryLocationIndex.compact`.
+
+        Rows that were deleted or put again take no room afterwards. Reads and puts go on.
+        """
+        for (kind, _), database in list(self._open.items()):
+            if kind == "locations":
+                database.compact()
+
     def flush(self) -> None:
         """Sync the write-ahead logs: everything put is durable then.
 

@@ -1,0 +1,142 @@
+"""`bookie/gc`, `gc_details`, `entry_location_compact`: starting them, and how they go.
+
+Upstream: `TriggerGCService`, `GCDetailsService`, `TriggerLocationCompactService`. A pass runs
+after the answer; details count the passes that were started here, not those of others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
+from bkstore.wire.admin import parameters
+from bkstore.wire.admin.background import Background
+from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
+
+if TYPE_CHECKING:
+    from bkstore.index.rocks import RocksIndex
+
+__all__ = ["GarbageEndpoints"]
+
+GC = "garbage collection"
+COMPACTION = "compaction of "
+
+
+class GarbageEndpoints:
+    """Starts garbage collection and compactions of entry locations, and tells of them."""
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        metadata: MetadataStore | None,
+        background: Background,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._bookie = bookie
+        self._metadata = metadata
+        self._background = background
+        self._clock = clock
+        self._phase: str | None = None
+        started = self._now()
+        self._last = {"major": started, "minor": started, "location": started}
+        self._counts = {"major": 0, "minor": 0, "location": 0}
+
+    def _now(self) -> int:
+        return int(self._clock() * 1000)
+
+    # -- garbage collection
+
+    def collect(self, request: Request) -> Answer:
+        """Start a pass; one that runs already is not joined by a second, as upstream."""
+        asked = parameters.body_object(request) or {}
+        major, minor = (_truth(asked, name) for name in ("forceMajor", "forceMinor"))
+        phase = "major" if major else "minor" if minor else None
+        self._background.start(GC, partial(self._collect, phase))
+        return json_answer(f"Triggered GC on bookie: {self._bookie.bookie_id}")
+
+    def _collect(self, phase: str | None) -> None:
+        """Collect garbage: what the store does not have is deleted, without one nothing is."""
+        thresholds = {"major": MAJOR_THRESHOLD, "minor": MINOR_THRESHOLD, None: None}
+        self._phase = phase
+        try:
+            live = None if self._metadata is None else self._metadata.ledgers
+            self._bookie.collect_garbage(live, threshold=thresholds[phase])
+        finally:
+            self._phase = None
+            if phase is not None:
+                self._counts[phase] += 1
+                self._last[phase] = self._last["minor"] = self._now()
+
+    def collecting(self, request: Request) -> Answer:
+        """Answer whether a pass runs; as text, as upstream."""
+        return json_answer({"is_in_force_gc": str(self._background.running(GC)).lower()})
+
+    def details(self, request: Request) -> Answer:
+        """Answer with the same state for each garbage collector: one, or a directory of db."""
+        row = {
+            "forceCompacting": self._background.running(GC),
+            "majorCompacting": self._phase == "major",
+            "minorCompacting": self._phase == "minor",
+            "lastMajorCompactionTime": self._last["major"],
+            "lastMinorCompactionTime": self._last["minor"],
+            "lastEntryLocationCompactionTime": self._last["location"],
+            "majorCompactionCounter": self._counts["major"],
+            "minorCompactionCounter": self._counts["minor"],
+            "entryLocationCompactionCounter": self._counts["location"],
+            "lastFailure": self._background.failure(GC),
+        }
+        return json_answer([row for _ in self._bookie.storage.paths])
+
+    # -- entry locations
+
+    def _databases(self) -> dict[str, RocksIndex]:
+        """Return the index of each `locations` database; empty where storage is not db."""
+        storage = self._bookie.storage
+        if storage.storage != "db":
+            return {}
+        indexes = (cast("RocksIndex", path.index) for path in storage.paths)
+        return {str(at / "locations"): one for at, one in zip(self._bookie.place.index, indexes)}
+
+    def compact(self, request: Request) -> Answer:
+        """Start compactions of all databases, or of those that the body names."""
+        asked = parameters.body_object(request)
+        if asked is None:
+            raise Refused(400, "the body is empty")
+        wanted, places = asked.get("entryLocationRocksDBCompact", False), self._databases()
+        named = asked.get("entryLocations", "")
+        if type(wanted) is not bool or type(named) is not str:
+            raise Refused(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
+        if not wanted:
+            return Answer.text(200, "No compaction of entry locations was asked for")
+        chosen = sorted(set(named.strip().split(","))) if named.strip() else sorted(places)
+        unknown = [place for place in chosen if place not in places]
+        if unknown or not chosen:
+            what = f"{unknown[0]} is none" if unknown else "there is none"
+            raise Refused(400, f"{what} of the bookie's entry location databases {[*places]}")
+        for place in chosen:
+            self._background.start(COMPACTION + place, partial(self._compact, places[place]))
+        said = f"Triggered compaction of entry locations {', '.join(chosen)}"
+        return json_answer(f"{said} on bookie: {self._bookie.bookie_id}")
+
+    def _compact(self, index: RocksIndex) -> None:
+        index.compact_locations()
+        self._counts["location"] += 1
+        self._last["location"] = self._now()
+
+    def compacting(self, request: Request) -> Answer:
+        """Answer with path -> whether a compaction of it runs."""
+        running = self._background.running
+        return json_answer({place: running(COMPACTION + place) for place in self._databases()})
+
+
+def _truth(asked: dict[str, Any], name: str) -> bool:
+    """Return a member that says true or false, as text too; True where it is not there."""
+    value = str(asked.get(name, True)).lower()
+    if value not in ("true", "false"):
+        raise Refused(400, f"{name} is neither true nor false: {value[:60]!r}")
+    return value == "true"

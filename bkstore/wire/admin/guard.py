@@ -1,0 +1,160 @@
+"""Guard: what one connection may cost: bytes, seconds, requests; and how many there may be.
+
+A connection carries one request. It stands between a socket and the HTTP parser, which has no
+limit on the time that a request takes to arrive, nor on requests that are sent ahead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+__all__ = ["Guard", "Limits"]
+
+_REASONS = {
+    408: "Request Timeout",
+    413: "Content Too Large",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
+_HEAD_END = b"\r\n\r\n"
+_BODILESS = (b"GET ", b"HEAD ", b"OPTIONS ")
+_LAST_WORD_SECONDS = 1.0
+_FRAMING = 1024  # what chunks of a body add to it
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the HTTP side: bytes, seconds, counts.
+
+    `seconds` is what a request may take to arrive, and an answer, or 64 KiB of a longer one, to
+    be taken.
+    """
+
+    connections: int = 100
+    head: int = 16 << 10
+    body: int = 16 << 10
+    seconds: float = 10.0
+    streams: int = 8
+
+
+class Guard(asyncio.Protocol):
+    """Passes one request on to an HTTP protocol; ends what is too large, too slow, too many."""
+
+    def __init__(
+        self, http: asyncio.Protocol, open_ones: dict[asyncio.BaseTransport, Guard], limits: Limits
+    ) -> None:
+        self._http: asyncio.Protocol | None = http
+        self._open = open_ones
+        self._limits = limits
+        self._head = b""
+        self._whole = False
+        self._room = limits.body + _FRAMING
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection, or say that there are too many."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._open[transport] = self
+        if len(self._open) > self._limits.connections:
+            self._http = None
+            if len(self._open) > 2 * self._limits.connections:
+                transport.abort()  # not even a last word: those cost a second each
+            else:
+                self._refuse(503, "too many connections")
+            return
+        self.wait()
+        if self._http is not None:
+            self._http.connection_made(transport)
+
+    def wait(self) -> None:
+        """Begin to count the seconds that the other side may take."""
+        self.go_on()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._limits.seconds, self._late)
+
+    def go_on(self) -> None:
+        """Stop counting: it is this side's turn."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        if self._whole:  # an answer that is not taken: nothing would reach the other side
+            self._transport.abort()
+        else:
+            self._refuse(408, f"no request came within {self._limits.seconds:g} seconds")
+
+    def data_received(self, data: bytes) -> None:
+        """Pass on a head, then a body where the method has one, then nothing."""
+        if self._http is None:
+            return
+        if not self._whole:
+            data = self._of_head(data)
+        if not data or self._head.startswith(_BODILESS):
+            return
+        if len(data) > self._room:
+            self._refuse(413, f"a body has at most {self._limits.body} bytes")
+            return
+        self._room -= len(data)
+        self._http.data_received(data)
+
+    def _of_head(self, data: bytes) -> bytes:
+        """Pass on what belongs to the head; return what came behind it."""
+        assert self._http is not None
+        self._head += data
+        end = self._head.find(_HEAD_END)
+        if end > self._limits.head or (end < 0 and len(self._head) > self._limits.head):
+            self._refuse(431, f"a request's head has at most {self._limits.head} bytes")
+            return b""
+        if end < 0:
+            return b""
+        end += len(_HEAD_END)
+        head, rest = self._head[:end], self._head[end:]
+        self._head, self._whole = head, True
+        self._http.data_received(head)
+        return rest
+
+    def eof_received(self) -> bool:
+        """Stay open for the answer where a request is there: the other side may still read."""
+        return self._whole
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the connection."""
+        self.go_on()
+        self._open.pop(self._transport, None)
+        http, self._http = self._http, None
+        if http is not None:
+            http.connection_lost(error)
+
+    def pause_writing(self) -> None:
+        """Pass on that the other side reads slowly."""
+        if self._http is not None:
+            self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass on that the other side reads again."""
+        if self._http is not None:
+            self._http.resume_writing()
+
+    def _refuse(self, status: int, reason: str) -> None:
+        """Say why and hang up, after a moment in which what still comes is thrown away.
+
+        A socket that is closed with bytes unread takes the answer with it.
+        """
+        body = f"{reason}\n".encode()
+        head = (
+            f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: text/plain; charset=utf-8\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.go_on()
+        http, self._http = self._http, None
+        if http is not None:
+            http.connection_lost(None)
+        self._transport.write(head.encode("ascii") + body)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._timer = asyncio.get_running_loop().call_later(
+            _LAST_WORD_SECONDS, self._transport.abort
+        )

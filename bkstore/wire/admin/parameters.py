@@ -1,0 +1,79 @@
+"""Query parameters: numbers, ledgers, pages, choices; what is missing or odd is refused.
+
+Missing is 404, as upstream answers; what cannot be read is 400, where upstream's handler fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
+from bkstore.wire.admin.messages import Refused, Request
+
+__all__ = ["LEDGER", "SCOPE", "body_object", "choice", "integer", "ledger", "page", "scope"]
+
+LEDGER = "ledger_id"
+SCOPE = "ledger_scope_id"
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}")
+
+
+def integer(request: Request, name: str, default: int) -> int:
+    """Return a whole number, decimal or hex; `Refused` for anything else."""
+    text = request.parameters.get(name)
+    if text is None:
+        return default
+    if not _INTEGER.fullmatch(text):
+        raise Refused(400, f"{name}={text[:60]!r} is not a whole number")
+    return int(text, 16 if text[:2] in ("0x", "0X") else 10)
+
+
+def scope(request: Request) -> int:
+    """Return the scope asked for, unsigned; 0 where none is."""
+    number = integer(request, SCOPE, 0)
+    try:
+        return LedgerId(number, 0).scope
+    except InvalidArgument as error:
+        raise Refused(400, str(error)) from None
+
+
+def ledger(request: Request) -> LedgerId:
+    """Return the ledger asked for; `Refused` with 404 where none is."""
+    if LEDGER not in request.parameters:
+        raise Refused(404, f"missing parameter: {LEDGER}=<id>")
+    number = integer(request, LEDGER, 0)
+    try:
+        return LedgerId(scope(request), number)
+    except InvalidArgument as error:
+        raise Refused(400, str(error)) from None
+
+
+def page(request: Request) -> int | None:
+    """Return the page asked for, from 1; None without one, or for 0 and below, as upstream."""
+    number = integer(request, "page", 0)
+    return number if number > 0 else None
+
+
+def choice(request: Request, name: str, words: Sequence[str]) -> str | None:
+    """Return one of a few words, None where the parameter is not given."""
+    word = request.parameters.get(name)
+    if word is not None and word not in words:
+        raise Refused(400, f"{name}={word[:60]!r} is none of {', '.join(words)}")
+    return word
+
+
+def body_object(request: Request) -> dict[str, Any] | None:
+    """Return the JSON object in a body, None for a blank one; `Refused` with 400 otherwise."""
+    if not request.body.strip():
+        return None
+    try:
+        value = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Refused(400, "the body is not a JSON object")
+    return value

@@ -1,0 +1,185 @@
+"""AdminServer: the HTTP admin of one bookie, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import socket
+from concurrent.futures import Future
+from threading import Thread
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from bkstore import forks
+from bkstore.arguments import check_compat, instance, optional, whole
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.errors import IllegalOperation, MissingDependency
+from bkstore.index.api import Closing
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin.background import Background
+from bkstore.wire.admin.counters import OperationCounters
+from bkstore.wire.admin.guard import Limits
+from bkstore.wire.admin.routes import Router, check_token
+
+if TYPE_CHECKING:
+    from bkstore.wire.admin.transport import Front
+
+__all__ = ["AdminServer"]
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+_check_port = whole(0, 65535)
+_BACKLOG = 128
+_GRACE_SECONDS = 5.0
+
+
+class AdminServer(Closing):
+    """The HTTP admin of a bookie: `docs/http-admin.md` has its endpoints.
+
+    `port` 0 takes a free one; `url` says where it is. `metadata` is the store that ``ledger/list``
+    and ``metadata`` show, that ``delete`` deletes from, and that says what garbage is; without
+    one, what the bookie holds is shown and deleted. Without `token` nothing can be written;
+    with one, whoever sends it (``Authorization: Bearer``) can. Reading needs no token: another
+    `host` than loopback shows all payloads to whoever reaches it, in the clear.
+    ``compat="bookkeeper"`` gives upstream's oddities, passwords of metadata among them.
+
+    Leaving the ``with`` block (or `close`) waits for garbage collections and compactions that
+    were started here; close the bookie after it. `counters` counts; give it to a bookie server
+    as its observer. Threads: one for the network, four for answers, two for what goes on behind
+    them. Fork: closed in the child. Raises `MissingDependency` without aiohttp and
+    prometheus_client (extra "serve"), `IllegalOperation` where the port cannot be had.
+
+    >>> import tempfile, urllib.request
+    >>> from bkstore import Bookie
+    >>> with tempfile.TemporaryDirectory() as top, Bookie.open(top) as bookie:
+    ...     with AdminServer(bookie) as admin:
+    ...         urllib.request.urlopen(f"{admin.url}/heartbeat").read()
+    b'OK\\n'
+    """
+
+    def __init__(
+        self,
+        bookie: Bookie,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        *,
+        token: str | None = None,
+        metadata: MetadataStore | None = None,
+        metrics: OperationCounters | None = None,
+        compat: Literal["bookkeeper"] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Check the settings; `start`, or the ``with`` block, begins to listen."""
+        instance(Bookie)("bookie", bookie), instance(str)("host", host)
+        self._host, self._port = host, _check_port("port", port)
+        check_token(token), check_compat("compat", compat)
+        optional(instance(OperationCounters))("metrics", metrics)
+        self._limits = optional(instance(Limits))("limits", limits) or Limits()
+        _check_aiohttp()
+        self.counters = OperationCounters() if metrics is None else metrics
+        self._background = Background()
+        self._router = Router(
+            bookie, metadata, token, self.counters, self._background, compat is not None
+        )
+        self._socket: socket.socket | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._thread: Thread | None = None
+        self._closed = False
+        forks.register(self)
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as ``http://127.0.0.1:8080``; `IllegalOperation` if it does not."""
+        if self._socket is None:
+            raise IllegalOperation("this admin does not listen")
+        host, port = self._socket.getsockname()[:2]
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def start(self) -> Self:
+        """Listen, and answer from now on; nothing happens where it does already."""
+        if self._closed:
+            raise forks.closed("this admin")
+        if self._thread is None:
+            self._socket = _listening(self._host, self._port)
+            ready: Future[None] = Future()
+            self._thread = Thread(
+                target=self._run, args=(self._socket, ready), name="bkstore-admin", daemon=True
+            )
+            self._thread.start()
+            ready.result()
+        return self
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def close(self) -> None:
+        """Stop: no new requests, a few seconds for those that run, then their threads. Idempotent.
+
+        What runs in the background is waited for.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        if self._thread is not None:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._background.close()
+
+    def _run(self, listening: socket.socket, ready: Future[None]) -> None:
+        try:
+            asyncio.run(self._serve(listening, ready))
+        except Exception as error:  # noqa: BLE001  # told, whoever is there to hear it
+            if ready.done():
+                LOG.exception("the admin broke down")
+            else:
+                ready.set_exception(error)
+
+    async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
+        from bkstore.wire.admin.transport import Front  # loads aiohttp
+
+        self._loop = asyncio.get_running_loop()
+        front: Front = Front(self._router, self._limits, _is_loopback(listening))
+        server = await self._loop.create_server(front.connection, sock=listening, backlog=_BACKLOG)
+        ready.set_result(None)
+        await self._stop.wait()
+        server.close()
+        await front.close(_GRACE_SECONDS)
+
+    def _forked(self) -> None:
+        """Close in the child what the parent listens with: the port ends with the parent."""
+        self._closed = True
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __repr__(self) -> str:
+        """Return where it listens."""
+        return f"<AdminServer {self.url if self._socket is not None else '(closed)'}>"
+
+
+def _check_aiohttp() -> None:
+    try:
+        import aiohttp  # noqa: F401
+    except ImportError as error:
+        raise MissingDependency.of("aiohttp", "serve", "the HTTP admin") from error
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        found: list[Any] = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        family, *_, address = found[0]
+        return socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+    except OSError as error:
+        reason = error.strerror or error
+        raise IllegalOperation(f"cannot listen on {host}:{port}: {reason}") from error
+
+
+def _is_loopback(listening: socket.socket) -> bool:
+    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
