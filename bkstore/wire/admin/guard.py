@@ -7,13 +7,12 @@ limit on the time that a request takes to arrive, nor on requests that are sent 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-__all__ = ["Guard", "Limits"]
+__all__ = ["Connections", "Guard", "Limits"]
 
 _REASONS = {
     408: "Request Timeout",
-    413: "Content Too Large",
     431: "Request Header Fields Too Large",
     503: "Service Unavailable",
 }
@@ -38,17 +37,23 @@ class Limits:
     streams: int = 8
 
 
+@dataclass
+class Connections:
+    """Those that are served, and those that were refused and have a moment left."""
+
+    served: dict[asyncio.BaseTransport, Guard] = field(default_factory=dict)
+    leaving: set[asyncio.BaseTransport] = field(default_factory=set)
+
+
 class Guard(asyncio.Protocol):
     """Passes one request on to an HTTP protocol; ends what is too large, too slow, too many."""
 
-    def __init__(
-        self, http: asyncio.Protocol, open_ones: dict[asyncio.BaseTransport, Guard], limits: Limits
-    ) -> None:
-        self._http: asyncio.Protocol | None = http
-        self._open = open_ones
+    def __init__(self, http: asyncio.Protocol, known: Connections, limits: Limits) -> None:
+        self._http = http
+        self._known = known
         self._limits = limits
         self._head = b""
-        self._whole = False
+        self._whole = self._refused = False
         self._room = limits.body + _FRAMING
         self._timer: asyncio.TimerHandle | None = None
 
@@ -56,17 +61,12 @@ class Guard(asyncio.Protocol):
         """Take the connection, or say that there are too many."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._open[transport] = self
-        if len(self._open) > self._limits.connections:
-            self._http = None
-            if len(self._open) > 2 * self._limits.connections:
-                transport.abort()  # not even a last word: those cost a second each
-            else:
-                self._refuse(503, "too many connections")
-            return
-        self.wait()
-        if self._http is not None:
-            self._http.connection_made(transport)
+        self._http.connection_made(transport)
+        if len(self._known.served) < self._limits.connections:
+            self._known.served[transport] = self
+            self.wait()
+        else:
+            self._refuse(503, "too many connections")
 
     def wait(self) -> None:
         """Begin to count the seconds that the other side may take."""
@@ -87,22 +87,18 @@ class Guard(asyncio.Protocol):
             self._refuse(408, f"no request came within {self._limits.seconds:g} seconds")
 
     def data_received(self, data: bytes) -> None:
-        """Pass on a head, then a body where the method has one, then nothing."""
-        if self._http is None:
+        """Pass on a head, then of a body what there is room for, then nothing."""
+        if self._refused:
             return
         if not self._whole:
             data = self._of_head(data)
-        if not data or self._head.startswith(_BODILESS):
-            return
-        if len(data) > self._room:
-            self._refuse(413, f"a body has at most {self._limits.body} bytes")
-            return
-        self._room -= len(data)
-        self._http.data_received(data)
+        if data and not self._head.startswith(_BODILESS):
+            data, self._room = data[: self._room], max(self._room - len(data), 0)
+            if data:
+                self._http.data_received(data)
 
     def _of_head(self, data: bytes) -> bytes:
         """Pass on what belongs to the head; return what came behind it."""
-        assert self._http is not None
         self._head += data
         end = self._head.find(_HEAD_END)
         if end > self._limits.head or (end < 0 and len(self._head) > self._limits.head):
@@ -117,31 +113,29 @@ class Guard(asyncio.Protocol):
         return rest
 
     def eof_received(self) -> bool:
-        """Stay open for the answer where a request is there: the other side may still read."""
-        return self._whole
+        """Stay open where an answer is due or on its way: the other side may still read."""
+        return self._whole or self._refused
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the connection."""
         self.go_on()
-        self._open.pop(self._transport, None)
-        http, self._http = self._http, None
-        if http is not None:
-            http.connection_lost(error)
+        self._known.served.pop(self._transport, None)
+        self._known.leaving.discard(self._transport)
+        self._http.connection_lost(error)
 
     def pause_writing(self) -> None:
         """Pass on that the other side reads slowly."""
-        if self._http is not None:
-            self._http.pause_writing()
+        self._http.pause_writing()
 
     def resume_writing(self) -> None:
         """Pass on that the other side reads again."""
-        if self._http is not None:
-            self._http.resume_writing()
+        self._http.resume_writing()
 
     def _refuse(self, status: int, reason: str) -> None:
         """Say why and hang up, after a moment in which what still comes is thrown away.
 
-        A socket that is closed with bytes unread takes the answer with it.
+        A socket that is closed with bytes unread takes the answer with it. Only before a
+        request is whole: then nobody else writes.
         """
         body = f"{reason}\n".encode()
         head = (
@@ -149,9 +143,12 @@ class Guard(asyncio.Protocol):
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         self.go_on()
-        http, self._http = self._http, None
-        if http is not None:
-            http.connection_lost(None)
+        self._refused = True
+        self._known.served.pop(self._transport, None)
+        if len(self._known.leaving) >= self._limits.connections:
+            self._transport.abort()
+            return
+        self._known.leaving.add(self._transport)
         self._transport.write(head.encode("ascii") + body)
         if self._transport.can_write_eof():
             self._transport.write_eof()

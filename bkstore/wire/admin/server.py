@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import socket
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -107,7 +108,13 @@ class AdminServer(Closing):
                 target=self._run, args=(self._socket, ready), name="bkstore-admin", daemon=True
             )
             self._thread.start()
-            ready.result()
+            try:
+                ready.result()
+            except BaseException:
+                self._thread = None
+                self._socket.close()
+                self._socket = None
+                raise
         return self
 
     def __enter__(self) -> Self:
@@ -123,7 +130,8 @@ class AdminServer(Closing):
         self._closed = True
         if self._thread is not None:
             assert self._loop is not None
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with suppress(RuntimeError):  # its loop has broken down, and is closed
+                self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
         if self._socket is not None:
             self._socket.close()
@@ -133,7 +141,7 @@ class AdminServer(Closing):
     def _run(self, listening: socket.socket, ready: Future[None]) -> None:
         try:
             asyncio.run(self._serve(listening, ready))
-        except Exception as error:  # noqa: BLE001  # told, whoever is there to hear it
+        except Exception as error:  # told, whoever is there to hear it
             if ready.done():
                 LOG.exception("the admin broke down")
             else:

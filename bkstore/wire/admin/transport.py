@@ -12,17 +12,16 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from http import HTTPStatus
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
-from bkstore.wire.admin.guard import Guard, Limits
-from bkstore.wire.admin.messages import Answer, Refused, Request
+from bkstore.wire.admin.guard import Connections, Guard, Limits
+from bkstore.wire.admin.messages import Answer, Refused, Request, one_line
 from bkstore.wire.admin.routes import Router
-
-if TYPE_CHECKING:
-    from aiohttp.web_protocol import RequestHandler
 
 __all__ = ["Front", "names_this_machine"]
 
@@ -42,31 +41,32 @@ class Front:
         self._loopback = loopback
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="bkstore-admin")
         self._streams = asyncio.Semaphore(limits.streams)
-        self._open: dict[asyncio.BaseTransport, Guard] = {}
-        self._server = web.Server(
-            self._handle,
-            access_log=None,
-            logger=LOG,
-            max_headers=64,
-            lingering_time=0,
-            auto_decompress=False,  # a few bytes could become gigabytes
-        )
+        self._known = Connections()
+        self._server = web.Server(self._handle)
 
     def connection(self) -> Guard:
         """Return the protocol of a new connection."""
-        http: RequestHandler = self._server()
-        return Guard(http, self._open, self._limits)
+        http = _Http(
+            self._server,
+            loop=asyncio.get_running_loop(),
+            access_log=None,  # type: ignore[arg-type]  # None is: no log of requests
+            logger=LOG,
+            lingering_time=0,
+            auto_decompress=False,  # a few bytes could become gigabytes
+        )
+        return Guard(http, self._known, self._limits)
 
     async def close(self, seconds: float) -> None:
         """Let requests end for some seconds, then cut them off."""
         await self._server.shutdown(seconds)
-        for transport in list(self._open):
+        for transport in [*self._known.served, *self._known.leaving]:
             assert isinstance(transport, asyncio.Transport)
             transport.abort()
         self._threads.shutdown(wait=True)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        guard = self._open.get(request.transport) if request.transport is not None else None
+        served = self._known.served
+        guard = served.get(request.transport) if request.transport is not None else None
         if guard is None:  # the connection is gone
             return web.Response(status=503)
         guard.go_on()
@@ -139,10 +139,8 @@ class Front:
             assert not isinstance(answer.body, bytes)
             await response.prepare(request)
             await self._write(request, response, answer.body)
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):  # nobody reads it
             _cut(request)
-        except ConnectionError:
-            raise
         except Exception:
             LOG.exception("an answer to %s ended early", request.path)
             _cut(request)
@@ -158,6 +156,26 @@ class Front:
         while (chunk := await self._in_thread(partial(next, chunks, None))) is not None:
             async with asyncio.timeout(self._limits.seconds):
                 await response.write(chunk)
+
+
+class _Http(RequestHandler):
+    """aiohttp's protocol, with errors that read like the router's: a line, and no traceback."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """Return the answer to bytes that are no request, or to one that broke the handler."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun: there is no room for another")
+        if status >= 500:
+            LOG.error("%s %s broke down", request.method, one_line(request.path), exc_info=exc)
+        return _response(Answer.text(status, message or HTTPStatus(status).phrase))
 
 
 def _cut(request: web.BaseRequest) -> None:
