@@ -63,6 +63,7 @@ ROOMS = (
     "wire",
     "wire.server",
     "wire.client",
+    "wire.admin",
     "offline.partial_output",
     "offline.worker_process",
     "offline.dump",

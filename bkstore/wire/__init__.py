@@ -1,10 +1,11 @@
-"""BookKeeper's bookie protocols: frames, v2 and v3 messages, status codes; a server, a client.
+"""BookKeeper's bookie protocols: frames, v2 and v3 messages, status codes; server, client, admin.
 
 `frames` cuts a byte stream into messages and puts them together: read it first. `v2` has the
 hand-made messages, `v3` the protobuf ones (declared in `schema`); `detection` decides which of
 the two a connection speaks; `status` is the one table of status codes and of the errors that
 they stand for. None of these does I/O; the bytes are in `docs/formats/wire.md`. `server` answers
-such messages out of a bookie, over sockets; `client` asks bookies by them.
+such messages out of a bookie, over sockets; `client` asks bookies by them. `admin` answers
+HTTP about a bookie.
 """
 
-__all__ = ["client", "detection", "frames", "schema", "server", "status", "v2", "v3"]
+__all__ = ["admin", "client", "detection", "frames", "schema", "server", "status", "v2", "v3"]

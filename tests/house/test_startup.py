@@ -18,6 +18,7 @@ from bkstore.cli.main import COMMANDS
 from tests.paths import ROOT
 
 OPTIONAL = {
+    "aiohttp",
     "duckdb",
     "jinja2",
     "matplotlib",
