@@ -26,11 +26,10 @@ from bkstore.errors import (
     TooManyRequests,
 )
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.admin.background import Background
 from bkstore.wire.admin.counters import OperationCounters
 from bkstore.wire.admin.disk import DiskEndpoints
 from bkstore.wire.admin.entries import EntryEndpoints
-from bkstore.wire.admin.garbage import GarbageEndpoints
+from bkstore.wire.admin.garbage import Background, GarbageEndpoints
 from bkstore.wire.admin.ledgers import LedgerEndpoints
 from bkstore.wire.admin.messages import TEXT, Answer, Refused, Request, chunked, one_line
 from bkstore.wire.admin.parameters import LEDGER, SCOPE

@@ -17,8 +17,8 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import IllegalOperation, MissingDependency
 from bkstore.index.api import Closing
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.admin.background import Background
 from bkstore.wire.admin.counters import OperationCounters
+from bkstore.wire.admin.garbage import Background
 from bkstore.wire.admin.guard import Limits
 from bkstore.wire.admin.routes import Router, check_token
 
