@@ -39,7 +39,9 @@ PROTOCOLS = ["v2", "v3"]
 
 
 @pytest.fixture(params=["sorted", "interleaved", "db"])
-def bookie(request: pytest.FixtureRequest, real: RealBookKeeper, tmp_path: Path) -> Iterator[Bookie]:
+def bookie(
+    request: pytest.FixtureRequest, real: RealBookKeeper, tmp_path: Path
+) -> Iterator[Bookie]:
     """Yield a bookie of bkstore with each storage."""
     with Bookie.open(tmp_path / "b", request.param) as found:
         yield found
@@ -127,8 +129,11 @@ def test_batch_reads(real: RealBookKeeper, server: BookieServer) -> None:
         _fill(client)
         sizes = [len(payload(L, entry)) + 36 + 4 for entry in range(100)]
 
-        def batch(start: int, count: int, size: int, **more: Any) -> tuple[int, list[str]]:
-            operation = ask("batch", L, start=start, max_count=count, max_size=size, **more)
+        def batch(
+            start: int, count: int, size: int, ledger: int = L, flags: int = 0
+        ) -> tuple[int, list[str]]:
+            limits = {"max_count": count, "max_size": size}
+            operation = ask("batch", ledger, start=start, flags=flags, **limits)
             (answer,) = client.do(operation)
             return answer["rc"], answer["payloads"]
 

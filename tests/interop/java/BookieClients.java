@@ -155,7 +155,8 @@ class BookieClients {
             if (!operation.has("digest")) {
                 return null;
             }
-            ByteBuf data = digests(operation).verifyDigestAndReturnData(entry, record.duplicate());
+            ByteBuf slice = record.slice(); // digests are verified at indexes from 0 on
+            ByteBuf data = digests(operation).verifyDigestAndReturnData(entry, slice);
             return io.netty.buffer.ByteBufUtil.hexDump(data);
         }
 
