@@ -126,12 +126,16 @@ class Cluster:
         self, place: Place, storage: str, more: Mapping[str, str] = {}
     ) -> Iterator[RealBookie]:
         """Start a real bookie, cookies checked; it is stopped, flushed, at the end."""
-        conf = self.settings(place, storage, more)
-        self.real.call("start", name=place.bookie_id, conf=conf)
+        bookie = self.start(place, self.settings(place, storage, more))
         try:
-            yield RealBookie(self.real, place.bookie_id, int(conf["bookiePort"]))
+            yield bookie
         finally:
-            self.real.call("stop", name=place.bookie_id)
+            bookie.stop()
+
+    def start(self, place: Place, conf: Mapping[str, str]) -> RealBookie:
+        """Start a real bookie, cookies checked."""
+        self.real.call("start", name=place.bookie_id, conf=conf)
+        return RealBookie(self.real, place.bookie_id, int(conf["bookiePort"]))
 
 
 @dataclass(frozen=True)
@@ -141,6 +145,10 @@ class RealBookie:
     real: RealBookKeeper
     name: str
     port: int
+
+    def stop(self) -> None:
+        """Stop it, flushed."""
+        self.real.call("stop", name=self.name)
 
     def ledgers(self) -> list[int]:
         """Return the ledgers that it calls active, in order."""
@@ -174,6 +182,10 @@ class RealBookie:
     def flush(self) -> None:
         """Flush its storage."""
         self.real.call("flush", name=self.name)
+
+    def delete(self, ledger: int) -> None:
+        """Delete a ledger, as its garbage collection does."""
+        self.real.call("delete", name=self.name, ledger=ledger)
 
     def inconsistencies(self) -> list[str]:
         """Return what its own check of index and logs finds: "ledger/entry"."""

@@ -265,7 +265,7 @@ def test_force(v3: RealClient, bookie: Bookie) -> None:
 
 
 def test_long_poll(v3: RealClient) -> None:
-    """A read that waits for the LAC is answered by the add that moves it on, else when it is due."""
+    """A read that waits for the LAC is answered by the add that moves it on, or when it is due."""
     _fill(v3, 5)
     waiting, added = v3.do(ask("long_poll", L, previous_lac=3, timeout_ms=20_000), add(L, 5))
     (due,) = v3.do(ask("long_poll", L, previous_lac=4, timeout_ms=50))

@@ -48,6 +48,7 @@ class Bookies {
         calls.put("fence", this::fence);
         calls.put("explicit_lac", this::explicitLac);
         calls.put("flush", this::flush);
+        calls.put("delete", this::delete);
         calls.put("inconsistencies", this::inconsistencies);
     }
 
@@ -261,6 +262,12 @@ class Bookies {
 
     private Object flush(JsonNode arguments) throws Exception {
         bookie(arguments).getLedgerStorage().flush();
+        return null;
+    }
+
+    /** What garbage collection does to a ledger that metadata no longer have. */
+    private Object delete(JsonNode arguments) throws Exception {
+        bookie(arguments).getLedgerStorage().deleteLedger(arguments.get("ledger").asLong());
         return null;
     }
 
