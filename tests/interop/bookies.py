@@ -73,6 +73,7 @@ class Cluster:
 
     real: RealBookKeeper
     port: int
+    root: str = "/ledgers"
     instance_id: str = ""
     _names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
@@ -80,14 +81,19 @@ class Cluster:
     def started(cls, real: RealBookKeeper, folder: Path) -> Cluster:
         """Start ZooKeeper on a folder and make the cluster."""
         folder.mkdir()
-        cluster = cls(real, real.call("zookeeper", folder=str(folder)))
+        return cls.made(real, real.call("zookeeper", folder=str(folder)), "/ledgers")
+
+    @classmethod
+    def made(cls, real: RealBookKeeper, port: int, root: str) -> Cluster:
+        """Make a cluster below a root of a ZooKeeper that runs."""
+        cluster = cls(real, port, root)
         cluster.instance_id = real.call("new_cluster", conf={"metadataServiceUri": cluster.uri})
         return cluster
 
     @property
     def uri(self) -> str:
         """The metadata service's address, as all parts of BookKeeper take it."""
-        return f"zk+hierarchical://127.0.0.1:{self.port}/ledgers"
+        return f"zk+hierarchical://127.0.0.1:{self.port}{self.root}"
 
     def new_id(self) -> str:
         """Return a bookie id that none has had."""
@@ -159,6 +165,14 @@ class RealBookie:
         ledgers = [{"ledger": ledger, "runs": runs} for ledger, runs in asked.items()]
         said = self.real.call("answers", name=self.name, ledgers=ledgers)
         return {answer.pop("ledger"): answer for answer in said}
+
+    def held(self, ledger: int, last: int) -> list[int]:
+        """Return which of the entries 0 to `last` of a ledger it can read."""
+        said = self.answers({ledger: [[0, last]]})[ledger]["missing"]
+        missing = {
+            entry for runs in said.values() for run in runs for entry in range(run[0], run[1] + 1)
+        }
+        return [entry for entry in range(last + 1) if entry not in missing]
 
     def add(self, records: Sequence[bytes], master_key: bytes) -> None:
         """Add records through its journal."""

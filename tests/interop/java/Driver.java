@@ -29,6 +29,7 @@ public class Driver {
         Map<String, Call> calls = new HashMap<>();
         new Bookies().offer(calls);
         new BookieClients().offer(calls);
+        new WholeClients().offer(calls);
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
