@@ -22,7 +22,7 @@ help: ## these lines
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "bkstore needs Python 3.11 or newer; set PYTHON=python3.x")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(PIP) -e '.[arrow,local,spark,report,serve,dev]'
+	$(PIP) -e '.[arrow,local,spark,report,serve,zookeeper,dev]'
 	touch $(STAMP)
 
 $(DOCS): $(STAMP)

@@ -25,6 +25,7 @@ __all__ = [
     "LedgerExists",
     "LedgerFenced",
     "LoadFailed",
+    "MetadataUnavailable",
     "MissingDependency",
     "NoSuchEntry",
     "NoSuchLedger",
@@ -93,7 +94,7 @@ class LedgerFenced(BkstoreError):
 
 
 class UnauthorizedAccess(BkstoreError):
-    """The master key given is not the ledger's."""
+    """The master key given is not the ledger's, or an access list forbids what was asked."""
 
 
 class ReadOnlyError(BkstoreError):
@@ -126,6 +127,10 @@ class BadVersion(BkstoreError):
 
 class BookieUnavailable(BkstoreError):
     """No answer came from a bookie: it is down, cut off, or too slow. It says nothing of data."""
+
+
+class MetadataUnavailable(BkstoreError):
+    """No answer came from the metadata service in time; whether a change was made is not known."""
 
 
 class NotEnoughBookies(BkstoreError):

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 OLDEST = (3, 11)
 USUAL = "/usr/bin"
 PINS = ("pyproject.toml", "constraints.txt")
-EXTRAS = ".[arrow,local,spark,report,serve,dev]"
+EXTRAS = ".[arrow,local,spark,report,serve,zookeeper,dev]"
 STAMP = ".installed"
 
 # What a Python can break: bytes and numbers, files and locks, processes, threads, the packages.

@@ -56,6 +56,8 @@ ROOMS = (
     "streams.image",
     "streams.lookup",
     "cluster.store",
+    "cluster.store.zookeeper",
+    "cluster.store.opening",
     "cluster.placement",
     "cluster.client",
     "cluster.in_process",

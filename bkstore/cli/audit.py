@@ -90,7 +90,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the violations; the counts go to stderr. Exit code 1 unless all is well."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
-    from bkstore.cluster.store.dump_store import open_metadata
+    from bkstore.cluster.store.opening import open_metadata
 
     placement = _placement(args)
     options = AuditOptions(grace_period=args.grace_period, looks=0, compat=args.compat)

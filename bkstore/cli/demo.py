@@ -204,7 +204,7 @@ def _show_availability(bookie: BookieDir) -> None:
 def _audit(made: DemoCluster, bookies: Sequence[BookieDir]) -> int:
     """Print what the audit finds; return 1 if that is not what was lost."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
-    from bkstore.cluster.store.dump_store import open_metadata
+    from bkstore.cluster.store.opening import open_metadata
 
     _say("3. Auditing them against the ledger metadata (BP-34)")
     asked = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}

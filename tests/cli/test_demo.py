@@ -14,7 +14,7 @@ from bkstore.cli import demo
 from bkstore.cli.demo_data import make_cluster
 from bkstore.cli.main import main
 from bkstore.cli.screen.cells import width
-from bkstore.cluster.store.dump_store import open_metadata
+from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import MissingDependency
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.storage.read_only.bookie_dir import BookieDir

@@ -27,8 +27,9 @@ from bkstore import Bookie, BookieDir, LedgerId
 from bkstore.cli.main import main
 from bkstore.cluster.audit.resume_file import RunFile
 from bkstore.cluster.placement.network_locations import read_places
-from bkstore.cluster.store.dump_store import open_metadata, snapshot
+from bkstore.cluster.store.dump_store import snapshot
 from bkstore.cluster.store.key_value_store import DirectoryStore
+from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import BkstoreError, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Entry, encode
 from bkstore.formats.metadata.json_file import encode_file

@@ -69,7 +69,7 @@ def test_extras_of_the_wheel(wheel: Path) -> None:
     """The command of the page, a wheel with an extra, is one that pip takes without a warning."""
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--no-index"]
     done = subprocess.run(
-        [*command, f"{wheel}[arrow,local,spark,report,serve,docs,dev]"],
+        [*command, f"{wheel}[arrow,local,spark,report,serve,zookeeper,docs,dev]"],
         capture_output=True,
         text=True,
     )

@@ -93,7 +93,7 @@ def _check(args: argparse.Namespace, bookie: BookieDir) -> Check:
         raise InvalidArgument("--ledger-scope-id needs a ledger")
     live: list[LedgerId] = []
     if args.metadata is not None:
-        from bkstore.cluster.store.dump_store import open_metadata
+        from bkstore.cluster.store.opening import open_metadata
 
         live = open_metadata(args.metadata).ledgers()
     log_id = None if args.log is None else log_id_in(args.log)

@@ -117,12 +117,16 @@ class MetadataStore(Protocol):
 
 
 class Value(NamedTuple):
-    """A value, its version, and where it lies: the file and the offset of `data` in it."""
+    """A value, its version, and where it lies: the file and the offset of `data` in it.
+
+    `ctime` is when the value was first made, in milliseconds; -1 where the store does not keep it.
+    """
 
     data: bytes
     version: int
     file: str | None = None
     base: int = 0
+    ctime: int = -1
 
 
 @runtime_checkable

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from bkstore.cluster.store.api import MetadataStore, Value
-from bkstore.cluster.store.directory_values import VALUE_LIMIT, is_store, walk
+from bkstore.cluster.store.directory_values import VALUE_LIMIT, walk
 from bkstore.cluster.store.key_value_store import (
     AVAILABLE,
-    DirectoryStore,
     KeyValueStore,
     MemoryStore,
 )
@@ -29,15 +29,15 @@ from bkstore.errors import (
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
 from bkstore.files.user_outputs import refuse_inputs
-from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file
+from bkstore.formats.metadata.json_file import ClusterMetadata
 from bkstore.formats.metadata.store_paths import parse_path
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["DumpStore", "DumpValues", "open_metadata", "snapshot", "store_of"]
+__all__ = ["DumpStore", "DumpValues", "snapshot", "store_of"]
 
 # Where a ledger's path may begin, longest form first: a long path ends like a flat one.
 _DEPTHS = (5, 3, 1)
-_FILE_LIMIT = 4 << 30  # some 400 bytes a ledger
 
 
 class DumpValues:
@@ -143,25 +143,6 @@ def _ledger_at(name: str) -> tuple[str, LedgerId | None]:
     return "", None
 
 
-def open_metadata(path: str | os.PathLike[str]) -> MetadataStore:
-    """Return the metadata at `path`: a JSON file, a store's directory or a dumped folder.
-
-    A JSON file is read whole into a `MemoryStore`; directories are opened for reading. Raises
-    `CorruptionError` for a file that is no metadata file, else as `DirectoryStore` and
-    `DumpStore`, `BkstoreError` for what cannot be read.
-    """
-    if os.path.isdir(path):
-        return DirectoryStore(Path(path), read_only=True) if is_store(path) else DumpStore(path)
-    with readable(path):
-        data = read_whole(path, _FILE_LIMIT, text=True)
-    try:
-        return store_of(decode_file(data))
-    except CorruptionError as error:
-        raise error.within(path) from None
-    except InvalidArgument as error:  # a number or name that no store can keep
-        raise CorruptionError(path, None, str(error)) from error
-
-
 def store_of(metadata: ClusterMetadata) -> MemoryStore:
     """Return a store in memory with this content; what is not told there is not told here.
 
@@ -191,15 +172,23 @@ def snapshot(store: MetadataStore) -> ClusterMetadata:
 
     Not of one moment if others change the store meanwhile: ledgers that go are left out.
     """
-    ledgers = []
-    for name in store.ledgers():
-        try:
-            ledgers.append(store.read(name).metadata)
-        except NoSuchLedger:
-            continue
     return ClusterMetadata(
-        tuple(ledgers),
+        tuple(_all_metadata(store)),
         store.registered_bookies(),
         store.unavailable_bookies(),
         store.underreplicated(),
     )
+
+
+def _all_metadata(store: MetadataStore) -> Iterator[LedgerMetadata]:
+    if isinstance(store, KeyValueStore):
+        for _, found in store.read_many(store.ledgers()):
+            if isinstance(found, CorruptionError):
+                raise found
+            yield found.metadata
+        return
+    for name in store.ledgers():
+        try:
+            yield store.read(name).metadata
+        except NoSuchLedger:
+            continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, unquote
@@ -132,6 +132,22 @@ class KeyValueStore:
         found = map(self._ledger, self._values.keys(self._prefix(scope)))
         return sorted(name for name in found if name is not None and scope in (None, name.scope))
 
+    def read_many(
+        self, ledgers: Iterable[int | LedgerId]
+    ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
+        """Yield (ledger, metadata and version) in order; damage is there as its error.
+
+        Ledgers that are not there are left out.
+        """
+        for ledger in ledgers:
+            name = LedgerId.of(ledger)
+            try:
+                yield name, self.read(name)
+            except CorruptionError as error:
+                yield name, error
+            except NoSuchLedger:
+                continue
+
     def next_id(self, scope: int = 0) -> LedgerId:
         """As `MetadataStore.next_id`; `InvalidArgument` when the scope is used up."""
         scope = LedgerId(scope, 0).scope
@@ -243,7 +259,7 @@ class KeyValueStore:
 
     def _decoded(self, ledger: LedgerId, value: Value) -> LedgerMetadata:
         try:
-            return decode(value.data, ledger)
+            return decode(value.data, ledger, value.ctime)
         except CorruptionError as error:
             raise self._placed(error, value, self._key(ledger)) from None
 

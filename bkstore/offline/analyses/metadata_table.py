@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.cluster.store.dump_store import open_metadata
+from bkstore.cluster.store.opening import open_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata

@@ -1,0 +1,108 @@
+"""What lies beside the marks: locks, votes, check times, the recovery delay, the layout.
+
+Locks and votes name their holder in protobuf's text format, check times are binary protobuf, the
+delay is plain text. Page: `docs/formats/zookeeper.md`. Source:
+`meta/ZkLedgerUnderreplicationManager`, `meta/ZkLedgerAuditorManager`, `DataFormats.proto`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from google.protobuf.internal import decoder, encoder
+from google.protobuf.message import DecodeError
+
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.syntax import proto_text
+from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, declare
+from bkstore.ids import LedgerId
+
+__all__ = [
+    "BASIC_LAYOUT",
+    "decode_check_time",
+    "decode_delay",
+    "decode_holder",
+    "encode_check_time",
+    "encode_delay",
+    "encode_holder",
+    "lock_path",
+]
+
+BASIC_LAYOUT = b'type: "BASIC"\nversion: 1\n'
+"""All that the layout of underreplication has ever been."""
+
+_FIELD_1 = 8
+_TEXT_LIMIT = 64
+_DELAY = re.compile(rb"[0-9]{1,10}")
+_LOCKS = "/underreplication/locks"
+
+_Holder = declare("LockDataFormat", ("bookieId", 1, STRING, REQUIRED))
+
+
+def lock_path(ledger: int | LedgerId) -> str:
+    """Return the path of the lock of a ledger's mark; a scope comes before it (bkstore's own).
+
+    >>> lock_path(4660)
+    '/underreplication/locks/urL0000004660'
+    """
+    name = LedgerId.of(ledger)
+    scope = f"/S{name.scope:016x}" if name.scope else ""
+    return f"{_LOCKS}{scope}/urL{name.ledger:010d}"
+
+
+def encode_check_time(milliseconds: int) -> bytes:
+    """Return the value of a check time; -1 = never.
+
+    >>> encode_check_time(1700000000001).hex()
+    '0881d095ffbc31'
+    """
+    if not -(2**63) <= milliseconds < 2**63:
+        raise InvalidArgument(f"{milliseconds} milliseconds are beyond 64 bits")
+    value: bytes = encoder._VarintBytes(milliseconds % 2**64)  # type: ignore[attr-defined]
+    return bytes([_FIELD_1]) + value
+
+
+def decode_check_time(data: bytes) -> int:
+    """Return milliseconds, -1 if the field is absent; `CorruptionError` for other bytes."""
+    if not data:
+        return -1
+    try:
+        value, end = decoder._DecodeVarint(data, 1)  # type: ignore[attr-defined]
+    except (IndexError, DecodeError):
+        value, end = 0, -1
+    if data[0] != _FIELD_1 or end != len(data):
+        raise CorruptionError(None, 0, f"no check time: {data[:16].hex()}")
+    number = int(value)
+    return number - 2**64 if number >= 2**63 else number
+
+
+def encode_holder(name: str) -> bytes:
+    r"""Return the value of a lock or a vote, which says whose it is.
+
+    >>> encode_holder("worker-1")
+    b'bookieId: "worker-1"\n'
+    """
+    return proto_text.to_bytes(_Holder(bookieId=name))
+
+
+def decode_holder(data: bytes) -> str:
+    """Return whose a lock or a vote is; `CorruptionError` if the bytes do not tell."""
+    message = _Holder()
+    proto_text.merge(data, 0, message, "holder")
+    if not message.IsInitialized():
+        raise CorruptionError(None, 0, "holder lacks bookieId")
+    return str(message.bookieId)
+
+
+def encode_delay(seconds: int) -> bytes:
+    """Return the value of the recovery delay."""
+    if not 0 <= seconds < 2**31:
+        raise InvalidArgument(f"a delay of {seconds} seconds is outside 0..2147483647")
+    return b"%d" % seconds
+
+
+def decode_delay(data: bytes) -> int:
+    """Return the recovery delay in seconds; `CorruptionError` if it is no number."""
+    if not _DELAY.fullmatch(data):
+        raise CorruptionError(None, 0, f"recovery delay is no number: {data[:_TEXT_LIMIT]!r}")
+    return int(data)
