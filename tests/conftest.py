@@ -21,11 +21,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bkstore import BookieDir
+from bkstore.errors import MissingDependency
 from bkstore.index.api import EntryIndex
 from tests.golden.data import GOLDEN, NO_GOLDEN, GoldenTree, golden_documents, golden_names
 from tests.golden.unpacking import extract
 
 if TYPE_CHECKING:
+    from bkstore.testing.zookeeper_server import ZooKeeperServer
     from tests.golden.reader import Reader
 
 pytest.register_assert_rewrite(  # what these assert is shown as what tests assert
@@ -162,3 +164,20 @@ def shell_output(golden: Path) -> dict[tuple[str, str], bytes]:
         texts = {name: file.read() for name, file in files.items() if file is not None}
     rows = [line.split("\t") for line in texts["index.tsv"].decode().splitlines()]
     return {(name.partition(".")[0], command): texts[name] for name, command, _ in rows}
+
+
+# -- servers
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """Yield a running ZooKeeper; skip without kazoo, the jars of pyspark, or Java."""
+    pytest.importorskip("kazoo", reason="kazoo is not installed")
+    from bkstore.testing.zookeeper_server import ZooKeeperServer
+
+    try:
+        server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    with server:
+        yield server

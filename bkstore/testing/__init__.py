@@ -8,7 +8,7 @@ of records; they need numpy only and serve the demo and the tools too.
 
 `stream_worlds` makes worlds of stream objects and their events. `crash` makes power losses
 (`crash_image` is what it remembers), `faults` failing calls and damaged files, `leaks` looks for
-files that were left open.
+files that were left open. `zookeeper_server` runs a real ZooKeeper.
 
 The suites need pytest, and the plugin is loaded in every run of it, so each module is loaded
 when it is asked for.

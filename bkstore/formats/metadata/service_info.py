@@ -117,7 +117,7 @@ def check_bookie_id(bookie: str) -> str:
     >>> check_bookie_id("10.0.0.1:3181")
     '10.0.0.1:3181'
     """
-    if not _BOOKIE_ID.fullmatch(bookie) or bookie.lower() == READ_ONLY:
+    if not _BOOKIE_ID.fullmatch(bookie) or bookie.lower() in (READ_ONLY, ".", ".."):
         raise InvalidArgument(
             f"{bookie!r} is no bookie id: letters, digits and : ; < = > ? @ [ \\ ] ^ _ . - "
             f"are allowed, and it must not be {READ_ONLY!r}"

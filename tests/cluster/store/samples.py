@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from itertools import count
+from typing import TYPE_CHECKING, Any
 
+from bkstore.cluster import Versioned
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
+
+if TYPE_CHECKING:
+    from bkstore.testing.zookeeper_server import ZooKeeperServer
+
+_roots = count()
 
 IDS = [
     LedgerId.of(0),
@@ -32,3 +39,15 @@ def metadata_of(name: int | LedgerId, **change: Any) -> LedgerMetadata:
         password=b"pw",
     )
     return replace(made, **change)
+
+
+def said(versioned: Versioned) -> Versioned:
+    """Return what was read without what a store adds: a token, its time of creation."""
+    metadata, version = versioned
+    ctime = metadata.ctime if metadata.store_ctime else -1
+    return Versioned(replace(metadata, c_token=0, ctime=ctime), version)
+
+
+def new_uri(server: ZooKeeperServer, manager: str = "hierarchical") -> str:
+    """Return the service URI of a root that nobody had before."""
+    return server.uri(f"/cluster-{next(_roots)}/ledgers", manager)

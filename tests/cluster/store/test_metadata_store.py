@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ from bkstore.cluster import (
     MemoryStore,
     MetadataStore,
     Value,
+    Versioned,
+    ZooKeeperStore,
     uuid_ledger_id,
 )
 from bkstore.cluster.store.directory_values import DirectoryValues
@@ -31,19 +33,28 @@ from bkstore.errors import (
 from bkstore.formats.metadata.serialized import Mark, encode
 from bkstore.formats.metadata.store_paths import tree_path, uuid_path
 from bkstore.ids import LedgerId
-from tests.cluster.store.samples import IDS, metadata_of
+from tests.cluster.store.samples import IDS, metadata_of, new_uri, said
 
 MakeStore = Callable[[], KeyValueStore]
 
 
-@pytest.fixture(params=["memory-tree", "memory-keys", "directory-tree", "directory-keys"])
-def make(request: pytest.FixtureRequest, tmp_path: Path) -> MakeStore:
-    """Return what makes the store of one kind and layout; in a directory, opens it again."""
+KEYED = ["memory-tree", "memory-keys", "directory-tree", "directory-keys"]
+KINDS = [*KEYED, "zookeeper-hierarchical", "zookeeper-longhierarchical"]
+
+
+@pytest.fixture(params=KINDS)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MakeStore]:
+    """Yield what makes the store of one kind and layout; in a directory, opens it again."""
     kind, _, layout = request.param.partition("-")
     if kind == "memory":
         store = MemoryStore(layout)
-        return lambda: store
-    return lambda: DirectoryStore(tmp_path / "store", layout, sync=False)
+        yield lambda: store
+    elif kind == "directory":
+        yield lambda: DirectoryStore(tmp_path / "store", layout, sync=False)
+    else:
+        server = request.getfixturevalue("zookeeper")
+        with ZooKeeperStore.format(new_uri(server, layout)) as opened:
+            yield lambda: opened
 
 
 @pytest.fixture
@@ -68,9 +79,9 @@ def test_create_read_write_delete(make: MakeStore, name: LedgerId) -> None:
     first, second = metadata_of(name), metadata_of(name, state="IN_RECOVERY")
 
     assert 0 == make().create(first)
-    assert (first, 0) == make().read(name)
+    assert (first, 0) == said(make().read(name))
     assert 1 == make().write(second, 0)
-    assert (second, 1) == make().read(name)
+    assert (second, 1) == said(make().read(name))
     make().delete(name, 1)
     with pytest.raises(NoSuchLedger):
         make().read(name)
@@ -89,7 +100,7 @@ def test_compare_and_set(store: KeyValueStore) -> None:
         with pytest.raises(BadVersion):
             store.delete(7, version)
 
-    assert (metadata_of(7, ack_quorum_size=2), 1) == store.read(7)
+    assert (metadata_of(7, ack_quorum_size=2), 1) == said(store.read(7))
 
 
 def test_ledger_that_is_not_there(store: KeyValueStore) -> None:
@@ -146,8 +157,8 @@ def test_metadata_that_upstream_would_not_write(store: KeyValueStore) -> None:
     store.create(bare)
     store.create(wrong)
 
-    assert (bare, 0) == store.read(7)
-    assert (wrong, 0) == store.read(8)
+    assert (bare, 0) == said(store.read(7))
+    assert (wrong, 0) == said(store.read(8))
     with pytest.raises(InvalidArgument):
         store.create(metadata_of(9, ensemble_size=2**40))
     assert [7, 8] == [name.ledger for name in store.ledgers()]
@@ -163,6 +174,7 @@ def test_ids_by_counter(make: MakeStore) -> None:
     assert LedgerId(5, 0) == make().next_id(5)
 
 
+@pytest.mark.parametrize("make", KEYED, indirect=True)
 def test_scope_that_is_used_up(store: KeyValueStore) -> None:
     """Scope 0 ends at 2^63-1: there is no next id, rather than one that no bookie takes."""
     store._values.put(f"/idgen/{0:016x}", b"%d\n" % (2**63 - 1), None)
@@ -204,21 +216,46 @@ def test_watch(store: KeyValueStore) -> None:
 
 
 def test_bookies(make: MakeStore) -> None:
-    """Registered bookies and unavailable ones are two lists; any id is kept as it is."""
-    names = {"b1", "10.0.0.1:3181", "a/b", "..", "x.tmp", "%41", "\u00e4", "end."}
+    """Registered bookies and unavailable ones are two lists; ids are kept as they are."""
+    names = {"b1", "10.0.0.1:3181", "a@b", "...", "x.tmp", "=41", "a_b", "end."}
     for name in names:
         make().register_bookie(name)
         make().set_unavailable(name)
     make().register_bookie("b1")
     make().unregister_bookie("b1")
     make().unregister_bookie("b1")
-    make().set_unavailable("a/b", False)
+    make().set_unavailable("a@b", False)
 
     assert names - {"b1"} == make().registered_bookies()
-    assert names - {"a/b"} == make().unavailable_bookies()
+    assert names - {"a@b"} == make().unavailable_bookies()
     for name in ("", "readonly", "\udc80"):
         with pytest.raises(InvalidArgument, match="no bookie id"):
             make().register_bookie(name)
+
+
+@pytest.mark.parametrize("make", KEYED, indirect=True)
+def test_bookies_of_any_name(make: MakeStore) -> None:
+    """Where no real client looks any id is kept as it is."""
+    names = {"a/b", "..", "%41", "\u00e4"}
+    for name in names:
+        make().register_bookie(name)
+        make().set_unavailable(name)
+
+    assert names == make().registered_bookies()
+    assert names == make().unavailable_bookies()
+
+
+def test_many_at_once(make: MakeStore) -> None:
+    """Many ledgers are read in the order asked for, and those that are not there left out."""
+    for name in IDS:
+        make().create(metadata_of(name))
+    asked = [IDS[3], LedgerId.of(99), *IDS]
+    found = list(make().read_many(asked))
+
+    assert [IDS[3], *IDS] == [name for name, _ in found]
+    assert [metadata_of(name) for name in [IDS[3], *IDS]] == [
+        said(each).metadata for _, each in found if isinstance(each, Versioned)
+    ]
 
 
 def test_marks(make: MakeStore) -> None:

@@ -69,7 +69,7 @@ def parse_service_uri(text: str) -> ServiceUri:
     if name in _NOT_HERE:
         raise UnsupportedLayout(f"{text}: the ledger manager {name} is not supported")
     if name not in _MANAGERS:
-        known = ", ".join(filter(None, _MANAGERS))
+        known = ", ".join(manager for manager in _MANAGERS.values() if manager)
         raise InvalidArgument(f"{text}: there is no ledger manager {name!r}: {known}")
     servers = tuple(_server(text, word) for word in found[3].split(";"))
     if not _ROOT.fullmatch(found[4]):

@@ -276,8 +276,8 @@ class ZooKeeperStore(KeyValueStore):
         """
         there = self._registrations.get(bookie)
         if there is None or there.closed:
-            info = decode_service_info(b"", check_bookie_id(bookie))
-            self.register(bookie, info if info.endpoints else _NO_ADDRESS)
+            address = decode_service_info(b"", check_bookie_id(bookie)).address
+            self.register(bookie, _NO_ADDRESS if address is None else ServiceInfo.at(*address))
 
     def unregister_bookie(self, bookie: str) -> None:
         """As `MetadataStore.unregister_bookie`; bookies of other sessions stay."""
