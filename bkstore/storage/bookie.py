@@ -103,6 +103,7 @@ class Bookie(EntrySource, Closing):
         journal_dirs: Sequence[StrPath] | None = None,
         index_dirs: Sequence[StrPath] | None = None,
         bookie_id: str | None = None,
+        instance_id: str | None = None,
         options: StorageOptions | None = None,
         journal: JournalOptions | None = None,
         files: Files = OS_FILES,
@@ -111,17 +112,18 @@ class Bookie(EntrySource, Closing):
 
         `path` is a root with the directories in it, or a `bk_server.conf`; an empty or missing
         root becomes a new bookie with `ledgers` and `journal`. Or give the directories, in
-        configured order. `storage` is told from the index where it is not given.
+        configured order. `storage` is told from the index where it is not given. A bookie of a
+        cluster has its `instance_id` in the cookie: a new one gets it, another must have it.
 
-        Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, a cookie that
-        does not fit), `CorruptionError` where a real bookie would not start either: the file
-        that lastMark names is missing, a record or length in a journal that cannot be. Nothing
-        that is stored is changed then, beyond what the replay had flushed.
+        Raises `DirectoryInUse`, `UnsupportedLayout` (another storage's index, a cookie that does
+        not fit), `CorruptionError` where a real bookie would not start either: the file that
+        lastMark names is missing, a record or length in a journal that cannot be. Nothing that is
+        stored is changed then, beyond what the replay had flushed.
         """
         settings = _check_journal("journal", journal) or JournalOptions()
         _check_options("options", options), optional(check_storage)("storage", storage)
         place = _place(path, ledger_dirs, journal_dirs, index_dirs)
-        place.check_cookie(bookie_id)
+        place.check_cookie(bookie_id, instance_id)
         with ExitStack() as undo:
             below = LedgerStorage.open(
                 place.ledger,
@@ -142,8 +144,9 @@ class Bookie(EntrySource, Closing):
                 for number, current in _numbered(place.journal)
             ]
             below.flush()
-            cookie = place.write_cookie(bookie_id, files)
-            writers = [undo.enter_context(_writer(c, settings, files)) for c in place.journal]
+            cookie = place.write_cookie(bookie_id, instance_id, files)
+            writer = JournalWriter.of_options
+            writers = [undo.enter_context(writer(c, settings, files)) for c in place.journal]
             bookie = cls(below, writers, place, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id
@@ -478,19 +481,6 @@ def _numbered(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:
     if len(journals) == 1:
         return [(None, journals[0])]
     return list(enumerate(journals))
-
-
-def _writer(current: Path, options: JournalOptions, files: Files) -> JournalWriter:
-    return JournalWriter(
-        current,
-        files=files,
-        version=options.version,
-        max_size=options.max_size,
-        preallocate=options.preallocate,
-        alignment=options.alignment,
-        write_buffer=options.write_buffer,
-        clock=options.clock,
-    )
 
 
 def _ledger_of(record: bytes) -> LedgerId:

@@ -90,8 +90,9 @@ class OwnedDirectories:
 
     # -- the cookie
 
-    def check_cookie(self, bookie_id: str | None) -> None:
-        """Raise `UnsupportedLayout` where the cookie does not fit these directories.
+    def check_cookie(self, bookie_id: str | None, instance_id: str | None = None) -> None:
+        """Raise `UnsupportedLayout` where the cookie does not fit these directories, or is of
+        another bookie or cluster than is given.
 
         The paths of a copy are others; number and order must be those of the cookie, as far
         as the names tell. A directory without cookie beside ones that have it is a foreign or
@@ -109,6 +110,11 @@ class OwnedDirectories:
             raise UnsupportedLayout(
                 f"{self.all[0]}: the cookie of bookie {cookie.bookie_id!r}, not of {bookie_id!r}"
             )
+        if instance_id not in (None, cookie.instance_id):
+            made = f"of cluster {cookie.instance_id}" if cookie.instance_id else "made without one"
+            raise UnsupportedLayout(
+                f"{self.all[0]}: the cookie is {made}, not of cluster {instance_id}"
+            )
         _check_listed("ledger", self.ledger, cookie.ledger_dirs)
         _check_listed("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
         _check_listed("journal", self.journal, cookie.journal_dirs)
@@ -121,7 +127,7 @@ class OwnedDirectories:
         there = [holdings(current) for current in self.all if current.is_dir()]
         return any(held & {"logs", "journal", "idx"} for held in there)
 
-    def write_cookie(self, bookie_id: str | None, files: Files) -> Cookie:
+    def write_cookie(self, bookie_id: str | None, instance_id: str | None, files: Files) -> Cookie:
         """Write the cookie into every directory that has none; return the one in force."""
         cookie = self.cookie
         if cookie is None:
@@ -131,6 +137,7 @@ class OwnedDirectories:
                 _names(self.journal),
                 _names(self.ledger),
                 index_dirs=None if self.index == self.ledger else _names(self.index),
+                instance_id=instance_id,
             )
         data = cookie_format.encode(cookie)
         for current in self._without_cookie():

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 from bkstore import forks
 from bkstore.arguments import optional, whole
@@ -117,6 +118,20 @@ class JournalWriter(Closing):
         self._open(first_id)
 
     # -- where we are
+
+    @classmethod
+    def of_options(cls, current: Path, options: JournalOptions, files: Files) -> Self:
+        """Return the writer of a bookie's journal directory with these settings."""
+        return cls(
+            current,
+            files=files,
+            version=options.version,
+            max_size=options.max_size,
+            preallocate=options.preallocate,
+            alignment=options.alignment,
+            write_buffer=options.write_buffer,
+            clock=options.clock,
+        )
 
     @property
     def mark(self) -> LogMark:
