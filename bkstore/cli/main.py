@@ -85,6 +85,7 @@ COMMANDS = {
         "care.salvage",
         "what can be read out of damaged entry logs, as a new bookie's directory",
     ),
+    "serve": Command("serve", "a bookie's directory on a port, for clients of BookKeeper"),
     "demo": Command(
         "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
     ),
@@ -104,7 +105,7 @@ def make_parser(*, declared: bool = False) -> Parser:
         prog="bkstore",
         description="Apache BookKeeper bookie storage, outside the JVM.",
         epilog="DIR is a ledger directory, a folder of ledger directories, or a bk_server.conf. "
-        "Nothing is ever written there.",
+        "Nothing is ever written there, but by serve.",
     )
     parser.add_argument("--version", action="version", version=f"bkstore {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

@@ -3,8 +3,8 @@
 `EntryIndexSuite` is the contract of `bkstore.index.api` as tests, `StorageSuite` that of
 `LedgerStorage`, `BookieClientSuite` that of `BookieClient`: subclass them to prove a backend. They
 are in `suites`, with hypothesis state machines for the first two. `plugin` has the pytest fixtures,
-made by `factories`. `generators` makes entry ids as ledgers have them and `workloads` whole streams
-of records; they need numpy only and serve the demo and the tools too.
+made by `factories` and `servers`. `generators` makes entry ids as ledgers have them and `workloads`
+whole streams of records; they need numpy only and serve the demo and the tools too.
 
 `stream_worlds` makes worlds of stream objects and their events. `crash` makes power losses
 (`crash_image` is what it remembers), `faults` failing calls and damaged files, `leaks` looks for

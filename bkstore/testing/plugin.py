@@ -1,4 +1,4 @@
-"""The pytest plugin: storages, bookies, clusters as fixtures; faults; a look for open files.
+"""The pytest plugin: storages, bookies, servers, clusters as fixtures; faults; open files.
 
     def test_mine(bkstore_bookie, bkstore_faults):
         bookie = bkstore_bookie("db")
@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from bkstore.storage.options import Storage
     from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
     from bkstore.testing.faults import FaultPlan
+    from bkstore.testing.servers import ServerFactory
 
 __all__ = [
     "bkstore_bookie",
     "bkstore_cluster",
     "bkstore_faults",
     "bkstore_kind",
+    "bkstore_server",
     "bkstore_storage",
     "pytest_addoption",
     "pytest_configure",
@@ -141,6 +143,21 @@ def bkstore_bookie(
     factory = BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
     yield factory
     _finish(factory)
+
+
+@pytest.fixture
+def bkstore_server(bkstore_bookie: BookieFactory) -> Iterator[ServerFactory]:
+    """Yield a factory: ``bkstore_server("db")`` is a `BookieServer` on a port of loopback.
+
+    See `ServerFactory` for `restart` and `crash`; ``server.bookie`` is the bookie behind.
+    """
+    from bkstore.testing.servers import ServerFactory
+
+    factory = ServerFactory(bkstore_bookie)
+    yield factory
+    errors = factory.close_all()
+    if errors:
+        raise errors[0]
 
 
 @pytest.fixture

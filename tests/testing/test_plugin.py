@@ -102,6 +102,27 @@ def test_bookie(bkstore_bookie, bkstore_kind):
         result.assert_outcomes(passed=3)
         result.stdout.fnmatch_lines(["*[[]sorted]*", "*[[]interleaved]*", "*[[]db]*"])
 
+    def test_server(self, pytester: pytest.Pytester) -> None:
+        """A server stands on loopback over a bookie of its own, and comes back on its port."""
+        result = run(
+            pytester,
+            """
+import socket
+
+@pytest.mark.bkstore_storage
+def test_server(bkstore_server, bkstore_kind):
+    server, other = bkstore_server(), bkstore_server("db", server={"extended": True})
+    assert [server.bookie.storage.storage, other.address.host] == [bkstore_kind, "127.0.0.1"]
+    for entry, again in enumerate((bkstore_server.restart, bkstore_server.crash)):
+        server.bookie.add_entry(record(entry), KEY)
+        there, server = server, again(server)
+        assert (there.address, server.bookie.unclean) == (server.address, entry == 1)
+        assert server.bookie.entries(7).tolist() == list(range(entry + 1))
+    assert socket.create_connection(server.address).close() is None
+""",
+        )
+        result.assert_outcomes(passed=3)
+
     def test_cluster(self, pytester: pytest.Pytester) -> None:
         """Clusters of any mix of storages, each alone, opened again with their metadata."""
         result = run(

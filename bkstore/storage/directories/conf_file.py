@@ -14,7 +14,7 @@ from pathlib import Path
 from bkstore.errors import UnsupportedLayout
 from bkstore.files.opening import opened
 
-__all__ = ["configured_directories", "place_directories"]
+__all__ = ["configured_directories", "configured_settings", "place_directories"]
 
 _LIMIT = 1 << 20
 _KEYS = {
@@ -32,15 +32,21 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     Relative ones are taken from the file's folder. Raises `UnsupportedLayout` for what is no
     `bk_server.conf`.
     """
+    settings = configured_settings(conf)
+    lists = {role: _paths(conf, settings, keys) for role, keys in _KEYS.items()}
+    if not lists["ledger"]:
+        raise _no_conf(conf, "names no ledgerDirectories")
+    return lists
+
+
+def configured_settings(conf: Path) -> dict[str, str]:
+    """Return what a file of settings says, by key; `UnsupportedLayout` for what is no text."""
     settings = {}
     for line in _text(conf).splitlines():
         key, separator, value = line.partition("=")
         if separator and not key.lstrip().startswith("#"):
             settings[key.strip()] = value.strip()
-    lists = {role: _paths(conf, settings, keys) for role, keys in _KEYS.items()}
-    if not lists["ledger"]:
-        raise _no_conf(conf, "names no ledgerDirectories")
-    return lists
+    return settings
 
 
 def _no_conf(path: Path, why: str) -> UnsupportedLayout:

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from bkstore import forks
-from bkstore.arguments import instance, optional, truth, whole
+from bkstore.arguments import instance, number, optional, truth, whole
 from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.connection import Connection
@@ -83,6 +83,7 @@ class BookieServer:
         self._thread: threading.Thread | None = None
         self._core: Core | None = None
         self._ending: asyncio.Event | None = None
+        self._patience = self.options.stop_timeout
         self._read_only = False
         self._closed = False
         forks.register(self)
@@ -122,11 +123,29 @@ class BookieServer:
         if self._core is not None:
             self._core.rules.read_only = value
 
-    def close(self) -> None:
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return 0 if self._core is None else len(self._core.connections)
+
+    @property
+    def held(self) -> int:
+        """Bytes of requests and answers that are held for all clients now."""
+        return 0 if self._core is None else self._core.held
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the server has ended, so long at most; return whether it has."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+        return self._thread is None or not self._thread.is_alive()
+
+    def close(self, seconds: float | None = None) -> None:
         """Answer what has come in, hang up, and end the thread. Idempotent.
 
-        Requests that have no answer after `stop_timeout` get none.
+        Requests that have no answer after so many seconds (`stop_timeout`) get none.
         """
+        if seconds is not None:
+            self._patience = number(0)("seconds", seconds)
         thread, self._closed = self._thread, True
         if thread is None or not thread.is_alive():
             return
@@ -182,7 +201,7 @@ class BookieServer:
         ready()
         await self._ending.wait()
         listening.close()
-        await core.stop(self.options.stop_timeout)
+        await core.stop(self._patience)
 
     def _forked(self) -> None:
         self._closed = True

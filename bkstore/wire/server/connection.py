@@ -11,9 +11,9 @@ from typing import cast
 from bkstore.errors import CorruptionError
 from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import PREFIX, FrameSplitter
-from bkstore.wire.server import v2_requests, v3_requests
 from bkstore.wire.server.core import Core
-from bkstore.wire.server.operations import Answer, Operation, Read, Ready, StartTls
+from bkstore.wire.server.requests import of_v2, of_v3
+from bkstore.wire.server.requests.operations import Answer, Operation, Read, Ready, StartTls
 from bkstore.wire.status import Status
 
 __all__ = ["Connection"]
@@ -111,9 +111,9 @@ class Connection(asyncio.Protocol):
         if self._start_tls is not None:
             raise CorruptionError(None, None, "request behind START_TLS")
         if self._decoder.version == 2:
-            operation = v2_requests.operation_of(request)
+            operation = of_v2.operation_of(request)
         else:
-            operation = v3_requests.operation_of(request, tls=self._may_start_tls)
+            operation = of_v3.operation_of(request, tls=self._may_start_tls)
         operation.started, operation.size = self._moved, len(message) + PREFIX
         self._waiting += 1
         self._waiting_bytes += operation.size

@@ -11,12 +11,12 @@ from contextlib import suppress
 from typing import Protocol
 
 from bkstore.storage.bookie import Bookie
-from bkstore.wire.server.bookie_rules import BookieRules
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import Observer
-from bkstore.wire.server.operations import Answer, Operation
 from bkstore.wire.server.options import ServerOptions
+from bkstore.wire.server.requests.operations import Answer, Operation
+from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.status import Status
 
 __all__ = ["Connected", "Core"]

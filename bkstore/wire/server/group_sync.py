@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from bkstore.wire.server.operations import Answer
+from bkstore.wire.server.requests.operations import Answer
 from bkstore.wire.status import Status
 
 __all__ = ["GroupSync"]

@@ -12,7 +12,7 @@ from concurrent.futures import Executor
 
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
-from bkstore.wire.server.operations import Read
+from bkstore.wire.server.requests.operations import Read
 
 __all__ = ["LongPolls"]
 

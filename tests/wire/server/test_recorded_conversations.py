@@ -8,8 +8,6 @@ the real bookie answered. `DIFFERENT` has all that differs on purpose.
 
 from __future__ import annotations
 
-import socket
-import struct
 import threading
 from pathlib import Path
 from typing import Any
@@ -25,6 +23,7 @@ from bkstore.wire import v2, v3
 from bkstore.wire.server import BookieServer, ServerOptions
 from tests.golden.directories.operation_replay import payload, payload_size
 from tests.wire.recorded import conversations, needs_golden
+from tests.wire.server.peer import Peer
 
 pytestmark = needs_golden
 
@@ -104,42 +103,6 @@ def told(bookie: Bookie, recorded: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-class Peer:
-    """A client's end of a connection."""
-
-    def __init__(self, server: BookieServer) -> None:
-        self.socket = socket.create_connection(server.address, timeout=5)
-        self.open = True
-
-    def send(self, data: bytes) -> None:
-        """Send bytes; what the bookie has hung up on goes nowhere."""
-        try:
-            self.socket.sendall(data)
-        except ConnectionError:
-            self.open = False
-
-    def exactly(self, size: int) -> bytes:
-        """Return so many bytes, fewer where the connection ends."""
-        found = b""
-        while len(found) < size:
-            try:
-                piece = self.socket.recv(size - len(found))
-            except ConnectionResetError:
-                piece = b""
-            if not piece:
-                self.open = False
-                break
-            found += piece
-        return found
-
-    def frame(self) -> bytes:
-        """Return the next whole frame; nothing if there is none."""
-        length = self.exactly(4)
-        if len(length) < 4:
-            return b""
-        return length + self.exactly(struct.unpack(">i", length)[0])
-
-
 def comparable(whole: bytes) -> bytes:
     """Return an answer without what is not to be compared: disk figures and times."""
     try:
@@ -179,7 +142,7 @@ def differing(recorded: list[bytes], here: list[bytes]) -> list[Any]:
 def connection_played(server: BookieServer, listed: list[dict[str, str]]) -> list[Any]:
     """Send what a client sent; return where the answers are not those that it got."""
     different: list[Any] = []
-    peer = Peer(server)
+    peer = Peer(server.address)
     at = 0
     while at < len(listed):
         frame, end = listed[at], at + 1
@@ -199,7 +162,7 @@ def connection_played(server: BookieServer, listed: list[dict[str, str]]) -> lis
         message = v3.decode_response(peer.frame()[4:])
         found = Availability.from_bytes(v3.body_of(message).availabilityOfEntriesOfLedger)
         different.append(f"{v3.status_in(message).name}, {found.ranges().tolist()}")
-    peer.socket.close()
+    peer.close()
     return different
 
 

@@ -1,8 +1,8 @@
 """What a request asks of a bookie, whichever protocol said it; and the answers.
 
 An operation knows how to say its answer: `reply` takes the status and what was found, and
-returns a whole frame. The two protocols make operations (`v2_requests`, `v3_requests`), the
-bookie's rules are in `bookie_rules`.
+returns a whole frame. The two protocols make operations (`of_v2`, `of_v3`), the bookie's
+rules are in `bkstore.wire.server.rules`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.wire import v3
 from bkstore.wire.frames import frame
 from bkstore.wire.schema import EXTENDED
-from bkstore.wire.server.operations import (
+from bkstore.wire.server.requests.of_v2 import AUTH_DISABLED
+from bkstore.wire.server.requests.operations import (
     Add,
     BatchRead,
     BookieInfo,
@@ -23,7 +24,6 @@ from bkstore.wire.server.operations import (
     StartTls,
     WriteLac,
 )
-from bkstore.wire.server.v2_requests import AUTH_DISABLED
 from bkstore.wire.status import Status
 
 __all__ = ["operation_of"]

@@ -8,7 +8,7 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
-from bkstore.wire.server.operations import Add, BatchRead, Operation, Read, Ready
+from bkstore.wire.server.requests.operations import Add, BatchRead, Operation, Read, Ready
 from bkstore.wire.status import Status
 
 __all__ = ["AUTH_DISABLED", "operation_of"]

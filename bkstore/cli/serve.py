@@ -1,0 +1,126 @@
+"""bkstore serve: a bookie's directory on a port, for clients of BookKeeper."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.parser import Parser
+from bkstore.errors import IllegalOperation, InvalidArgument
+
+if TYPE_CHECKING:
+    import ssl
+
+    from bkstore.storage.bookie import Bookie
+    from bkstore.wire.server import BookieServer
+
+__all__ = ["add_arguments", "run"]
+
+_PORT = 3181  # `bookiePort`
+_STORAGES = ("sorted", "interleaved", "db")
+_AUTHENTICATION = "bookieAuthProviderFactoryClass"
+_CHECKPOINT = 60.0
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    parser.add_argument(
+        "directory",
+        metavar="DIR",
+        type=Path,
+        help="a bookie's directory, or its bk_server.conf; unlike elsewhere it is written to",
+    )
+    parser.add_argument(
+        "--create",
+        metavar="STORAGE",
+        choices=_STORAGES,
+        help="make a new bookie with this storage (sorted, interleaved, db) where DIR is missing "
+        "or empty",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=_PORT, help=f"0 takes a free one ({_PORT})")
+    parser.add_argument(
+        "--extended",
+        action="store_true",
+        help="let v3 have scopes and batch reads, which real bookies and clients do not know",
+    )
+    parser.add_argument(
+        "--tls-certificate", metavar="FILE", type=Path, help="PEM; lets clients START_TLS"
+    )
+    parser.add_argument(
+        "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
+    )
+    parser.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        type=Path,
+        help="PEM; clients that START_TLS must show a certificate of it",
+    )
+    parser.add_argument(
+        "--checkpoint-interval",
+        metavar="SECONDS",
+        type=float,
+        default=_CHECKPOINT,
+        help=f"how often the storage is made durable and old journals go ({_CHECKPOINT:.0f})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until an interrupt or SIGTERM, then answer what has come in, and stop."""
+    from bkstore.arguments import number
+    from bkstore.wire.server import BookieServer
+
+    interval = number(0, above=True)("--checkpoint-interval", args.checkpoint_interval)
+    tls = _tls(args)
+    with (
+        _bookie(args) as bookie,
+        BookieServer(bookie, args.host, args.port, extended=args.extended, tls=tls) as server,
+    ):
+        kind = bookie.storage.storage
+        tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
+        try:
+            _until_stopped(bookie, server, interval)
+        except (KeyboardInterrupt, SystemExit):
+            tell("bkstore: stopping")
+    return 0
+
+
+def _bookie(args: argparse.Namespace) -> Bookie:
+    """Open the bookie; a new one only if that was asked for."""
+    from bkstore.storage.bookie import Bookie
+    from bkstore.storage.directories.conf_file import configured_settings
+    from bkstore.storage.directories.ownership import OwnedDirectories
+
+    path = args.directory
+    if path.is_file() and configured_settings(path).get(_AUTHENTICATION):
+        raise IllegalOperation(
+            f"{path}: has {_AUTHENTICATION}: authentication (SASL) is not served, and without it "
+            "anybody who reaches the port could read and write"
+        )
+    there = any(current.is_dir() for current in OwnedDirectories.of_path(path).ledger)
+    if not there and args.create is None:
+        raise InvalidArgument(f"{path}: no bookie's directory; --create STORAGE makes a new one")
+    if not there and path.is_dir() and any(path.iterdir()):
+        raise InvalidArgument(f"{path}: is not empty, and no bookie's directory")
+    return Bookie.open(path, args.create)
+
+
+def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+    from bkstore.wire.server import server_tls
+
+    if args.tls_certificate is None:
+        if args.tls_key is not None or args.tls_client_ca is not None:
+            raise InvalidArgument("--tls-key and --tls-client-ca need --tls-certificate")
+        return None
+    return server_tls(args.tls_certificate, args.tls_key, args.tls_client_ca)
+
+
+def _until_stopped(bookie: Bookie, server: BookieServer, interval: float) -> None:
+    """Checkpoint now and then, if something was written, until the server ends."""
+    places = [journal.position for journal in bookie.journals]
+    while not server.wait(interval):
+        if places != [journal.position for journal in bookie.journals]:
+            bookie.checkpoint()
+            places = [journal.position for journal in bookie.journals]

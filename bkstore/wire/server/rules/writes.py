@@ -1,0 +1,169 @@
+"""What a bookie answers to requests that change something.
+
+Sources: `WriteEntryProcessor`, `WriteEntryProcessorV3`, `WriteLacProcessorV3`,
+`ForceLedgerProcessorV3`, and recorded conversations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bkstore.errors import (
+    BkstoreError,
+    DataUnknown,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    ReadOnlyError,
+    UnauthorizedAccess,
+    WriteFailed,
+)
+from bkstore.formats.entry import record_header
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.server.requests.operations import (
+    Add,
+    Answer,
+    BatchRead,
+    Force,
+    Operation,
+    Read,
+    WriteLac,
+)
+from bkstore.wire.server.rules.reads import Reads
+from bkstore.wire.server.rules.statuses import add_status, status_after
+from bkstore.wire.status import Status
+
+__all__ = ["BookieRules"]
+
+
+class BookieRules(Reads):
+    """Answers all operations out of a bookie; safe between threads, as that is.
+
+    With `read_only` set, adds and explicit LACs are refused, but for adds of high priority;
+    fencing and forcing go on, as at a bookie whose disks are full.
+    """
+
+    def __init__(self, bookie: Bookie) -> None:
+        super().__init__(bookie)
+        self.read_only = False
+
+    def write(self, operations: Sequence[Operation]) -> tuple[list[Answer], bool]:
+        """Do what is asked, in order; return the answers, and whether they wait for a sync.
+
+        Adds that stand together and say the same of key, recovery and sync are one batch. What
+        is answered with EOK is durable only after the journals are synced, if that is True.
+        """
+        answers: list[Answer] = []
+        waits = False
+        at = 0
+        while at < len(operations):
+            first, end = operations[at], at + 1
+            if isinstance(first, Add):
+                end = _alike(operations, at)
+                done = self._add_all([add for add in operations[at:end] if isinstance(add, Add)])
+                durable = not first.sync
+            else:
+                done = [self._write_one(first)]
+                durable = not isinstance(first, (WriteLac, Force))
+            waits |= not durable and any(answer.status is Status.EOK for answer in done)
+            answers += done
+            at = end
+        return answers, waits
+
+    def _write_one(self, operation: Operation) -> Answer:
+        if isinstance(operation, WriteLac):
+            return operation.answer(status_after(lambda: self._write_lac(operation)))
+        if isinstance(operation, Force):
+            return operation.answer(status_after(lambda: operation.ledger))
+        if isinstance(operation, BatchRead):
+            return self._batch(operation)
+        if isinstance(operation, Read):
+            return self._read(operation)
+        raise TypeError(f"{operation.name} changes nothing")
+
+    def _write_lac(self, operation: WriteLac) -> None:
+        if self.read_only:
+            raise ReadOnlyError("the bookie is read-only")
+        ledger = operation.ledger
+        self._check_key(ledger, operation.master_key)
+        self.bookie.set_explicit_lac(ledger, operation.body, operation.master_key, sync=False)
+
+    def _add_all(self, adds: Sequence[Add]) -> list[Answer]:
+        """Store records of one key; what is refused leaves the others as they are."""
+        first = adds[0]
+        if self.read_only and not first.urgent:
+            return [add.answer(Status.EREADONLY) for add in adds]
+        heads = [_head(add.record) for add in adds]
+        refused = self._foreign({head: add.record for head, add in zip(heads, adds)}, first)
+        statuses: list[Status] = [refused.get(head, Status.EOK) for head in heads]
+        waiting = [at for at, head in enumerate(heads) if head not in refused]
+        while waiting:
+            stored, error = self._store([adds[at].record for at in waiting], first)
+            waiting = waiting[stored:]
+            if error is None or not waiting:
+                break
+            status = add_status(error)
+            rest = _concerned(error, waiting, heads)
+            for at in rest:
+                statuses[at] = status
+            waiting = [at for at in waiting if at not in rest]
+        return [add.answer(status) for add, status in zip(adds, statuses)]
+
+    def _store(self, records: list[bytes], add: Add) -> tuple[int, BkstoreError | OSError | None]:
+        """Return how many of the records are stored, and why not the next one."""
+        key, recovery = add.master_key, add.recovery
+        try:
+            if len(records) == 1:
+                self.bookie.add_entry(records[0], key, recovery=recovery, sync=False)
+            else:
+                self.bookie.add_entries(records, key, recovery=recovery, sync=False)
+        except (WriteFailed, IllegalOperation, OSError) as error:
+            return 0, error  # a journal failed: none is acknowledged
+        except BkstoreError as error:
+            return error.stored or 0, error
+        return len(records), None
+
+    def _foreign(self, records: dict[bytes, bytes], add: Add) -> dict[bytes, Status]:
+        """Return the ledgers, by a record's head, that have another key than an add says."""
+        found = {}
+        for head, record in records.items():
+            try:
+                self._check_key(record_header(record).ledger, add.master_key)
+            except UnauthorizedAccess:
+                found[head] = Status.EUA
+            except (BkstoreError, OSError):
+                continue  # the storage says what is wrong with it
+        return found
+
+    def sync(self) -> Status:
+        """Make durable all that was written; return the status of those who wait for it."""
+        return status_after(lambda: [journal.sync() for journal in self.bookie.journals])
+
+
+def _alike(operations: Sequence[Operation], at: int) -> int:
+    """Return the end of the adds that can be one batch with the one at a place."""
+    first = operations[at]
+    assert isinstance(first, Add)
+    for end in range(at + 1, len(operations)):
+        add = operations[end]
+        if not (
+            isinstance(add, Add)
+            and add.sync is first.sync
+            and add.recovery is first.recovery
+            and add.urgent is first.urgent
+            and add.master_key == first.master_key
+        ):
+            return end
+    return len(operations)
+
+
+def _head(record: bytes) -> bytes:
+    """Return the bytes of a record that say its ledger."""
+    return record[:17] if record[:1] >= b"\x80" else record[:8]
+
+
+def _concerned(error: BkstoreError | OSError, waiting: list[int], heads: list[bytes]) -> set[int]:
+    """Return which adds, of those that wait, an error is about; the first one always is."""
+    if isinstance(error, (LedgerFenced, UnauthorizedAccess, DataUnknown)):
+        return {at for at in waiting if heads[at] == heads[waiting[0]]}
+    return {waiting[0]} if isinstance(error, InvalidArgument) else set(waiting)
