@@ -200,6 +200,10 @@ class BookieServer:
         self._address = Address(*listening.sockets[0].getsockname()[:2])
         ready()
         await self._ending.wait()
+        for each in listening.sockets:
+            loop.remove_reader(each.fileno())
+        while len(asyncio.all_tasks()) > 1 + len(core.tasks):  # clients that are being accepted:
+            await asyncio.sleep(0)  # a server that closes before they are leaks their sockets
         listening.close()
         await core.stop(self._patience)
 

@@ -55,12 +55,12 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new client, unless there are too many."""
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._core.connections) >= self._options.max_connections:
-            _log.warning("more than %d connections: refused", self._options.max_connections)
-            self._lost = True
-            self._transport.abort()
-            return
+        many = len(self._core.connections) >= self._options.max_connections
         self._core.connections.add(self)
+        if many or self._core.stopping:
+            _log.warning("a client is refused: %d are connected", len(self._core.connections))
+            self._finished = self._ending = True
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes: whole frames become operations."""
@@ -209,8 +209,8 @@ class Connection(asyncio.Protocol):
             self._waiting -= 1
             self._waiting_bytes -= operation.size
         if answers:
+            self._core.observe(answers)  # before they go: who has an answer finds it counted
             self._transport.write(b"".join([answer.frame for answer in answers]))
-            self._core.observe(answers)
 
     # -- TLS
 

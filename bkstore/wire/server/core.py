@@ -72,6 +72,7 @@ class Core:
         self.polls = LongPolls(self.loop, self._reads, bookie.last_add_confirmed)
         self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
         self._was_over = False
+        self.stopping = False
 
     # -- jobs
 
@@ -154,14 +155,19 @@ class Core:
 
     async def stop(self, seconds: float) -> None:
         """End all connections: what waits is answered, for so many seconds at most."""
+        self.stopping = True
         deadline = self.loop.time() + seconds
         for connection in list(self.connections):
             connection.end()
         self.polls.expire_all()
         while self.connections and self.loop.time() < deadline:
             await asyncio.sleep(0.005)
-        for connection in list(self.connections):
-            connection.abort()
+        for task in self.tasks:
+            task.cancel()
+        while self.connections:
+            for connection in list(self.connections):
+                connection.abort()
+            await asyncio.sleep(0)  # in which they are told that they are lost
         self._sweeper.cancel()
         self.polls.close()
         for ending in (self._reads.shutdown, self._writes.shutdown, self._sync.close):

@@ -10,7 +10,7 @@ __all__ = ["Observer"]
 
 
 class Observer(Protocol):
-    """Is told of each request when its answer is handed to the connection.
+    """Is told of each request just before its answer goes to the client.
 
     Give one to `BookieServer` as ``observer=``. It is called in the server's own thread: it must
     not block, and what it raises is logged and changes no answer.

@@ -1,0 +1,483 @@
+"""What a server does beside single answers: when it answers, in what order, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore.files.disk_changes import Files
+from bkstore.storage.bookie import Bookie
+from bkstore.testing.factories import BookieFactory
+from bkstore.testing.faults import FaultPlan
+from bkstore.testing.servers import ServerFactory
+from bkstore.wire import v2, v3
+from bkstore.wire.frames import frame
+from bkstore.wire.server import BookieServer, ServerOptions
+from bkstore.wire.status import Status
+from tests.wire.server.peer import KEY, Peer, add, record
+
+Operation = v3.Operation
+
+
+class HeldSyncs(Files):
+    """Files whose syncs wait until `gate` is set."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Event()
+
+    def fsync(self, fd: int) -> None:
+        """Sync when that is let."""
+        self.waiting.set()
+        self.gate.wait(30)
+        super().fsync(fd)
+
+
+class Seen:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def observe(
+        self,
+        operation: str,
+        protocol: int,
+        seconds: float,
+        status: Status,
+        response_size: int | None = None,
+    ) -> None:
+        """Remember what is told."""
+        assert 0 <= seconds < 30
+        self.calls.append((operation, protocol, status.name, response_size))
+
+
+def statuses(answers: list[Any]) -> list[str]:
+    """Return the names of the statuses."""
+    return [answer.status.name for answer in answers]
+
+
+# -- adds
+
+
+@pytest.mark.bkstore_storage
+def test_pipelined_adds_are_answered_one_by_one(bkstore_server: ServerFactory) -> None:
+    """In a stream of adds each gets the answer that it would get alone, in order."""
+    server = bkstore_server()
+    with Peer(server.address) as peer:
+        peer.ask(add(8, 0), add(9, 0))
+        server.bookie.fence(8, KEY)
+        short = v2.AddRequest(KEY, record(7, 2)[:20])
+        foreign = v2.AddRequest(b"x" * 20, record(9, 1))
+        requests = [add(7, 0), add(7, 1), short, add(8, 1), add(7, 2), foreign, add(9, 2)]
+        recovery = add(8, 2, flags=v2.Flags.RECOVERY_ADD)
+        answers = peer.ask(*requests, recovery, add(8, 3), add(7, 3))
+
+        assert statuses(answers) == [
+            *("EOK", "EOK", "EBADREQ", "EFENCED", "EOK", "EUA", "EOK"),
+            *("EOK", "EFENCED", "EOK"),
+        ]
+        assert [(a.ledger, a.entry) for a in answers[:5]] == [
+            (7, 0), (7, 1), (7, 2), (8, 1), (7, 2),
+        ]  # fmt: skip
+    assert [server.bookie.entries(each).tolist() for each in (7, 8, 9)] == [
+        [0, 1, 2, 3], [0, 2], [0, 2],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_an_add_is_answered_when_it_is_durable(
+    bkstore_server: ServerFactory, protocol: int
+) -> None:
+    """No add is acknowledged before the journal's sync; one with deferred sync is."""
+    files = HeldSyncs()
+    server = bkstore_server(files=files)
+    with Peer(server.address, timeout=0.3) as peer:
+        files.gate.clear()
+        files.waiting.clear()
+        body = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": record(7, 0)}
+        message = v3.new_request(Operation.ADD_ENTRY, 1, body)
+        peer.send(frame(*add(7, 0).parts()) if protocol == 2 else frame(v3.encode(message)))
+
+        assert files.waiting.wait(10)
+        with pytest.raises(TimeoutError):
+            peer.frame()
+        with Peer(server.address) as other:
+            deferred = body | {"entryId": 1, "body": record(7, 1), "writeFlags": 1}
+
+            assert v3.status_in(other.ask_v3(Operation.ADD_ENTRY, deferred)) is Status.EOK
+            assert record(7, 1) == server.bookie.read_entry(7, 1)
+        files.gate.set()
+
+        assert peer.frame()
+
+
+def test_syncs_are_shared(bkstore_server: ServerFactory, bkstore_faults: FaultPlan) -> None:
+    """Adds that come while the journal is synced share the next sync."""
+    server = bkstore_server(files=bkstore_faults)
+    before = bkstore_faults.syncs
+    with Peer(server.address) as peer:
+        answers = peer.ask(*(add(7, entry) for entry in range(2000)))
+
+    assert {"EOK"} == set(statuses(answers))
+    assert bkstore_faults.syncs - before < 200
+
+
+def test_nothing_is_acknowledged_after_a_failed_sync(
+    bkstore_server: ServerFactory, bkstore_faults: FaultPlan
+) -> None:
+    """Adds whose sync failed, and those behind them, are answered with EIO; reads go on."""
+    server = bkstore_server(files=bkstore_faults)
+    with Peer(server.address) as peer:
+        peer.ask(add(7, 0))
+        bkstore_faults.fail_sync(1)
+
+        assert statuses(peer.ask(add(7, 1), add(7, 2))) == ["EIO", "EIO"]
+        assert statuses(peer.ask(add(7, 3))) == ["EIO"]
+        assert statuses(peer.ask(v2.ReadRequest(7, 0))) == ["EOK"]
+
+
+def test_keys_are_compared_in_constant_time(
+    bkstore_server: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that is not the ledger's is found out by `hmac.compare_digest`, not by the storage."""
+    server = bkstore_server()
+    wrong = b"x" * 20
+    reached: list[object] = []
+    with Peer(server.address) as peer:
+        peer.ask(add(7, 0))
+        for name in ("open_ledger", "set_master_key", "add_entry", "add_batch"):
+            monkeypatch.setattr(server.bookie.storage, name, lambda *a, **k: reached.append(a))
+        flags = v2.Flags.DO_FENCING
+        answers = peer.ask(
+            v2.AddRequest(wrong, record(7, 1)),
+            v2.ReadRequest(7, 0, flags, wrong),
+            v2.BatchReadRequest(7, 0, 1, 1, 1, flags, wrong),
+        )
+        lac = {"ledgerId": 7, "lac": 0, "masterKey": wrong, "body": b""}
+
+        assert statuses(answers) == ["EUA", "EUA", "EUA"]
+    with Peer(server.address) as peer:
+        assert v3.status_in(peer.ask_v3(Operation.WRITE_LAC, lac)) is Status.EUA
+    assert [] == reached
+
+
+# -- reads
+
+
+def test_pipelined_reads(bkstore_server: ServerFactory) -> None:
+    """Reads in a stream get the answers that they would get alone, in order."""
+    server = bkstore_server()
+    entries = [*range(40), *range(45, 90)]
+    records = {entry: record(7, entry, b"p" * (entry % 17 * 9)) for entry in entries}
+    server.bookie.add_entries(records.values(), KEY)
+    asked = [*range(50), 3, 3, *range(60, 40, -1), *range(70, 95), -1]
+    with Peer(server.address) as peer:
+        answers = peer.ask(*(v2.ReadRequest(7, entry) for entry in asked))
+
+    assert [records.get(entry if entry >= 0 else 89, b"") for entry in asked] == [
+        answer.record for answer in answers
+    ]
+    assert asked == [answer.entry for answer in answers]
+    assert ["EOK" if answer.record else "ENOENTRY" for answer in answers] == statuses(answers)
+
+
+def test_a_client_that_takes_no_answers(bkstore_server: ServerFactory) -> None:
+    """Who asks for much and reads nothing holds little memory, and nobody else up; all of it
+    comes when he reads."""
+    options = ServerOptions(max_waiting=100)
+    server = bkstore_server(server={"options": options})
+    server.bookie.add_entries([record(7, e, bytes(100_000)) for e in range(20)], KEY)
+    request = frame(*v2.ReadRequest(7, 3).parts())
+    size = len(frame(*v2.ReadResponse(Status.EOK, 7, 3, record(7, 3, bytes(100_000))).parts()))
+    with Peer(server.address) as greedy, Peer(server.address) as other:
+        sender = threading.Thread(target=greedy.send, args=[request * 3000])
+        sender.start()
+        highest = 0
+        for _ in range(20):
+            assert statuses(other.ask(v2.ReadRequest(7, 0))) == ["EOK"]
+            time.sleep(0.02)
+            highest = max(highest, server.held)
+        for _ in range(3000):
+            assert size == len(greedy.frame())
+        sender.join()
+
+    assert 100_000 < highest < 8 << 20
+
+
+# -- long polls
+
+
+def poll(server: BookieServer, ledger: int, previous: int, time_out: int) -> Any:
+    """Ask for the entry behind `previous` when it is confirmed; return the answer's body."""
+    asked = {"ledgerId": ledger, "entryId": -1, "flag": 2}
+    with Peer(server.address) as peer:
+        body = asked | {"previousLAC": previous, "timeOut": time_out}
+        return v3.body_of(peer.ask_v3(Operation.READ_ENTRY, body))
+
+
+@pytest.mark.parametrize("by", ["client", "bookie", "explicit"])
+def test_a_long_poll_wakes(bkstore_server: ServerFactory, by: str) -> None:
+    """A long poll is answered when the LAC has moved, whoever moved it."""
+    server = bkstore_server()
+    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)  # LAC 1
+
+    def move() -> None:
+        if by == "bookie":
+            server.bookie.add_entry(record(7, 3), KEY)
+            return
+        with Peer(server.address) as peer:
+            if by == "client":
+                peer.ask(add(7, 3))
+            else:
+                body = (7).to_bytes(8, "big") + (2).to_bytes(8, "big")
+                lac = {"ledgerId": 7, "lac": 2, "masterKey": KEY, "body": body}
+                peer.ask_v3(Operation.WRITE_LAC, lac)
+
+    timer = threading.Timer(0.1, move)
+    timer.start()
+    began = time.time()
+    body = poll(server, 7, 1, 30_000)
+    timer.join()
+
+    assert (record(7, 2), 2, 2) == (body.body, body.entryId, body.maxLAC)
+    assert began * 1000 - 1 <= body.lacUpdateTimestamp <= time.time() * 1000 + 1
+
+
+def test_long_polls_that_do_not_wait(bkstore_server: ServerFactory) -> None:
+    """An unknown ledger, no time, a LAC that is above already: answered at once."""
+    server = bkstore_server()
+    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)
+
+    assert poll(server, 8, 0, 30_000).status == Status.ENOLEDGER.v3
+    assert (poll(server, 7, 5, 0).maxLAC, poll(server, 7, 5, -4).body) == (1, b"")
+    assert poll(server, 7, 0, 30_000).body == record(7, 1)
+
+
+def test_stopping_answers_long_polls(bkstore_server: ServerFactory) -> None:
+    """A server that stops answers long polls as if their time was over."""
+    server = bkstore_server()
+    server.bookie.add_entry(record(7, 0), KEY)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(poll(server, 7, 5, 60_000)))
+    thread.start()
+    while not server.connections:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    server.close()
+    thread.join(10)
+
+    assert [(Status.EOK.v3, -1)] == [(body.status, body.maxLAC) for body in found]
+
+
+# -- extended
+
+
+def test_scopes_and_batches_are_behind_a_switch(bkstore_server: ServerFactory) -> None:
+    """With `extended` v3 has ledgers of all scopes and batch reads; without it, as a real bookie,
+    a scope is an unknown field, and a batch read is refused."""
+    from bkstore.formats.entry import Coder, Entry
+    from bkstore.ids import LedgerId
+
+    name = LedgerId(3, 2**63 + 5)
+    records = [Coder("CRC32C").encode(Entry(name, e, e - 1, 5, b"hello")) for e in range(3)]
+    plain, extended = bkstore_server(), bkstore_server(server={"extended": True})
+    batch = {"ledgerId": name, "startEntryId": 1, "maxCount": 5, "maxSize": 1 << 20}
+    with Peer(extended.address) as peer:
+        for entry, each in enumerate(records):
+            body = {"ledgerId": name, "entryId": entry, "masterKey": KEY, "body": each}
+            answer = peer.ask_v3(Operation.ADD_ENTRY, body, extended=True)
+
+            assert v3.status_in(answer) is Status.EOK
+            assert v3.ledger_of(v3.body_of(answer)) == name
+        read = peer.ask_v3(Operation.READ_ENTRY, {"ledgerId": name, "entryId": 2}, extended=True)
+        found = v3.body_of(peer.ask_v3(Operation.BATCH_READ_ENTRY, batch, extended=True))
+
+        assert v3.body_of(read).body == records[2]
+        assert (records[1:], 1) == (list(found.body), found.maxLAC)
+        assert v3.ledger_of(found) == name
+    plain.bookie.add_entry(record(7, 0), KEY)
+    with Peer(plain.address) as peer:
+        body = {"ledgerId": LedgerId(3, 7), "entryId": 0}
+        message = v3.encode(v3.new_request(Operation.READ_ENTRY, 7, body, extended=True))
+        peer.send(frame(message))
+
+        assert v3.body_of(v3.decode_response(peer.frame()[4:])).body == record(7, 0)
+        answer = peer.ask_v3(Operation.BATCH_READ_ENTRY, batch, extended=True)
+
+        assert (Status.EBADREQ, 2) == (v3.status_in(answer), len(answer.ListFields()))
+        body = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": records[0]}
+
+        assert v3.status_in(peer.ask_v3(Operation.ADD_ENTRY, body)) is Status.EBADREQ
+
+
+# -- the observer, and states
+
+
+def test_the_observer_is_told_of_each_request(bkstore_server: ServerFactory) -> None:
+    """Name, protocol and status of every request, and the size of the answers of batch reads."""
+    seen = Seen()
+    server = bkstore_server(server={"observer": seen})
+    with Peer(server.address) as peer:
+        peer.ask_v3(Operation.READ_LAC, {"ledgerId": 7})
+        peer.ask_v3(Operation.START_TLS)
+        peer.ask(add(7, 0), add(7, 1))
+        peer.ask(v2.ReadRequest(8, 0), v2.BatchReadRequest(7, 0, 1, 0, 5000))
+
+    batch = 36 + 2 * 4 + len(record(7, 0)) + len(record(7, 1))
+
+    assert [
+        ("READ_LAC", 3, "ENOENTRY", None),
+        ("START_TLS", 3, "EBADREQ", None),
+        ("ADD_ENTRY", 2, "EOK", None),
+        ("ADD_ENTRY", 2, "EOK", None),
+        ("READ_ENTRY", 2, "ENOLEDGER", None),
+        ("BATCH_READ_ENTRY", 2, "EOK", batch),
+    ] == seen.calls
+
+
+def test_a_failing_observer_changes_no_answer(
+    bkstore_server: ServerFactory, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an observer raises is logged, and the client has its answer."""
+
+    class Broken(Seen):
+        def observe(self, *_told: Any) -> None:
+            raise RuntimeError("not today")
+
+    server = bkstore_server(server={"observer": Broken()})
+    with Peer(server.address) as peer:
+        assert statuses(peer.ask(add(7, 0))) == ["EOK"]
+    assert "the observer failed" in caplog.text
+
+
+def test_a_bookie_that_was_closed(bkstore_server: ServerFactory) -> None:
+    """Requests to a server whose bookie is closed are answered with EIO."""
+    server = bkstore_server()
+    server.bookie.add_entry(record(7, 0), KEY)
+    server.bookie.close()
+    with Peer(server.address) as peer:
+        answers = peer.ask(add(7, 1), v2.ReadRequest(7, 0), v2.BatchReadRequest(7, 0, 1, 2, 3))
+
+    assert statuses(answers) == ["EIO", "EIO", "EIO"]
+
+
+# -- starting and stopping
+
+
+def test_a_graceful_stop(bkstore_server: ServerFactory) -> None:
+    """A server that stops answers what it has taken in, then hangs up; nobody gets in any more."""
+    files = HeldSyncs()
+    server = bkstore_server(files=files)
+    with Peer(server.address) as peer:
+        peer.ask(add(7, 0))
+        files.gate.clear()
+        files.waiting.clear()
+        peer.send(*(frame(*add(7, entry).parts()) for entry in range(1, 301)))
+
+        assert files.waiting.wait(10)
+        closer = threading.Thread(target=server.close)
+        closer.start()
+        peer.send(frame(*add(7, 301).parts()))  # too late, or in time: it has an answer or none
+        time.sleep(0.1)
+        files.gate.set()
+        answers = [v2.decode_response(peer.frame()[4:]) for _ in range(300)]
+
+        assert [*range(1, 301)] == [answer.entry for answer in answers]  # type: ignore[union-attr]
+        assert {"EOK"} == set(statuses(answers))
+        rest = peer.frame()
+        assert not rest or peer.ends()
+    closer.join()
+
+    assert server.wait(0)
+    with pytest.raises(ConnectionRefusedError):
+        Peer(server.address)
+
+
+def test_one_stop_has_an_end(bkstore_server: ServerFactory) -> None:
+    """A client that does not take its answers holds up a stop for as long as that was given."""
+    server = bkstore_server()
+    server.bookie.add_entry(record(7, 0, bytes(1 << 20)), KEY)
+    with Peer(server.address) as peer:
+        peer.send(frame(*v2.ReadRequest(7, 0).parts()) * 50)
+        time.sleep(0.2)
+        server.close(0.2)
+
+        assert server.wait(0)
+
+
+def test_addresses(tmp_path: Path, bkstore_bookie: BookieFactory) -> None:
+    """A server is on loopback, at a free port, unless told otherwise; a taken one is named."""
+    bookie = bkstore_bookie()
+    server = BookieServer(bookie)
+    with pytest.raises(IllegalOperation, match="not been started"):
+        _ = server.address
+    with server:
+        assert ("127.0.0.1", str(server.address)) == (
+            server.address.host,
+            f"127.0.0.1:{server.address.port}",
+        )
+        assert repr(server) == f"<BookieServer {server.address}>"
+        with pytest.raises(OSError, match="address already in use") as caught:
+            BookieServer(bookie, port=server.address.port).start()
+        assert caught.value.filename == str(server.address)
+        with pytest.raises(IllegalOperation, match="started"):
+            server.start()
+    with pytest.raises(IllegalOperation, match="closed"):
+        server.start()
+    assert repr(server) == f"<BookieServer {server.address} (closed)>"
+    server.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("port", 65536),
+        ("port", "3181"),
+        ("host", None),
+        ("extended", 1),
+        ("options", 5),
+        ("tls", "file.pem"),
+    ],
+)
+def test_arguments(bkstore_bookie: BookieFactory, name: str, value: Any) -> None:
+    """What is no argument is refused by its name, before anything listens."""
+    with pytest.raises(InvalidArgument, match=name):
+        BookieServer(bkstore_bookie(), **{name: value})
+
+
+def test_a_server_needs_a_bookie() -> None:
+    """What is no bookie is refused."""
+    with pytest.raises(InvalidArgument, match="bookie"):
+        BookieServer("127.0.0.1")  # type: ignore[arg-type]
+
+
+def test_read_only_stays(bkstore_bookie: BookieFactory) -> None:
+    """A server may be made read-only before it starts and while it runs."""
+    with BookieServer(bkstore_bookie()) as server:
+        server.read_only = True
+        with Peer(server.address) as peer:
+            assert statuses(peer.ask(add(7, 0))) == ["EREADONLY"]
+            server.read_only = False
+            assert statuses(peer.ask(add(7, 0))) == ["EOK"]
+    again = BookieServer(server.bookie)
+    again.read_only = True
+    with again, Peer(again.address) as peer:
+        assert (again.read_only, statuses(peer.ask(add(7, 1)))) == (True, ["EREADONLY"])
+
+
+def test_the_bookie_stays_open(bkstore_bookie: BookieFactory) -> None:
+    """Closing a server closes no bookie: several may come and go over one."""
+    bookie: Bookie = bkstore_bookie()
+    with BookieServer(bookie) as one, BookieServer(bookie) as other:
+        with Peer(one.address) as peer:
+            peer.ask(add(7, 0))
+        with Peer(other.address) as peer:
+            assert statuses(peer.ask(v2.ReadRequest(7, 0))) == ["EOK"]
+    assert bookie.read_entry(7) == record(7, 0)
