@@ -33,11 +33,12 @@ def add_arguments(parser: Parser) -> None:
         help="a bookie's directory, or its bk_server.conf; unlike elsewhere it is written to",
     )
     parser.add_argument(
-        "--create",
-        metavar="STORAGE",
+        "--create", action="store_true", help="make a new bookie where DIR is missing or empty"
+    )
+    parser.add_argument(
+        "--storage",
         choices=_STORAGES,
-        help="make a new bookie with this storage (sorted, interleaved, db) where DIR is missing "
-        "or empty",
+        help="how to write (default: db where the index is RocksDB, else sorted)",
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
     parser.add_argument("--port", type=int, default=_PORT, help=f"0 takes a free one ({_PORT})")
@@ -100,11 +101,11 @@ def _bookie(args: argparse.Namespace) -> Bookie:
             "anybody who reaches the port could read and write"
         )
     there = any(current.is_dir() for current in OwnedDirectories.of_path(path).ledger)
-    if not there and args.create is None:
-        raise InvalidArgument(f"{path}: no bookie's directory; --create STORAGE makes a new one")
+    if not there and not args.create:
+        raise InvalidArgument(f"{path}: no bookie's directory; --create makes a new one")
     if not there and path.is_dir() and any(path.iterdir()):
         raise InvalidArgument(f"{path}: is not empty, and no bookie's directory")
-    return Bookie.open(path, args.create)
+    return Bookie.open(path, args.storage)
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:

@@ -46,6 +46,7 @@ class Connection(asyncio.Protocol):
         self._choked = False  # the client does not take its answers
         self._ending = self._hung_up = self._finished = self._lost = False
         self._start_tls: StartTls | None = None
+        self._shaking: asyncio.Task[None] | None = None
         self._moved = core.loop.time()
         self._unsent = 0
         self.held = 0
@@ -217,9 +218,9 @@ class Connection(asyncio.Protocol):
     def _upgrade(self, operation: StartTls) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
-        task = self._core.loop.create_task(self._handshake())
-        self._core.tasks.add(task)
-        task.add_done_callback(self._core.tasks.discard)
+        self._shaking = self._core.loop.create_task(self._handshake())
+        self._core.tasks.add(self._shaking)
+        self._shaking.add_done_callback(self._core.tasks.discard)
 
     async def _handshake(self) -> None:
         assert self._core.tls is not None
@@ -230,7 +231,10 @@ class Connection(asyncio.Protocol):
         except (OSError, asyncio.CancelledError) as error:
             _log.info("TLS handshake failed: %s", error)
             self._transport.abort()
+            self.connection_lost(None)  # which no protocol may be there to say
             return
+        finally:
+            self._shaking = None
         if transport is None or self._lost:
             return
         self._transport = transport
@@ -266,6 +270,9 @@ class Connection(asyncio.Protocol):
         if self._ending or self._lost:
             return
         self._ending = True
+        if self._shaking is not None:
+            self._shaking.cancel()
+            return
         for read in list(self._parked):
             self._core.polls.expire(read)
         self._go_on()

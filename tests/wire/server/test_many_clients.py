@@ -156,7 +156,7 @@ def test_clients_that_vanish(bkstore_server: ServerFactory, clients: int, operat
 
 def serving(folder: Path, storage: str) -> tuple[subprocess.Popen[str], tuple[str, int]]:
     """Return a process of `bkstore serve`, and where it listens."""
-    words = ["serve", str(folder), "--create", storage, "--port", "0"]
+    words = ["serve", str(folder), "--create", "--storage", storage, "--port", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "bkstore", *words], stderr=subprocess.PIPE, text=True
     )

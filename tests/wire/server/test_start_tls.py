@@ -1,0 +1,147 @@
+"""START_TLS: the answer in the clear, then the handshake, then requests as before."""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+
+import pytest
+
+from bkstore.errors import InvalidArgument
+from bkstore.testing.servers import ServerFactory
+from bkstore.wire import v2, v3
+from bkstore.wire.frames import frame
+from bkstore.wire.server import BookieServer, ServerOptions, server_tls
+from bkstore.wire.status import Status
+from tests.wire.server.peer import KEY, Peer, add, record
+
+CERTIFICATES = Path(__file__).parent / "certificates"
+SERVER = CERTIFICATES / "server.pem", CERTIFICATES / "server.key"
+CLIENT = CERTIFICATES / "client.pem", CERTIFICATES / "client.key"
+AUTHORITY = CERTIFICATES / "ca.pem"
+REQUEST = frame(v3.encode(v3.new_request(v3.Operation.START_TLS, 7, {})))
+
+
+def secured(peer: Peer, *, shown: bool = False) -> Peer:
+    """Go on in TLS, as a client that trusts the authority does."""
+    answer = peer.ask_v3(v3.Operation.START_TLS, {})
+
+    assert v3.status_in(answer) is Status.EOK
+    assert answer.HasField("startTLSResponse")
+    context = ssl.create_default_context(cafile=str(AUTHORITY))
+    if shown:
+        context.load_cert_chain(*CLIENT)
+    peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
+    return peer
+
+
+@pytest.fixture
+def server(bkstore_server: ServerFactory) -> BookieServer:
+    """Return a server with a certificate."""
+    return bkstore_server(server={"tls": server_tls(*SERVER)})
+
+
+def test_requests_over_tls(server: BookieServer) -> None:
+    """After START_TLS both protocols work as before, large answers too; others may stay in the
+    clear."""
+    server.bookie.add_entries([record(9, entry, bytes(50_000)) for entry in range(40)], KEY)
+    with Peer(server.address) as peer, Peer(server.address) as clear:
+        read = {"ledgerId": 9, "entryId": 3}
+        body = v3.body_of(secured(peer).ask_v3(v3.Operation.READ_ENTRY, read)).body
+
+        assert record(9, 3, bytes(50_000)) == body
+        answers = peer.ask(*(add(7, entry) for entry in range(300)))
+
+        assert {"EOK"} == {answer.status.name for answer in answers}
+        (batch,) = peer.ask(v2.BatchReadRequest(9, 0, 1, 0, 5 << 20))
+
+        assert 40 == len(batch.records)
+        assert clear.ask(v2.ReadRequest(7, 299))[0].record == record(7, 299)
+    assert [*range(300)] == server.bookie.entries(7).tolist()
+
+
+def test_requests_before_start_tls_are_answered_first(server: BookieServer) -> None:
+    """What came before START_TLS is answered in the clear, then START_TLS is."""
+    with Peer(server.address) as peer:
+        body = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": record(7, 0)}
+        request = v3.new_request(v3.Operation.ADD_ENTRY, 1, body)
+        peer.send(frame(v3.encode(request)) + REQUEST)
+        answers = [v3.decode_response(peer.frame()[4:]) for _ in range(2)]
+
+        assert [1, 7] == [answer.header.txnId for answer in answers]
+
+
+def test_start_tls_twice(server: BookieServer) -> None:
+    """A second START_TLS is refused, and the connection stays."""
+    with Peer(server.address) as peer:
+        assert v3.status_in(secured(peer).ask_v3(v3.Operation.START_TLS, {})) is Status.EBADREQ
+        assert v3.status_in(peer.ask_v3(v3.Operation.READ_LAC, {"ledgerId": 1})) is Status.ENOENTRY
+
+
+def test_a_request_behind_start_tls_is_dropped(server: BookieServer) -> None:
+    """Nothing that was sent in the clear behind START_TLS is ever taken for a secured request."""
+    with Peer(server.address) as peer:
+        peer.send(REQUEST + frame(*add(7, 0).parts()))
+        peer.frame()
+
+        assert peer.ends()
+    assert not server.bookie.ledger_exists(7)
+
+
+def test_client_certificates(bkstore_server: ServerFactory) -> None:
+    """With an authority for clients, one that shows no certificate of it has no answer."""
+    server = bkstore_server(server={"tls": server_tls(*SERVER, AUTHORITY)})
+    with Peer(server.address) as peer:
+        assert secured(peer, shown=True).ask(add(7, 0))[0].status is Status.EOK
+    with Peer(server.address) as peer, pytest.raises((ssl.SSLError, OSError)):  # noqa: PT012
+        secured(peer).socket.sendall(frame(*add(7, 1).parts()))
+        if not peer.socket.recv(10):
+            raise OSError("hung up")
+    assert [0] == server.bookie.entries(7).tolist()
+
+
+def test_a_handshake_that_fails(server: BookieServer, bkstore_server: ServerFactory) -> None:
+    """Rubbish instead of a handshake ends the connection; the server stays up, and stops."""
+    for rubbish in (b"no hello at all" * 50, b"\x16\x03\x01\xff\xff"):
+        with Peer(server.address) as peer:
+            peer.send(REQUEST)
+            peer.frame()
+            peer.send(rubbish)
+    with Peer(server.address) as peer:
+        peer.send(REQUEST)
+        peer.frame()  # and no hello ever
+        again = bkstore_server.restart(server)
+    with Peer(again.address) as peer:
+        assert secured(peer).ask(v2.ReadRequest(7, 0))[0].status is Status.ENOLEDGER
+
+
+def test_tls_and_a_graceful_stop(bkstore_server: ServerFactory) -> None:
+    """What waits is answered over TLS too before the server hangs up."""
+    options = ServerOptions(max_group=10)
+    server = bkstore_server(server={"tls": server_tls(*SERVER), "options": options})
+    with Peer(server.address) as peer:
+        secured(peer).send(*(frame(*add(7, entry).parts()) for entry in range(200)))
+        while not server.bookie.ledger_exists(7):
+            pass
+        server.close()
+        answered = 0
+        while peer.frame():
+            answered += 1
+
+    assert answered == server.bookie.entries(7).size > 0
+
+
+def test_files_of_certificates(tmp_path: Path) -> None:
+    """A file that is missing, or is no certificate with its key, is named."""
+    with pytest.raises(FileNotFoundError, match=r"none\.pem"):
+        server_tls(tmp_path / "none.pem")
+    with pytest.raises(InvalidArgument, match=r"server.pem and .*client.key: no certificate"):
+        server_tls(SERVER[0], CLIENT[1])
+    with pytest.raises(InvalidArgument, match=r"server.pem: no certificate with its key"):
+        server_tls(SERVER[0])
+    with pytest.raises(InvalidArgument, match=r"server.key: no certificates"):
+        server_tls(*SERVER, SERVER[1])
+    both = tmp_path / "both.pem"
+    both.write_bytes(b"".join(path.read_bytes() for path in SERVER))
+
+    assert server_tls(both).minimum_version == ssl.TLSVersion.TLSv1_2
