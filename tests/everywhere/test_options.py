@@ -55,6 +55,7 @@ from bkstore.testing.crash import CrashFiles
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.stream_worlds import WorldShape
 from bkstore.testing.workloads import LedgerShape, Workload
+from bkstore.wire.server import ServerOptions
 
 NO_NUMBER: tuple[Any, ...] = (True, False, None, "1", b"1", 1.0, 1.5, math.nan, math.inf, [1])
 """What is no whole number, though Python calculates with some of it."""
@@ -101,6 +102,18 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "max_frame": (*POSITIVE, 2**31),
         "delay_ensemble_change": FLAG,
         "compat": COMPAT,
+    },
+    ServerOptions: {
+        "max_frame": (*POSITIVE, 3, 2**31),
+        "read_threads": POSITIVE,
+        "write_threads": POSITIVE,
+        "max_waiting": POSITIVE,
+        "max_waiting_bytes": POSITIVE,
+        "max_group": POSITIVE,
+        "max_connections": POSITIVE,
+        "memory": POSITIVE,
+        "stall_timeout": (None, *SECONDS),
+        "stop_timeout": (None, "1", math.nan, math.inf, -1, True),
     },
     AuditOptions: {
         "grace_period": SECONDS,

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
+from pathlib import Path
 from typing import Any, Self
 
 from bkstore.formats.entry import Coder, Entry
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
+from bkstore.wire.status import Status
 
-__all__ = ["KEY", "Peer", "add", "record"]
+__all__ = ["AUTHORITY", "CLIENT", "KEY", "SERVER", "Peer", "add", "record", "secured"]
 
+CERTIFICATES = Path(__file__).parent / "certificates"
+SERVER = CERTIFICATES / "server.pem", CERTIFICATES / "server.key"
+CLIENT = CERTIFICATES / "client.pem", CERTIFICATES / "client.key"
+AUTHORITY = CERTIFICATES / "ca.pem"
 KEY = b"k" * 20
 _CODER = Coder("CRC32C", "password")
 
@@ -90,3 +97,16 @@ class Peer:
 
         assert answer.header.txnId == 7
         return answer
+
+
+def secured(peer: Peer, *, shown: bool = False) -> Peer:
+    """Go on in TLS, as a client that trusts the authority does."""
+    answer = peer.ask_v3(v3.Operation.START_TLS, {})
+
+    assert v3.status_in(answer) is Status.EOK
+    assert answer.HasField("startTLSResponse")
+    context = ssl.create_default_context(cafile=str(AUTHORITY))
+    if shown:
+        context.load_cert_chain(*CLIENT)
+    peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
+    return peer

@@ -13,26 +13,9 @@ from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
 from bkstore.wire.status import Status
-from tests.wire.server.peer import KEY, Peer, add, record
+from tests.wire.server.peer import AUTHORITY, CLIENT, KEY, SERVER, Peer, add, record, secured
 
-CERTIFICATES = Path(__file__).parent / "certificates"
-SERVER = CERTIFICATES / "server.pem", CERTIFICATES / "server.key"
-CLIENT = CERTIFICATES / "client.pem", CERTIFICATES / "client.key"
-AUTHORITY = CERTIFICATES / "ca.pem"
 REQUEST = frame(v3.encode(v3.new_request(v3.Operation.START_TLS, 7, {})))
-
-
-def secured(peer: Peer, *, shown: bool = False) -> Peer:
-    """Go on in TLS, as a client that trusts the authority does."""
-    answer = peer.ask_v3(v3.Operation.START_TLS, {})
-
-    assert v3.status_in(answer) is Status.EOK
-    assert answer.HasField("startTLSResponse")
-    context = ssl.create_default_context(cafile=str(AUTHORITY))
-    if shown:
-        context.load_cert_chain(*CLIENT)
-    peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
-    return peer
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.status import Status
-from tests.wire.server.peer import KEY, Peer, add, record
-from tests.wire.server.test_start_tls import AUTHORITY, SERVER, secured
+from tests.wire.server.peer import AUTHORITY, KEY, SERVER, Peer, add, record, secured
 
 
 @contextmanager
