@@ -76,7 +76,7 @@ class Cluster(Client, Closing):
         self._servers: dict[str, LocalBookie] = {}
         if not self._kinds:
             raise InvalidArgument("no storage given")
-        self._links = LocalClients(self._servers, "")
+        self._links = self._clients_as("")
         # Seeded, so that a test has the same ensembles each time.
         placement = placement or DefaultPlacement(seed=0)
         super().__init__(store, self._links, placement, client_options)
@@ -164,8 +164,9 @@ class Cluster(Client, Closing):
     def client(self, name: str, options: ClientOptions | None = None) -> Client:
         """Return another client of the same bookies; `partition` can cut it off by its name."""
         context = self.context
-        links = LocalClients(self._servers, name)
-        return Client(self.store, links, context.placement, options or context.options)
+        return Client(
+            self.store, self._clients_as(name), context.placement, options or context.options
+        )
 
     def bookie(self, name: str) -> Bookie:
         """Return the `Bookie` behind an id; `BookieUnavailable` if it is down."""
@@ -190,15 +191,19 @@ class Cluster(Client, Closing):
         if name in self._servers or name.startswith(".") or Path(name).name != name:
             raise InvalidArgument(f"bookie id {name!r} is taken, or is no name of a directory")
         kind = storage or self._kinds[number % len(self._kinds)]
-        self._servers[name] = LocalBookie(
-            name,
-            self.path / name,
-            lambda place: self._open_bookie(name, place, kind),
-            timeout=self._timeout,
-            sleep=self._sleep,
+        self._servers[name] = self._new_bookie(
+            name, self.path / name, lambda place: self._open_bookie(name, place, kind)
         )
         self.start(name)
         return name
+
+    # What a cluster whose bookies are reached otherwise has in its own way.
+
+    def _new_bookie(self, name: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
+        return LocalBookie(name, path, open_at, timeout=self._timeout, sleep=self._sleep)
+
+    def _clients_as(self, name: str) -> Mapping[str, LocalClient]:
+        return LocalClients(self._servers, name)
 
     # -- running or not
 

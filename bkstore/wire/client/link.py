@@ -57,18 +57,27 @@ class Link(Generic[D]):
         with self._lock:
             if self._closed:
                 raise forks.closed(self._what())
-            current = self._connection
-            if current is not None:
-                if current.usable():
-                    return current
-                self._connection = None
-                current.close()
-            made = self._settings
-            stream = connect(made.address, made.timeout, made.tls)
-            self._connection = Connection(
-                stream, self.dialect, made.name, timeout=made.timeout, window=made.window
-            )
+            if not self._alive():
+                made = self._settings
+                stream = connect(made.address, made.timeout, made.tls)
+                self._connection = Connection(
+                    stream, self.dialect, made.name, timeout=made.timeout, window=made.window
+                )
+            assert self._connection is not None
             return self._connection
+
+    def connected(self) -> bool:
+        """Return whether a connection is there; one that the bookie ended is let go."""
+        with self._lock:
+            return self._alive()
+
+    def _alive(self) -> bool:
+        current = self._connection
+        if current is None or current.usable():
+            return current is not None
+        self._connection = None
+        current.close()
+        return False
 
     def close(self) -> None:
         """End the connection; what is under way ends with `BookieUnavailable`. Idempotent."""

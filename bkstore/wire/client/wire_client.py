@@ -106,6 +106,12 @@ class WireClient(Closing):
         """Whether the protocol has batch reads: v2 has, v3 if it is extended."""
         return self._main.dialect.batch_reads
 
+    @property
+    def connected(self) -> bool:
+        """Whether a connection is open. Asks nobody; one that the bookie ended is let go, which
+        otherwise happens at the next call."""
+        return self._main.connected() | self._v3.connected()
+
     def close(self) -> None:
         """End the connections. Idempotent; every later call raises `IllegalOperation`."""
         self._main.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Thread
 from typing import Any, Literal
 
 from bkstore import Bookie
@@ -43,7 +44,11 @@ class OverSockets:
 
     def stop(self) -> None:
         """End the server and close the bookie."""
-        self.server.close()
+        closing = Thread(target=self.server.close)
+        closing.start()
+        while closing.is_alive():  # it waits for idle clients to see that it hung up
+            self.client.connected  # noqa: B018
+            closing.join(0.005)
         self.bookie.close()
 
     def close(self) -> None:
