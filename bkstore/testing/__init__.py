@@ -6,9 +6,10 @@ are in `suites`, with hypothesis state machines for the first two. `plugin` has 
 made by `factories` and `servers`. `generators` makes entry ids as ledgers have them and `workloads`
 whole streams of records; they need numpy only and serve the demo and the tools too.
 
-`socket_cluster` has a `Cluster` whose bookies are reached over sockets. `stream_worlds` makes worlds of stream objects and their events. `crash` makes power losses
-(`crash_image` is what it remembers), `faults` failing calls and damaged files, `leaks` looks for
-files that were left open. `zookeeper_server` runs a real ZooKeeper.
+`socket_cluster` has a `Cluster` whose bookies are reached over sockets. `stream_worlds` makes
+worlds of stream objects and their events. `crash` makes power losses (`crash_image` is what it
+remembers), `faults` failing calls and damaged files, `leaks` looks for files that were left open.
+`zookeeper_server` runs a real ZooKeeper.
 
 The suites need pytest, and the plugin is loaded in every run of it, so each module is loaded
 when it is asked for.

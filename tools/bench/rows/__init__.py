@@ -14,6 +14,7 @@ from tools.bench.rows import (
     start,
     streams,
     wide_ids,
+    wire,
 )
 from tools.bench.rows.ledgers import journals, memory, reads, scope_cost, writes
 
@@ -37,4 +38,5 @@ ROWS: tuple[Row, ...] = (
     *dump.ROWS,
     *care.ROWS,
     *start.ROWS,
+    *wire.ROWS,
 )

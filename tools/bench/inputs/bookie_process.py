@@ -1,0 +1,77 @@
+"""A bookie that serves on loopback, in a process of its own that tells its CPU seconds.
+
+`python -m tools.bench.inputs.bookie_process STORAGE DIRECTORY` prints the port; then, for each
+line that it reads, the CPU seconds of the process so far. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from bkstore import Bookie
+from bkstore.storage.options import JournalOptions, Storage
+from bkstore.wire.server import BookieServer
+
+__all__ = ["BookieProcess", "bookie_process", "main"]
+
+_CHECKOUT = Path(__file__).parents[3]
+
+
+class BookieProcess:
+    """The process as its parent sees it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.address = ("127.0.0.1", int(self._line()))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the bookie's process ended")
+        return line
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds of the process so far, those of its threads included."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return float(self._line())
+
+
+@contextmanager
+def bookie_process(storage: Storage, directory: Path) -> Iterator[BookieProcess]:
+    """Yield a new bookie in a process of its own, which ends after it."""
+    command = [sys.executable, "-m", __name__, storage, str(directory)]
+    with subprocess.Popen(
+        command, cwd=_CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        try:
+            yield BookieProcess(process)
+        finally:
+            process.stdin.close()
+            process.wait(60)
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the input ends."""
+    storage, directory = arguments
+    journal = JournalOptions(preallocate=1 << 20)
+    with (
+        Bookie.open(directory, cast(Storage, storage), journal=journal) as bookie,
+        BookieServer(bookie, extended=True) as server,
+    ):
+        print(server.address.port, flush=True)
+        for _ in sys.stdin:
+            print(time.process_time(), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
