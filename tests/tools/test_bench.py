@@ -206,6 +206,24 @@ def test_the_page_has_every_row() -> None:
     }.intersection(row.name for row in ROWS)
 
 
+def test_reads_over_the_wire_tell_both_processes(document: dict[str, Any]) -> None:
+    """Batches of 100 and of 500 are held against single reads; what an entry takes of client,
+    server and clock stands beside, and so do single reads under way together."""
+    cases = cases_of(document, "wire-reads")
+    for payload in (100, 1024):
+        for size in (100, 500):
+            case = cases[f"batches of {size}, {payload} bytes"]
+            facts = {fact["name"]: fact for fact in case["facts"]}
+
+            assert ">= 10" == case["target"]
+            assert ">= 10" == facts["entries a wall second, against single reads"]["target"]
+            for what in ("client CPU", "server CPU", "wall"):
+                assert 0 <= facts[f"batches of {size}: {what}, us an entry"]["value"]
+                assert 0 < facts[f"single: {what}, us an entry"]["value"]
+        assert cases[f"pipelined, {payload} bytes"]["target"] is None
+    assert {"adds by v2", "adds by v3"} == cases_of(document, "wire-adds").keys()
+
+
 def test_starts_are_ratios_to_numpy(document: dict[str, Any]) -> None:
     """Starts are medians of at least seven processes, and their ratios are those of the row."""
     (case,) = cases_of_figures(document, "start")
