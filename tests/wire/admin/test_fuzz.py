@@ -277,6 +277,19 @@ def test_slow_readers_are_cut_off(bookie: Bookie) -> None:
         assert 3000 == len(ask(admin, "/api/v1/ledger/read?ledger_id=8").json)
 
 
+def test_a_reader_that_comes_back_too_late(bookie: Bookie) -> None:
+    """An answer that was cut off for want of a reader does not look whole to who reads on."""
+    fill(bookie, 8, range(3000), size=4000)
+    with AdminServer(bookie, limits=Limits(seconds=1)) as admin, socket.socket() as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect(address(admin))
+        sock.sendall(b"GET /api/v1/ledger/read?ledger_id=8 HTTP/1.1\r\n" + HOST + b"\r\n")
+        time.sleep(1.5)
+        sock.settimeout(30)
+
+        assert not everything(sock).endswith(b"0\r\n\r\n")
+
+
 def test_half_closed_connections_get_their_answer(hasty: AdminServer) -> None:
     """Who has said all and only listens is answered."""
     assert [200] == statuses(send(hasty, PLAIN, half_close=True))
@@ -312,6 +325,17 @@ def test_many_connections(hasty: AdminServer, bookie: Bookie) -> None:
 
     assert refused >= 1
     alive(hasty, bookie)
+
+
+def test_a_refused_connection_makes_room(bookie: Bookie) -> None:
+    """A connection that was refused, and lingers, does not keep others out."""
+    limits = Limits(connections=1, seconds=0.2)
+    with (
+        AdminServer(bookie, limits=limits) as admin,
+        socket.create_connection(address(admin), timeout=30) as idle,
+    ):
+        assert [408] == statuses(everything(idle))
+        assert b"OK\n" == ask(admin, "/heartbeat").body
 
 
 def test_many_clients_at_once(hasty: AdminServer, bookie: Bookie) -> None:

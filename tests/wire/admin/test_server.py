@@ -143,12 +143,15 @@ def test_a_child_lets_go_of_the_port(tmp_path: Path) -> None:
         child.start()
         told = here.recv()
         port = address(admin)
-        assert 200 == ask(admin, "/heartbeat").status
-        admin.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(port, timeout=5)
-        here.send("done")
-        child.join()
+        try:
+            assert 200 == ask(admin, "/heartbeat").status
+            admin.close()
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(port, timeout=5)
+        finally:
+            admin.close()
+            here.send("done")
+            child.join()
 
     assert ("<AdminServer (closed)>", 0) == (told, child.exitcode)
 
