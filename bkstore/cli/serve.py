@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import IllegalOperation, InvalidArgument
@@ -66,6 +67,7 @@ def add_arguments(parser: Parser) -> None:
         default=_CHECKPOINT,
         help=f"how often the storage is made durable and old journals go ({_CHECKPOINT:.0f})",
     )
+    add_admin(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -74,13 +76,23 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.wire.server import BookieServer
 
     interval = number(0, above=True)("--checkpoint-interval", args.checkpoint_interval)
-    tls = _tls(args)
+    tls, settings = _tls(args), chosen_admin(args)
     with (
         _bookie(args) as bookie,
-        BookieServer(bookie, args.host, args.port, extended=args.extended, tls=tls) as server,
+        admin_of(settings, bookie) as admin,
+        BookieServer(
+            bookie,
+            args.host,
+            args.port,
+            extended=args.extended,
+            tls=tls,
+            observer=None if admin is None else admin.counters,
+        ) as server,
     ):
         kind = bookie.storage.storage
         tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
+        if admin is not None:
+            tell(f"bkstore: HTTP admin on {admin.url}")
         try:
             _until_stopped(bookie, server, interval)
         except (KeyboardInterrupt, SystemExit):

@@ -13,10 +13,12 @@ from bkstore.errors import MissingDependency
 __all__ = ["missing_packages", "require_java", "require_packages"]
 
 _EXTRAS = {
+    "aiohttp": "serve",
     "duckdb": "local",
     "jinja2": "report",
     "matplotlib": "report",
     "pandas": "spark",
+    "prometheus_client": "serve",
     "pyarrow": "arrow",
     "pyspark": "spark",
 }

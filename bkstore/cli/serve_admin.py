@@ -1,0 +1,89 @@
+"""The HTTP admin of `bkstore serve`: its options, and what they make."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bkstore.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from bkstore.storage.bookie import Bookie
+    from bkstore.wire.admin import AdminServer
+
+__all__ = ["AdminSettings", "add_admin", "admin_of", "chosen_admin"]
+
+_PLACE = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
+_LONGEST = 1 << 12
+
+
+class AdminSettings(NamedTuple):
+    """Where the admin listens, and the token that lets write; None without it."""
+
+    host: str
+    port: int
+    token: str | None
+
+
+def add_admin(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the admin."""
+    parser.add_argument(
+        "--http",
+        metavar="[HOST:]PORT",
+        help="also serve the HTTP admin here, on 127.0.0.1 unless told otherwise; 0 takes a free "
+        "port",
+    )
+    parser.add_argument(
+        "--http-token-file",
+        metavar="FILE",
+        type=Path,
+        help="the admin deletes ledgers and collects garbage for whoever sends the token in FILE "
+        "(without it, for nobody)",
+    )
+
+
+def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
+    """Return the settings given, None without an admin.
+
+    Raises `InvalidArgument` for what is none, `MissingDependency`, and `OSError` for a file that
+    cannot be read: all before anything is opened.
+    """
+    if args.http is None:
+        if args.http_token_file is not None:
+            raise InvalidArgument("--http-token-file is for the admin: give --http too")
+        return None
+    from bkstore.cli.terminal.needed_packages import require_packages
+
+    require_packages("serve --http", "aiohttp", "prometheus_client")
+    place = _PLACE.fullmatch(args.http)
+    if place is None or int(place[3]) > 65535:
+        raise InvalidArgument(f"--http {args.http[:60]!r} is no [HOST:]PORT")
+    host = place[1] or place[2] or "127.0.0.1"
+    return AdminSettings(host, int(place[3]), _token_in(args.http_token_file))
+
+
+def _token_in(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    from bkstore.wire.admin.routes import check_token
+
+    with path.open("rb") as file:
+        data = file.read(_LONGEST)
+    try:
+        return check_token(data.strip().decode("ascii", "replace"))
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}: {error}") from None
+
+
+def admin_of(
+    settings: AdminSettings | None, bookie: Bookie
+) -> AbstractContextManager[AdminServer | None]:
+    """Return the admin of a bookie, which listens inside its block; None where none is wanted."""
+    if settings is None:
+        return nullcontext()
+    from bkstore.wire.admin import AdminServer
+
+    return AdminServer(bookie, settings.host, settings.port, token=settings.token)
