@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
+from types import MappingProxyType
 from typing import Any
 
 from tests.interop.driver import RealBookKeeper
@@ -41,12 +42,15 @@ class RealClient:
 
 @contextmanager
 def real_client(
-    real: RealBookKeeper, address: tuple[str, int], protocol: str
+    real: RealBookKeeper,
+    address: tuple[str, int],
+    protocol: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[RealClient]:
-    """Open a real client of the bookie at an address."""
-    name = next(_names)
-    host, port = address
-    real.call("client_open", name=name, host=host, port=port, v2=protocol == "v2")
+    """Open a real client of the bookie at an address; `settings` are further ones of its own."""
+    name, (host, port) = next(_names), address
+    place = {"host": host, "port": port}
+    real.call("client_open", name=name, v2=protocol == "v2", settings=dict(settings), **place)
     try:
         yield RealClient(real, name)
     finally:

@@ -71,6 +71,8 @@ class BookieClients {
             conf.setNumChannelsPerBookie(1);
             conf.setAddEntryTimeout((int) SECONDS);
             conf.setReadEntryTimeout((int) SECONDS);
+            arguments.get("settings").fields().forEachRemaining(
+                setting -> conf.setProperty(setting.getKey(), setting.getValue().asText()));
             client = new BookieClientImpl(conf, loops, PooledByteBufAllocator.DEFAULT, executor,
                 scheduler, NullStatsLogger.INSTANCE, resolver);
         }
