@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
         self._ending = self._hung_up = self._finished = self._lost = False
         self._start_tls: StartTls | None = None
         self._shaking: asyncio.Task[None] | None = None
+        self._early: list[bytes] = []  # decrypted before the handshake is told to be over
         self._moved = core.loop.time()
         self._unsent = 0
         self.held = 0
@@ -67,6 +68,9 @@ class Connection(asyncio.Protocol):
         """Take bytes: whole frames become operations."""
         self._moved = self._core.loop.time()
         if self._ending:
+            return
+        if self._shaking is not None:
+            self._early.append(data)
             return
         self._splitter.feed(data)
         try:
@@ -218,6 +222,10 @@ class Connection(asyncio.Protocol):
     def _upgrade(self, operation: StartTls) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
+        if self._splitter.pending:
+            _log.debug("a request begins in the clear behind START_TLS: connection closed")
+            self.end()
+            return
         self._shaking = self._core.loop.create_task(self._handshake())
         self._core.tasks.add(self._shaking)
         self._shaking.add_done_callback(self._core.tasks.discard)
@@ -240,6 +248,9 @@ class Connection(asyncio.Protocol):
         self._transport = transport
         self._start_tls = None
         self._reading = True
+        early, self._early = self._early, []
+        for data in early:  # it came in one piece with the client's end of the handshake
+            self.data_received(data)
         self._go_on()
 
     # -- room, and the end

@@ -71,6 +71,45 @@ def test_a_request_behind_start_tls_is_dropped(server: BookieServer) -> None:
     assert not server.bookie.ledger_exists(7)
 
 
+def test_half_a_request_behind_start_tls_is_dropped(server: BookieServer) -> None:
+    """Nor is a request that begins in the clear and ends in TLS."""
+    request = frame(*add(7, 0).parts())
+    with Peer(server.address) as peer:
+        peer.send(REQUEST + request[:10])
+        peer.frame()
+
+        assert peer.ends()
+
+
+def test_requests_with_the_end_of_the_handshake(server: BookieServer) -> None:
+    """A client may send its first requests in one piece with its end of the handshake (TLS 1.3)."""
+    context = ssl.create_default_context(cafile=str(AUTHORITY))
+    here, there = ssl.MemoryBIO(), ssl.MemoryBIO()
+    tls = context.wrap_bio(here, there, server_hostname="127.0.0.1")
+    with Peer(server.address) as peer:
+        peer.send(REQUEST)
+        peer.frame()
+        while True:
+            try:
+                tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                peer.send(there.read())
+                here.write(peer.socket.recv(65536))
+        for entry in range(3):
+            tls.write(frame(*add(7, entry).parts()))
+        peer.send(there.read())
+        answers = b""
+        while len(answers) < 3 * 28:
+            try:
+                answers += tls.read()
+            except ssl.SSLWantReadError:
+                here.write(peer.socket.recv(65536))
+
+    assert [0, 1, 2] == server.bookie.entries(7).tolist()
+    assert "TLSv1.3" == tls.version()
+
+
 def test_client_certificates(bkstore_server: ServerFactory) -> None:
     """With an authority for clients, one that shows no certificate of it has no answer."""
     server = bkstore_server(server={"tls": server_tls(*SERVER, AUTHORITY)})
