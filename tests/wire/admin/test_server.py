@@ -66,7 +66,7 @@ def test_a_port_that_is_taken(bookie: Bookie) -> None:
         *({"port": -1}, {"port": 65536}, {"port": "80"}, {"port": True}, {"host": None}),
         *({"compat": "typo"}, {"metrics": object()}, {"limits": 7}),
     ],
-    ids=str,
+    ids=lambda settings: " ".join(settings) + f" {type(next(iter(settings.values()))).__name__}",
 )
 def test_settings_are_checked(bookie: Bookie, settings: dict[str, Any]) -> None:
     """A setting that is none is refused when it is given, and named."""
