@@ -41,6 +41,7 @@ __all__ = [
 ]
 
 _HEADER = 4
+_FENCING = int(Flags.DO_FENCING)  # a number: flags are slow to combine
 _RECORD = _HEADER + MASTER_KEY
 _KEY = struct.Struct(f"{MASTER_KEY}x")
 _IDS = struct.Struct(">qq")
@@ -170,7 +171,7 @@ def decode_request(data: bytes | memoryview) -> Request:
 
 
 def _has_key(header: PacketHeader) -> bool:
-    return bool(header.flags & Flags.DO_FENCING) and header.version >= 2
+    return bool(header.flags & _FENCING) and header.version >= 2
 
 
 def _key_of(header: PacketHeader, key: bytes | None) -> bytes:

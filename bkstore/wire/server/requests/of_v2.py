@@ -17,6 +17,8 @@ AUTH_DISABLED = b"AuthDisabledPlugin"
 """The plugin that a bookie without authentication names in its answers."""
 
 _NEWEST = v2.CURRENT
+_FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
+_URGENT = int(v2.Flags.HIGH_PRIORITY)  # numbers: flags are slow to combine
 
 
 def operation_of(message: v2.Request) -> Operation:
@@ -43,8 +45,8 @@ def _add(message: v2.AddRequest) -> Operation:
         reply,
         record=message.record,
         master_key=message.master_key,
-        recovery=bool(flags & v2.Flags.RECOVERY_ADD),
-        urgent=bool(flags & v2.Flags.HIGH_PRIORITY),
+        recovery=bool(flags & _RECOVERY),
+        urgent=bool(flags & _URGENT),
     )
 
 
@@ -58,7 +60,7 @@ def _read(message: v2.ReadRequest) -> Operation:
         reply,
         ledger_number=int(message.ledger),  # type: ignore[arg-type]
         entry=message.entry,
-        fence=bool(message.flags & v2.Flags.DO_FENCING),
+        fence=bool(message.flags & _FENCE),
         master_key=message.master_key,
     )
 
@@ -76,7 +78,7 @@ def _batch(message: v2.BatchReadRequest) -> Operation:
         entry=message.entry,
         max_count=message.max_count,
         max_size=message.max_size,
-        fence=bool(message.flags & v2.Flags.DO_FENCING),
+        fence=bool(message.flags & _FENCE),
         master_key=message.master_key,
     )
 

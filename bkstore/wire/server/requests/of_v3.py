@@ -9,7 +9,7 @@ from typing import Any
 from bkstore.formats.entry import RecordBatch
 from bkstore.wire import v3
 from bkstore.wire.frames import frame
-from bkstore.wire.schema import EXTENDED
+from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.server.requests.of_v2 import AUTH_DISABLED
 from bkstore.wire.server.requests.operations import (
     Add,
@@ -41,15 +41,14 @@ def operation_of(message: Any, *, tls: bool = False) -> Operation:
 
     Without `tls` that is START_TLS too.
     """
-    kind = v3.Operation(message.header.operation)
-    make = _MAKERS.get(kind)
-    if kind == v3.Operation.BATCH_READ_ENTRY and not isinstance(message, EXTENDED.Request):
-        make = None
-    if make is None or (make is _start_tls and not tls):
-        return Ready(kind.name, 3, partial(_bare, message), status=Status.EBADREQ)
+    number = message.header.operation
+    name, make = _KINDS[number]
+    extended = isinstance(message, EXTENDED.Request)
+    if make is None or (make is _start_tls and not tls) or (make is _batch and not extended):
+        return Ready(name, 3, partial(_bare, message), status=Status.EBADREQ)
     operation = make(message)
-    if message.header.version != v3.VERSION and kind is not v3.Operation.AUTH:
-        return Ready(kind.name, 3, operation.reply, status=Status.EBADVERSION)
+    if message.header.version != v3.VERSION and make is not _auth:
+        return Ready(name, 3, operation.reply, status=Status.EBADVERSION)
     return operation
 
 
@@ -74,13 +73,31 @@ def _encoded(message: Any, status: Status, body: dict[str, Any]) -> bytes:
     return frame(v3.encode(v3.new_response(message, status, body)))
 
 
+def _begun(message: Any, asked: Any, status: Status, field: str) -> tuple[Any, Any]:
+    """Return an answer and the message in one of its fields, filled as `_body` fills them.
+
+    What `v3.new_response` makes, at a third of its cost: for adds and reads.
+    """
+    extended = isinstance(message, EXTENDED.Request)
+    answer = EXTENDED.Response() if extended else PLAIN.Response()
+    header = answer.header
+    header.version = v3.VERSION
+    header.operation, header.txnId = message.header.operation, message.header.txnId
+    body = getattr(answer, field)
+    answer.status = body.status = status.v3
+    body.ledgerId, body.entryId = asked.ledgerId, asked.entryId
+    if extended and asked.ledgerScopeId:
+        body.ledgerScopeId = asked.ledgerScopeId
+    return answer, body
+
+
 def _of_ledger(message: Any) -> dict[str, Any]:
     asked = v3.body_of(message)
     return {"ledger_number": asked.ledgerId, "scope": getattr(asked, "ledgerScopeId", 0)}
 
 
 def _add(message: Any) -> Operation:
-    asked = v3.body_of(message)
+    asked = message.addRequest
     reply = partial(_add_reply, message)
     scoped = asked.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
     if scoped:
@@ -98,18 +115,20 @@ def _add(message: Any) -> Operation:
 
 
 def _add_reply(message: Any, status: Status) -> bytes:
-    return _encoded(message, status, _body(message, "entryId"))
+    answer, _ = _begun(message, message.addRequest, status, "addResponse")
+    return frame(v3.encode(answer))
 
 
 def _read(message: Any) -> Operation:
-    asked = v3.body_of(message)
+    asked = message.readRequest
     flag = asked.flag if asked.HasField("flag") else 0
     fence = flag == _FENCE
     return Read(
         "READ_ENTRY",
         3,
         partial(_read_reply, message),
-        **_of_ledger(message),
+        ledger_number=asked.ledgerId,
+        scope=getattr(asked, "ledgerScopeId", 0),
         entry=asked.entryId,
         fence=fence,
         master_key=asked.masterKey if asked.HasField("masterKey") else None,
@@ -128,11 +147,16 @@ def _read_reply(
     entry: int | None = None,
     updated: int | None = None,
 ) -> bytes:
-    body = _body(message, "entryId")
-    body = _told(body, entryId=entry, maxLAC=lac, lacUpdateTimestamp=updated)
+    answer, body = _begun(message, message.readRequest, status, "readResponse")
     if record is not None:
-        body["body"] = bytes(record)
-    return _encoded(message, status, body)
+        body.body = bytes(record)
+    if lac is not None:
+        body.maxLAC = lac
+    if entry is not None:
+        body.entryId = entry
+    if updated is not None:
+        body.lacUpdateTimestamp = updated
+    return frame(v3.encode(answer))
 
 
 def _batch(message: Any) -> Operation:
@@ -230,3 +254,5 @@ _MAKERS: dict[v3.Operation, Callable[[Any], Operation]] = {
     v3.Operation.GET_LIST_OF_ENTRIES_OF_LEDGER: _list,
     v3.Operation.BATCH_READ_ENTRY: _batch,
 }
+
+_KINDS = {int(kind): (kind.name, _MAKERS.get(kind)) for kind in v3.Operation}
