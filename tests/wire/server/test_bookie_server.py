@@ -188,26 +188,60 @@ def test_pipelined_reads(bkstore_server: ServerFactory) -> None:
     assert ["EOK" if answer.record else "ENOENTRY" for answer in answers] == statuses(answers)
 
 
+def test_reads_of_several_ledgers(bkstore_server: ServerFactory) -> None:
+    """Ids in a row of different ledgers are no row."""
+    server = bkstore_server()
+    for ledger in (7, 8):
+        server.bookie.add_entries([record(ledger, entry) for entry in range(9)], KEY)
+    asked = [(7 + entry % 2, entry) for entry in range(9)]
+    with Peer(server.address) as peer:
+        answers = peer.ask(*(v2.ReadRequest(*each) for each in asked))
+
+    assert [record(*each) for each in asked] == [answer.record for answer in answers]
+
+
+def test_adds_that_wait_are_bounded(bkstore_server: ServerFactory) -> None:
+    """While nothing becomes durable no more is read from a client than the limit says; it is
+    held up, and loses nothing."""
+    files = HeldSyncs()
+    server = bkstore_server(files=files)
+    with Peer(server.address, timeout=30) as peer:
+        peer.ask(add(7, 0))
+        files.gate.clear()
+        adds = [frame(*add(7, entry, bytes(100_000)).parts()) for entry in range(1, 301)]
+        sender = threading.Thread(target=peer.send, args=adds)
+        sender.start()
+        held = []
+        for _ in range(50):
+            held.append(server.held)
+            time.sleep(0.01)
+        files.gate.set()
+        answers = [v2.decode_response(peer.frame()[4:]) for _ in adds]
+        sender.join()
+
+    assert {"EOK"} == set(statuses(answers))
+    assert 1 << 20 <= max(held) < 2 << 20
+
+
 def test_a_client_that_takes_no_answers(bkstore_server: ServerFactory) -> None:
     """Who asks for much and reads nothing holds little memory, and nobody else up; all of it
     comes when he reads."""
     options = ServerOptions(max_waiting=100)
     server = bkstore_server(server={"options": options})
     server.bookie.add_entries([record(7, e, bytes(100_000)) for e in range(20)], KEY)
-    request = frame(*v2.ReadRequest(7, 3).parts())
-    size = len(frame(*v2.ReadResponse(Status.EOK, 7, 3, record(7, 3, bytes(100_000))).parts()))
+    requests = [frame(*v2.ReadRequest(7, at * 7 % 20).parts()) for at in range(3000)]
     with Peer(server.address) as greedy, Peer(server.address) as other:
-        sender = threading.Thread(target=greedy.send, args=[request * 3000])
+        sender = threading.Thread(target=greedy.send, args=requests)
         sender.start()
         highest = 0
         for _ in range(20):
             assert statuses(other.ask(v2.ReadRequest(7, 0))) == ["EOK"]
             time.sleep(0.02)
             highest = max(highest, server.held)
-        for _ in range(3000):
-            assert size == len(greedy.frame())
+        entries = [v2.decode_response(greedy.frame()[4:]).entry for _ in requests]  # type: ignore[union-attr]
         sender.join()
 
+    assert [at * 7 % 20 for at in range(3000)] == entries
     assert 100_000 < highest < 8 << 20
 
 
