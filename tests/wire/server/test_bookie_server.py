@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bkstore.availability import Availability
 from bkstore.errors import IllegalOperation, InvalidArgument
 from bkstore.files.disk_changes import Files
 from bkstore.storage.bookie import Bookie
@@ -349,6 +350,43 @@ def test_scopes_and_batches_are_behind_a_switch(bkstore_server: ServerFactory) -
         body = {"ledgerId": 7, "entryId": 0, "masterKey": KEY, "body": records[0]}
 
         assert v3.status_in(peer.ask_v3(Operation.ADD_ENTRY, body)) is Status.EBADREQ
+
+
+def test_v2_cannot_say_a_scope(bkstore_server: ServerFactory) -> None:
+    """A record of another scope in an add of v2 is answered with EBADREQ, and not stored."""
+    from bkstore.formats.entry import Entry, encode
+    from bkstore.ids import LedgerId
+
+    server = bkstore_server(server={"extended": True})
+    scoped = encode(Entry(LedgerId(3, 7), 0, -1, 5, b"hello"), "CRC32C")
+    with Peer(server.address) as peer:
+        peer.send(frame(bytes.fromhex("02010000"), KEY, scoped))
+
+        assert statuses([v2.decode_response(peer.frame()[4:])]) == ["EBADREQ"]
+    assert [] == server.bookie.ledgers()
+
+
+@pytest.mark.bkstore_storage
+def test_lists_of_entries(bkstore_server: ServerFactory) -> None:
+    """A list of entries is in sequence groups, and in a group for each run under the switch; for
+    entries that are not flushed too, on all storages."""
+    entries = [0, 2, 4, 6, 20]
+    records = [record(7, entry) for entry in entries]
+    sizes = {}
+    for compat in (None, "bookkeeper"):
+        server = bkstore_server(compat=compat)
+        server.bookie.add_entries(records[:3], KEY)
+        server.bookie.checkpoint()
+        server.bookie.add_entries(records[3:], KEY)
+        with Peer(server.address) as peer:
+            answer = peer.ask_v3(Operation.GET_LIST_OF_ENTRIES_OF_LEDGER, {"ledgerId": 7})
+            unknown = peer.ask_v3(Operation.GET_LIST_OF_ENTRIES_OF_LEDGER, {"ledgerId": 8})
+        data = v3.body_of(answer).availabilityOfEntriesOfLedger
+        sizes[compat] = len(data)
+
+        assert entries == Availability.from_bytes(data).entries().tolist()
+        assert v3.status_in(unknown) is Status.ENOLEDGER
+    assert {None: 64 + 2 * 24, "bookkeeper": 64 + 5 * 24} == sizes
 
 
 # -- the observer, and states
