@@ -13,7 +13,7 @@ from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.status import Status
 
-__all__ = ["AUTHORITY", "CLIENT", "KEY", "SERVER", "Peer", "add", "record", "secured"]
+__all__ = ["AUTHORITY", "CLIENT", "KEY", "SERVER", "Peer", "add", "record", "secured", "statuses"]
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 SERVER = CERTIFICATES / "server.pem", CERTIFICATES / "server.key"
@@ -110,3 +110,8 @@ def secured(peer: Peer, *, shown: bool = False) -> Peer:
         context.load_cert_chain(*CLIENT)
     peer.socket = context.wrap_socket(peer.socket, server_hostname="localhost")
     return peer
+
+
+def statuses(answers: list[Any]) -> list[str]:
+    """Return the names of the statuses."""
+    return [answer.status.name for answer in answers]

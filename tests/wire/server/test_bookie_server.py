@@ -1,43 +1,24 @@
-"""What a server does beside single answers: when it answers, in what order, and how it ends."""
+"""What a server does beside single answers: when it answers, and in what order."""
 
 from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bkstore.availability import Availability
-from bkstore.errors import IllegalOperation, InvalidArgument
-from bkstore.files.disk_changes import Files
-from bkstore.storage.bookie import Bookie
-from bkstore.testing.factories import BookieFactory
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
-from bkstore.wire.server import BookieServer, ServerOptions
+from bkstore.wire.server import ServerOptions
 from bkstore.wire.status import Status
-from tests.wire.server.peer import KEY, Peer, add, record
+from tests.wire.server.held_syncs import HeldSyncs
+from tests.wire.server.peer import KEY, Peer, add, record, statuses
 
 Operation = v3.Operation
-
-
-class HeldSyncs(Files):
-    """Files whose syncs wait until `gate` is set."""
-
-    def __init__(self) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.waiting = threading.Event()
-
-    def fsync(self, fd: int) -> None:
-        """Sync when that is let."""
-        self.waiting.set()
-        self.gate.wait(30)
-        super().fsync(fd)
 
 
 class Seen:
@@ -57,11 +38,6 @@ class Seen:
         """Remember what is told."""
         assert 0 <= seconds < 30
         self.calls.append((operation, protocol, status.name, response_size))
-
-
-def statuses(answers: list[Any]) -> list[str]:
-    """Return the names of the statuses."""
-    return [answer.status.name for answer in answers]
 
 
 # -- adds
@@ -246,71 +222,6 @@ def test_a_client_that_takes_no_answers(bkstore_server: ServerFactory) -> None:
     assert 100_000 < highest < 8 << 20
 
 
-# -- long polls
-
-
-def poll(server: BookieServer, ledger: int, previous: int, time_out: int) -> Any:
-    """Ask for the entry behind `previous` when it is confirmed; return the answer's body."""
-    asked = {"ledgerId": ledger, "entryId": -1, "flag": 2}
-    with Peer(server.address) as peer:
-        body = asked | {"previousLAC": previous, "timeOut": time_out}
-        return v3.body_of(peer.ask_v3(Operation.READ_ENTRY, body))
-
-
-@pytest.mark.parametrize("by", ["client", "bookie", "explicit"])
-def test_a_long_poll_wakes(bkstore_server: ServerFactory, by: str) -> None:
-    """A long poll is answered when the LAC has moved, whoever moved it."""
-    server = bkstore_server()
-    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)  # LAC 1
-
-    def move() -> None:
-        if by == "bookie":
-            server.bookie.add_entry(record(7, 3), KEY)
-            return
-        with Peer(server.address) as peer:
-            if by == "client":
-                peer.ask(add(7, 3))
-            else:
-                body = (7).to_bytes(8, "big") + (2).to_bytes(8, "big")
-                lac = {"ledgerId": 7, "lac": 2, "masterKey": KEY, "body": body}
-                peer.ask_v3(Operation.WRITE_LAC, lac)
-
-    timer = threading.Timer(0.1, move)
-    timer.start()
-    began = time.time()
-    body = poll(server, 7, 1, 30_000)
-    timer.join()
-
-    assert (record(7, 2), 2, 2) == (body.body, body.entryId, body.maxLAC)
-    assert began * 1000 - 1 <= body.lacUpdateTimestamp <= time.time() * 1000 + 1
-
-
-def test_long_polls_that_do_not_wait(bkstore_server: ServerFactory) -> None:
-    """An unknown ledger, no time, a LAC that is above already: answered at once."""
-    server = bkstore_server()
-    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)
-
-    assert poll(server, 8, 0, 30_000).status == Status.ENOLEDGER.v3
-    assert (poll(server, 7, 5, 0).maxLAC, poll(server, 7, 5, -4).body) == (1, b"")
-    assert poll(server, 7, 0, 30_000).body == record(7, 1)
-
-
-def test_stopping_answers_long_polls(bkstore_server: ServerFactory) -> None:
-    """A server that stops answers long polls as if their time was over."""
-    server = bkstore_server()
-    server.bookie.add_entry(record(7, 0), KEY)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(poll(server, 7, 5, 60_000)))
-    thread.start()
-    while not server.connections:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    server.close()
-    thread.join(10)
-
-    assert [(Status.EOK.v3, -1)] == [(body.status, body.maxLAC) for body in found]
-
-
 # -- extended
 
 
@@ -438,118 +349,3 @@ def test_a_bookie_that_was_closed(bkstore_server: ServerFactory) -> None:
         answers = peer.ask(add(7, 1), v2.ReadRequest(7, 0), v2.BatchReadRequest(7, 0, 1, 2, 3))
 
     assert statuses(answers) == ["EIO", "EIO", "EIO"]
-
-
-# -- starting and stopping
-
-
-def test_a_graceful_stop(bkstore_server: ServerFactory) -> None:
-    """A server that stops answers what it has taken in, then hangs up; nobody gets in any more."""
-    files = HeldSyncs()
-    server = bkstore_server(files=files)
-    with Peer(server.address) as peer:
-        peer.ask(add(7, 0))
-        files.gate.clear()
-        files.waiting.clear()
-        peer.send(*(frame(*add(7, entry).parts()) for entry in range(1, 301)))
-
-        assert files.waiting.wait(10)
-        closer = threading.Thread(target=server.close)
-        closer.start()
-        peer.send(frame(*add(7, 301).parts()))  # too late, or in time: it has an answer or none
-        time.sleep(0.1)
-        files.gate.set()
-        answers = [v2.decode_response(peer.frame()[4:]) for _ in range(300)]
-
-        assert [*range(1, 301)] == [answer.entry for answer in answers]  # type: ignore[union-attr]
-        assert {"EOK"} == set(statuses(answers))
-        rest = peer.frame()
-        assert not rest or peer.ends()
-    closer.join()
-
-    assert server.wait(0)
-    with pytest.raises(ConnectionRefusedError):
-        Peer(server.address)
-
-
-def test_one_stop_has_an_end(bkstore_server: ServerFactory) -> None:
-    """A client that does not take its answers holds up a stop for as long as that was given."""
-    server = bkstore_server()
-    server.bookie.add_entry(record(7, 0, bytes(1 << 20)), KEY)
-    with Peer(server.address) as peer:
-        peer.send(frame(*v2.ReadRequest(7, 0).parts()) * 50)
-        time.sleep(0.2)
-        server.close(0.2)
-
-        assert server.wait(0)
-
-
-def test_addresses(tmp_path: Path, bkstore_bookie: BookieFactory) -> None:
-    """A server is on loopback, at a free port, unless told otherwise; a taken one is named."""
-    bookie = bkstore_bookie()
-    server = BookieServer(bookie)
-    with pytest.raises(IllegalOperation, match="not been started"):
-        _ = server.address
-    with server:
-        assert ("127.0.0.1", str(server.address)) == (
-            server.address.host,
-            f"127.0.0.1:{server.address.port}",
-        )
-        assert repr(server) == f"<BookieServer {server.address}>"
-        with pytest.raises(OSError, match="address already in use") as caught:
-            BookieServer(bookie, port=server.address.port).start()
-        assert caught.value.filename == str(server.address)
-        with pytest.raises(IllegalOperation, match="started"):
-            server.start()
-    with pytest.raises(IllegalOperation, match="closed"):
-        server.start()
-    assert repr(server) == f"<BookieServer {server.address} (closed)>"
-    server.close()
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("port", 65536),
-        ("port", "3181"),
-        ("host", None),
-        ("extended", 1),
-        ("options", 5),
-        ("tls", "file.pem"),
-    ],
-)
-def test_arguments(bkstore_bookie: BookieFactory, name: str, value: Any) -> None:
-    """What is no argument is refused by its name, before anything listens."""
-    with pytest.raises(InvalidArgument, match=name):
-        BookieServer(bkstore_bookie(), **{name: value})
-
-
-def test_a_server_needs_a_bookie() -> None:
-    """What is no bookie is refused."""
-    with pytest.raises(InvalidArgument, match="bookie"):
-        BookieServer("127.0.0.1")  # type: ignore[arg-type]
-
-
-def test_read_only_stays(bkstore_bookie: BookieFactory) -> None:
-    """A server may be made read-only before it starts and while it runs."""
-    with BookieServer(bkstore_bookie()) as server:
-        server.read_only = True
-        with Peer(server.address) as peer:
-            assert statuses(peer.ask(add(7, 0))) == ["EREADONLY"]
-            server.read_only = False
-            assert statuses(peer.ask(add(7, 0))) == ["EOK"]
-    again = BookieServer(server.bookie)
-    again.read_only = True
-    with again, Peer(again.address) as peer:
-        assert (again.read_only, statuses(peer.ask(add(7, 1)))) == (True, ["EREADONLY"])
-
-
-def test_the_bookie_stays_open(bkstore_bookie: BookieFactory) -> None:
-    """Closing a server closes no bookie: several may come and go over one."""
-    bookie: Bookie = bkstore_bookie()
-    with BookieServer(bookie) as one, BookieServer(bookie) as other:
-        with Peer(one.address) as peer:
-            peer.ask(add(7, 0))
-        with Peer(other.address) as peer:
-            assert statuses(peer.ask(v2.ReadRequest(7, 0))) == ["EOK"]
-    assert bookie.read_entry(7) == record(7, 0)
