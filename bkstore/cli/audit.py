@@ -10,6 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.metadata_options import (
+    METADATA_HELP,
+    as_known,
+    metadata_word,
+    paths_only,
+)
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
@@ -36,8 +42,8 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "metadata",
         metavar="METADATA",
-        type=Path,
-        help="ledger metadata: a JSON file, a metadata store's folder, a dump of ZooKeeper",
+        type=metadata_word,
+        help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
         "bookies",
@@ -90,12 +96,12 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the violations; the counts go to stderr. Exit code 1 unless all is well."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
-    from bkstore.cluster.store.opening import open_metadata
+    from bkstore.cluster.store.opening import opened_metadata
 
     placement = _placement(args)
     options = AuditOptions(grace_period=args.grace_period, looks=0, compat=args.compat)
-    store = open_metadata(args.metadata)
     with ExitStack() as stack:
+        store = stack.enter_context(opened_metadata(args.metadata))
         opened = dict(_opened(args, stack))
         _refuse_output(args, list(opened.values()))
         _tell_strangers(store, opened)
@@ -119,7 +125,7 @@ def _what(args: argparse.Namespace, opened: dict[str, BookieDir]) -> str:
     policy = [args.placement, str(args.spread), str(args.enforce_places)]
     if args.places is not None:
         policy.append(os.path.realpath(args.places))
-    return " ".join([os.path.realpath(args.metadata), *sorted(places), *policy])
+    return " ".join([as_known(args.metadata), *sorted(places), *policy])
 
 
 def _progress(show: Callable[[str, int, int, int], None] | None) -> Progress | None:
@@ -179,7 +185,7 @@ def _checked_name(given: str, bookie: BookieDir, word: str) -> str:
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
     """Refuse to write to what is read, and both outputs to one file."""
-    read = [path for path in (args.metadata, args.places) if path is not None]
+    read = paths_only(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume) if path is not None]
     for target in targets:
         refuse_inputs(target, read)

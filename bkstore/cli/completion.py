@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bkstore.cli.terminal.metadata_options import metadata_word
+
 __all__ = ["add_arguments", "run"]
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -47,4 +49,4 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
 
 
 def _takes_a_path(action: argparse.Action) -> bool:
-    return action.type is Path or str(action.metavar).endswith(_FILES)
+    return action.type in (Path, metadata_word) or str(action.metavar).endswith(_FILES)

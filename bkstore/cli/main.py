@@ -53,6 +53,9 @@ COMMANDS = {
     ),
     "listfiles": Command("bookie.listfiles", "the files of a bookie, by what they are"),
     "audit": Command("audit", "what bookies hold against ledger metadata, by the rules of BP-34"),
+    "metadata": Command(
+        "metadata", "the ledger metadata of a cluster: listed, one ledger's, or as a file"
+    ),
     "streams": Command(
         "streams", "which objects hold a stream's offsets, and what finding them costs"
     ),

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
         LOG_METADATA,
         LOG_RECORDS,
         LOOKUPS,
+        METADATA_LEDGERS,
+        METADATA_SEGMENTS,
     )
     from bkstore.tables.diff import DIFFERENCES
     from bkstore.tables.dump import (
@@ -112,6 +114,8 @@ __all__ = [
     "LOG_RECORDS",
     "LOOKUPS",
     "LOSSES",
+    "METADATA_LEDGERS",
+    "METADATA_SEGMENTS",
     "ORPHANS",
     "REWRITES",
     "SCOPE_BYTES",
@@ -168,6 +172,8 @@ __getattr__ = lazy_names(
         "LOG_RECORDS": "bkstore.tables.commands",
         "LOOKUPS": "bkstore.tables.commands",
         "LOSSES": "bkstore.tables.rewrites",
+        "METADATA_LEDGERS": "bkstore.tables.commands",
+        "METADATA_SEGMENTS": "bkstore.tables.commands",
         "ORPHANS": "bkstore.tables.analyses",
         "REWRITES": "bkstore.tables.rewrites",
         "Repeated": "bkstore.tables.table",

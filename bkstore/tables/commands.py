@@ -20,6 +20,8 @@ __all__ = [
     "LOG_METADATA",
     "LOG_RECORDS",
     "LOOKUPS",
+    "METADATA_LEDGERS",
+    "METADATA_SEGMENTS",
 ]
 
 _AT = LEDGERS.names.index("explicit_lac") + 1
@@ -241,3 +243,37 @@ FINDINGS = schema(
 
 INSPECT = schema("inspect", ("property", "string"), ("value", "string"))
 """What `bkstore inspect` says, one property a row."""
+
+METADATA_LEDGERS = schema(
+    "metadata_ledgers",
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("qualified_name", "string"),
+    ("state", "string"),
+    ("ensemble_size", "int64"),
+    ("write_quorum_size", "int64"),
+    ("ack_quorum_size", "int64"),
+    ("last_entry_id", "int64", True),
+    ("length", "int64", True),
+    ("digest_type", "string", True),
+    ("segments", "int64"),
+    ("ctime", "int64", True),
+    ("underreplicated", "bool", True),
+    ("metadata_format_version", "int32"),
+    ("version", "int64"),
+)
+"""One row a ledger (`bkstore metadata list`): what the metadata store says of it.
+
+Null are `last_entry_id` and `length` of a ledger that is not closed, `ctime` (milliseconds) where
+nothing tells it, and `underreplicated` where the store tells no marks. `version` is the store's.
+"""
+
+METADATA_SEGMENTS = schema(
+    "metadata_segments",
+    ("scope_id", "int64"),
+    ("ledger_id", "int64"),
+    ("first_entry", "int64"),
+    ("last_entry", "int64", True),
+    ("ensemble", "string"),
+)
+"""One row a segment (`bkstore metadata show`); the last one of an open ledger has no last entry."""

@@ -39,6 +39,7 @@ CORE = {
     "sortedcontainers",
 }
 BELOW = [("streams", "lookup"), ("streams", "compare")]
+BELOW += [("metadata", "list"), ("metadata", "show"), ("metadata", "export")]
 
 
 def _loaded_after(code: str, cwd: Path = ROOT) -> set[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from bkstore.cli.bookie.log_choice import log_id_in
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.metadata_options import metadata_word
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
@@ -48,7 +48,7 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--metadata",
         metavar="METADATA",
-        type=Path,
+        type=metadata_word,
         help="ledger metadata, as audit takes them: records of a ledger that they have, and the "
         "index does not, are damage and no garbage",
     )
@@ -93,9 +93,10 @@ def _check(args: argparse.Namespace, bookie: BookieDir) -> Check:
         raise InvalidArgument("--ledger-scope-id needs a ledger")
     live: list[LedgerId] = []
     if args.metadata is not None:
-        from bkstore.cluster.store.opening import open_metadata
+        from bkstore.cluster.store.opening import opened_metadata
 
-        live = open_metadata(args.metadata).ledgers()
+        with opened_metadata(args.metadata) as store:
+            live = store.ledgers()
     log_id = None if args.log is None else log_id_in(args.log)
     password = chosen_password(args)
     return Check(bookie, args.digest_type, password, ledger, log_id, live, args.jobs)

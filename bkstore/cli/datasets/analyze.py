@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
 
@@ -35,9 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("dump", metavar="DUMP", type=Path, help="what `bkstore dump` wrote")
     parser.add_argument(
         "--metadata",
-        metavar="FILE",
-        type=Path,
-        help="ledger metadata: a JSON file, a metadata store's folder, a dump of ZooKeeper",
+        metavar="METADATA",
+        type=metadata_word,
+        help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
         "--other", metavar="DUMP2", type=Path, help="a later dump, to compare DUMP with"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bkstore.cli.datasets.analyze_summary import Line, summarise
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.metadata_options import paths_only
 from bkstore.cli.terminal.needed_packages import (
     missing_packages,
     require_java,
@@ -121,7 +122,7 @@ def _check_targets(args: argparse.Namespace) -> None:
     """Refuse targets that are there, or lie in what is read."""
     if args.out is not None:
         check_target(args.out)
-    read = [path for path in (args.dump, args.metadata, args.other) if path is not None]
+    read = paths_only(args.dump, args.metadata, args.other)
     for target in (args.out, args.report):
         if target is not None:
             refuse_inputs(target, read)

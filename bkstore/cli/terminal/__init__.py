@@ -1,7 +1,8 @@
 """What commands share: how they are asked, and how they answer.
 
 `parser` is argparse's with rules of its own, `shared_options` opens the directory that a command
-names, `ledger_options` says which ledger is meant, `output_options` how to answer;
+names, `ledger_options` says which ledger is meant, `metadata_options` where metadata are,
+`output_options` how to answer;
 `table_output` writes tables in five formats. `messages` is all that is said on standard error,
 `progress` the bar there, `secrets` keeps passwords and keys where they are, `needed_packages`
 says which optional packages are missing.
@@ -10,6 +11,7 @@ says which optional packages are missing.
 __all__ = [
     "ledger_options",
     "messages",
+    "metadata_options",
     "needed_packages",
     "output_options",
     "parser",

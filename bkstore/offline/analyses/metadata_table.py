@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.cluster.store.api import MetadataStore
-from bkstore.cluster.store.opening import open_metadata
+from bkstore.cluster.store.key_value_store import KeyValueStore
+from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
@@ -81,20 +83,40 @@ def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
     """
     import pyarrow as pa
 
-    path = None
     if not isinstance(source, MetadataStore):
-        path = os.fspath(source)
-        source = open_metadata(path)
+        with opened_metadata(source) as opened:
+            return Metadata(read_metadata(opened).table, os.fspath(source))
     parts, rows = [], []
-    for ledger in source.ledgers():
-        said = _read(source, ledger)
-        if said is not None:
-            rows.append((*ledger.signed, said.to_json()))
+    for ledger, said in _each(source):
+        rows.append((*ledger.signed, said.to_json()))
         if len(rows) == _BATCH:
             parts.append(Table.from_rows(METADATA, rows).to_arrow())
             rows = []
     parts.append(Table.from_rows(METADATA, rows).to_arrow())
-    return Metadata(pa.concat_tables(parts), path)
+    return Metadata(pa.concat_tables(parts))
+
+
+def _each(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerSaid]]:
+    """Yield what is said of each ledger; many are read at once unless a mark is damaged."""
+    try:
+        marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
+    except CorruptionError:
+        marks = None
+    if marks is None or not isinstance(store, KeyValueStore):
+        for ledger in store.ledgers():
+            said = _read(store, ledger)
+            if said is not None:
+                yield ledger, said
+        return
+    for ledger, found in store.read_many(store.ledgers()):
+        if isinstance(found, CorruptionError):
+            yield ledger, _unreadable(found)
+        else:
+            yield ledger, said_of(found.metadata, marked=ledger in marks)
+
+
+def _unreadable(error: CorruptionError) -> LedgerSaid:
+    return LedgerSaid(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
 
 
 def _read(store: MetadataStore, ledger: LedgerId) -> LedgerSaid | None:
@@ -104,7 +126,7 @@ def _read(store: MetadataStore, ledger: LedgerId) -> LedgerSaid | None:
     except NoSuchLedger:  # it went meanwhile
         return None
     except CorruptionError as error:
-        return LedgerSaid(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
+        return _unreadable(error)
 
 
 def said_of(metadata: LedgerMetadata, *, marked: bool = False) -> LedgerSaid:

@@ -8,6 +8,7 @@ node, copies, and removes the mark if nobody has marked it again since. Source:
 from __future__ import annotations
 
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -41,6 +42,7 @@ _TOP = "/underreplication"
 _MARKS = f"{_TOP}/ledgers"
 _ELECTION = f"{_TOP}/auditorelection"
 _DISABLE = f"{_TOP}/disable"
+_VOTE = re.compile(r"V_(-?[0-9]{10,11})")
 _DELAY = f"{_TOP}/lostBookieRecoveryDelay"
 
 
@@ -262,15 +264,26 @@ class Underreplication:
     # -- the auditor
 
     def vote(self, bookie: str) -> Vote:
-        """Stand for auditor: the oldest vote wins, and says so in the election's own node."""
+        """Stand for auditor; `elected` tells who it is."""
         self.prepare()
         folder = self._nodes.where(_ELECTION)
         self._nodes.make_folder(folder)
         data = encode_holder(check_bookie_id(bookie))
         path = self._ask(f"{folder}/V_", "create", data, ephemeral=True, sequence=True)
-        if self.auditor() == bookie:
+        made = Vote(path, bookie)
+        self.elected(made)
+        return made
+
+    def elected(self, vote: Vote) -> bool:
+        """Return whether the vote is the oldest; then the election's own node says so too."""
+        votes = self._votes()
+        if not votes or not vote.path.endswith(f"/{votes[0]}"):
+            return False
+        data = encode_holder(vote.bookie)
+        there = self._nodes.get(_ELECTION)
+        if there is None or there.data != data:
             self.overwrite(_ELECTION, data)
-        return Vote(path, bookie)
+        return True
 
     def withdraw(self, vote: Vote) -> None:
         """Take a vote back; one that is gone already is no error."""
@@ -281,10 +294,13 @@ class Underreplication:
 
     def auditor(self) -> str | None:
         """Return the bookie whose vote is the oldest, None if there is none."""
+        holders = (self._holder(f"{_ELECTION}/{name}") for name in self._votes())
+        return next((holder for holder in holders if holder is not None), None)
+
+    def _votes(self) -> list[str]:
         try:
             names = self._ask(self._nodes.where(_ELECTION), "get_children")
         except NoNodeError:
-            return None
-        votes = sorted((name for name in names if name.startswith("V_")), key=lambda n: int(n[2:]))
-        holders = (self._holder(f"{_ELECTION}/{name}") for name in votes)
-        return next((holder for holder in holders if holder is not None), None)
+            return []
+        votes = (found for found in map(_VOTE.fullmatch, names) if found)
+        return [found[0] for found in sorted(votes, key=lambda found: int(found[1]))]

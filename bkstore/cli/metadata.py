@@ -1,0 +1,196 @@
+"""bkstore metadata: the ledger metadata of a cluster: listed, one ledger's, or as a file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, chosen_scope
+from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word, paths_only
+from bkstore.cli.terminal.output_options import add_output, write_output
+from bkstore.cli.terminal.parser import Parser
+from bkstore.counts import counted
+from bkstore.errors import CorruptionError, NoSuchLedger
+from bkstore.files.user_outputs import check_output, refuse_inputs
+from bkstore.files.user_outputs import write_output as write_file
+from bkstore.ids import LedgerId
+from bkstore.tables import METADATA_LEDGERS, METADATA_SEGMENTS, Table
+
+if TYPE_CHECKING:
+    from bkstore.cluster.store.api import MetadataStore, Versioned
+
+__all__ = ["add_arguments", "run"]
+
+_ROWS = 1000
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the three commands and their arguments."""
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="metadata_command")
+    what = "the ledgers of a cluster, a row each"
+    listing = commands.add_parser("list", help=what, description=what)
+    _add_place(listing)
+    scope = listing.add_mutually_exclusive_group()
+    scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
+    scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
+    add_output(listing, METADATA_LEDGERS)
+    what = "the segments of one ledger, a row each; the rest of its metadata go to stderr"
+    show = commands.add_parser("show", help=what, description=what)
+    _add_place(show)
+    add_ledger(show)
+    add_output(show, METADATA_SEGMENTS)
+    what = "all of it as the JSON file that audit, analyze and check take"
+    export = commands.add_parser("export", help=what, description=what)
+    _add_place(export)
+    export.add_argument(
+        "-o", "--output", metavar="FILE", type=Path, help="write there instead of to stdout"
+    )
+    export.add_argument(
+        "--show-passwords",
+        action="store_true",
+        help="with the passwords, with which ledgers can be read and written",
+    )
+
+
+def _add_place(parser: Parser) -> None:
+    parser.add_argument("metadata", metavar="METADATA", type=metadata_word, help=METADATA_HELP)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command that was named. Exit code 1 if metadata of a ledger cannot be read."""
+    from bkstore.cluster.store.opening import opened_metadata
+
+    if args.output is not None:
+        refuse_inputs(args.output, paths_only(args.metadata))
+        check_output(args.output)
+    commands = {"list": _list, "show": _show, "export": _export}
+    with opened_metadata(args.metadata) as store:
+        return commands[args.metadata_command](args, store)
+
+
+# -- list
+
+
+def _list(args: argparse.Namespace, store: MetadataStore) -> int:
+    damaged: list[str] = []
+    scope = None if args.all_scopes else chosen_scope(args)
+    marks = _marks(store, damaged)
+    found = _sound(_all(store, store.ledgers(scope)), damaged)
+    rows = (_row(name, one, marks) for name, one in found)
+    write_output(args, METADATA_LEDGERS, _tables(rows))
+    return _told(damaged)
+
+
+def _all(
+    store: MetadataStore, names: Iterable[LedgerId]
+) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
+    from bkstore.cluster.store.key_value_store import KeyValueStore
+
+    assert isinstance(store, KeyValueStore)
+    return store.read_many(names)
+
+
+def _sound(
+    found: Iterable[tuple[LedgerId, Versioned | CorruptionError]], damaged: list[str]
+) -> Iterator[tuple[LedgerId, Versioned]]:
+    for name, one in found:
+        if isinstance(one, CorruptionError):
+            damaged.append(f"ledger {name}: {one}")
+        else:
+            yield name, one
+
+
+def _marks(store: MetadataStore, damaged: list[str]) -> frozenset[LedgerId] | None:
+    try:
+        marks = store.underreplicated()
+    except CorruptionError as error:
+        damaged.append(str(error))
+        return None
+    return None if marks is None else frozenset(marks)
+
+
+def _row(name: LedgerId, one: Versioned, marks: frozenset[LedgerId] | None) -> tuple[Any, ...]:
+    metadata = one.metadata
+    return (
+        *name.signed,
+        name.qualified_name,
+        metadata.state,
+        metadata.ensemble_size,
+        metadata.write_quorum_size,
+        metadata.ack_quorum_size,
+        metadata.last_entry_id if metadata.closed else None,
+        metadata.length if metadata.closed else None,
+        metadata.digest_type,
+        len(metadata.segments),
+        None if metadata.ctime < 0 else metadata.ctime,
+        None if marks is None else name in marks,
+        metadata.version,
+        one.version,
+    )
+
+
+def _tables(rows: Iterator[tuple[Any, ...]]) -> Iterator[Table]:
+    while part := list(islice(rows, _ROWS)):
+        yield Table.from_rows(METADATA_LEDGERS, part)
+
+
+def _told(damaged: list[str]) -> int:
+    for line in damaged:
+        tell(line)
+    return 1 if damaged else 0
+
+
+# -- show
+
+
+def _show(args: argparse.Namespace, store: MetadataStore) -> int:
+    name = chosen_ledger(args)
+    try:
+        metadata, version = store.read(name)
+    except NoSuchLedger as error:
+        tell(str(error))
+        return 1
+    ends: list[int | None] = [part.first_entry - 1 for part in metadata.segments[1:]]
+    ends.append(metadata.last_entry_id if metadata.closed else None)
+    rows = [
+        (*name.signed, first, end, ", ".join(ensemble))
+        for (first, ensemble), end in zip(metadata.segments, ends)
+    ]
+    write_output(args, METADATA_SEGMENTS, [Table.from_rows(METADATA_SEGMENTS, rows)])
+    tell(f"version {version}: {metadata.safe_string()}")
+    mark = store.mark_of(name)
+    if mark is not None:
+        tell(f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}")
+    problems = metadata.problems()
+    for problem in problems:
+        tell(problem)
+    return 1 if problems else 0
+
+
+# -- export
+
+
+def _export(args: argparse.Namespace, store: MetadataStore) -> int:
+    from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
+
+    damaged: list[str] = []
+    sound = _sound(_all(store, store.ledgers()), damaged)
+    ledgers = tuple(one.metadata for _, one in sound)
+    content = ClusterMetadata(
+        ledgers,
+        store.registered_bookies(),
+        store.unavailable_bookies(),
+        store.underreplicated(),
+    )
+    data = encode_file(content, passwords=args.show_passwords)
+    if args.output is None:
+        sys.stdout.write(data.decode("ascii"))
+    else:
+        write_file(args.output, data, private=args.show_passwords)
+    tell(f"{counted(len(ledgers), 'ledger')} exported")
+    return _told(damaged)
