@@ -42,7 +42,7 @@ def uri(zookeeper: ZooKeeperServer) -> str:
 @pytest.fixture
 def stores(uri: str) -> Iterator[tuple[ZooKeeperStore, ZooKeeperStore]]:
     """Yield two clients of the cluster."""
-    with ZooKeeperStore(uri, session_timeout=2) as one, ZooKeeperStore(uri) as other:
+    with ZooKeeperStore(uri, session_timeout=1) as one, ZooKeeperStore(uri) as other:
         yield one, other
 
 
