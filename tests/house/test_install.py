@@ -95,7 +95,7 @@ def test_one_table_has_every_extra() -> None:
     ]
     core = [re.split(r"[<>=]", line)[0] for line in PROJECT["dependencies"]]
 
-    assert {"", " pytest", "kazoo", *EXTRAS} == set(brings)
+    assert {"", " pytest", *EXTRAS} == set(brings)
     assert [] == missing
     assert [] == [name for name in core if name not in brings[""]]
 
