@@ -116,13 +116,17 @@ class LedgerJournals:
     def synced(self, places: Places, sync: bool) -> Iterator[None]:
         """Make durable what is appended inside, if `sync`; also where that ends early.
 
-        `places` are filled meanwhile. After a journal has failed only its own error is told.
+        `places` are filled meanwhile. After a journal has failed nothing is acknowledged: the
+        error's `stored` is 0, and only that error is told.
         """
         try:
             yield
-        except BaseException:
-            if sync and not self.failed:
-                self.sync(places)
+        except BaseException as error:
+            if self.failed and isinstance(error, BkstoreError):
+                error.stored = 0
+            elif sync and not self.failed:
+                with _acknowledging():
+                    self.sync(places)
             raise
         if sync:
             with _acknowledging():

@@ -288,6 +288,21 @@ def _bookie(storage: Storage, top: Path, files: Any = OS_FILES, journals: int = 
 @in_parts
 def test_bookie_whose_disk_fails(storage: Storage, what: str, part: int, tmp_path: Path) -> None:
     """What was acknowledged before, and what `stored` says, is there after a power loss."""
+    _judge_failing_disk(storage, what, part, tmp_path, "add_batch")
+
+
+@pytest.mark.parametrize("what", ["write", "sync"])
+@in_parts
+def test_records_in_several_batches(
+    what: str, part: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same where one call is several batches, with one sync for all: what an earlier one
+    stored is not acknowledged where the journal fails in a later one."""
+    monkeypatch.setattr("bkstore.storage.ledgers.adds._MOST", 5)
+    _judge_failing_disk("sorted", what, part, tmp_path, "add_entries")
+
+
+def _judge_failing_disk(storage: Storage, what: str, part: int, tmp_path: Path, way: str) -> None:
     failed = 0
     for number in range(1 + part, 40, 4):
         top, disk = tmp_path / str(number), CrashFiles()
@@ -299,7 +314,10 @@ def test_bookie_whose_disk_fails(storage: Storage, what: str, part: int, tmp_pat
         safe: list[tuple[LedgerId, int]] = []
         for ids in batches("bookie"):
             try:
-                bookie.add_batch(batch_of(ids), KEY)
+                if way == "add_batch":
+                    bookie.add_batch(batch_of(ids), KEY)
+                else:
+                    bookie.add_entries([record(*at) for at in ids], KEY)
             except BkstoreError as error:
                 failed += 1
                 safe += ids[: _stored(error)]
@@ -310,7 +328,9 @@ def test_bookie_whose_disk_fails(storage: Storage, what: str, part: int, tmp_pat
             there = content_of(again)
 
             assert what_was_stored(safe).items() <= there.items(), number
-            assert all(record(*at) == data for at, data in there.items())
+            # Of a ledger that is new nothing tells that its first entry, not acknowledged, is torn.
+            names = {name for name, _ in safe}
+            assert all(record(*at) == data for at, data in there.items() if at[0] in names)
         disk.stop_after(1)
         with suppress(PowerLoss, BkstoreError):
             bookie.close()
