@@ -184,6 +184,9 @@ def test_answers_to_something_else(name: str) -> None:
 
         assert f"{server.address[0]}:{server.address[1]}" in str(caught.value)
         assert reason in str(caught.value)
+        with pytest.raises(CorruptionError):
+            client.read_entry(LEDGER, 3)
+        assert 2 == server.connections  # one that lies is not asked again
 
 
 def _batch_answer(*records: bytes, tail: bytes = b"") -> Callable[[Any], bytes]:

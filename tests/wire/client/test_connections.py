@@ -165,8 +165,12 @@ def test_close(protocol: str) -> None:
         while not server.connections:
             time.sleep(0.01)
         time.sleep(0.05)
+        begin = time.monotonic()
         client.close()
         client.close()
+
+        assert time.monotonic() - begin < 10
+
         for thread in threads:
             thread.join(10)
 

@@ -18,11 +18,11 @@ from bkstore.errors import (
     LedgerFenced,
     NoSuchEntry,
 )
-from bkstore.formats.entry import Entry, RecordBatch, encode
+from bkstore.formats.entry import Entry, RecordBatch, encode, encode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.index.many_ledgers import Errors
 from bkstore.wire import v2, v3
-from bkstore.wire.client import WireClient
+from bkstore.wire.client import WireClient, connection
 from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import frame
 from bkstore.wire.status import Status
@@ -172,6 +172,7 @@ def test_a_refused_add(protocol: str) -> None:
         for message in peer.requests():
             request = decoder.decode(message)
             entry = asked_entry(request)
+            time.sleep(0.002)
             answered.append(entry)
             peer.answer(answer(request, Status.EFENCED if entry >= 20 else Status.EOK))
 
@@ -180,8 +181,12 @@ def test_a_refused_add(protocol: str) -> None:
         with pytest.raises(LedgerFenced, match=r"add of entry 20 of ledger 7") as caught:
             client.add_batch(batch, KEY)
 
+        sent = len(answered)
+
         assert 20 == caught.value.stored
-        assert 21 <= len(answered) < 60
+        assert 21 <= sent < 60
+        time.sleep(0.05)
+        assert sent == len(answered)  # nothing of it goes on
         assert 0 == client.add_entry(record(0), KEY)
         assert 1 == server.connections
 
@@ -232,8 +237,9 @@ def test_a_bookie_that_waits_for_us(protocol: str) -> None:
         client.add_batch(batch, KEY)
 
 
-def test_sends_while_answers_fill_the_connection() -> None:
+def test_sends_while_answers_fill_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests and answers that both exceed the buffers of the system do not block each other."""
+    monkeypatch.setattr(connection, "_BYTES_UNDER_WAY", 64 << 20)  # as many threads have together
     junk = b"\xa2\x1f\xa0\x8d\x06" + bytes(100_000)  # field 500, which nobody knows
 
     def script(peer: Peer) -> None:
@@ -339,6 +345,23 @@ def test_a_long_poll_has_its_time() -> None:
         thread.join(10)
 
     assert [(5, record(5))] == told
+
+
+def test_an_explicit_lac_without_entries() -> None:
+    """A bookie that has no entry says so, and the explicit LAC beside it: that is an answer."""
+    body = encode_explicit_lac(LEDGER, 4, "CRC32C")
+
+    def script(peer: Peer) -> None:
+        for message in peer.requests():
+            request = v3.decode_request(message)
+            fields = {"ledgerId": LEDGER, "lacBody": body}
+            peer.answer(v3.encode(v3.new_response(request, statuses.pop(0), fields)))
+
+    statuses = [Status.ENOENTRY, Status.EIO]
+    with served(script) as server, WireClient(server.address) as client:
+        assert (body, None) == client.read_lac(LEDGER)
+        with pytest.raises(CorruptionError, match="LAC of ledger 7: the bookie answered EIO"):
+            client.read_lac(LEDGER)
 
 
 def test_lists_of_many_ledgers() -> None:
@@ -488,3 +511,19 @@ def test_frames_of_a_v2_batch_are_those_of_single_adds() -> None:
 
     assert heard[:5] == heard[5:]
     assert [frame(*v2.AddRequest(KEY, each).parts()) for each in records] == heard[:5]
+
+
+def test_a_batch_of_one_largest_record() -> None:
+    """Its answer is 12 bytes longer than the request that added it, and comes through."""
+    largest = record(3, (5 << 20) - 28 - 36)
+
+    def script(peer: Peer) -> None:
+        for message in peer.requests():
+            request = v2.decode_request(message)
+            assert isinstance(request, v2.BatchReadRequest)
+            ids = (request.ledger, request.entry, request.request_id)
+            peer.answer(*v2.BatchReadResponse(Status.EOK, *ids, (largest,)).parts())
+
+    with served(script) as server, WireClient(server.address) as client:
+        assert 5 << 20 == len(frame(*v2.AddRequest(KEY, largest).parts()))
+        assert [largest] == client.read_entries(LEDGER, 3, 1).records()
