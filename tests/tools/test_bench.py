@@ -188,7 +188,7 @@ def test_long_rows_run_when_they_are_asked_for() -> None:
     """Without `--long` or its name a long row does not run; there are some."""
     parser = argparse.ArgumentParser()
 
-    long = ["ledger-memory", "listing", "audit", "audit-memory", "dump", "dump-sizes"]
+    long = ["ledger-memory", "listing", "audit", "audit-memory", "dump", "dump-sizes", "care"]
 
     assert long == [row.name for row in ROWS if row.long]
     assert ROWS == tuple(_chosen(parser, None, long=True))
