@@ -201,6 +201,10 @@ class RealBookie:
         """Delete a ledger, as its garbage collection does."""
         self.real.call("delete", name=self.name, ledger=ledger)
 
+    def collect_garbage(self) -> None:
+        """Collect garbage and compact entry logs."""
+        self.real.call("collect_garbage", name=self.name)
+
     def inconsistencies(self) -> list[str]:
         """Return what its own check of index and logs finds: "ledger/entry"."""
         return list(self.real.call("inconsistencies", name=self.name))

@@ -1,8 +1,10 @@
-"""The real bookie shell judges directories that were rewritten."""
+"""The real bookie shell judges directories that were rewritten, a JVM a command."""
 
 from __future__ import annotations
 
 import re
+import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,29 @@ import pytest
 from bkstore import BookieDir
 from bkstore.offline.rewrite import convert, salvage
 from tests.interop.bookies import Cluster
-from tests.interop.shell import shell
+from tests.interop.class_path import java
 from tests.interop.worlds import World, stamped_in_place
 from tests.worlds.bookies import make_bookie
 from tests.worlds.loads import World as Rows
 from tests.worlds.loads import read_world
 from tests.worlds.salvages import logs_of
+
+LOGGING = Path(__file__).parent / "java" / "shell-log4j2.xml"
+
+
+def shell(classes: Path, conf: Mapping[str, str], folder: Path, *command: str) -> list[str]:
+    """Return the lines that a command of the shell prints; fail where it does.
+
+    Its messages alone are printed, without the prefixes of a log.
+    """
+    path = folder / "bk_server.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()))
+    line = java(classes, "org.apache.bookkeeper.bookie.BookieShell", "-conf", str(path), *command)
+    line.insert(1, f"-Dlog4j.configurationFile={LOGGING}")
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=120)
+
+    assert 0 == done.returncode, done.stdout[-2000:] + done.stderr[-2000:]
+    return done.stdout.splitlines()
 
 
 @pytest.fixture

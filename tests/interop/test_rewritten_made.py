@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from bkstore import Bookie
+from bkstore import Bookie, LedgerId
+from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.formats.entry import Entry, encode_explicit_lac
+from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
 from tests.interop.bookies import Cluster, Place, RealBookie
 from tests.interop.driver import RealError
@@ -153,6 +155,47 @@ def test_salvaged(storage: Any, real_cluster: Cluster, tmp_path: Path) -> None:
         for one in sound:
             runs = asked[one.ledger.ledger][:-1]
             assert any(first <= one.entry <= last for first, last in runs), (shown, one)
+
+
+COMPACTION = {
+    "majorCompactionThreshold": "0.99",
+    "majorCompactionInterval": "180000",
+    "minorCompactionInterval": "90000",
+}
+
+
+@pytest.mark.parametrize("storage", ["sorted", "db"])
+def test_garbage_is_collected(storage: Any, real_cluster: Cluster, tmp_path: Path) -> None:
+    """A real bookie collects garbage and compacts in rewritten directories, and loses no entry.
+
+    Two ledger directories: what has second names in one way, and new ids in the other.
+    """
+    cluster = Cluster.made(real_cluster.real, real_cluster.port, f"/garbage-{storage}")
+    made = make_bookie(  # copies of an entry are alike: a real compaction may bring back old ones
+        tmp_path / "b", storage, directories=2, scopes=False, checkpoint=False
+    )
+    Bookie.open(made.root, storage, journal=JOURNAL).close()
+    world = stamped_in_place(cluster, made.root, storage)
+    _, *kept = (name.ledger for name in made.ledgers)
+    with ZooKeeperStore(cluster.uri) as store:
+        for ledger in kept:
+            segment = Segment(0, (world.place.bookie_id,))
+            store.create(LedgerMetadata(LedgerId(0, ledger), 1, 1, 1, (segment,)))
+    world.storage = OTHER[storage]
+    world.rewrite(convert, LAYOUTS[world.storage])
+    expected = read_digests(made.root)
+    before = sum(path.stat().st_size for path in logs_of(made.root))
+    with cluster.bookie(world.place, world.storage, COMPACTION) as bookie:
+        bookie.collect_garbage()
+        said = bookie.answers(entries_asked(made.root, bookie.ledgers()))
+        wrong = bookie.inconsistencies()
+    found = read_digests(made.root)
+
+    assert [] == wrong
+    assert kept == sorted(said)
+    assert {ledger: expected[ledger] for ledger in kept} == found
+    assert found == {ledger: answer["records"] for ledger, answer in said.items()}
+    assert sum(path.stat().st_size for path in logs_of(made.root)) < before
 
 
 def test_moved_index(real_cluster: Cluster, tmp_path: Path) -> None:

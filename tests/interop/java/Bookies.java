@@ -49,6 +49,7 @@ class Bookies {
         calls.put("explicit_lac", this::explicitLac);
         calls.put("flush", this::flush);
         calls.put("delete", this::delete);
+        calls.put("collect_garbage", this::collectGarbage);
         calls.put("inconsistencies", this::inconsistencies);
     }
 
@@ -268,6 +269,18 @@ class Bookies {
     /** What garbage collection does to a ledger that metadata no longer have. */
     private Object delete(JsonNode arguments) throws Exception {
         bookie(arguments).getLedgerStorage().deleteLedger(arguments.get("ledger").asLong());
+        return null;
+    }
+
+    /** Collects garbage and compacts entry logs, as far as the settings say; waits for the end. */
+    private Object collectGarbage(JsonNode arguments) throws Exception {
+        LedgerStorage storage = bookie(arguments).getLedgerStorage();
+        storage.flush();
+        storage.forceGC(true, true);
+        while (storage.isInForceGC()) {
+            Thread.sleep(10);
+        }
+        storage.flush();
         return null;
     }
 
