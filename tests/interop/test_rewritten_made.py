@@ -187,14 +187,19 @@ def test_garbage_is_collected(storage: Any, real_cluster: Cluster, tmp_path: Pat
     before = sum(path.stat().st_size for path in logs_of(made.root))
     with cluster.bookie(world.place, world.storage, COMPACTION) as bookie:
         bookie.collect_garbage()
-        said = bookie.answers(entries_asked(made.root, bookie.ledgers()))
+        active = bookie.ledgers()
+        asked = entries_asked(made.root, active)
+        said = bookie.answers({ledger: asked[ledger] for ledger in kept})
         wrong = bookie.inconsistencies()
-    found = read_digests(made.root)
+    found = read_digests(made.root)  # db storage may drop a deleted ledger's rows later
 
-    assert [] == wrong
-    assert kept == sorted(said)
-    assert {ledger: expected[ledger] for ledger in kept} == found
-    assert found == {ledger: answer["records"] for ledger, answer in said.items()}
+    assert ([], kept) == (wrong, active)
+    assert {ledger: expected[ledger] for ledger in kept} == {
+        ledger: answer["records"] for ledger, answer in said.items()
+    }
+    assert {ledger: expected[ledger] for ledger in kept} == {
+        ledger: digest for ledger, digest in found.items() if ledger in kept
+    }
     assert sum(path.stat().st_size for path in logs_of(made.root)) < before
 
 
