@@ -77,8 +77,8 @@ class BookieClients {
                 scheduler, NullStatsLogger.INSTANCE, resolver);
         }
 
-        void close() {
-            client.close();
+        void close() throws Exception {
+            Driver.close(client::close);
             executor.shutdown();
             scheduler.shutdown();
             loops.shutdownGracefully(0, 1, TimeUnit.SECONDS);

@@ -56,6 +56,24 @@ public class Driver {
         System.exit(0); // threads of bookies that were not stopped must not keep it
     }
 
+    /** Something of the real client that is closed. */
+    interface Closing {
+        void close() throws Exception;
+    }
+
+    /**
+     * Closes it, again after the real client's own race: an answer that comes while it closes is
+     * recycled twice, which ends in a null pointer.
+     */
+    static void close(Closing client) throws Exception {
+        try {
+            client.close();
+        } catch (NullPointerException error) {
+            error.printStackTrace();
+            client.close();
+        }
+    }
+
     private static Throwable cause(Throwable error) {
         Throwable found = error;
         while ((found instanceof ExecutionException || found instanceof CompletionException)

@@ -107,12 +107,7 @@ class WholeClients {
 
     private Object closeClient(JsonNode arguments) throws Exception {
         handles.remove(name(arguments));
-        try {
-            open.remove(name(arguments)).close();
-        } catch (NullPointerException error) {
-            // The real client's own race: an answer that comes while it closes is recycled twice.
-            error.printStackTrace();
-        }
+        Driver.close(open.remove(name(arguments))::close);
         return null;
     }
 
