@@ -7,11 +7,22 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 from bkstore.cluster import ZooKeeperStore
 
 CREATE, DELETE, SET, GET = 1, 2, 5, 4
 """Request types of ZooKeeper's protocol (`ZooDefs.OpCode`)."""
+
+
+def raw_client(store: ZooKeeperStore) -> Any:
+    """Return the kazoo client of a store."""
+    return store._connection.client
+
+
+def root_of(store: ZooKeeperStore) -> str:
+    """Return the ledgers root of a store's cluster."""
+    return store.uri.root
 
 
 def expire(store: ZooKeeperStore) -> None:

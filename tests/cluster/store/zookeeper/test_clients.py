@@ -5,53 +5,27 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from bkstore.cluster import Versioned, ZooKeeperStore, open_metadata, snapshot
+from bkstore.cluster import Versioned, ZooKeeperStore
 from bkstore.errors import (
     BadVersion,
     CorruptionError,
     IllegalOperation,
     InvalidArgument,
     LedgerExists,
-    UnauthorizedAccess,
-    UnsupportedLayout,
 )
-from bkstore.formats.metadata.serialized import Mark, encode
 from bkstore.formats.metadata.service_info import Endpoint, ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
-from tests.cluster.store.samples import IDS, metadata_of, new_uri, said
-from tests.worlds.zookeeper import expire
+from tests.cluster.store.samples import metadata_of, new_uri, said
+from tests.worlds.zookeeper import expire, raw_client, root_of
 
 HERE = ServiceInfo.at("127.0.0.1", 3181)
-
-
-@pytest.fixture
-def uri(zookeeper: ZooKeeperServer) -> str:
-    """Return a new cluster's service URI."""
-    found = new_uri(zookeeper)
-    ZooKeeperStore.format(found).close()
-    return found
-
-
-@pytest.fixture
-def stores(uri: str) -> Iterator[tuple[ZooKeeperStore, ZooKeeperStore]]:
-    """Yield two clients of the cluster."""
-    with ZooKeeperStore(uri, session_timeout=1) as one, ZooKeeperStore(uri) as other:
-        yield one, other
-
-
-def _raw(store: ZooKeeperStore) -> Any:
-    return store._connection.client
-
-
-def _root(store: ZooKeeperStore) -> str:
-    return store.uri.root
 
 
 def _until(holds: Callable[[], bool]) -> None:
@@ -99,6 +73,32 @@ def test_races(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     assert 32 == len(wins["mark"])
 
 
+def test_who_writes_the_same(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
+    """The same bytes, written by another before, are another's all the same."""
+    one, other = stores
+    one.create(metadata_of(7))
+    other.write(metadata_of(7, state="IN_RECOVERY"), 0)
+    with pytest.raises(BadVersion):
+        one.write(metadata_of(7, state="IN_RECOVERY"), 0)
+    one.underreplication.mark(7, timed=False)
+
+    assert not other.underreplication.mark(7, timed=False)
+
+
+def test_token(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
+    """A new ledger has a token of its own; the first change drops it, as a real client's does."""
+    one, other = stores
+    one.create(metadata_of(7))
+    one.create(metadata_of(8))
+    one.create(metadata_of(9, c_token=5))
+    tokens = [other.read(name).metadata.c_token for name in (7, 8, 9)]
+    one.write(other.read(7).metadata, 0)
+
+    assert 3 == len({*tokens, 0} - {0})
+    assert 5 == tokens[2]
+    assert 0 == other.read(7).metadata.c_token
+
+
 def test_folders_that_come_and_go(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     """A folder that one client removes when it is empty does not fail another's creation."""
     failed: list[BaseException] = []
@@ -121,7 +121,7 @@ def test_folders_that_come_and_go(stores: tuple[ZooKeeperStore, ZooKeeperStore])
 
     assert [] == failed
     assert [] == stores[0].ledgers()
-    assert not _raw(stores[0]).exists(f"{_root(stores[0])}/000")
+    assert not raw_client(stores[0]).exists(f"{root_of(stores[0])}/000")
 
 
 def test_one_cluster_is_made(zookeeper: ZooKeeperServer) -> None:
@@ -186,6 +186,19 @@ def test_registered_by_another(stores: tuple[ZooKeeperStore, ZooKeeperStore]) ->
     assert ServiceInfo.at("127.0.0.1", 1) == other.service_info("b1")
 
 
+def test_nodes_of_others_stay(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
+    """Becoming read only, or leaving, removes no node of another session."""
+    one, other = stores
+    path = f"{root_of(one)}/available/b1"
+    raw_client(other).create(path, b"", ephemeral=True)
+    registration = one.register("b1", HERE, read_only=True)
+
+    assert raw_client(other).exists(path)
+    registration.close()
+    assert raw_client(other).exists(path)
+    assert frozenset() == other.read_only_bookies()
+
+
 def test_ids_and_infos_that_harm_real_clients(
     stores: tuple[ZooKeeperStore, ZooKeeperStore],
 ) -> None:
@@ -205,7 +218,7 @@ def test_ids_and_infos_that_harm_real_clients(
     assert first is not None
     assert (None, True) == (first.address, bool(first.properties))
     assert ServiceInfo.at("10.0.0.1", 3181) == second
-    _raw(one).create(f"{_root(one)}/available/junk:1", b"not protobuf")
+    raw_client(one).create(f"{root_of(one)}/available/junk:1", b"not protobuf")
     with pytest.raises(CorruptionError, match=r"available/junk:1: offset 0: service info"):
         other.service_info("junk:1")
 
@@ -263,7 +276,11 @@ def test_watched_ledger(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     other.write(metadata_of(7, state="IN_RECOVERY"), 0)
     second = seen.get(timeout=20)
     assert second is not None
+    session = one._connection.session
     expire(one)
+    _until(lambda: one._connection.session not in (None, session))
+    with pytest.raises(queue.Empty):  # it looks again, and has nothing new to tell
+        seen.get(timeout=0.3)
     other.write(metadata_of(7, state="OPEN"), 1)
     third = seen.get(timeout=20)
     assert third is not None
@@ -273,181 +290,3 @@ def test_watched_ledger(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
         said(each) for each in (first, second, third)
     ]
     assert seen.get(timeout=20) is None
-
-
-# -- what lies in the tree
-
-
-def test_scopes_lie_apart(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
-    """Nothing below the ledgers root tells of scopes; the folder beside it is one cluster's."""
-    one, other = stores
-    for name in IDS:
-        one.create(metadata_of(name))
-        one.underreplication.mark(name)
-        one.underreplication.lock(name)
-        one.next_id(name.scope)
-    one.set_unavailable("b1")
-    raw, root = _raw(other), _root(other)
-    paths = [root]
-    for path in paths:
-        paths += [f"{path}/{name}" for name in raw.get_children(path)]
-
-    assert [] == [path for path in paths if "/S" in path or "unavailable" in path]
-    assert IDS == other.ledgers()
-    assert set(IDS) == set(other.underreplicated())
-    assert frozenset({"b1"}) == other.unavailable_bookies()
-    raw.set(f"{root}/INSTANCEID", b"another")
-    with ZooKeeperStore(one.uri) as third:
-        with pytest.raises(UnsupportedLayout, match="scopes of another cluster"):
-            third.ledgers()
-        assert [name for name in IDS if not name.scope] == third.ledgers(0)
-    raw.set(f"{root}-scopes", b"junk")
-    with ZooKeeperStore(one.uri) as third, pytest.raises(CorruptionError, match="no folder of"):
-        third.read(IDS[-1])
-
-
-def test_ids_are_numbers_of_nodes(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
-    """Ids go on as real clients count them; long ones once their folder is there, or need be."""
-    one, other = stores
-    raw, root = _raw(one), _root(one)
-
-    assert [0, 1] == [one.next_id().ledger, other.next_id().ledger]
-    raw.create(f"{root}/idgen/other", b"")
-    other.create(metadata_of(3))
-    assert 4 == one.next_id().ledger
-    raw.create(f"{root}/idgen-long", b"")
-    with ZooKeeperStore(one.uri) as third:
-        assert [2**32, 2**32 + 1] == [third.next_id().ledger for _ in range(2)]
-        assert 5 == one.next_id().ledger
-        raw.create(f"{root}/idgen-long/HOB-0000000007", b"")
-        assert 7 * 2**32 == third.next_id().ledger
-
-
-def test_flat_cluster(zookeeper: ZooKeeperServer) -> None:
-    """Flat ids are numbers of nodes beside the ledgers; longer ones have no place."""
-    with ZooKeeperStore.format(new_uri(zookeeper, "flat")) as store:
-        first = store.next_id()
-        store.create(metadata_of(first))
-        second = store.next_id()
-
-        assert [first] == store.ledgers()
-        assert second.ledger == first.ledger + 2
-        assert f"/L{first.ledger:010d}" == store._key(first)
-        with pytest.raises(InvalidArgument, match="more digits than a flat path"):
-            store.create(metadata_of(10**10))
-
-
-def test_damaged_values(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
-    """A value that cannot be read is named with its path; the others are told all the same."""
-    one, _ = stores
-    one.create(metadata_of(7))
-    one.create(metadata_of(8))
-    one.underreplication.mark(9)
-    raw, root = _raw(one), _root(one)
-    raw.set(f"{root}/00/0000/L0007", b"BookieMetadataFormatVersion\t3\n\x05")
-    raw.set(f"{root}/underreplication/ledgers/0000/0000/0000/0009/urL0000000009", b"replica: b")
-    raw.create(f"{root}/underreplication/replicascheckctime", b"\x10\x01")
-    raw.create(f"{root}/cookies/b1", b"x", makepath=True)
-    found = dict(one.read_many(one.ledgers()))
-    damaged = found[LedgerId.of(7)]
-
-    assert isinstance(damaged, CorruptionError)
-    assert f"{root}/00/0000/L0007" == damaged.file
-    assert metadata_of(8) == said(one.read(8)).metadata
-    for call in (
-        lambda: one.read(7),
-        lambda: snapshot(one),
-        one.underreplicated,
-        lambda: one.mark_of(9),
-        one.checked_at,
-        lambda: one.cookie("b1"),
-    ):
-        with pytest.raises(CorruptionError) as caught:
-            call()
-        assert str(caught.value).startswith(f"{root}/")
-
-
-def test_values_that_are_too_large(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
-    """More bytes than the server takes are refused here: it would break the connection."""
-    large = metadata_of(7, custom_metadata={"a": bytes(1 << 20)})
-    with pytest.raises(InvalidArgument, match="ZooKeeper takes"):
-        stores[0].create(large)
-
-    assert [] == stores[0].ledgers()
-    stores[0].create(metadata_of(7, custom_metadata={"a": bytes((1 << 20) - 4096)}))
-    assert len(encode(stores[0].read(7).metadata)) > 1 << 19
-
-
-# -- what is refused
-
-
-@pytest.mark.parametrize(
-    ("layout", "reason"),
-    [
-        (None, "LAYOUT is not there: has the cluster been initialized?"),
-        (b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1", "LAYOUT says flat"),
-        (b"2\norg.apache.bookkeeper.meta.MSLedgerManagerFactory:1", "MSLedgerManagerFactory is"),
-        (b"7\nx", "LAYOUT: offset 0: LAYOUT's version is '7'"),
-    ],
-    ids=["none", "flat", "foreign", "broken"],
-)
-def test_roots_that_are_refused(
-    zookeeper: ZooKeeperServer, uri: str, layout: bytes | None, reason: str
-) -> None:
-    """No cluster, one with another manager than the URI's, or one of nobody's: one line each."""
-    with ZooKeeperStore(uri) as store:
-        path = f"{_root(store)}/LAYOUT"
-        if layout is None:
-            _raw(store).delete(path)
-        else:
-            _raw(store).set(path, layout)
-    with pytest.raises((UnsupportedLayout, CorruptionError)) as caught:
-        open_metadata(uri)
-
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_uri_without_a_manager(zookeeper: ZooKeeperServer) -> None:
-    """`zk://` takes the manager that LAYOUT names, and makes a hierarchical cluster."""
-    uri = new_uri(zookeeper, "longhierarchical")
-    ZooKeeperStore.format(uri).close()
-    with ZooKeeperStore(uri.replace("+longhierarchical", "")) as store:
-        assert "longhierarchical" == store.manager
-    with ZooKeeperStore.format(new_uri(zookeeper).replace("+hierarchical", "")) as store:
-        assert "hierarchical" == store.manager
-
-
-def test_access_lists(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
-    """What an access list forbids is told with its path, and nothing else is tried."""
-    from kazoo.security import make_acl
-
-    one, other = stores
-    one.create(metadata_of(7))
-    raw, root = _raw(one), _root(one)
-    raw.set_acls(f"{root}/00/0000/L0007", [make_acl("world", "anyone", read=True, admin=True)])
-    with pytest.raises(UnauthorizedAccess, match=r"L0007: ZooKeeper's access list forbids it"):
-        other.write(metadata_of(7), 0)
-    raw.set_acls(f"{root}/00/0000/L0007", [make_acl("world", "anyone", write=True, admin=True)])
-    for call in (lambda: other.read(7), lambda: list(other.read_many([7]))):
-        with pytest.raises(UnauthorizedAccess, match="forbids"):
-            call()
-    raw.set_acls(root, [make_acl("world", "anyone", read=True, admin=True)])
-    with pytest.raises(UnauthorizedAccess, match="forbids"):
-        other.create(metadata_of(2**40))
-
-
-def test_marks_of_other_tools(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
-    """A mark set over another counts alone; bookies are added to it by `underreplication`."""
-    one, other = stores
-    one.mark_underreplicated(7, Mark(5.0, ("b1",)))
-
-    assert other.underreplication.mark(7, ["b2", "b1"], timed=False)
-    assert not other.underreplication.mark(7, ["b2"])
-    assert Mark(5.0, ("b1", "b2")) == one.mark_of(7)
-    lock = other.underreplication.take()
-    assert lock is not None
-    one.underreplication.mark(7, ["b3"], timed=False)
-    assert not other.underreplication.done(lock)
-    assert Mark(5.0, ("b1", "b2", "b3")) == one.mark_of(7)
-    assert one.underreplication.holder(7) is None
