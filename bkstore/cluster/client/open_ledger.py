@@ -71,9 +71,9 @@ class ClientContext:
     options: ClientOptions = ClientOptions()
 
     def writable_bookies(self) -> frozenset[str]:
-        """Return the registered bookies; all that are known where the store does not tell."""
-        registered = self.store.registered_bookies()
-        return frozenset(self.bookies) if registered is None else registered
+        """Return who takes new ledgers; all that are known where the store does not tell."""
+        writable = self.store.writable_bookies()
+        return frozenset(self.bookies) if writable is None else writable
 
 
 class LedgerAccess:

@@ -75,6 +75,10 @@ class MetadataStore(Protocol):
         """Return the bookies that are registered; None = the store does not tell."""
         ...
 
+    def writable_bookies(self) -> frozenset[str] | None:
+        """Return the registered bookies that are not read only; None = the store does not tell."""
+        ...
+
     def unavailable_bookies(self) -> frozenset[str] | None:
         """Return the bookies known to be unavailable; None = the store does not tell."""
         ...

@@ -182,6 +182,12 @@ class KeyValueStore:
         """As `MetadataStore.registered_bookies`; read-only bookies are registered too."""
         return self._bookies(AVAILABLE) if "registered" in self._tells else None
 
+    def writable_bookies(self) -> frozenset[str] | None:
+        """As `MetadataStore.writable_bookies`."""
+        if "registered" not in self._tells:
+            return None
+        return self._bookies(AVAILABLE) - self._bookies(f"{AVAILABLE}{READ_ONLY}/")
+
     def unavailable_bookies(self) -> frozenset[str] | None:
         """As `MetadataStore.unavailable_bookies`."""
         return self._bookies(UNAVAILABLE) if "unavailable" in self._tells else None

@@ -112,6 +112,7 @@ def test_dump(tmp_path: Path) -> None:
     for name in names:
         assert (_ledger(name), 0) == store.read(name)
     assert frozenset({"10.0.0.1:3181", "b2"}) == store.registered_bookies()
+    assert frozenset({"10.0.0.1:3181"}) == store.writable_bookies()
     assert {names[0]: Mark(5.0, ("b9",))} == store.underreplicated()
     assert store.unavailable_bookies() is None
     assert "ledgers/cookies/b2" in store.other_files

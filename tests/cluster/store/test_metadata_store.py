@@ -226,7 +226,7 @@ def test_bookies(make: MakeStore) -> None:
     make().unregister_bookie("b1")
     make().set_unavailable("a@b", False)
 
-    assert names - {"b1"} == make().registered_bookies()
+    assert names - {"b1"} == make().registered_bookies() == make().writable_bookies()
     assert names - {"a@b"} == make().unavailable_bookies()
     for name in ("", "readonly", "\udc80"):
         with pytest.raises(InvalidArgument, match="no bookie id"):

@@ -18,6 +18,7 @@ from bkstore.errors import (
     IllegalOperation,
     MetadataUnavailable,
     MissingDependency,
+    NotEnoughBookies,
 )
 from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
@@ -188,6 +189,22 @@ def test_ledgers_of_a_cluster(server: ZooKeeperServer, uri: str, tmp_path: Path)
         assert reader.metadata.closed
         assert store.read(writer.ledger).metadata.segments == reader.metadata.segments
         assert len(reader.metadata.segments) > 1
+
+
+def test_read_only_bookies_get_no_ledgers(uri: str, tmp_path: Path) -> None:
+    """A new ledger goes to writable bookies; one that is read only is still registered."""
+    with (
+        ZooKeeperStore(uri) as store,
+        Cluster.open(tmp_path / "bookies", bookies=3, store=store) as cluster,
+    ):
+        store._registrations["bookie-2"].set_read_only(True)
+        for _ in range(5):
+            ledger = cluster.create_ledger(2, 2, 2)
+            assert {"bookie-1", "bookie-3"} == ledger.metadata.bookies
+        with pytest.raises(NotEnoughBookies):
+            cluster.create_ledger(3, 2, 2)
+
+        assert frozenset({"bookie-1", "bookie-2", "bookie-3"}) == store.registered_bookies()
 
 
 def test_recoveries_race(server: ZooKeeperServer, uri: str, tmp_path: Path) -> None:
