@@ -66,6 +66,7 @@ ROOMS = (
     "wire.server",
     "wire.client",
     "wire.admin",
+    "network",
     "offline.partial_output",
     "offline.worker_process",
     "offline.dump",

@@ -7,7 +7,7 @@ One that cannot be reached, or whose bytes cannot be read, may well have it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.errors import (
@@ -20,7 +20,7 @@ from bkstore.errors import (
     UnauthorizedAccess,
 )
 
-__all__ = ["NEGATIVE", "Answer", "ask", "told", "verdict"]
+__all__ = ["NEGATIVE", "Answer", "Doubting", "ask", "told", "verdict"]
 
 T = TypeVar("T")
 
@@ -41,16 +41,27 @@ class Answer(NamedTuple, Generic[T]):
         return isinstance(self.error, NEGATIVE)
 
 
+@runtime_checkable
+class Doubting(Protocol):
+    """Bookies that may have moved: they are told which one could not be reached."""
+
+    def doubt(self, name: str) -> None:
+        """Look where this bookie is before it is asked again."""
+        ...
+
+
 def ask(
     bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], T]
 ) -> Answer[T]:
     """Return what `work` gets from the bookie `name`, or the error that it raised."""
-    client = bookies.get(name)
-    if client is None:
-        return Answer(name, None, BookieUnavailable(f"{name} is not known here"))
     try:
+        client = bookies.get(name)
+        if client is None:
+            return Answer(name, None, BookieUnavailable(f"{name} is not known here"))
         return Answer(name, work(client), None)
     except BkstoreError as error:
+        if isinstance(error, BookieUnavailable) and isinstance(bookies, Doubting):
+            bookies.doubt(name)
         return Answer(name, None, error)
 
 

@@ -6,14 +6,16 @@ It needs a metadata store and a `BookieClient` for each bookie, wherever that ru
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from bkstore.arguments import instance, optional
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.client.last_add_confirmed import ConfirmedRead
 from bkstore.cluster.client.open_ledger import ClientContext, ClientOptions, LedgerAccess
+from bkstore.cluster.client.pipelined_writer import PipelinedWriter
 from bkstore.cluster.client.recovery import recover
+from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.client.writer import LedgerWriter
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy, check_sizes
 from bkstore.cluster.store.api import MetadataStore, Versioned
@@ -32,7 +34,9 @@ _check_password = instance(bytes)
 class Client:
     """One client of a cluster. Stateless but for its settings; threads may share it.
 
-    `bookies` may be a mapping that changes; bookies that it lacks count as unreachable.
+    `bookies` may be a mapping that changes; bookies that it lacks count as unreachable. With
+    `workers` bookies are asked side by side and appends are pipelined. `writable` tells which
+    bookies may take ledgers of a scope; else those that are registered may.
     """
 
     def __init__(
@@ -41,12 +45,17 @@ class Client:
         bookies: Mapping[str, BookieClient],
         placement: PlacementPolicy | None = None,
         options: ClientOptions | None = None,
+        *,
+        workers: Workers | None = None,
+        writable: Callable[[int], frozenset[str]] | None = None,
     ) -> None:
         self.context = ClientContext(
             store,
             bookies,
             placement or DefaultPlacement(),
             _check_options("options", options) or ClientOptions(),
+            workers,
+            writable,
         )
 
     def create_ledger(
@@ -70,10 +79,11 @@ class Client:
         store, numbers = self.context.store, (ensemble_size, write_quorum, ack_quorum)
         check_sizes(*numbers)
         digest_type, password = digest_name(digest_type), _check_password("password", password)
-        bookies = self.context.writable_bookies()
+        name = _name(ledger, scope)
+        bookies = self.context.writable_bookies(scope if name is None else name.scope)
         ensemble = self.context.placement.new_ensemble(*numbers, bookies)
         metadata = LedgerMetadata(
-            _name(ledger, scope) or store.next_id(scope),
+            name or store.next_id(scope),
             *numbers,
             (Segment(0, tuple(ensemble)),),
             digest_type=digest_type,
@@ -82,7 +92,11 @@ class Client:
         ).checked()
         version = store.create(metadata)
         access = LedgerAccess(self.context, Versioned(metadata, version), password)
-        return LedgerHandle(access, LedgerWriter(access))
+        return LedgerHandle(access, self._writer(access))
+
+    def _writer(self, access: LedgerAccess) -> LedgerWriter:
+        workers = self.context.workers
+        return LedgerWriter(access) if workers is None else PipelinedWriter(access, workers)
 
     def open_ledger(
         self,

@@ -37,7 +37,8 @@ def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
     if metadata.closed:
         return ConfirmedRead(metadata.last_entry_id, NO_ENTRY, [])
     first, ensemble = metadata.segments[-1]
-    answers = [access.ask(bookie, lambda client: _told_by(access, client)) for bookie in ensemble]
+    questions = ((bookie, lambda client: _told_by(access, client)) for bookie in ensemble)
+    answers = list(access.ask_each(questions))
     known = [answer.value is not None or answer.negative for answer in answers]
     if not is_covered(known, metadata.write_quorum_size, metadata.ack_quorum_size):
         raise NotEnoughBookies(

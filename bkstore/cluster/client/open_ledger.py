@@ -6,7 +6,7 @@ metadata by compare-and-set. Source: `client/LedgerHandle`, `client/MetadataUpda
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal, TypeVar
@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 from bkstore.arguments import check_compat, check_fields, truth, whole
 from bkstore.cluster.client.bookie_answers import Answer, ask, verdict
 from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.errors import BadVersion, BkstoreError, CorruptionError, InvalidArgument
@@ -40,13 +41,15 @@ class ClientOptions:
 
     `batch_reads` is `batchReadEnabled`; `max_frame` is `nettyMaxFrameSizeBytes`: no record and
     no batch is larger. With `delay_ensemble_change` a bookie that fails is replaced only where
-    fewer than A others took the entry (`delayEnsembleChange`). ``compat="bookkeeper"`` brings the
-    oddities that `docs/parity.md` lists.
+    fewer than A others took the entry (`delayEnsembleChange`). A writer over a network has about
+    `window` entries under way at most. ``compat="bookkeeper"`` brings the oddities that
+    `docs/parity.md` lists.
     """
 
     batch_reads: bool = True
     max_frame: int = DEFAULT_MAX_SIZE
     delay_ensemble_change: bool = False
+    window: int = 1024
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
@@ -57,21 +60,30 @@ _CHECKS = {
     "batch_reads": truth,
     "max_frame": whole(1, 2**31 - 1),
     "delay_ensemble_change": truth,
+    "window": whole(1, 1 << 20),
     "compat": check_compat,
 }
 
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What all ledgers of one client share: metadata store, bookies by id, policy, settings."""
+    """What all ledgers of one client share: metadata store, bookies by id, policy, settings.
+
+    With `workers` several bookies are asked at the same time, without them one after another.
+    `writable` tells which bookies may take ledgers of a scope, where the store tells less.
+    """
 
     store: MetadataStore
     bookies: Mapping[str, BookieClient]
     placement: PlacementPolicy = field(default_factory=DefaultPlacement)
     options: ClientOptions = ClientOptions()
+    workers: Workers | None = None
+    writable: Callable[[int], frozenset[str]] | None = None
 
-    def writable_bookies(self) -> frozenset[str]:
+    def writable_bookies(self, scope: int = 0) -> frozenset[str]:
         """Return who takes new ledgers; all that are known where the store does not tell."""
+        if self.writable is not None:
+            return self.writable(scope)
         writable = self.store.writable_bookies()
         return frozenset(self.bookies) if writable is None else writable
 
@@ -142,6 +154,14 @@ class LedgerAccess:
     def ask(self, bookie: str, work: Callable[[BookieClient], T]) -> Answer[T]:
         """Return one bookie's answer."""
         return ask(self.context.bookies, bookie, work)
+
+    def ask_each(
+        self, questions: Iterable[tuple[str, Callable[[BookieClient], T]]]
+    ) -> Iterator[Answer[T]]:
+        """Yield the answers of several bookies in order: one asked after another as they are
+        taken, or all at once where the client has workers."""
+        each = map if self.context.workers is None else self.context.workers.each
+        return each(lambda question: self.ask(*question), questions)
 
     def replicas(self, entry: int, ensemble: Sequence[str]) -> list[str]:
         """Return the bookies of an ensemble that have to have an entry, in order."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
 from bkstore.errors import (
-    BkstoreError,
     IllegalOperation,
     InvalidArgument,
     LedgerFenced,
@@ -23,7 +24,9 @@ from bkstore.errors import (
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.schedule import write_set
 
-__all__ = ["QuorumAdd", "replacement", "with_ensemble"]
+__all__ = ["QuorumAdd", "raise_if_final", "replacement", "with_ensemble"]
+
+T = TypeVar("T")
 
 _FINAL = (LedgerFenced, UnauthorizedAccess, InvalidArgument)
 """Answers that no other bookie would make good."""
@@ -73,17 +76,15 @@ class QuorumAdd:
             )
 
     def _send(self, indexes: Sequence[int]) -> None:
-        for index in indexes:
-            bookie = self.ensemble[index]
-            answer = self.access.ask(
-                bookie,
-                lambda client: client.add_entry(
-                    self.record, self.access.key, recovery=self.recovery, sync=self.sync
-                ),
+        def add(client: BookieClient) -> int:
+            return client.add_entry(
+                self.record, self.access.key, recovery=self.recovery, sync=self.sync
             )
-            self.answers[bookie] = answer
-            if isinstance(answer.error, _FINAL):
-                raise _final(answer)
+
+        answers = self.access.ask_each((self.ensemble[index], add) for index in indexes)
+        for index, answer in zip(indexes, answers):
+            self.answers[answer.bookie] = answer
+            raise_if_final(answer)
             if answer.error is None:
                 self.acks.add(index)
 
@@ -100,12 +101,12 @@ class QuorumAdd:
         return {name for name, answer in self.answers.items() if answer.error is not None}
 
 
-def _final(answer: Answer[int]) -> BkstoreError:
-    error = answer.error
+def raise_if_final(answer: Answer[T]) -> None:
+    """Raise the error of an answer that no other bookie would make good, with its bookie's id:
+    `LedgerFenced`, `UnauthorizedAccess`, `InvalidArgument`."""
     for kind in _FINAL:
-        if isinstance(error, kind):
-            return kind(f"{answer.bookie}: {error}")
-    raise IllegalOperation(f"{answer.bookie} answered {error!r}")
+        if isinstance(answer.error, kind):
+            raise kind(f"{answer.bookie}: {answer.error}")
 
 
 def replacement(
@@ -116,7 +117,7 @@ def replacement(
     refused: Collection[str],
 ) -> tuple[str, ...] | None:
     """Return the ensemble with other registered bookies at `failed`, None if there are too few."""
-    free = context.writable_bookies() - set(refused)
+    free = context.writable_bookies(metadata.ledger.scope) - set(refused)
     try:
         return context.placement.replace(
             ensemble, failed, metadata.write_quorum_size, metadata.ack_quorum_size, free

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.bookie_answers import told
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.quorum_add import QuorumAdd, replacement, with_ensemble
@@ -70,7 +70,7 @@ class _Recovery:
         What lies before the last segment was confirmed when the segment was made.
         """
         first, ensemble = self.begun.segments[-1]
-        answers = [self._fenced(bookie) for bookie in ensemble]
+        answers = list(self.access.ask_each((bookie, self._fenced) for bookie in ensemble))
         known = [answer.value is not None or answer.negative for answer in answers]
         write, ack = self.begun.write_quorum_size, self.begun.ack_quorum_size
         if not is_covered(known, write, ack):
@@ -80,21 +80,17 @@ class _Recovery:
         self.seen = [entry for answer in answers for entry in answer.value or []]
         return max([first - 1, *(entry.lac for entry in self.seen)])
 
-    def _fenced(self, bookie: str) -> Answer[list[Entry]]:
+    def _fenced(self, client: BookieClient) -> list[Entry]:
         """Fence the ledger at a bookie; return its last entry, nothing if the digest is wrong.
 
         With a wrong digest it is fenced all the same, and tells no LAC.
         """
         access = self.access
-
-        def fence(client: BookieClient) -> list[Entry]:
-            record = client.read_entry(access.ledger, LAST_ENTRY, fence=True, master_key=access.key)
-            try:
-                return [access.verified(record)]
-            except CorruptionError:
-                return []
-
-        return access.ask(bookie, fence)
+        record = client.read_entry(access.ledger, LAST_ENTRY, fence=True, master_key=access.key)
+        try:
+            return [access.verified(record)]
+        except CorruptionError:
+            return []
 
     def _find(self, entry: int) -> Entry | None:
         """Return an entry if any bookie has it, None if it cannot have been acknowledged.

@@ -24,7 +24,7 @@ from bkstore.formats.entry import NO_ENTRY, Entry, RecordBatch
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["LedgerWriter"]
+__all__ = ["LedgerWriter", "part_of"]
 
 _STRETCH = 256
 """Entries that are sent before the bookies are asked to sync."""
@@ -123,13 +123,13 @@ class LedgerWriter:
         """Return whether all W bookies of each entry took it and synced."""
         metadata = self._mine(self.access.metadata)
         size, quorum = metadata.ensemble_size, metadata.write_quorum_size
-        for index, bookie in enumerate(metadata.segments[-1].ensemble):
-            # It has entry n if it is one of the W bookies from n mod E on (`schedule.write_set`).
-            rows = np.flatnonzero((index - batch.entries) % size < quorum)
-            part = batch.at(rows).framed()
-            if rows.size and self.access.ask(bookie, self._sender(part)).error is not None:
-                return False
-        return True
+        parts = (part_of(batch, index, size, quorum) for index in range(size))
+        questions = (
+            (bookie, self._sender(part))
+            for bookie, part in zip(metadata.segments[-1].ensemble, parts)
+            if len(part)
+        )
+        return all(answer.error is None for answer in self.access.ask_each(questions))
 
     def _sender(self, batch: RecordBatch) -> Callable[[BookieClient], None]:
         def send(client: BookieClient) -> None:
@@ -181,10 +181,12 @@ class LedgerWriter:
             self._check_open()
             ensemble = self._mine(self.access.metadata).segments[-1].ensemble
             with self._breaking():  # one that did not answer may have lost what it took
-                answers = [
-                    self.access.ask(bookie, lambda client: client.force(self.access.ledger))
-                    for bookie in ensemble
-                ]
+                answers = list(
+                    self.access.ask_each(
+                        (bookie, lambda client: client.force(self.access.ledger))
+                        for bookie in ensemble
+                    )
+                )
                 if any(answer.error is not None for answer in answers):
                     raise NotEnoughBookies(
                         f"ledger {self.access.ledger}: not every bookie synced: {told(answers)}"
@@ -200,10 +202,12 @@ class LedgerWriter:
             access, lac = self.access, self.confirmed
             body = access.explicit_lac_body(lac)
             ensemble = self._mine(access.metadata).segments[-1].ensemble
-            answers = [
-                access.ask(name, lambda b: b.write_lac(access.ledger, body, access.key))
-                for name in access.replicas(max(lac, 0), ensemble)
-            ]
+            answers = list(
+                access.ask_each(
+                    (name, lambda b: b.write_lac(access.ledger, body, access.key))
+                    for name in access.replicas(max(lac, 0), ensemble)
+                )
+            )
             taken = sum(answer.error is None for answer in answers)
             if taken < access.metadata.ack_quorum_size:
                 raise NotEnoughBookies(
@@ -246,5 +250,11 @@ class LedgerWriter:
         try:
             yield
         except BaseException as error:
-            self.broken = error
+            self.broken = self.broken or error
             raise
+
+
+def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
+    """Return the records that the bookie at this index has to have; `schedule.write_set`."""
+    rows = np.flatnonzero((index - batch.entries) % ensemble_size < write_quorum)
+    return batch.at(rows).framed()

@@ -101,7 +101,7 @@ class OwnedDirectories:
         cookie = self.cookie
         if cookie is None:
             return
-        for current in self._without_cookie() if self._holds_anything() else ():
+        for current in self.without_cookie() if self.holds_anything() else ():
             raise UnsupportedLayout(
                 f"{current}: no cookie here, while the others have that of bookie "
                 f"{cookie.bookie_id!r}: a disk that is not mounted, or not this bookie's?"
@@ -119,11 +119,12 @@ class OwnedDirectories:
         _check_listed("index", self.index, cookie.index_dirs or cookie.ledger_dirs)
         _check_listed("journal", self.journal, cookie.journal_dirs)
 
-    def _without_cookie(self) -> list[Path]:
+    def without_cookie(self) -> list[Path]:
+        """Return the directories that have no cookie, or are not there."""
         return [c for c in self.all if not (c / cookie_format.FILE_NAME).is_file()]
 
-    def _holds_anything(self) -> bool:
-        """Whether anything was ever stored; else a first start may have been interrupted."""
+    def holds_anything(self) -> bool:
+        """Return whether anything was ever stored; else a first start may have been interrupted."""
         there = [holdings(current) for current in self.all if current.is_dir()]
         return any(held & {"logs", "journal", "idx"} for held in there)
 
@@ -140,7 +141,7 @@ class OwnedDirectories:
                 instance_id=instance_id,
             )
         data = cookie_format.encode(cookie)
-        for current in self._without_cookie():
+        for current in self.without_cookie():
             path = current / cookie_format.FILE_NAME
             with writing(path):
                 files.write_file(path, data)

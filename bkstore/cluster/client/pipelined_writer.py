@@ -1,0 +1,324 @@
+"""PipelinedWriter: many entries on their way to their bookies at once.
+
+Entries go out in stretches. Each bookie of the ensemble has a lane: it sends what waits for it, in
+order, while the other lanes and the next stretches go on. A stretch is confirmed when each of its
+entries has A acknowledgements and all before it are confirmed; answers that come later still
+count against the window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from threading import Condition
+
+import numpy as np
+
+from bkstore.cluster.client.bookie_answers import Answer, told
+from bkstore.cluster.client.open_ledger import LedgerAccess
+from bkstore.cluster.client.quorum_add import raise_if_final
+from bkstore.cluster.client.workers import Workers
+from bkstore.cluster.client.writer import LedgerWriter, part_of
+from bkstore.errors import NotEnoughBookies
+from bkstore.formats.entry import RecordBatch
+from bkstore.ids import Int64Array
+from bkstore.schedule import write_set
+
+__all__ = ["PipelinedWriter"]
+
+_STRETCH = 128
+_STRETCH_BYTES = 256 << 10
+_WINDOW_BYTES = 16 << 20
+_LANE_ENTRIES = 1024
+"""Entries that a lane sends before it looks for answers."""
+
+
+class _Stretch:
+    """Entries that are sent together; indexes are places in the ensemble."""
+
+    def __init__(self, batch: RecordBatch, length: int, size: int, quorum: int) -> None:
+        self.batch = batch
+        self.first, self.last = int(batch.entries[0]), int(batch.entries[-1])
+        self.length = length
+        """Payload bytes of the ledger up to its last entry."""
+        residues = range(self.first, min(self.last + 1, self.first + size))
+        self.write_sets = [frozenset(write_set(entry, size, quorum)) for entry in residues]
+        self.indexes = frozenset().union(*self.write_sets)
+        self.acks: set[int] = set()
+        self.waiting: set[int] = set()
+
+    def has(self, indexes: set[int], count: int) -> bool:
+        """Return whether each entry has so many of these indexes in its write set."""
+        return all(len(each & indexes) >= count for each in self.write_sets)
+
+
+class _Lane:
+    """What one bookie of the ensemble is still to be sent; it ends with its first failure."""
+
+    def __init__(self, index: int, bookie: str) -> None:
+        self.index = index
+        self.bookie = bookie
+        self.queue: deque[_Stretch] = deque()
+        self.running = False
+        self.failed: Answer[None] | None = None
+
+    def take(self) -> list[_Stretch]:
+        """Return the next stretches to send, none if nothing waits."""
+        taken: list[_Stretch] = []
+        entries = 0
+        while self.queue and entries < _LANE_ENTRIES:
+            taken.append(self.queue.popleft())
+            entries += len(taken[-1].batch)
+        return taken
+
+
+class PipelinedWriter(LedgerWriter):
+    """A `LedgerWriter` whose appends overlap, with about `ClientOptions.window` under way.
+
+    Failed bookies are replaced by whoever waits, from the first unconfirmed entry on, and the new
+    ones get all that is not confirmed. An append without sync goes alone, as do those behind it
+    until `force`. Threads: appends of several overlap; each returns when its entries are confirmed.
+    """
+
+    def __init__(self, access: LedgerAccess, workers: Workers) -> None:
+        super().__init__(access)
+        self._workers = workers
+        self._answered = Condition(self._lock)
+        self._pending: deque[_Stretch] = deque()
+        self._late: list[_Stretch] = []
+        self._lanes: dict[int, _Lane] = {}
+        self._refused: dict[str, int] = {}
+        """Bookies that failed, each with the entry whose confirmation gives it another chance."""
+        self._answers: dict[str, Answer[None]] = {}
+        self._crash: BaseException | None = None
+
+    # -- adding
+
+    def append(self, data: bytes, sync: bool = True) -> int:
+        """Add an entry and return its id; see `LedgerHandle.append`."""
+        with self._lock:
+            self._check_open()
+            if not sync or self._unsynced:
+                self._drain()
+                return super().append(data, sync)
+            stretch = self._sent([data])
+            self._settle(lambda: self.confirmed >= stretch.last)
+            return stretch.first
+
+    def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
+        """Add entries and return their ids; see `LedgerHandle.append_many`."""
+        ids: list[int] = []
+        source = iter(payloads)
+        last = -1
+        with self._lock:
+            self._check_open()
+        while some := _some(source):  # without the lock: the source may take its time
+            with self._lock:
+                self._check_open()
+                if self._unsynced:
+                    ids += super().append_many(some).tolist()
+                    continue
+                stretch = self._sent(some)
+                last = stretch.last
+                ids += range(stretch.first, last + 1)
+                self._settle(self._has_room)
+        with self._lock:
+            self._settle(lambda: self.confirmed >= last)
+        return np.array(ids, np.int64)
+
+    def _sent(self, payloads: Sequence[bytes]) -> _Stretch:
+        """Give a new stretch to the lanes of its bookies."""
+        batch = self._records(self.pushed + 1, payloads).framed()
+        with self._breaking():
+            metadata = self._mine(self.access.metadata)
+            self._repair()
+            for data in payloads:
+                self._push(len(data))
+            numbers = (metadata.ensemble_size, metadata.write_quorum_size)
+            stretch = _Stretch(batch, self._pushed_length, *numbers)
+            self._pending.append(stretch)
+            for index in stretch.indexes:
+                self._queue(index, [stretch])
+        return stretch
+
+    def _queue(self, index: int, stretches: Iterable[_Stretch]) -> None:
+        lane = self._lanes.get(index)
+        if lane is None:
+            lane = _Lane(index, self.access.metadata.segments[-1].ensemble[index])
+            self._lanes[index] = lane
+        for stretch in stretches:
+            stretch.waiting.add(index)
+            lane.queue.append(stretch)
+        if lane.queue and not lane.running and lane.failed is None:
+            lane.running = True
+            self._workers.start(self._run, lane)
+
+    def _has_room(self) -> bool:
+        held = [stretch.batch for stretch in (*self._pending, *self._late)]
+        entries, size = sum(map(len, held)), sum(int(batch.sizes.sum()) for batch in held)
+        return entries <= self.access.context.options.window and size <= _WINDOW_BYTES
+
+    # -- a lane, in a thread of the workers
+
+    def _run(self, lane: _Lane) -> None:
+        """Send what waits for one bookie until nothing does, or until it fails."""
+        try:
+            while True:
+                with self._lock:
+                    taken = lane.take() if lane.failed is None else []
+                    lane.running = bool(taken)
+                if not taken:
+                    return
+                answer = self.access.ask(lane.bookie, self._sender(self._part(lane.index, taken)))
+                with self._lock:
+                    self._take(lane, taken, answer)
+        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+            with self._lock:
+                self._crash = error
+                self._answered.notify_all()
+
+    def _part(self, index: int, stretches: Sequence[_Stretch]) -> RecordBatch:
+        metadata = self.access.metadata
+        batch = RecordBatch.joined([stretch.batch for stretch in stretches])
+        return part_of(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
+
+    def _take(self, lane: _Lane, taken: Sequence[_Stretch], answer: Answer[None]) -> None:
+        self._answers[lane.bookie] = answer
+        if answer.error is not None:
+            lane.failed = answer
+            lane.queue.clear()
+        else:
+            for stretch in taken:
+                stretch.acks.add(lane.index)
+                stretch.waiting.discard(lane.index)
+        self._advance()
+        self._answered.notify_all()
+
+    def _advance(self) -> None:
+        """Confirm, in order, what has its acknowledgements. A broken writer confirms no more."""
+        quorum = self.access.metadata.ack_quorum_size
+        while (
+            self.broken is None
+            and self._pending
+            and self._pending[0].has(self._pending[0].acks, quorum)
+        ):
+            stretch = self._pending.popleft()
+            self.confirmed, self.length = stretch.last, stretch.length
+            self._late.append(stretch)
+        self._late = [stretch for stretch in self._late if stretch.waiting]
+
+    # -- waiting, in the caller's thread
+
+    def _settle(self, ready: Callable[[], bool]) -> None:
+        """Wait for answers, and see to failed bookies, until it is so."""
+        with self._breaking():
+            while not ready():
+                if self.broken is not None:  # another thread's append ended the writer
+                    self._check_open()
+                self._repair()
+                if not ready():
+                    self._answered.wait()
+
+    def _drain(self) -> None:
+        self._settle(lambda: not self._pending)
+
+    def _repair(self) -> None:
+        """Replace the bookies whose lanes have failed; raise where that does not help."""
+        if self._crash is not None:
+            raise self._crash
+        failed = sorted(index for index, lane in self._lanes.items() if lane.failed is not None)
+        for lane in [self._lanes.pop(index) for index in failed]:
+            assert lane.failed is not None
+            raise_if_final(lane.failed)
+            self._refused[lane.bookie] = self.pushed + 1
+            for stretch in (*self._pending, *self._late):
+                stretch.waiting.discard(lane.index)
+        if failed:
+            if not (self.access.context.options.delay_ensemble_change and self._within_reach()):
+                self._replace_some(failed)
+            self._advance()
+        self._check_quorum()
+
+    def _within_reach(self) -> bool:
+        """Return whether all that is not confirmed may get A acknowledgements as it is."""
+        quorum = self.access.metadata.ack_quorum_size
+        return all(each.has(each.acks | each.waiting, quorum) for each in self._pending)
+
+    def _replace_some(self, failed: Sequence[int]) -> None:
+        """Replace as many as there are other bookies, and send those what is not confirmed."""
+        refused = {name for name, entry in self._refused.items() if self.confirmed < entry}
+        for count in range(len(failed), 0, -1):
+            if self._replace(failed[:count], refused) is None:
+                continue
+            for index in failed[:count]:
+                for stretch in self._pending:
+                    stretch.acks.discard(index)
+                self._queue(index, [each for each in self._pending if index in each.indexes])
+            return
+
+    def _check_quorum(self) -> None:
+        """Raise `NotEnoughBookies` once nothing can confirm the first unconfirmed stretch."""
+        quorum = self.access.metadata.ack_quorum_size
+        if not self._pending or self._pending[0].waiting:
+            return
+        first = self._pending[0]
+        if first.has(first.acks, quorum):
+            return
+        entry, acks = next(
+            (first.first + at, len(each & first.acks))
+            for at, each in enumerate(first.write_sets)
+            if len(each & first.acks) < quorum
+        )
+        raise NotEnoughBookies(
+            f"entry {entry} of ledger {self.access.ledger}: {acks} of {quorum} bookies took it: "
+            f"{told(list(self._answers.values()))}"
+        )
+
+    @contextmanager
+    def _breaking(self) -> Iterator[None]:
+        """Take no more appends after one that did not end well; send nothing more."""
+        try:
+            with super()._breaking():
+                yield
+        except BaseException:
+            for lane in self._lanes.values():
+                lane.queue.clear()
+            self._answered.notify_all()
+            raise
+
+    # -- all of it
+
+    def force(self) -> int:
+        """Make durable what was added without sync; return the LAC, which covers it then."""
+        with self._lock:
+            self._check_open()
+            self._drain()
+            return super().force()
+
+    def write_explicit_lac(self) -> int:
+        """Tell the bookies the LAC; return it. See `LedgerHandle.write_explicit_lac`."""
+        with self._lock:
+            self._check_open()
+            self._drain()
+            return super().write_explicit_lac()
+
+    def close(self) -> None:
+        """Set last entry and length in the metadata; see `LedgerHandle.close`."""
+        with self._lock:
+            if not self.closed and self.broken is None:
+                self._drain()
+            super().close()
+
+
+def _some(source: Iterator[bytes]) -> list[bytes]:
+    """Return the next payloads: a stretch of them, fewer where they are large."""
+    found: list[bytes] = []
+    size = 0
+    for data in islice(source, _STRETCH):
+        found.append(data)
+        size += len(data)
+        if size >= _STRETCH_BYTES:
+            break
+    return found

@@ -1,0 +1,30 @@
+"""A cluster over sockets: its client by service URI, and bookies that are found by one.
+
+`client` has `Client`: read it first. It knows bookies by what they registered
+(`registrations`) and speaks to each by a `scoped_client`, which takes the protocol that a ledger
+needs. On the other side `registered_bookie` has `RegisteredBookie`, a server that is registered;
+`cookie_check` decides whether a directory may be that bookie of that cluster, `disk_watch` whether
+it takes writes, `advertised` is what its registration says. Page: `docs/network.md`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bkstore.lazy_faces import lazy_names
+
+if TYPE_CHECKING:
+    from bkstore.network.client import Client
+    from bkstore.network.disk_watch import DiskLimits
+    from bkstore.network.registered_bookie import RegisteredBookie
+
+__all__ = ["Client", "DiskLimits", "RegisteredBookie"]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Client": "bkstore.network.client",
+        "DiskLimits": "bkstore.network.disk_watch",
+        "RegisteredBookie": "bkstore.network.registered_bookie",
+    },
+)

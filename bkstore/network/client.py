@@ -1,0 +1,82 @@
+"""Client: a cluster by its service URI, over sockets."""
+
+from __future__ import annotations
+
+import os
+import ssl
+
+from bkstore.cluster.client.client import Client as ClusterClient
+from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.client.workers import Workers
+from bkstore.cluster.placement.policies import PlacementPolicy
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.opening import open_store
+from bkstore.index.api import Closing
+from bkstore.network.registrations import RegisteredBookies
+
+__all__ = ["Client"]
+
+
+class Client(ClusterClient, Closing):
+    """A client of a cluster: it creates, writes, reads, recovers and deletes ledgers.
+
+    `store` is a service URI (``zk+hierarchical://host:2181/ledgers``), the directory of a store, or
+    a `MetadataStore`, which stays open. Bookies are found by their registrations: bkstore's own and
+    real ones, for ledgers of scope 0; for other scopes bkstore's own. Bookies are asked side by
+    side, and appends are pipelined: `LedgerHandle.append_many` has up to `options.window` entries
+    under way, appends of several threads go together. An append returns when A bookies of its
+    write set have it; answers that come later are not waited for.
+
+    `timeout` is how many seconds connecting to a bookie and each answer may take; `tls` is the
+    context that connections are encrypted with. `threads` ask bookies at a time, and as many send
+    appends. Raises as `open_store`: `MetadataUnavailable` where no ZooKeeper answers,
+    `UnsupportedLayout` where there is no cluster. No bookie is asked until one is needed.
+
+    Threads: safe. `close` ends the connections, not ledgers that are open.
+
+    >>> import tempfile
+    >>> from bkstore import Bookie
+    >>> from bkstore.cluster import MemoryStore
+    >>> from bkstore.wire.server import BookieServer
+    >>> store = MemoryStore()
+    >>> with tempfile.TemporaryDirectory() as top, Bookie.open(top) as bookie:
+    ...     with BookieServer(bookie) as server, Client(store) as client:
+    ...         store.register_bookie(str(server.address))
+    ...         ledger = client.create_ledger(1, 1, 1)
+    ...         ledger.append_many([b"one", b"two"]).tolist()
+    ...         [entry.payload for entry in client.open_ledger(ledger.id).read_batch(0)]
+    [0, 1]
+    [b'one', b'two']
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | MetadataStore,
+        *,
+        placement: PlacementPolicy | None = None,
+        options: ClientOptions | None = None,
+        timeout: float = 5.0,
+        tls: ssl.SSLContext | None = None,
+        threads: int = 64,
+    ) -> None:
+        own = isinstance(store, (str, os.PathLike))
+        self.store: MetadataStore = open_store(store) if own else store  # type: ignore[arg-type, assignment]
+        self._own_store = own
+        self.bookies = RegisteredBookies(self.store, timeout=timeout, tls=tls)
+        self._workers = Workers(threads)
+        super().__init__(
+            self.store,
+            self.bookies,
+            placement,
+            options,
+            workers=self._workers,
+            writable=self.bookies.writable,
+        )
+
+    def close(self) -> None:
+        """End connections and threads; what is under way ends with an error. Idempotent."""
+        self.bookies.close()
+        self._workers.close()
+        close = getattr(self.store, "close", None)
+        if self._own_store and close is not None:
+            close()

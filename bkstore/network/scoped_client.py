@@ -1,0 +1,128 @@
+"""ScopedClient: one bookie, by the protocol that a ledger needs.
+
+Ledgers of scope 0 go by v2, which every bookie knows. Others go by v3 as bkstore extends it, to
+bookies that say that they know it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from bkstore.availability import Availability
+from bkstore.cluster.client.bookie_client import LastConfirmed
+from bkstore.errors import IllegalOperation
+from bkstore.formats.entry import RecordBatch, record_header
+from bkstore.ids import LedgerId
+from bkstore.index.api import Closing, LedgerLike
+from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
+from bkstore.wire.client import WireClient
+
+__all__ = ["ScopedClient"]
+
+
+class ScopedClient(Closing):
+    """A `BookieClient` over sockets for ledgers of all scopes, if the bookie is `extended`.
+
+    For another bookie a ledger of a scope is `IllegalOperation`, and nothing is sent. `options` are
+    those of `WireClient`, and so are threads and forks. Connects when it is asked.
+    """
+
+    batch_reads = True
+
+    def __init__(
+        self, bookie_id: str, address: tuple[str, int], *, extended: bool, **options: Any
+    ) -> None:
+        self.address = address
+        self.extended = extended
+        self._plain = WireClient(address, "v2", bookie_id=bookie_id, **options)
+        self._scoped = WireClient(address, "v3", True, bookie_id=bookie_id, **options)
+
+    def __repr__(self) -> str:
+        """Return the bookie's id and address."""
+        return f"<ScopedClient {self.bookie_id} at {self.address[0]}:{self.address[1]}>"
+
+    @property
+    def bookie_id(self) -> str:
+        """The bookie's id, as ensembles name it."""
+        return self._plain.bookie_id
+
+    def close(self) -> None:
+        """End the connections. Idempotent."""
+        self._plain.close()
+        self._scoped.close()
+
+    def _of(self, ledger: LedgerLike) -> WireClient:
+        name = LedgerId.of(ledger)
+        if not name.scope:
+            return self._plain
+        if not self.extended:
+            raise IllegalOperation(
+                f"ledger {name}: bookie {self.bookie_id} does not say that it knows scopes"
+            )
+        return self._scoped
+
+    def add_entry(
+        self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
+    ) -> int:
+        """As `BookieClient.add_entry`."""
+        client = self._of(record_header(record).ledger)
+        return client.add_entry(record, master_key, recovery=recovery, sync=sync)
+
+    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+        """As `WireClient.add_batch`, of records of one ledger."""
+        if len(batch):
+            self._of(record_header(batch[0]).ledger).add_batch(batch, master_key)
+
+    def read_entry(
+        self,
+        ledger: LedgerLike,
+        entry: int,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> bytes:
+        """As `BookieClient.read_entry`."""
+        return self._of(ledger).read_entry(ledger, entry, fence=fence, master_key=master_key)
+
+    def read_entries(
+        self,
+        ledger: LedgerLike,
+        start: int,
+        max_count: int = 0,
+        max_size: int = 0,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """As `BookieClient.read_entries`."""
+        return self._of(ledger).read_entries(
+            ledger, start, max_count, max_size, fence=fence, master_key=master_key
+        )
+
+    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
+        """As `BookieClient.read_lac`."""
+        return self._of(ledger).read_lac(ledger)
+
+    def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
+        """As `BookieClient.write_lac`."""
+        self._of(ledger).write_lac(ledger, body, master_key)
+
+    def force(self, ledger: LedgerLike) -> None:
+        """As `BookieClient.force`."""
+        self._of(ledger).force(ledger)
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """As `BookieClient.availability`."""
+        return self._of(ledger).availability(ledger)
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """As `WireClient.availability_many`; one request after another where scopes occur."""
+        if ledgers is None:
+            raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
+        names = asked_for(ledgers)
+        if any(name.scope for name in names):
+            return one_by_one(self.availability, names, errors)
+        return self._plain.availability_many(names, errors)
