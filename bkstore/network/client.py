@@ -59,9 +59,10 @@ class Client(ClusterClient, Closing):
         tls: ssl.SSLContext | None = None,
         threads: int = 64,
     ) -> None:
-        own = isinstance(store, (str, os.PathLike))
-        self.store: MetadataStore = open_store(store) if own else store  # type: ignore[arg-type, assignment]
-        self._own_store = own
+        self._own_store = isinstance(store, (str, os.PathLike))
+        self.store: MetadataStore = (
+            open_store(store) if isinstance(store, (str, os.PathLike)) else store
+        )
         self.bookies = RegisteredBookies(self.store, timeout=timeout, tls=tls)
         self._workers = Workers(threads)
         super().__init__(

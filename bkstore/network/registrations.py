@@ -57,7 +57,8 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         self._store = store
         self._options = options
         self._clients: dict[str, ScopedClient] = {}
-        self._doubts: dict[str, float] = {}
+        self._doubted: set[str] = set()
+        self._looked: dict[str, float] = {}
         self._looks: dict[str, Future[ServiceInfo | None]] = {}
         self._workers = Workers(_THREADS)
         self._lock = Lock()
@@ -67,9 +68,9 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     def __getitem__(self, bookie: str) -> ScopedClient:
         with self._lock:
             known = self._clients.get(bookie)
-            doubted = self._doubts.get(bookie, 0.0)
-        if known is not None and not 0 < doubted < time.monotonic():
-            return known
+            recent = time.monotonic() < self._looked.get(bookie, 0.0) + _PAUSE
+            if known is not None and (recent or bookie not in self._doubted):
+                return known
         found = self._told(bookie) if known is None else self._news(bookie, known)
         if found is None:
             raise KeyError(bookie)
@@ -84,8 +85,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     def doubt(self, name: str) -> None:
         """Read this bookie's registration again before it is asked again."""
         with self._lock:
-            if self._doubts.get(name, 0.0) < time.monotonic():
-                self._doubts[name] = time.monotonic() + _PAUSE
+            self._doubted.add(name)
 
     def writable(self, scope: int = 0) -> frozenset[str]:
         """Return the bookies that may take a ledger of a scope: writable, with an address, and,
@@ -128,7 +128,8 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
             with self._lock:
                 if look.done():
                     self._looks.pop(bookie, None)
-                self._doubts.pop(bookie, None)
+                self._doubted.discard(bookie)
+                self._looked[bookie] = time.monotonic()
         return (None if info is None else self._client(bookie, info)) or known
 
     def _told(self, bookie: str) -> ScopedClient | None:

@@ -1,0 +1,313 @@
+"""Many appends under way: when they count, what failures do to them, how many there are."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from bkstore.cluster import Client, ClientOptions, Cluster, LedgerHandle
+from bkstore.cluster.client.workers import Workers
+from bkstore.errors import (
+    BookieUnavailable,
+    IllegalOperation,
+    InvalidArgument,
+    LedgerFenced,
+    NotEnoughBookies,
+)
+from bkstore.formats.entry import RecordBatch
+from bkstore.testing.factories import ClusterFactory
+from tests.cluster.client.ensembles import ensemble, holders
+
+
+class Gated:
+    """A bookie's client whose adds wait while its gate is closed, and that counts them."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entries: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+        """Note the entries, wait for the gate, and pass them on."""
+        self.entries += batch.entries.tolist()
+        self.gate.wait(20)
+        self.inner.add_batch(batch, master_key)
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    """Yield the threads of a client."""
+    with Workers() as made:
+        yield made
+
+
+def _gated(cluster: Cluster, workers: Workers, **options: Any) -> tuple[Client, dict[str, Gated]]:
+    gates = {name: Gated(client) for name, client in cluster.bookies.items()}
+    settings = ClientOptions(**options)
+    return Client(cluster.store, gates, None, settings, workers=workers), gates
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_an_ack_quorum_is_enough(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """An append returns with A acknowledgements, in order; the rest comes when it comes."""
+    cluster = bkstore_cluster(3)
+    client, gates = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 3, 2)
+    slow = ensemble(ledger)[2]
+    gates[slow].gate.clear()
+
+    assert [0, 1, 2] == [ledger.append(b"x") for _ in range(3)]
+    assert 2 == ledger.last_add_confirmed
+    assert slow not in holders(cluster, ledger, 0)
+
+    gates[slow].gate.set()
+    _until(lambda: slow in holders(cluster, ledger, 2))
+
+    assert [0, 1, 2] == gates[slow].entries
+    assert 1 == len(ledger.metadata.segments)
+
+
+def test_nothing_is_confirmed_before_what_comes_before_it(
+    bkstore_cluster: ClusterFactory, workers: Workers
+) -> None:
+    """An entry with its quorum waits for the one before it that has none yet."""
+    client, gates = _gated(bkstore_cluster(3), workers)
+    ledger = client.create_ledger(3, 1, 1)
+    gates[ensemble(ledger)[0]].gate.clear()
+    done: list[int] = []
+    threads = [threading.Thread(target=lambda: done.append(ledger.append(b"x"))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    _until(lambda: 2 == ledger.last_add_pushed)
+    _until(lambda: [1] == gates[ensemble(ledger)[1]].entries)
+    time.sleep(0.05)
+
+    assert (-1, []) == (ledger.last_add_confirmed, done)
+
+    gates[ensemble(ledger)[0]].gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert [0, 1, 2] == sorted(done)
+
+
+def test_the_window(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """No more than the window and one stretch are under way; what waits is not even taken."""
+    client, gates = _gated(bkstore_cluster(3), workers, window=256)
+    ledger = client.create_ledger(3, 3, 3)
+    gates[ensemble(ledger)[1]].gate.clear()
+    taken: list[int] = []
+
+    def feed() -> Iterator[bytes]:
+        for number in range(2000):
+            taken.append(number)
+            yield b"x"
+
+    thread = threading.Thread(target=lambda: ledger.append_many(feed()))
+    thread.start()
+    _until(lambda: len(taken) >= 256)
+    time.sleep(0.1)
+
+    assert len(taken) <= 256 + 128
+    assert -1 == ledger.last_add_confirmed
+
+    gates[ensemble(ledger)[1]].gate.set()
+    thread.join()
+
+    assert 1999 == ledger.last_add_confirmed
+
+
+def test_a_new_bookie_gets_all_that_is_not_confirmed(
+    bkstore_cluster: ClusterFactory, workers: Workers
+) -> None:
+    """Entries that the failed bookie had taken, but that are not confirmed, go to the new one."""
+    cluster = bkstore_cluster(4)
+    client, gates = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 3, 3)
+    ledger.append_many([b"x"] * 10)
+    failing, slow = ensemble(ledger)[0], ensemble(ledger)[1]
+    gates[slow].gate.clear()
+    done: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda: done.append(ledger.append_many([b"y"] * 5)))
+        for _ in range(2)
+    ]
+    threads[0].start()
+    _until(lambda: failing in holders(cluster, ledger, 14))
+    cluster.crash(failing)
+    threads[1].start()
+    _until(lambda: 2 == len(ledger.metadata.segments))
+    (_, now) = ledger.metadata.segments[-1]
+    gates[slow].gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert 10 == ledger.metadata.segments[-1].first_entry
+    assert failing not in now
+    for entry in range(10, 20):
+        assert set(now) <= holders(cluster, ledger, entry)
+    assert 19 == ledger.last_add_confirmed == cluster.open_ledger(0).last_add_confirmed
+
+
+def test_a_late_failure(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """A bookie that fails at what is confirmed already is replaced at the next append."""
+    cluster = bkstore_cluster(4)
+    client, gates = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 3, 2)
+    late = ensemble(ledger)[2]
+    gates[late].gate.clear()
+    ledger.append(b"x")
+    cluster.stop(late)
+    gates[late].gate.set()
+    _until(lambda: ledger._writer._lanes[2].failed is not None)  # type: ignore[union-attr]
+
+    assert 1 == len(ledger.metadata.segments)
+    assert 1 == ledger.append(b"y")
+    assert [0, 1] == [segment.first_entry for segment in ledger.metadata.segments]
+    assert late not in ensemble(ledger)
+
+
+def test_fenced_in_the_middle(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """A writer that is fenced confirms nothing more, and what waits to be sent is not sent."""
+    cluster = bkstore_cluster(3)
+    client, gates = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 2, 2)
+    ledger.append(b"kept")
+    first = ensemble(ledger)[0]
+    for gate in gates.values():
+        gate.gate.clear()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ledger.append_many([b"x"] * 900)
+        except LedgerFenced as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    _until(lambda: len(gates[first].entries) > 1)
+    sent = {name: len(gate.entries) for name, gate in gates.items()}
+    last = cluster.open_ledger(0).last_add_confirmed
+    for gate in gates.values():
+        gate.gate.set()
+    thread.join()
+    time.sleep(0.05)
+
+    assert (0, 0) == (last, ledger.last_add_confirmed)
+    assert 1 == len(failures)
+    assert sent == {name: len(gate.entries) for name, gate in gates.items()}
+    with pytest.raises(LedgerFenced, match="ended with LedgerFenced"):
+        ledger.append(b"again")
+    ledger.close()  # at the same end
+    assert 0 == ledger.metadata.last_entry_id
+
+
+def test_one_failure_ends_all_threads(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """Too few bookies end every append under way; none of them is acknowledged later."""
+    cluster = bkstore_cluster(3)
+    client, gates = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 3, 2)
+    for gate in gates.values():
+        gate.gate.clear()
+    told: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ledger.append(b"x")
+        except (NotEnoughBookies, IllegalOperation) as error:
+            told.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    _until(lambda: 3 == ledger.last_add_pushed)
+    cluster.stop("bookie-1")
+    cluster.stop("bookie-3")
+    for gate in gates.values():
+        gate.gate.set()
+    for thread in threads:
+        thread.join()
+
+    assert 4 == len(told)
+    assert 1 == sum(isinstance(error, NotEnoughBookies) for error in told)
+    assert -1 == ledger.last_add_confirmed
+
+
+def test_an_error_of_a_lane_s_own(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """What no bookie answers with (a bug, say) ends the writer instead of leaving it waiting."""
+    client, gates = _gated(bkstore_cluster(3), workers)
+    ledger = client.create_ledger(3, 3, 3)
+
+    def broken(batch: RecordBatch, master_key: bytes) -> None:
+        raise ZeroDivisionError
+
+    gates[ensemble(ledger)[0]].add_batch = broken  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        ledger.append(b"x")
+    with pytest.raises(IllegalOperation, match="ended with ZeroDivisionError"):
+        ledger.append(b"x")
+
+
+def test_without_sync(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """Appends without sync wait for those before them, and hold the LAC until `force`."""
+    cluster = bkstore_cluster(3)
+    client, _ = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 2, 2)
+    ledger.append_many([b"a", b"b"])
+    ledger.append(b"c", sync=False)
+
+    assert [3, 4] == ledger.append_many([b"d", b"e"]).tolist()
+    assert 5 == ledger.append(b"f")
+    assert 1 == ledger.last_add_confirmed
+    assert 5 == ledger.force()
+    assert [6, 7] == ledger.append_many([b"g", b"h"]).tolist()
+
+    ledger.close()
+
+    assert (7, 8) == (ledger.metadata.last_entry_id, ledger.metadata.length)
+    assert b"abcdefgh" == b"".join(entry.payload for entry in ledger.read(0, 7))
+
+
+def test_refusals(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """What no frame takes is refused before it is sent; a closed handle takes nothing."""
+    client, _ = _gated(bkstore_cluster(3), workers, max_frame=1000)
+    ledger: LedgerHandle = client.create_ledger(3, 2, 2)
+    with pytest.raises(InvalidArgument, match="a frame takes 1000"):
+        ledger.append_many([b"x", bytes(1000)])
+
+    assert 0 == ledger.append(b"still fine")
+    ledger.close()
+    for append in (ledger.append, lambda data: ledger.append_many([data])):
+        with pytest.raises(IllegalOperation, match="was closed by this handle"):
+            append(b"x")
+
+
+def test_workers() -> None:
+    """Work of both kinds is done at the same time; a closed pool takes none; errors come out."""
+    with Workers(2) as workers:
+        barrier = threading.Barrier(2, timeout=20)
+
+        assert [0, 1] == sorted(workers.each(lambda _: barrier.wait(), "ab"))
+        with pytest.raises(BookieUnavailable):
+            list(workers.each(_unavailable, "ab"))
+    with pytest.raises(IllegalOperation):
+        workers.start(print)
+
+
+def _unavailable(name: str) -> None:
+    raise BookieUnavailable(name)

@@ -1,0 +1,45 @@
+"""Bookies on sockets in this process, which end as killed ones do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bkstore.network import RegisteredBookie
+from bkstore.storage.bookie import Bookie
+from bkstore.storage.options import JournalOptions
+from bkstore.wire.server import BookieServer, ServerOptions
+
+__all__ = ["Served", "registered"]
+
+JOURNAL = JournalOptions(preallocate=64 << 10)
+ABRUPT = ServerOptions(stop_timeout=0)  # what has no answer gets none
+
+
+class Served:
+    """Bookies without registrations: their ids are their addresses."""
+
+    def __init__(self, top: Path, count: int, *, extended: bool = True) -> None:
+        self.running: dict[str, tuple[Bookie, BookieServer]] = {}
+        for number in range(count):
+            bookie = Bookie.open(top / f"bookie-{number}", "sorted", journal=JOURNAL)
+            server = BookieServer(bookie, extended=extended, options=ABRUPT).start()
+            self.running[str(server.address)] = (bookie, server)
+
+    def kill(self, name: str) -> None:
+        """End a bookie's server at once, and the bookie without a checkpoint."""
+        bookie, server = self.running.pop(name)
+        server.close()
+        bookie.close(checkpoint=False)
+
+    def close(self) -> None:
+        """End all."""
+        for name in list(self.running):
+            self.kill(name)
+
+
+def registered(uri: str, top: Path, name: str, **options: Any) -> RegisteredBookie:
+    """Return a bookie of a cluster, in the directory of its name."""
+    return RegisteredBookie.open(
+        uri, top / name, bookie_id=name, journal=JOURNAL, server={"options": ABRUPT}, **options
+    )
