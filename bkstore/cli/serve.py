@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from bkstore.errors import IllegalOperation, InvalidArgument
 if TYPE_CHECKING:
     import ssl
 
+    from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.server import BookieServer
 
@@ -67,6 +69,17 @@ def add_arguments(parser: Parser) -> None:
         default=_CHECKPOINT,
         help=f"how often the storage is made durable and old journals go ({_CHECKPOINT:.0f})",
     )
+    parser.add_argument(
+        "--metadata",
+        metavar="URI",
+        help="service URI of a cluster in ZooKeeper: the bookie is registered there",
+    )
+    parser.add_argument(
+        "--bookie-id", metavar="ID", help="with --metadata (default: the cookie's, else HOST:PORT)"
+    )
+    parser.add_argument(
+        "--advertise", metavar="HOST", help="with --metadata: where clients find it (--host)"
+    )
     add_admin(parser)
 
 
@@ -78,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
     interval = number(0, above=True)("--checkpoint-interval", args.checkpoint_interval)
     tls, settings = _tls(args), chosen_admin(args)
     with (
-        _bookie(args) as bookie,
+        _store(args) as store,
+        _bookie(args, store) as bookie,
         admin_of(settings, bookie) as admin,
         BookieServer(
             bookie,
@@ -88,6 +102,7 @@ def run(args: argparse.Namespace) -> int:
             tls=tls,
             observer=None if admin is None else admin.counters,
         ) as server,
+        _registered(args, store, server),
     ):
         kind = bookie.storage.storage
         tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
@@ -100,7 +115,36 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _bookie(args: argparse.Namespace) -> Bookie:
+def _store(args: argparse.Namespace) -> AbstractContextManager[ZooKeeperStore | None]:
+    if args.metadata is None:
+        if args.bookie_id is not None or args.advertise is not None:
+            raise InvalidArgument("--bookie-id and --advertise need --metadata")
+        return nullcontext()
+    from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
+
+    return ZooKeeperStore(args.metadata)
+
+
+def _registered(
+    args: argparse.Namespace, store: ZooKeeperStore | None, server: BookieServer
+) -> AbstractContextManager[object]:
+    """Register the bookie for as long as it serves."""
+    if store is None:
+        return nullcontext()
+    from bkstore.network.registered_bookie import RegisteredBookie
+
+    made = RegisteredBookie(
+        store,
+        server,
+        advertise=args.advertise,
+        extended=args.extended,
+        tls=args.tls_certificate is not None,
+    )
+    tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
+    return made
+
+
+def _bookie(args: argparse.Namespace, store: ZooKeeperStore | None) -> Bookie:
     """Open the bookie; a new one only if that was asked for."""
     from bkstore.storage.bookie import Bookie
     from bkstore.storage.directories.conf_file import configured_settings
@@ -117,7 +161,12 @@ def _bookie(args: argparse.Namespace) -> Bookie:
         raise InvalidArgument(f"{path}: no bookie's directory; --create makes a new one")
     if not there and path.is_dir() and any(path.iterdir()):
         raise InvalidArgument(f"{path}: is not empty, and no bookie's directory")
-    return Bookie.open(path, args.storage)
+    if store is None:
+        return Bookie.open(path, args.storage)
+    from bkstore.network.registered_bookie import cluster_bookie
+
+    new_id = f"{args.advertise or args.host}:{args.port}" if args.port else None
+    return cluster_bookie(store, path, args.storage, bookie_id=args.bookie_id, new_id=new_id)
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:

@@ -10,14 +10,14 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 
 __all__ = ["advertised", "knows_scopes"]
 
-_PROPERTY, _EXTENDED = "bkstore.protocol", "v3-extended"
+_PROPERTY, _EXTENDED = "bkstore-protocol", "v3-extended"
 
 
 def advertised(host: str, port: int, *, tls: bool = False, extended: bool = False) -> ServiceInfo:
     """Return what a bookie that listens there publishes.
 
     >>> advertised("10.0.0.1", 3181, extended=True).properties
-    {'bkstore.protocol': 'v3-extended'}
+    {'bkstore-protocol': 'v3-extended'}
     """
     properties = {_PROPERTY: _EXTENDED} if extended else {}
     return ServiceInfo.at(host, port, tls=tls)._replace(properties=properties)

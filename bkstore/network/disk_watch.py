@@ -12,7 +12,7 @@ from bkstore.arguments import check_fields, number
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["DiskLimits", "DiskWatch"]
+__all__ = ["DiskLimits", "DiskWatch", "used_share"]
 
 _share = number(0.0, 1.0, above=True)
 
@@ -36,7 +36,8 @@ class DiskLimits:
             raise InvalidArgument("writable_again is above full")
 
 
-def _used(path: Path) -> float:
+def used_share(path: Path) -> float:
+    """Return how much of the disk that a directory lies on is used, 0..1."""
     usage = shutil.disk_usage(path)
     return 1 - usage.free / usage.total if usage.total else 1.0
 
@@ -45,7 +46,7 @@ class DiskWatch:
     """Tells whether a bookie should take writes. `used` is the share of a directory's disk."""
 
     def __init__(
-        self, bookie: Bookie, limits: DiskLimits, used: Callable[[Path], float] = _used
+        self, bookie: Bookie, limits: DiskLimits, used: Callable[[Path], float] = used_share
     ) -> None:
         self._bookie = bookie
         self._limits = limits

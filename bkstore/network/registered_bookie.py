@@ -19,13 +19,13 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.index.api import Closing
 from bkstore.network.advertised import advertised
 from bkstore.network.cookie_check import check_in
-from bkstore.network.disk_watch import DiskLimits, DiskWatch, _used
+from bkstore.network.disk_watch import DiskLimits, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.wire.server import BookieServer
 
-__all__ = ["RegisteredBookie"]
+__all__ = ["RegisteredBookie", "cluster_bookie"]
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class RegisteredBookie(Closing):
         extended: bool = False,
         tls: bool = False,
         limits: DiskLimits | None = None,
-        used: Callable[[Path], float] = _used,
+        used: Callable[[Path], float] = used_share,
     ) -> None:
         """Register a server that has started. `used` tells the share of a directory's disk."""
         self.server = server
@@ -66,6 +66,8 @@ class RegisteredBookie(Closing):
         reason = self._watch.reason(False)
         server.read_only = reason is not None
         host = advertise or server.address.host
+        if host in ("", "0.0.0.0", "::"):  # noqa: S104  not bound: refused
+            raise InvalidArgument(f"clients cannot be told to come to {host!r}: advertise a host")
         info = advertised(host, server.address.port, tls=tls, extended=extended)
         self._registration = store.register(self.bookie.bookie_id, info, read_only=server.read_only)
         self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
@@ -81,6 +83,7 @@ class RegisteredBookie(Closing):
         bookie_id: str | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
+        advertise: str | None = None,
         extended: bool = True,
         options: StorageOptions | None = None,
         journal: JournalOptions | None = None,
@@ -90,26 +93,23 @@ class RegisteredBookie(Closing):
         """Open a bookie's directory, serve it and register it; `close` undoes it all.
 
         `store` is a service URI, or a store that stays open. The id of a new bookie is
-        ``host:port`` unless it is given; a directory that has a cookie has its id. In this order:
-        cookies are compared (`cookie_check`), the journal is replayed, the port is opened, the
-        bookie is registered. `server` has further arguments of `BookieServer`, `registration` those
-        of the class. Raises as `check_in`, `Bookie.open` and the class; what was begun is undone.
+        ``advertise:port`` unless it is given; a directory that has a cookie has its id. In this
+        order: cookies are compared (`cookie_check`), the journal is replayed, the port is opened,
+        the bookie is registered. `server` has further arguments of `BookieServer`, `registration`
+        those of the class. Raises as `check_in`, `Bookie.open` and the class; what was begun is
+        undone.
         """
         with ExitStack() as undo:
             if isinstance(store, str):
                 store = undo.enter_context(ZooKeeperStore(store))
-            place = OwnedDirectories.of_path(path)
-            name = bookie_id or _id_of(place, host, port)
-            cluster = check_in(store, place, name)
+            new_id = f"{advertise or host}:{port}" if port else None
             bookie = undo.enter_context(
-                Bookie.open(
-                    None,
+                cluster_bookie(
+                    store,
+                    path,
                     storage,
-                    ledger_dirs=place.ledger,
-                    journal_dirs=place.journal,
-                    index_dirs=None if place.index == place.ledger else place.index,
-                    bookie_id=name,
-                    instance_id=cluster,
+                    bookie_id=bookie_id,
+                    new_id=new_id,
                     options=options,
                     journal=journal,
                 )
@@ -119,7 +119,9 @@ class RegisteredBookie(Closing):
                 BookieServer(bookie, host, port, extended=extended, **arguments)
             )
             tls = arguments.get("tls") is not None
-            made = cls(store, serving, extended=extended, tls=tls, **registration)
+            made = cls(
+                store, serving, advertise=advertise, extended=extended, tls=tls, **registration
+            )
             made._resources = undo.pop_all()
             return made
 
@@ -178,9 +180,34 @@ class RegisteredBookie(Closing):
                 _log.warning("bookie %s: %s", self.bookie.bookie_id, error)
 
 
-def _id_of(place: OwnedDirectories, host: str, port: int) -> str:
-    if place.cookie is not None:
-        return place.cookie.bookie_id
-    if not port:
+def cluster_bookie(
+    store: ZooKeeperStore,
+    path: StrPath,
+    storage: Storage | None = None,
+    *,
+    bookie_id: str | None = None,
+    new_id: str | None = None,
+    options: StorageOptions | None = None,
+    journal: JournalOptions | None = None,
+) -> Bookie:
+    """Open the directory of a bookie of a cluster, once its cookies have been compared.
+
+    `bookie_id` is what the bookie must be called; without it, one that has a cookie keeps its id
+    and another is called `new_id`. Raises as `check_in` and `Bookie.open`.
+    """
+    place = OwnedDirectories.of_path(path)
+    name = bookie_id or (new_id if place.cookie is None else place.cookie.bookie_id)
+    if name is None:
         raise InvalidArgument("a new bookie needs an id, or a port that makes one")
-    return f"{host}:{port}"
+    cluster = check_in(store, place, name)
+    return Bookie.open(
+        None,
+        storage,
+        ledger_dirs=place.ledger,
+        journal_dirs=place.journal,
+        index_dirs=None if place.index == place.ledger else place.index,
+        bookie_id=name,
+        instance_id=cluster,
+        options=options,
+        journal=journal,
+    )

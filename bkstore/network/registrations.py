@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
@@ -86,6 +86,12 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         """Read this bookie's registration again before it is asked again."""
         with self._lock:
             self._doubted.add(name)
+
+    def moved(self, names: Iterable[str]) -> bool:
+        """Look at once where doubted ones of these are; return whether one is elsewhere now."""
+        with self._lock:
+            before = {name: self._clients.get(name) for name in names if name in self._doubted}
+        return any(self.get(name) is not client for name, client in before.items())
 
     def writable(self, scope: int = 0) -> frozenset[str]:
         """Return the bookies that may take a ledger of a scope: writable, with an address, and,

@@ -6,7 +6,7 @@ One that cannot be reached, or whose bytes cannot be read, may well have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from bkstore.cluster.client.bookie_client import BookieClient
@@ -47,6 +47,10 @@ class Doubting(Protocol):
 
     def doubt(self, name: str) -> None:
         """Look where this bookie is before it is asked again."""
+        ...
+
+    def moved(self, names: Iterable[str]) -> bool:
+        """Look at once where doubted ones of these are; return whether one is elsewhere now."""
         ...
 
 

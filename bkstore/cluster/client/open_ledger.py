@@ -12,7 +12,7 @@ from threading import Lock
 from typing import Literal, TypeVar
 
 from bkstore.arguments import check_compat, check_fields, truth, whole
-from bkstore.cluster.client.bookie_answers import Answer, ask, verdict
+from bkstore.cluster.client.bookie_answers import Answer, Doubting, ask, verdict
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
@@ -197,14 +197,16 @@ class LedgerAccess:
         """Return what `work` makes of the replicas of an entry.
 
         Where it fails the metadata is read again: the writer, or a re-replication, may have
-        changed the ensemble since. Then `work` has a second try.
+        changed the ensemble since; or one of them may have come back at another address. Then
+        `work` has a second try.
         """
         replicas = self.replicas(entry, self.metadata.ensemble_at(entry))
         try:
             return work(replicas)
         except BkstoreError:
             now = self.replicas(entry, self.refresh().ensemble_at(entry))
-            if now == replicas:
+            bookies = self.context.bookies
+            if now == replicas and not (isinstance(bookies, Doubting) and bookies.moved(now)):
                 raise
         return work(now)
 

@@ -1,0 +1,81 @@
+"""`bkstore serve --metadata`, as a process: found by clients, killed, stopped; what it refuses."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bkstore.cli.main import main
+from bkstore.cluster import ZooKeeperStore
+from bkstore.network import Client
+from bkstore.testing.zookeeper_server import ZooKeeperServer
+from tests.cluster.store.samples import new_uri
+
+
+def _served(folder: Path, uri: str, *words: str) -> subprocess.Popen[str]:
+    """Return the process once the bookie is registered."""
+    command = [sys.executable, "-m", "bkstore", "serve", str(folder), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--metadata", uri, *words], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    told = [process.stderr.readline(), process.stderr.readline()]
+
+    assert f"bkstore: bookie b1 is registered at {uri}\n" in told
+    return process
+
+
+@pytest.mark.parametrize(
+    "way", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)]
+)
+def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Signals) -> None:
+    """A client finds the bookie; stopped it is gone at once, killed it stays registered until its
+    session expires; started again it has what was acknowledged, under the id that it has."""
+    uri = new_uri(zookeeper)
+    with ZooKeeperStore.format(uri) as store, Client(uri) as client:
+        process = _served(tmp_path / "b1", uri, "--create", "--bookie-id", "b1")
+        try:
+            with client.create_ledger(1, 1, 1) as ledger:
+                ledger.append_many([b"x"] * 50)
+            process.send_signal(way)
+            process.communicate(timeout=60)
+            killed = way is signal.SIGKILL
+
+            assert (-way if killed else 0) == process.returncode
+            assert (frozenset({"b1"}) if killed else frozenset()) == store.registered_bookies()
+            process = _served(tmp_path / "b1", uri, "--extended")
+            reader = client.open_ledger(ledger.ledger)
+
+            assert 50 == len(reader.read(0, 49))
+            assert 0 == client.create_ledger(1, 1, 1, scope=9).append(b"y")
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def test_refusals(
+    zookeeper: ZooKeeperServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Words that need --metadata, a cluster that is not there, a new bookie without an id, and an
+    address that nobody can come to: one line each, and nothing is made."""
+    uri, folder = new_uri(zookeeper), str(tmp_path / "b1")
+    new = ["serve", folder, "--create", "--port", "0"]
+
+    assert 2 == main([*new, "--bookie-id", "b1"])
+    assert "need --metadata" in capsys.readouterr().err
+    assert 2 == main([*new, "--metadata", uri])
+    assert "has the cluster been initialized?" in capsys.readouterr().err
+
+    ZooKeeperStore.format(uri).close()
+
+    assert 2 == main([*new, "--metadata", uri])
+    assert "needs an id" in capsys.readouterr().err
+    assert not (tmp_path / "b1").exists()
+    assert 2 == main([*new, "--metadata", uri, "--bookie-id", "b1", "--host", "0.0.0.0"])
+    assert "advertise a host" in capsys.readouterr().err
+    with ZooKeeperStore(uri) as store:
+        assert frozenset() == store.registered_bookies()
