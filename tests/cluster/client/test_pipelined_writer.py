@@ -134,13 +134,16 @@ def test_the_window(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
 def test_a_new_bookie_gets_all_that_is_not_confirmed(
     bkstore_cluster: ClusterFactory, workers: Workers
 ) -> None:
-    """Entries that the failed bookie had taken, but that are not confirmed, go to the new one."""
+    """Entries that the failed bookie had taken, but that are not confirmed, go to the new one, and
+    are not confirmed without it."""
     cluster = bkstore_cluster(4)
     client, gates = _gated(cluster, workers)
     ledger = client.create_ledger(3, 3, 3)
     ledger.append_many([b"x"] * 10)
     failing, slow = ensemble(ledger)[0], ensemble(ledger)[1]
+    (spare,) = set(gates) - set(ensemble(ledger))
     gates[slow].gate.clear()
+    gates[spare].gate.clear()
     done: list[Any] = []
     threads = [
         threading.Thread(target=lambda: done.append(ledger.append_many([b"y"] * 5)))
@@ -153,6 +156,12 @@ def test_a_new_bookie_gets_all_that_is_not_confirmed(
     _until(lambda: 2 == len(ledger.metadata.segments))
     (_, now) = ledger.metadata.segments[-1]
     gates[slow].gate.set()
+    _until(lambda: slow in holders(cluster, ledger, 19))
+    time.sleep(0.05)
+
+    assert 9 == ledger.last_add_confirmed
+
+    gates[spare].gate.set()
     for thread in threads:
         thread.join()
 
@@ -215,6 +224,43 @@ def test_fenced_in_the_middle(bkstore_cluster: ClusterFactory, workers: Workers)
         ledger.append(b"again")
     ledger.close()  # at the same end
     assert 0 == ledger.metadata.last_entry_id
+
+
+def test_nothing_goes_on_behind_the_end(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
+    """Once one bookie says "fenced", what waits for the others is not sent to them, and what they
+    take is not confirmed, though A of them have it."""
+    cluster = bkstore_cluster(3)
+    client, gates = _gated(cluster, workers)
+    ledger = client.create_ledger(3, 3, 2)
+    ledger.append(b"kept")
+    _until(lambda: all([0] == gate.entries for gate in gates.values()))
+    first = ensemble(ledger)[0]
+    cluster.bookie(first).fence(ledger.ledger, ledger._access.key)
+    for gate in gates.values():
+        gate.gate.clear()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            ledger.append_many([b"x"] * 900)
+        except LedgerFenced as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    _until(lambda: 900 == ledger.last_add_pushed)
+    _until(lambda: all(len(gate.entries) > 1 for gate in gates.values()))
+    gates[first].gate.set()
+    thread.join()
+    sent = {name: len(gate.entries) for name, gate in gates.items()}
+    for gate in gates.values():
+        gate.gate.set()
+    _until(lambda: 2 == len(holders(cluster, ledger, 1)))
+    time.sleep(0.05)
+
+    assert 1 == len(failures)
+    assert sent == {name: len(gate.entries) for name, gate in gates.items()}
+    assert 0 == ledger.last_add_confirmed
 
 
 def test_one_failure_ends_all_threads(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
