@@ -38,8 +38,6 @@ class _TellsAddresses(Protocol):
 
     def service_info(self, bookie: str) -> ServiceInfo | None: ...
 
-    def writable_bookies(self) -> frozenset[str]: ...
-
 
 class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     """A `ScopedClient` for each bookie that is registered, made when it is first asked for.
@@ -96,12 +94,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     def writable(self, scope: int = 0) -> frozenset[str]:
         """Return the bookies that may take a ledger of a scope: writable, with an address, and,
         for scopes other than 0, with a registration that says that they know them."""
-        names = (
-            self._store.writable_bookies()
-            if isinstance(self._store, _TellsAddresses)
-            else self._store.registered_bookies()
-        )
-        found = self._names(names or frozenset())
+        found = self._names(self._store.writable_bookies() or frozenset())
         return frozenset(each for each, client in found.items() if client.extended or not scope)
 
     def _names(self, names: frozenset[str]) -> dict[str, ScopedClient]:
