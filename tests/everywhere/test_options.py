@@ -34,6 +34,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.ledger_metadata import LedgerMetadata
+from bkstore.network.disk_watch import DiskLimits
 from bkstore.offline.analyses.catalog import Options as AnalysisOptions
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.dump import TABLES, dump
@@ -101,7 +102,13 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "batch_reads": FLAG,
         "max_frame": (*POSITIVE, 2**31),
         "delay_ensemble_change": FLAG,
+        "window": (*POSITIVE, 2**20 + 1),
         "compat": COMPAT,
+    },
+    DiskLimits: {
+        "full": (*SHARE, 0),
+        "writable_again": (*SHARE, 0),
+        "interval": (None, *SECONDS),
     },
     ServerOptions: {
         "max_frame": (*POSITIVE, 3, 2**31),
