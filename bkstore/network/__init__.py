@@ -15,16 +15,16 @@ from bkstore.lazy_faces import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.network.client import Client
-    from bkstore.network.disk_watch import DiskLimits
+    from bkstore.network.disk_watch import DiskOptions
     from bkstore.network.registered_bookie import RegisteredBookie
 
-__all__ = ["Client", "DiskLimits", "RegisteredBookie"]
+__all__ = ["Client", "DiskOptions", "RegisteredBookie"]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "Client": "bkstore.network.client",
-        "DiskLimits": "bkstore.network.disk_watch",
+        "DiskOptions": "bkstore.network.disk_watch",
         "RegisteredBookie": "bkstore.network.registered_bookie",
     },
 )

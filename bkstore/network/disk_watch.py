@@ -12,13 +12,13 @@ from bkstore.arguments import check_fields, number
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["DiskLimits", "DiskWatch", "used_share"]
+__all__ = ["DiskOptions", "DiskWatch", "used_share"]
 
 _share = number(0.0, 1.0, above=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class DiskLimits:
+class DiskOptions:
     """When a bookie becomes read-only. `full` is `diskUsageThreshold`, `writable_again`
     `diskUsageLwmThreshold`, both as a share of the disk; `interval` is `diskCheckInterval`, in
     seconds. `InvalidArgument` where `writable_again` is above `full`.
@@ -46,7 +46,7 @@ class DiskWatch:
     """Tells whether a bookie should take writes. `used` is the share of a directory's disk."""
 
     def __init__(
-        self, bookie: Bookie, limits: DiskLimits, used: Callable[[Path], float] = used_share
+        self, bookie: Bookie, limits: DiskOptions, used: Callable[[Path], float] = used_share
     ) -> None:
         self._bookie = bookie
         self._limits = limits

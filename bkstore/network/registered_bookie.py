@@ -19,7 +19,7 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.index.api import Closing
 from bkstore.network.advertised import advertised
 from bkstore.network.cookie_check import check_in
-from bkstore.network.disk_watch import DiskLimits, DiskWatch, used_share
+from bkstore.network.disk_watch import DiskOptions, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
@@ -29,7 +29,7 @@ __all__ = ["RegisteredBookie", "cluster_bookie"]
 
 _log = logging.getLogger(__name__)
 
-_check_limits = optional(instance(DiskLimits))
+_check_limits = optional(instance(DiskOptions))
 
 
 class RegisteredBookie(Closing):
@@ -52,13 +52,13 @@ class RegisteredBookie(Closing):
         advertise: str | None = None,
         extended: bool = False,
         tls: bool = False,
-        limits: DiskLimits | None = None,
+        limits: DiskOptions | None = None,
         used: Callable[[Path], float] = used_share,
     ) -> None:
         """Register a server that has started. `used` tells the share of a directory's disk."""
         self.server = server
         self.bookie = server.bookie
-        self.limits = _check_limits("limits", limits) or DiskLimits()
+        self.limits = _check_limits("limits", limits) or DiskOptions()
         self._watch = DiskWatch(self.bookie, self.limits, used)
         self._resources = ExitStack()
         self._lock = threading.Lock()

@@ -34,7 +34,7 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.network.disk_watch import DiskLimits
+from bkstore.network.disk_watch import DiskOptions
 from bkstore.offline.analyses.catalog import Options as AnalysisOptions
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.dump import TABLES, dump
@@ -105,7 +105,7 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "window": (*POSITIVE, 2**20 + 1),
         "compat": COMPAT,
     },
-    DiskLimits: {
+    DiskOptions: {
         "full": (*SHARE, 0),
         "writable_again": (*SHARE, 0),
         "interval": (None, *SECONDS),

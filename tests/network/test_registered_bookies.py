@@ -24,7 +24,7 @@ from bkstore.errors import (
 from bkstore.formats import cookie as cookies
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.formats.metadata.service_info import BOOKIE_RPC, Endpoint, ServiceInfo
-from bkstore.network import Client, DiskLimits, RegisteredBookie
+from bkstore.network import Client, DiskOptions, RegisteredBookie
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
@@ -185,7 +185,7 @@ def test_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
     """With all disks full a bookie is registered as read-only and takes no new ledger, but serves
     reads and recoveries; with room again it is writable."""
     used = [0.5]
-    limits = DiskLimits(full=0.95, writable_again=0.9, interval=3600)
+    limits = DiskOptions(full=0.95, writable_again=0.9, interval=3600)
     with (
         registered(uri, tmp_path, "b1", limits=limits, used=lambda path: used[0]) as bookie,
         Client(store) as client,
@@ -215,13 +215,13 @@ def test_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
 def test_started_with_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
     """A bookie that starts without room is read-only at once; it looks again by itself."""
     used = [0.99]
-    limits = DiskLimits(interval=0.05)
+    limits = DiskOptions(interval=0.05)
     with registered(uri, tmp_path, "b1", limits=limits, used=lambda path: used[0]) as bookie:
         assert (True, {"b1"}) == (bookie.read_only, store.read_only_bookies())
         used[0] = 0.1
         _until(lambda: {"b1"} == store.writable_bookies() and not bookie.read_only)
     with pytest.raises(InvalidArgument, match="above full"):
-        DiskLimits(full=0.5, writable_again=0.6)
+        DiskOptions(full=0.5, writable_again=0.6)
 
 
 # -- cookies
