@@ -25,6 +25,7 @@ __all__ = [
     "check_compat",
     "check_fields",
     "choice",
+    "host_name",
     "instance",
     "number",
     "optional",
@@ -183,6 +184,22 @@ def path(name: str, value: Any) -> Path:
     if "\0" in text:
         raise _odd(name, "without NUL bytes, as paths are", value)
     return Path(text)
+
+
+def host_name(name: str, value: Any) -> str:
+    """Return a host, by name or by address, that can be looked up; looks nothing up.
+
+    >>> host_name("host", "a..b")
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: host must be a host's name or address, not 'a..b'
+    """
+    try:
+        if isinstance(value, str) and "\0" not in value:
+            value.encode("idna")  # as the system's look-up does, whose error nobody expects
+            return value
+    except UnicodeError:
+        pass
+    raise _odd(name, "a host's name or address", value)
 
 
 def paths(name: str, value: Any) -> list[Path]:

@@ -25,6 +25,7 @@ _PORT = 3181  # `bookiePort`
 _STORAGES = ("sorted", "interleaved", "db")
 _AUTHENTICATION = "bookieAuthProviderFactoryClass"
 _CHECKPOINT = 60.0
+_MONTH = 30 * 86400
 
 
 def add_arguments(parser: Parser) -> None:
@@ -85,10 +86,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer what has come in, and stop."""
-    from bkstore.arguments import number
+    from bkstore.arguments import number, whole
     from bkstore.wire.server import BookieServer
 
-    interval = number(0, above=True)("--checkpoint-interval", args.checkpoint_interval)
+    interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
+    whole(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, settings = _tls(args), chosen_admin(args)
     with (
         _store(args) as store,

@@ -12,7 +12,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from bkstore import forks
-from bkstore.arguments import check_compat, instance, optional, whole
+from bkstore.arguments import check_compat, host_name, instance, optional, whole
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import IllegalOperation, MissingDependency
 from bkstore.index.api import Closing
@@ -71,8 +71,8 @@ class AdminServer(Closing):
         limits: Limits | None = None,
     ) -> None:
         """Check the settings; `start`, or the ``with`` block, begins to listen."""
-        instance(Bookie)("bookie", bookie), instance(str)("host", host)
-        self._host, self._port = host, _check_port("port", port)
+        instance(Bookie)("bookie", bookie)
+        self._host, self._port = host_name("host", host), _check_port("port", port)
         check_token(token), check_compat("compat", compat)
         optional(instance(OperationCounters))("metrics", metrics)
         self._limits = optional(instance(Limits))("limits", limits) or Limits()

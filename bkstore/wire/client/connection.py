@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
 from bkstore.wire.client.requests import Dialect, Request
-from bkstore.wire.client.stream import Stream
+from bkstore.wire.client.stream import LONGEST, Stream
 from bkstore.wire.frames import MAX_FRAME, PREFIX, FrameSplitter
 from bkstore.wire.status import Status
 
@@ -172,12 +172,16 @@ class Connection:
             except OSError as error:
                 with self._state:
                     self._lost(error.strerror or str(error))
+            except BaseException:  # an interrupt: behind half a frame nothing would be understood
+                with self._state:
+                    self._lost("interrupted while sending")
+                raise
 
     def _wait_to_send(self, end: float) -> None:
         seconds = end - time.monotonic()
         with self._state:
             if seconds <= 0:
-                self._lost(f"nothing could be sent for {self._timeout:g} s")
+                self._lost(f"the bookie did not take what was sent in {self._timeout:g} s")
                 return
             lead, self._reading = not self._reading, True
         if not lead:  # another receives; should it stop to, we look again
@@ -215,7 +219,7 @@ class Connection:
                 if seconds <= 0:
                     return False
                 if self._reading:
-                    self._state.wait(seconds)
+                    self._state.wait(min(seconds, LONGEST))
                     continue
                 self._reading = True
                 self._state.release()
@@ -284,7 +288,8 @@ class Connection:
     def usable(self) -> bool:
         """Return whether it may be asked on: a bookie that ended an idle connection shows."""
         with self._state:
-            idle = not self._under_way and not self._reading
+            waited_for = any(not request.done for request in self._under_way.values())
+            idle = not waited_for and not self._reading
             if idle and self._failure is None and self._stream.wait(True, False, 0):
                 self._handed_out(self._receive())
             return self._failure is None

@@ -13,11 +13,15 @@ import struct
 import time
 from threading import Lock
 
+from bkstore.arguments import host_name
 from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument
 from bkstore.wire import v3
 from bkstore.wire.frames import PREFIX, frame
 
 __all__ = ["Stream", "address_text", "connect", "parse_address"]
+
+LONGEST = 86400.0
+"""Seconds that one wait takes at most: the system's calls take no such numbers as callers give."""
 
 READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 WRITABLE = select.POLLOUT
@@ -41,9 +45,12 @@ def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
             host, port = address
         except (TypeError, ValueError):
             host, port = "", -1
-    if not (isinstance(host, str) and host and type(port) is int and 0 < port < 2**16):
-        raise InvalidArgument(f"{address!r} is no address: a host and a port of 1..65535")
-    return host, port
+    try:
+        if host and type(port) is int and 0 < port < 2**16:
+            return host_name("host", host), port
+    except InvalidArgument:
+        pass
+    raise InvalidArgument(f"{address!r} is no address: a host and a port of 1..65535")
 
 
 class Stream:
@@ -98,7 +105,7 @@ class Stream:
                 return 0
 
     def wait(self, receive: bool, send: bool, seconds: float) -> bool:
-        """Wait until something may be received, or sent; return whether that may be."""
+        """Wait until something may be received, or sent, a day at most; return whether it may."""
         if receive and self._tls is not None and self._pending():
             return True
         wanted = (self._receiving if receive else 0) | (self._sending if send else 0)
@@ -107,7 +114,7 @@ class Stream:
             poll.register(self._socket, wanted)
         except ValueError:  # closed by another thread: what comes next says so
             return True
-        return bool(poll.poll(max(0.0, seconds) * 1000))
+        return bool(poll.poll(min(max(0.0, seconds), LONGEST) * 1000))
 
     def _pending(self) -> bool:
         """Return whether decrypted bytes wait, of which the system knows nothing."""
@@ -136,6 +143,7 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
     START_TLS that is none, and what its status stands for.
     """
     name = address_text(address)
+    timeout = min(timeout, LONGEST)
     end = time.monotonic() + timeout
     try:
         connected = socket.create_connection(address, timeout)

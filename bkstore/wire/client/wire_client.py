@@ -54,8 +54,8 @@ class WireClient(Closing):
 
     Every call raises what the bookie's status stands for (`bkstore.wire.status`), with the
     address; `BookieUnavailable` where no answer came, and then what was asked for may have been
-    done; `CorruptionError` for bytes that are no answer. After either of the two the next call
-    connects anew. Nothing is sent twice by itself.
+    done; `CorruptionError` for bytes that are no answer. Where the connection is lost or given up
+    the next call connects anew. Nothing is sent twice by itself.
 
     Threads: safe, they share the connection; `close` ends the calls of others with
     `BookieUnavailable`. Fork: the child makes a connection of its own, the parent's goes on.

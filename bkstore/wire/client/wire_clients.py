@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from threading import Lock
 from typing import Any
 
 from bkstore.errors import InvalidArgument
@@ -37,19 +36,18 @@ class WireClients(Mapping[str, WireClient], Closing):
         self._addresses = dict(addresses or {})
         self._options = options
         self._clients: dict[str, WireClient] = {}
-        self._lock = Lock()
 
     def __getitem__(self, bookie_id: str) -> WireClient:
-        with self._lock:
-            found = self._clients.get(bookie_id)
-            if found is None:
-                try:
-                    address = parse_address(self._addresses.get(bookie_id, bookie_id))
-                except InvalidArgument as error:
-                    raise KeyError(bookie_id) from error
-                found = WireClient(address, bookie_id=bookie_id, **self._options)
-                self._clients[bookie_id] = found
+        found = self._clients.get(bookie_id)
+        if found is not None:
             return found
+        try:
+            address = parse_address(self._addresses.get(bookie_id, bookie_id))
+        except InvalidArgument as error:
+            raise KeyError(bookie_id) from error
+        made = WireClient(address, bookie_id=bookie_id, **self._options)
+        # without a lock, which a forked child might find taken
+        return self._clients.setdefault(bookie_id, made)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(dict.fromkeys([*self._addresses, *self._clients])))
@@ -59,7 +57,6 @@ class WireClients(Mapping[str, WireClient], Closing):
 
     def close(self) -> None:
         """Close every client that was made. Idempotent."""
-        with self._lock:
-            clients, self._clients = self._clients, {}
-        for client in clients.values():
+        clients, self._clients = self._clients, {}
+        for client in list(clients.values()):
             client.close()

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from bkstore import forks
-from bkstore.arguments import instance, number, optional, truth, whole
+from bkstore.arguments import host_name, instance, number, optional, truth, whole
 from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.connection import Connection
@@ -28,13 +31,13 @@ _BACKLOG = 1024
 
 
 class Address(NamedTuple):
-    """Where a server listens; its text is a bookie id, ``host:port``."""
+    """Where a server listens; its text is a bookie id, ``host:port`` (brackets around colons)."""
 
     host: str
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class BookieServer:
@@ -71,10 +74,9 @@ class BookieServer:
         options: ServerOptions | None = None,
     ) -> None:
         instance(Bookie)("bookie", bookie)
-        instance(str)("host", host)
         self.bookie = bookie
         self.options = optional(instance(ServerOptions))("options", options) or ServerOptions()
-        self._host, self._port = host, _check_port("port", port)
+        self._host, self._port = host_name("host", host), _check_port("port", port)
         self._extended = truth("extended", extended)
         self._tls = optional(instance(ssl.SSLContext))("tls", tls)
         self._observer = observer
@@ -83,6 +85,8 @@ class BookieServer:
         self._thread: threading.Thread | None = None
         self._core: Core | None = None
         self._ending: asyncio.Event | None = None
+        self._ended = threading.Event()
+        self._listening: list[socket.socket] = []
         self._patience = self.options.stop_timeout
         self._read_only = False
         self._closed = False
@@ -135,26 +139,29 @@ class BookieServer:
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until the server has ended, so long at most; return whether it has."""
-        if self._thread is not None:
-            self._thread.join(seconds)
-        return self._thread is None or not self._thread.is_alive()
+        # not by `Thread.join`: one that a signal interrupts takes the thread for ended (CPython
+        # below 3.13), and `close` would stop nothing
+        return self._thread is None or self._ended.wait(seconds)
 
     def close(self, seconds: float | None = None) -> None:
         """Answer what has come in, hang up, and end the thread. Idempotent.
 
-        Requests that have no answer after so many seconds (`stop_timeout`) get none.
+        Requests that have no answer after so many seconds (`stop_timeout`) get none. Raises what
+        the server broke down with, if it did.
         """
         if seconds is not None:
             self._patience = number(0)("seconds", seconds)
         thread, self._closed = self._thread, True
-        if thread is None or not thread.is_alive():
+        if thread is None:
             return
-        assert self._core is not None
-        assert self._ending is not None
-        self._core.loop.call_soon_threadsafe(self._ending.set)
+        if self._core is not None and self._ending is not None:
+            with suppress(RuntimeError):  # its loop is closed: it has ended already
+                self._core.loop.call_soon_threadsafe(self._ending.set)
+        self._ended.wait()
         thread.join()
-        if self._failure is not None:
-            raise self._failure
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
 
     def __enter__(self) -> Self:
         return self if self._thread is not None else self.start()
@@ -182,6 +189,7 @@ class BookieServer:
             if self._address is not None:
                 _log.exception("the server ended")
         finally:
+            self._ended.set()
             ready()
 
     async def _serve(self, ready: Callable[[], None]) -> None:
@@ -195,18 +203,42 @@ class BookieServer:
         except OSError as error:
             await core.stop(0)
             place = str(Address(self._host, self._port))
-            raise OSError(error.errno, error.strerror or str(error), place) from error
+            raise OSError(error.errno, _reason(error), place) from error
         self._core, self._ending = core, asyncio.Event()
+        self._listening = list(listening.sockets)
         self._address = Address(*listening.sockets[0].getsockname()[:2])
         ready()
-        await self._ending.wait()
-        for each in listening.sockets:
-            loop.remove_reader(each.fileno())
-        while len(asyncio.all_tasks()) > 1 + len(core.tasks):  # clients that are being accepted:
-            await asyncio.sleep(0)  # a server that closes before they are leaks their sockets
-        listening.close()
-        await core.stop(self._patience)
+        patience = 0.0
+        try:
+            await self._ending.wait()
+            for each in listening.sockets:
+                loop.remove_reader(each.fileno())
+            while len(asyncio.all_tasks()) > 1 + len(core.tasks):  # clients being accepted: a
+                await asyncio.sleep(0)  # server that closes before they are leaks their sockets
+            patience = self._patience
+        finally:  # also where the loop broke down, and has cancelled this
+            listening.close()
+            await core.stop(patience)
+
+    # -- a fork
 
     def _forked(self) -> None:
+        """Let go of the sockets: as long as the child had them, clients of a server that the
+        parent closed would wait for answers, and nobody else could have its port."""
         self._closed = True
         self._thread = None
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in self._descriptors():
+            os.dup2(nothing, descriptor, inheritable=False)  # its owner will close it
+        os.close(nothing)
+
+    def _descriptors(self) -> Iterator[int]:
+        clients = [] if self._core is None else list(self._core.connections)
+        yield from (each.fileno() for each in self._listening if each.fileno() >= 0)
+        yield from (held for each in clients if (held := each.descriptor()) >= 0)
+
+
+def _reason(error: OSError) -> str:
+    """Return what the system says, without asyncio's sentence around it."""
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else error.strerror or str(error)

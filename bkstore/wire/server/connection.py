@@ -303,6 +303,10 @@ class Connection(asyncio.Protocol):
         if not self._reading:
             self._transport.resume_reading()
 
+    def descriptor(self) -> int:
+        """Return that of the client's socket, -1 once it is closed."""
+        return int(self._transport.get_extra_info("socket").fileno())
+
     def abort(self) -> None:
         """Close now."""
         self._transport.abort()

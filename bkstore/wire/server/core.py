@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -33,6 +34,10 @@ class Connected(Protocol):
     """A connection, as the core sees it."""
 
     held: int
+
+    def descriptor(self) -> int:
+        """Return that of the client's socket, -1 once it is closed."""
+        ...
 
     def sweep(self, now: float) -> None:
         """Look whether the peer has stalled, and whether there is room again."""
@@ -65,6 +70,8 @@ class Core:
         """Handshakes under way."""
         self.held = 0
         """Bytes of requests and answers that connections hold."""
+        self._found = 0  # bytes of answers on their way from the pool to the loop
+        self._counting = threading.Lock()
         self._observer = observer
         self._reads = ThreadPoolExecutor(options.read_threads, "bkstore-read")
         self._writes = ThreadPoolExecutor(options.write_threads, "bkstore-write")
@@ -88,9 +95,20 @@ class Core:
                     answers = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
                     answers = _failed(operations)
-            self._call(done, answers)
+            size = sum(len(answer.frame) for answer in answers if answer is not None)
+            self._count(size)
+            self._call(deliver, answers, size)
+
+        def deliver(answers: list[Answer | None], size: int) -> None:
+            done(answers)
+            self._count(-size)
 
         self._reads.submit(job)
+
+    def _count(self, size: int) -> None:
+        """Count answers on their way to the loop, which may be slower than the pool."""
+        with self._counting:
+            self._found += size
 
     def write(
         self, operations: Sequence[Operation], stored: Callable[[], None], deliver: Deliver
@@ -122,7 +140,7 @@ class Core:
     @property
     def over(self) -> bool:
         """Whether more is held than the options allow: nothing more is taken in then."""
-        return self.held > self.options.memory
+        return self.held + self._found > self.options.memory
 
     def _sweep(self) -> None:
         now = self.loop.time()

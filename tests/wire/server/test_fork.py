@@ -52,3 +52,50 @@ def test_a_fork(tmp_path: Path) -> None:
     )
 
     assert ("well\n", "") == (done.stdout, done.stderr)
+
+
+LEFT_BEHIND = """
+import os, sys
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.server import BookieServer, ServerOptions
+from tests.wire.server.peer import Peer, add
+
+options = ServerOptions(stop_timeout=0)
+with Bookie.open(sys.argv[1]) as bookie:
+    server = BookieServer(bookie, options=options).start()
+    with Peer(server.address) as peer:
+        peer.ask(add(7, 0))
+        childs = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(childs[1])
+            os.read(childs[0], 1)
+            os._exit(0)
+        for connection in server._core.connections:
+            server._core.loop.call_soon_threadsafe(connection.abort)
+        assert peer.ends(), "the child has the client's socket"
+        server.close()
+        try:
+            Peer(server.address)
+        except ConnectionRefusedError:
+            print("refused")
+        BookieServer(bookie, port=server.address.port).start().close()
+        os.close(childs[1])
+        os.waitpid(child, 0)
+print("well")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_child_that_lives_on(tmp_path: Path) -> None:
+    """It has none of the server's sockets: clients that the parent lets go see it, its port is
+    free again, and nobody waits for answers of a server that is closed."""
+    done = subprocess.run(
+        [sys.executable, "-c", LEFT_BEHIND, str(tmp_path / "bookie")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=ROOT,
+    )
+
+    assert ("refused\nwell\n", "") == (done.stdout, done.stderr)

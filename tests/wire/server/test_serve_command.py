@@ -64,6 +64,22 @@ def test_serving_a_new_bookie(tmp_path: Path, number: int) -> None:
         assert bookie.read_entry(7, answered) == record(7, answered)
 
 
+def test_a_read_that_waits_is_answered_at_the_end(tmp_path: Path) -> None:
+    """SIGTERM comes while the command waits for its server: that still answers what it took in,
+    a read that waits for a LAC as if its time was over."""
+    with served(str(tmp_path / "new"), "--create") as (process, address, _), Peer(address) as peer:
+        body = {"ledgerId": 7, "entryId": 0, "body": record(7, 0), "masterKey": KEY}
+        peer.ask_v3(v3.Operation.ADD_ENTRY, body)
+        waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 60_000}
+        peer.send(frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, 8, waits))))
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        answer = v3.decode_response(peer.frame()[4:])
+
+        assert (8, Status.EOK) == (answer.header.txnId, v3.status_in(answer))
+        assert process.wait(30) == 0
+
+
 def test_serving_what_is_there(tmp_path: Path) -> None:
     """A directory is served with its own storage; journals that grew are cut by checkpoints."""
     with Bookie.open(tmp_path / "old", "interleaved") as bookie:
@@ -109,7 +125,8 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         [str(full)],
         [str(full), "--create"],
         [str(other), "--storage", "sorted"],
-        [str(other), "--port", "99999"],
+        [str(tmp_path / "none"), "--create", "--port", "99999"],
+        [str(other), "--host", "a..b"],
         [str(other), "--checkpoint-interval", "0"],
         [str(other), "--tls-key", "key.pem"],
         [str(other), "--tls-certificate", str(tmp_path / "none.pem")],
@@ -125,8 +142,9 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
         "bkstore: TMP/full: no bookie's directory; --create makes a new one\n",
         "bkstore: TMP/full: is not empty, and no bookie's directory\n",
         "bkstore: TMP/other/ledgers/current: the index here is rocksdb, not of sorted storage\n",
-        "bkstore: port must be a whole number, 0 to 65535, not 99999\n",
-        "bkstore: --checkpoint-interval must be a number above 0, not 0.0\n",
+        "bkstore: --port must be a whole number, 0 to 65535, not 99999\n",
+        "bkstore: host must be a host's name or address, not 'a..b'\n",
+        "bkstore: --checkpoint-interval must be a number above 0 up to 2592000, not 0.0\n",
         "bkstore: --tls-key and --tls-client-ca need --tls-certificate\n",
         "bkstore: TMP/none.pem: No such file or directory\n",
     ] == told[:-1]
@@ -158,5 +176,5 @@ def test_an_address_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         port = str(address[1])
 
         assert main(["serve", str(tmp_path / "two"), "--create", "--port", port]) == 2
-    assert f"bkstore: 127.0.0.1:{port}: " in capsys.readouterr().err
+    assert f"bkstore: 127.0.0.1:{port}: Address already in use\n" == capsys.readouterr().err
     Bookie.open(tmp_path / "two").close()

@@ -14,8 +14,9 @@ from bkstore.storage.bookie import Bookie
 from bkstore.testing.factories import BookieFactory
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
+from bkstore.wire.client.stream import parse_address
 from bkstore.wire.frames import frame
-from bkstore.wire.server import BookieServer
+from bkstore.wire.server import Address, BookieServer
 from tests.wire.server.held_syncs import HeldSyncs
 from tests.wire.server.peer import KEY, Peer, add, record, statuses
 
@@ -75,7 +76,7 @@ def test_addresses(tmp_path: Path, bkstore_bookie: BookieFactory) -> None:
             f"127.0.0.1:{server.address.port}",
         )
         assert repr(server) == f"<BookieServer {server.address}>"
-        with pytest.raises(OSError, match="address already in use") as caught:
+        with pytest.raises(OSError, match="Address already in use") as caught:
             BookieServer(bookie, port=server.address.port).start()
         assert caught.value.filename == str(server.address)
         with pytest.raises(IllegalOperation, match="started"):
@@ -92,6 +93,8 @@ def test_addresses(tmp_path: Path, bkstore_bookie: BookieFactory) -> None:
         ("port", 65536),
         ("port", "3181"),
         ("host", None),
+        ("host", "a..b"),
+        ("host", "a\0b"),
         ("extended", 1),
         ("options", 5),
         ("tls", "file.pem"),
@@ -107,6 +110,30 @@ def test_a_server_needs_a_bookie() -> None:
     """What is no bookie is refused."""
     with pytest.raises(InvalidArgument, match="bookie"):
         BookieServer("127.0.0.1")  # type: ignore[arg-type]
+
+
+def test_the_text_of_an_address() -> None:
+    """It is one that a client takes, with brackets around a host that has colons."""
+    for address in (Address("::1", 3181), Address("127.0.0.1", 3181)):
+        assert address == parse_address(str(address))
+    assert str(Address("::1", 3181)) == "[::1]:3181"
+
+
+def test_a_server_that_broke_down(bkstore_bookie: BookieFactory) -> None:
+    """`close` raises what ended the server, once; `wait` says that it has ended."""
+    server = BookieServer(bkstore_bookie()).start()
+    assert server._core is not None
+
+    def broken() -> None:
+        raise SystemExit("broken")
+
+    server._core.loop.call_soon_threadsafe(broken)
+
+    assert server.wait(10)
+    with pytest.raises(SystemExit, match="broken"):
+        server.close()
+    server.close()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("bkstore-")]
 
 
 def test_read_only_stays(bkstore_bookie: BookieFactory) -> None:

@@ -9,17 +9,21 @@ from __future__ import annotations
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
+from bkstore.storage.bookie import Bookie
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer, ServerOptions
 from bkstore.wire.status import Status
+from tests.wire.admin.asking import until
 from tests.wire.server.peer import KEY, Peer, add, record
 
 GOOD = [
@@ -239,6 +243,40 @@ def test_stalled_clients_are_let_go(bkstore_server: ServerFactory) -> None:
 
         assert half.ends()
         assert idle.ask(v2.ReadRequest(7, 1))[0].status is Status.ENOENTRY
+
+
+def test_answers_on_their_way_are_counted(
+    bkstore_server: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read and has not reached its connection counts as held: where reading is faster
+    than sending, no more is read than there is memory for, and an answer of each thread."""
+    begin, go_on, reads = threading.Event(), threading.Event(), list[int]()
+
+    class Slow:
+        def observe(self, *_told: object) -> None:
+            go_on.wait(10)
+
+    def read_entry(bookie: Bookie, ledger: Any, entry: int = -1) -> bytes:
+        begin.wait(10)
+        reads.append(entry)
+        return bookie.storage.read_entry(ledger, entry)
+
+    options = ServerOptions(memory=2 << 20, read_threads=2)
+    server = bkstore_server(server={"options": options, "observer": Slow()})
+    server.bookie.add_entry(record(7, 0, bytes(1 << 20)), KEY)
+    monkeypatch.setattr(Bookie, "read_entry", read_entry)
+    peers = [Peer(server.address) for _ in range(20)]
+    for peer in peers:
+        peer.send(frame(*v2.ReadRequest(7, 0).parts()))
+    until(lambda: server.held >= 20 * 24)
+    begin.set()
+    until(lambda: len(reads) >= 2)
+    time.sleep(0.3)
+
+    assert 2 <= len(reads) <= 4
+    go_on.set()
+    for peer in peers:
+        peer.close()
 
 
 def test_memory_is_bounded(bkstore_server: ServerFactory) -> None:
