@@ -160,6 +160,7 @@ class Connection(asyncio.Protocol):
             if full:
                 self._transport.pause_reading()
             else:
+                self._moved = self._core.loop.time()  # until now it was kept from moving
                 self._transport.resume_reading()
         if not self._waiting and self._ending:
             self._finish()
@@ -299,7 +300,11 @@ class Connection(asyncio.Protocol):
         if self._hung_up or not self._transport.can_write_eof():
             self._transport.close()
             return
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the client has reset it, while it was not read from
+            self._transport.abort()
+            return
         if not self._reading:
             self._transport.resume_reading()
 

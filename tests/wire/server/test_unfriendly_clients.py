@@ -279,6 +279,47 @@ def test_answers_on_their_way_are_counted(
         peer.close()
 
 
+def test_who_was_not_read_from_has_not_stalled(bkstore_server: ServerFactory) -> None:
+    """A client that is in the middle of a frame when nothing more is read from it has the whole
+    time to go on, once something is."""
+    options = ServerOptions(max_waiting=1, stall_timeout=1)
+    server = bkstore_server(server={"options": options})
+    server.bookie.add_entry(record(7, 0), KEY)
+    waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 2000}
+    poll = v3.new_request(v3.Operation.READ_ENTRY, 8, waits)
+    body = {"ledgerId": 7, "entryId": 1, "body": record(7, 1), "masterKey": KEY}
+    late = frame(v3.encode(v3.new_request(v3.Operation.ADD_ENTRY, 9, body)))
+    with Peer(server.address) as peer:
+        peer.send(frame(v3.encode(poll)), late[:20])
+
+        assert peer.frame()
+        time.sleep(0.4)
+        peer.send(late[20:])
+        answer = v3.decode_response(peer.frame()[4:])
+        assert (9, Status.EOK) == (answer.header.txnId, v3.status_in(answer))
+
+
+def test_a_stop_after_a_reset(bkstore_server: ServerFactory) -> None:
+    """A client that resets its connection while it is not read from does not hinder a stop:
+    that ends in order, and others have their answers."""
+    server = bkstore_server(server={"options": ServerOptions(memory=1000)})
+    server.bookie.add_entry(record(7, 0), KEY)
+    waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 60_000}
+    with Peer(server.address) as waiting:
+        waiting.send(frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, 8, waits))))
+        until(lambda: server.held > 0)
+        peers = [Peer(server.address) for _ in range(8)]
+        for peer in peers:
+            peer.send(frame(*add(7, 1, bytes(5000)).parts())[:2000])
+        until(lambda: server.held > 2000)
+        for peer in peers:
+            peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+        server.close()
+
+        assert Status.EOK is v3.status_in(v3.decode_response(waiting.frame()[4:]))
+
+
 def test_memory_is_bounded(bkstore_server: ServerFactory) -> None:
     """Unfinished frames and answers that nobody takes fill the memory that was given, and then
     clients that hold it are let go, so that others are served."""
