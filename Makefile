@@ -8,7 +8,7 @@ WORKERS := -n auto --dist loadfile
 # Tests sync many small files, and none asks for a disk: they lie in memory where 6 GiB are free.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 6291456 { print "/dev/shm" }')
 SCRATCH = scratch=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/bkstore-tests.XXXXXX) && \
-	trap 'rm -rf "$$scratch"' EXIT && trap 'exit 130' INT TERM && TMPDIR=$$scratch
+	chmod 711 $$scratch && trap 'rm -rf "$$scratch"' EXIT && trap 'exit 130' INT TERM && TMPDIR=$$scratch
 STAMP := .venv/.installed
 DOCS := .venv/.installed-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt

@@ -9,8 +9,7 @@ import uuid
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bkstore import ids
 from bkstore.errors import InvalidArgument

@@ -16,8 +16,7 @@ from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, NoSuchLedger
-from bkstore.files.user_outputs import check_output, refuse_inputs
-from bkstore.files.user_outputs import write_output as write_file
+from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
 from bkstore.ids import LedgerId
 from bkstore.tables import METADATA_LEDGERS, METADATA_SEGMENTS, Table
 

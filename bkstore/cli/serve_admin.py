@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["AdminSettings", "add_admin", "admin_of", "chosen_admin"]
 
 _PLACE = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
-_LONGEST = 1 << 12
 
 
 class AdminSettings(NamedTuple):
@@ -68,12 +67,11 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
 def _token_in(path: Path | None) -> str | None:
     if path is None:
         return None
+    from bkstore.cli.terminal.secrets import secret_in
     from bkstore.wire.admin.routes import check_token
 
-    with path.open("rb") as file:
-        data = file.read(_LONGEST)
     try:
-        return check_token(data.strip().decode("ascii", "replace"))
+        return check_token(secret_in(path).strip().decode("ascii", "replace"))
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 

@@ -13,8 +13,7 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import Self
 
-from bkstore.arguments import instance, number, optional, truth
-from bkstore.arguments import paths as as_paths
+from bkstore.arguments import instance, number, optional, paths as as_paths, truth
 from bkstore.errors import (
     InvalidArgument,
     NoSuchEntry,

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bkstore import BookieDir, LedgerStorage, open_index, schedule
 from bkstore.availability import Availability, codec, sequence_groups, set_operations

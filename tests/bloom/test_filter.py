@@ -11,11 +11,9 @@ from typing import Any
 import mmh3
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from bkstore.bloom import BloomFilter, filter_size, hash_key, hash_keys
-from bkstore.bloom import bit_array as bits_module
+from bkstore.bloom import BloomFilter, bit_array as bits_module, filter_size, hash_key, hash_keys
 from bkstore.bloom.murmur3 import BLOCK
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from tests.bloom.filter_model import PAGE, Model, ids, like, many_ids, random_ids

@@ -13,8 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cli.screen.cells import short_ledger
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
-from bkstore.formats.cookie import Cookie
-from bkstore.formats.cookie import encode as encode_cookie
+from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.formats.metadata.json_file import decode_file, encode_file
 from bkstore.formats.metadata.serialized import Mark, decode
 from bkstore.ids import LedgerId

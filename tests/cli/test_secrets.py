@@ -82,7 +82,7 @@ def test_password_refused(
     for more, reason in (
         (["--ask-password"], "no password was given"),
         (["--password-file", str(tmp_path / "none")], "No such file"),
-        (["--password-file", str(long)], "longer than a password"),
+        (["--password-file", str(long)], "longer than a secret"),
         ([], "password"),
     ):
         assert 2 == main([*words, *more])

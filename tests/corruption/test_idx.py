@@ -14,8 +14,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from bkstore import Availability, BkstoreError, CorruptionError, UnsupportedLayout, open_index
 from bkstore.formats import cookie, ledgerdata

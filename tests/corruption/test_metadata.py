@@ -11,8 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from bkstore.cluster import DirectoryStore, MetadataStore, open_metadata
 from bkstore.cluster.store.directory_values import decode_value, encode_value

@@ -274,8 +274,7 @@ def _command(*words: object) -> Reader:
 def _read_dump(path: Path) -> Readers:
     from bkstore.offline.analyses.dump_files import open_dump
     from bkstore.offline.dump import TABLES
-    from bkstore.offline.load.dump_rows import open_dump as open_load
-    from bkstore.offline.load.dump_rows import read_ledgers, read_rows
+    from bkstore.offline.load.dump_rows import open_dump as open_load, read_ledgers, read_rows
 
     def tables(findings: list[Finding]) -> Any:
         dump = open_dump(path)

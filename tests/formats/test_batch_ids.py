@@ -6,8 +6,7 @@ import struct
 from typing import Any
 
 import numpy as np
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import BatchLedgers, ids_of, record_header

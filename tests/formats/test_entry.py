@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bkstore import CorruptionError, InvalidArgument, LedgerId
 from bkstore.formats.entry import (

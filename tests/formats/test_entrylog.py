@@ -6,8 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bkstore import BookieDir, CorruptionError, InvalidArgument, LedgerId, UnsupportedLayout
 from bkstore.formats import entrylog

@@ -9,8 +9,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from bkstore import CorruptionError, InvalidArgument, LedgerId, UnsupportedLayout
 from bkstore.formats import journal

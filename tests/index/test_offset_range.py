@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bkstore.index.offset_range import OffsetRangeIndex
 from tests.index.offset_range_model import HIGHEST, LOWEST, Clock, Model, ids

@@ -15,8 +15,7 @@ from tests.interop.bookies import Cluster
 from tests.interop.class_path import java
 from tests.interop.worlds import World, stamped_in_place
 from tests.worlds.bookies import make_bookie
-from tests.worlds.loads import World as Rows
-from tests.worlds.loads import read_world
+from tests.worlds.loads import World as Rows, read_world
 from tests.worlds.salvages import logs_of
 
 LOGGING = Path(__file__).parent / "java" / "shell-log4j2.xml"

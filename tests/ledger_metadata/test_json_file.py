@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.json_file import ClusterMetadata, decode_file, encode_file

@@ -7,8 +7,7 @@ from dataclasses import FrozenInstanceError, replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from bkstore.cluster.store.directory_values import encode_value
 from bkstore.errors import CorruptionError, InvalidArgument

@@ -16,7 +16,14 @@ from bkstore.errors import InvalidArgument
 from bkstore.tables import Table
 from bkstore.tables.table import Repeated
 
-__all__ = ["PASSWORD_VARIABLE", "add_password", "add_show_keys", "chosen_password", "hide_keys"]
+__all__ = [
+    "PASSWORD_VARIABLE",
+    "add_password",
+    "add_show_keys",
+    "chosen_password",
+    "hide_keys",
+    "secret_in",
+]
 
 PASSWORD_VARIABLE = "BKSTORE_PASSWORD"  # noqa: S105  # its name
 _LONGEST = 1 << 16
@@ -47,18 +54,22 @@ def chosen_password(args: argparse.Namespace) -> bytes | None:
     if args.password is not None:
         return os.fsencode(args.password)
     if args.password_file is not None:
-        return _in_file(args.password_file)
+        return secret_in(args.password_file)
     if args.ask_password:
         return _asked()
     given = os.environb.get(PASSWORD_VARIABLE.encode())
     return given if args.digest_type is not None else None
 
 
-def _in_file(path: Path) -> bytes:
+def secret_in(path: Path) -> bytes:
+    """Return what a file has, without the end of its last line; it may be a pipe.
+
+    Raises `InvalidArgument` for one that is too long, `OSError` for one that cannot be read.
+    """
     with path.open("rb") as file:  # a pipe, too: the shell's <(...) is one
         data = file.read(_LONGEST + 1)
     if len(data) > _LONGEST:
-        raise InvalidArgument(f"{path}: is longer than a password can be ({_LONGEST} bytes)")
+        raise InvalidArgument(f"{path}: is longer than a secret can be ({_LONGEST} bytes)")
     return data.removesuffix(b"\n").removesuffix(b"\r")
 
 

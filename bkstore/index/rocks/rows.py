@@ -22,8 +22,7 @@ from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch, check_put, sorted_last_wins
 from bkstore.index.rocks.database import Database, Words
-from bkstore.index.rocks.keys import entry_keys, ledger_key
-from bkstore.index.rocks.keys import values as row_values
+from bkstore.index.rocks.keys import entry_keys, ledger_key, values as row_values
 from bkstore.index.rocks.options import location_options
 
 __all__ = [

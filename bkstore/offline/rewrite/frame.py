@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from bkstore.arguments import path as as_path
-from bkstore.arguments import truth
+from bkstore.arguments import path as as_path, truth
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import check_regular

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bkstore.arguments import check_batch, check_compat, truth
-from bkstore.arguments import path as as_path
+from bkstore.arguments import check_batch, check_compat, path as as_path, truth
 from bkstore.errors import (
     BkstoreError,
     DirectoryInUse,

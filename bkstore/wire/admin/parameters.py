@@ -5,12 +5,12 @@ Missing is 404, as upstream answers; what cannot be read is 400, where upstream'
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.wire.admin.messages import Refused, Request
 
@@ -71,9 +71,9 @@ def body_object(request: Request) -> dict[str, Any] | None:
     if not request.body.strip():
         return None
     try:
-        value = json.loads(request.body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is not JSON: {error}") from None
+        value = parse_json(request.body, None, "the body")
+    except CorruptionError as error:
+        raise Refused(400, str(error)) from None
     if not isinstance(value, dict):
         raise Refused(400, "the body is not a JSON object")
     return value

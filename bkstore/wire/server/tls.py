@@ -7,6 +7,7 @@ import ssl
 from bkstore.arguments import path as as_path
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.opening import opened
 
 __all__ = ["server_tls"]
 
@@ -26,7 +27,8 @@ def server_tls(
     secret = None if key is None else as_path("key", key)
     for each in (shown, secret):
         if each is not None:
-            each.open("rb").close()  # whose error names the file; that of ssl does not
+            with opened(each):  # whose error names the file; that of ssl does not
+                pass
     try:
         context.load_cert_chain(shown, secret, password=b"")
     except (ssl.SSLError, ValueError) as error:
@@ -34,7 +36,8 @@ def server_tls(
         raise InvalidArgument(f"{names}: no certificate with its key: {error}") from error
     if client_ca is not None:
         trusted = as_path("client_ca", client_ca)
-        trusted.open("rb").close()
+        with opened(trusted):
+            pass
         try:
             context.load_verify_locations(trusted)
         except ssl.SSLError as error:

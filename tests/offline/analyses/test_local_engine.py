@@ -29,8 +29,8 @@ from bkstore.offline.analyses import (
     Options,
     against_metadata,
     ledgers_side_by_side,
+    local_engine as local_module,
 )
-from bkstore.offline.analyses import local_engine as local_module
 from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.analyses.kernels import Condense
 from bkstore.offline.analyses.ledgers_side_by_side import Owned

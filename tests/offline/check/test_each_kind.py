@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bkstore import Bookie, BookieDir, LedgerId, LedgerStorage
-from bkstore.formats.cookie import Cookie
-from bkstore.formats.cookie import encode as encode_cookie
+from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.formats.journal import LogMark, encode_mark

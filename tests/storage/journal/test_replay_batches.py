@@ -13,8 +13,13 @@ import pytest
 
 from bkstore.errors import BkstoreError, CorruptionError, TooManyRequests
 from bkstore.formats.entry import Entry, RecordBatch, encode, encode_explicit_lac
-from bkstore.formats.journal import decode_record, encode_header, encode_record, encode_special
-from bkstore.formats.journal import padding as pad
+from bkstore.formats.journal import (
+    decode_record,
+    encode_header,
+    encode_record,
+    encode_special,
+    padding as pad,
+)
 from bkstore.ids import LedgerId
 from bkstore.storage.journal import replay, scan, scan_journal
 from bkstore.storage.journal.replay import Replay

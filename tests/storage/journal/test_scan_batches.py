@@ -8,8 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from bkstore.errors import CorruptionError, DirectoryInUse
 from bkstore.formats.entry import Entry, RecordBatch, encode, encode_explicit_lac

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from bkstore.errors import BkstoreError, InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import Files

@@ -14,8 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bkstore import Bookie
 from bkstore.wire.admin import AdminServer

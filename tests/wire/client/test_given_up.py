@@ -8,8 +8,7 @@ import pytest
 
 from bkstore.errors import BookieUnavailable, InvalidArgument
 from bkstore.formats.entry import Entry, encode
-from bkstore.wire.client import WireClient, WireClients
-from bkstore.wire.client import wire_clients as module
+from bkstore.wire.client import WireClient, WireClients, wire_clients as module
 from bkstore.wire.client.stream import Stream
 from bkstore.wire.detection import RequestDecoder
 from tests.wire.client.answering import KEY, LEDGER, answer, record

@@ -5,38 +5,27 @@ from __future__ import annotations
 from bkstore.errors import MissingDependency
 
 try:
-    from kazoo.client import KazooClient
+    from kazoo.client import KazooClient as KazooClient
     from kazoo.exceptions import (
         AuthFailedError,
-        BadVersionError,
+        BadVersionError as BadVersionError,
         ConnectionLoss,
         InvalidACLError,
-        KazooException,
+        KazooException as KazooException,
         NoAuthError,
-        NodeExistsError,
-        NoNodeError,
-        NotEmptyError,
+        NodeExistsError as NodeExistsError,
+        NoNodeError as NoNodeError,
+        NotEmptyError as NotEmptyError,
         OperationTimeoutError,
         SessionExpiredError,
         SessionMovedError,
     )
-    from kazoo.handlers.threading import KazooTimeoutError
-    from kazoo.protocol.states import KazooState
+    from kazoo.handlers.threading import KazooTimeoutError as KazooTimeoutError
+    from kazoo.protocol.states import KazooState as KazooState
 except ImportError as error:
     raise MissingDependency.of("kazoo", "zookeeper", "a metadata store in ZooKeeper") from error
 
-__all__ = [
-    "FORBIDDEN",
-    "UNCERTAIN",
-    "BadVersionError",
-    "KazooClient",
-    "KazooException",
-    "KazooState",
-    "KazooTimeoutError",
-    "NoNodeError",
-    "NodeExistsError",
-    "NotEmptyError",
-]
+__all__ = ["FORBIDDEN", "UNCERTAIN"]
 
 UNCERTAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 """Errors after which nobody knows whether the request was executed."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bkstore.errors import BkstoreError, DataUnknown, IllegalOperation
-from bkstore.wire.status import Status
-from bkstore.wire.status import status_of as status_for
+from bkstore.wire.status import Status, status_of as status_for
 
 __all__ = ["add_status", "status_after", "status_of"]
 
