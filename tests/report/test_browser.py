@@ -172,7 +172,7 @@ def test_first_screen(look: Look, tmp_path: Path) -> None:
         assert [] == [t for t in found["tiles"] if t["height"] < 60 or t["cut"]], name
 
 
-@pytest.mark.parametrize("width", [1400, 420])
+@pytest.mark.parametrize("width", [pytest.param(1400, marks=pytest.mark.long), 420])
 def test_nothing_over_the_edge(look: Look, tmp_path: Path, width: int) -> None:
     """On a wide and on a narrow screen nothing reaches over the edge, with 128-bit ids, with and
     without metadata, with two dumps; tables scroll within their own frames."""
@@ -242,7 +242,13 @@ def test_a_line_for_each_ledger(look: Look, tmp_path: Path, name: str) -> None:
     assert [] == [each for each in found if each["on"] != each["where"] or not each["on"]]
 
 
-@pytest.mark.parametrize(("width", "least"), [(1400, 1100), (900, 780), (420, 350)])
+@pytest.mark.parametrize(
+    ("width", "least"),
+    [
+        (1400, 1100),
+        *(pytest.param(*each, marks=pytest.mark.long) for each in ((900, 780), (420, 350))),
+    ],
+)
 def test_charts_use_the_width(look: Look, tmp_path: Path, width: int, least: int) -> None:
     """One drawing of each chart is seen, as wide as its part, with text that can be read."""
     code = """
@@ -272,7 +278,9 @@ def _shaded(pixels: Any, theme: int) -> float:
     return float((abs(pixels - list(PANEL[theme])) > 12).any(axis=1).mean())
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize(
+    "theme", [LIGHT, pytest.param(DARK, marks=pytest.mark.long)], ids=["light", "dark"]
+)
 def test_what_scrolls_is_seen(look: Look, tmp_path: Path, theme: int) -> None:
     """Where a table goes on beyond its frame that edge is shaded, and where it ends it is not."""
     code = """

@@ -271,7 +271,7 @@ def test_batches_are_single_adds(kind: Kind) -> None:
     """Whatever is added in whatever cuts, errors, answers and bytes are those of single adds."""
     machine = type("TwinsOfKind", (TwinsMachine,), {"kind": kind})
     profile = settings()
-    examples = max(3, round(profile.max_examples * kind.examples / 100))
+    examples = max(2, round(profile.max_examples * kind.examples / 200))
     run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
 
 

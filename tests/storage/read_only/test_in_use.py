@@ -200,7 +200,7 @@ def test_live_beside_a_busy_writer(tmp_path: Path) -> None:
     """While a writer flushes and compacts, each live opening is a whole, never older state."""
     seen = 0
     with _child(BUSY_WRITER, tmp_path):
-        for _ in range(8):
+        for _ in range(4):
             with BookieDir(tmp_path, live=True) as bookie:
                 entries, locations = bookie.index.items(7)
                 last = bookie.index.last_entry(7)
