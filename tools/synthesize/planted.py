@@ -1,0 +1,53 @@
+"""What analyses must find in a synthetic cluster, counted from what was drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tools.synthesize.cluster import (
+    BELOW_ACK,
+    BELOW_WRITE,
+    HOMELESS,
+    LEFTOVERS,
+    NO_REPLICA,
+    ORPHAN,
+    UNCLOSED,
+    Cluster,
+)
+
+__all__ = ["planted"]
+
+
+def planted(cluster: Cluster) -> dict[str, Any]:
+    """Return the numbers by analysis; `violations` and `missing_entries` by category."""
+    shape, kinds, lost = cluster.shape, cluster.kinds, cluster.lost
+    homeless = kinds == HOMELESS
+    rows, missing = {}, {}
+    for category, kind in (
+        ("below_write_quorum", BELOW_WRITE),
+        ("below_ack_quorum", BELOW_ACK),
+        ("no_replica", NO_REPLICA),
+    ):
+        of_kind = kinds[lost.ledger] == kind
+        rows[category] = int(of_kind.sum())
+        missing[category] = int(lost.count[of_kind].sum())
+    rows["no_replica"] += int(cluster.segments[homeless].sum()) * shape.ensemble_size
+    missing["no_replica"] += int(cluster.sizes[homeless].sum()) * shape.write_quorum
+    orphans = kinds[cluster.places.ledger] == ORPHAN
+    pairs = np.unique(cluster.places.bookie * kinds.size + cluster.places.ledger).size
+    left = int((kinds == LEFTOVERS).sum())
+    return {
+        "violations": {name: count for name, count in rows.items() if count},
+        "missing_entries": {name: count for name, count in missing.items() if count},
+        "homeless": int(homeless.sum()),
+        "surplus": left,
+        "surplus_entries": left * shape.write_quorum * 2,
+        "orphans": int(orphans.sum()),
+        "orphan_ledgers": shape.orphans,
+        "not_judged": int((kinds == UNCLOSED).sum()),
+        "ledgers": shape.ledgers,
+        "bookies": shape.bookies,
+        "sequences": int(pairs),
+    }

@@ -1,0 +1,90 @@
+"""What a synthetic cluster is to be like."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bkstore.arguments import check_fields, number, whole
+from bkstore.errors import InvalidArgument
+
+__all__ = ["FAULTS", "LEAST_SEGMENTS", "Shape"]
+
+LEAST_SEGMENTS = 4
+"""Stripes that a segment has at least, so that each place of it has entries to lose."""
+
+FAULTS = ("below_write", "below_ack", "no_replica", "homeless", "leftovers", "orphans")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size and faults of a cluster. The same shape gives the same cluster.
+
+    `entries` are those that a bookie stores, about; `ledgers` are spread over all bookies.
+    `changed` is the share of them with an ensemble change, `scoped` of those outside scope 0.
+    Of each fault there are so many ledgers: `below_write` and `below_ack` lack replicas of some
+    entries, `no_replica` all of them; nothing is left of `homeless` ones. `leftovers` have
+    entries at a bookie that an ensemble change replaced; `orphans` are unknown to the metadata,
+    `unclosed` ones are open.
+    """
+
+    bookies: int = 1000
+    entries: int = 1_000_000
+    ledgers: int = 10_000
+    ensemble_size: int = 5
+    write_quorum: int = 3
+    ack_quorum: int = 2
+    changed: float = 0.2
+    scoped: float = 0.25
+    below_write: int = 40
+    below_ack: int = 30
+    no_replica: int = 20
+    homeless: int = 10
+    leftovers: int = 25
+    orphans: int = 50
+    unclosed: int = 15
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse a shape that cannot be."""
+        check_fields(self, _CHECKS)
+        if not self.ack_quorum <= self.write_quorum <= self.ensemble_size < self.bookies:
+            raise InvalidArgument(
+                "ack quorum, write quorum, ensemble and bookies must rise, with a bookie to spare: "
+                f"{self.ack_quorum}, {self.write_quorum}, {self.ensemble_size}, {self.bookies}"
+            )
+        if self.below_write and self.ack_quorum == self.write_quorum:
+            raise InvalidArgument("below_write needs an ack quorum below the write quorum")
+        if self.below_ack and self.ack_quorum == 1:
+            raise InvalidArgument("below_ack needs an ack quorum of 2 or more")
+        if self.marked > self.ledgers:
+            raise InvalidArgument(f"{self.marked} ledgers with faults, of {self.ledgers}")
+        if self.bookies * self.entries < self.ledgers * self.least * self.write_quorum:
+            raise InvalidArgument(
+                f"ledgers of {self.least} entries at least: too few entries for {self.ledgers}"
+            )
+
+    @property
+    def marked(self) -> int:
+        """Ledgers of the metadata that are not sound and closed."""
+        faults = sum(getattr(self, name) for name in FAULTS if name != "orphans")
+        return int(faults) + self.unclosed
+
+    @property
+    def least(self) -> int:
+        """Entries that a ledger has at least: two segments of some stripes."""
+        return 2 * LEAST_SEGMENTS * self.ensemble_size
+
+
+_COUNT = whole(0, 1 << 24)
+_CHECKS = {
+    "bookies": whole(2, 100_000),
+    "entries": whole(1, 1 << 40),
+    "ledgers": whole(1, 1 << 24),
+    "ensemble_size": whole(1, 100),
+    "write_quorum": whole(1, 100),
+    "ack_quorum": whole(1, 100),
+    "changed": number(0, 1),
+    "scoped": number(0, 1),
+    **dict.fromkeys((*FAULTS, "unclosed"), _COUNT),
+    "seed": whole(),
+}
