@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from tools.synthesize.cluster import Cluster, Places
 
@@ -51,7 +51,7 @@ class BookieEntries:
         self._lost = {
             (int(ledger), int(entry) + n * self._size)
             for ledger, entry, count in zip(
-                cluster.lost.ledger[lost], cluster.lost.entry[lost], cluster.lost.count[lost]
+                cluster.lost.ledger[lost], cluster.lost.entry[lost], cluster.lost.stripes[lost]
             )
             for n in range(int(count))
         }
@@ -96,7 +96,9 @@ class BookieEntries:
         rest = np.arange(size)
         held = (np.arange(size)[:, None] - rest) % size < self._quorum
         sums = np.concatenate((np.zeros((size, 1), np.int64), np.cumsum(held, axis=1)), axis=1)
-        return entries // size * self._quorum + sums[place, entries % size]
+        below: Int64Array = entries // size * self._quorum
+        below += sums[place, entries % size]
+        return below
 
     @property
     def total(self) -> int:
@@ -121,7 +123,7 @@ class BookieEntries:
         turn = rank * ROUNDS // np.maximum(self._counts[ledger], 1)
         record = self._bases[turn, ledger] + rank - self._bounds[turn, ledger]
         log, slot = np.divmod(record, self.per_log)
-        return log << 32 | (_LOG_HEADER + slot * RECORD + 4)
+        return make_locations(log, _LOG_HEADER + slot * RECORD + 4)
 
     def logs(self) -> LogLedgers:
         """Return which ledgers its entry logs have."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.ids import Int64Array, LedgerId
 from tools.synthesize.shape import LEAST_SEGMENTS, Shape
@@ -40,12 +39,12 @@ class Places(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """`count` entries from `entry` on, one a stripe, that `bookie` has lost of `ledger`."""
+    """Entries from `entry` on, one a stripe, that `bookie` has lost of `ledger`."""
 
     bookie: Int64Array
     ledger: Int64Array
     entry: Int64Array
-    count: Int64Array
+    stripes: Int64Array
 
 
 def bookie_name(number: int) -> str:
@@ -156,7 +155,8 @@ def _sizes(shape: Shape, chance: np.random.Generator) -> Int64Array:
     """Return entries of each ledger: log-normal, together what the bookies are to store."""
     weight = chance.lognormal(0, 1, shape.ledgers + shape.orphans)
     spare = shape.bookies * shape.entries // shape.write_quorum - shape.ledgers * shape.least
-    return (shape.least + weight / weight.sum() * spare).astype(np.int64)
+    sizes: Int64Array = (shape.least + weight / weight.sum() * spare).astype(np.int64)
+    return sizes
 
 
 def _ensembles(total: int, shape: Shape, chance: np.random.Generator) -> Int64Array:
@@ -205,22 +205,21 @@ def _ranges(
 ) -> Places:
     """Return a row for each place of each ensemble."""
     size = ensembles.shape[1]
-    repeated = (np.repeat(column, size) for column in (ledger, first, last))
-    return Places(ensembles.ravel(), *repeated, np.tile(np.arange(size), ledger.size))
+    whose, begin, end = (np.repeat(column, size) for column in (ledger, first, last))
+    return Places(ensembles.ravel(), whose, begin, end, np.tile(np.arange(size), ledger.size))
 
 
 def _losses(shape: Shape, drawn: _Drawn, chance: np.random.Generator) -> Lost:
     """Draw what is lost, always in the first segment: the same entries at some of their holders."""
     spared = shape.write_quorum - shape.ack_quorum
     holders = {BELOW_WRITE: 1, BELOW_ACK: spared + 1, NO_REPLICA: shape.write_quorum}
-    rows: list[npt.NDArray[np.int64]] = []
+    rows: list[tuple[int, ...]] = []
     for kind, lose in holders.items():
         for ledger in np.flatnonzero(drawn.kind == kind).tolist():
             end = int(drawn.change[ledger] or drawn.size[ledger])
             count = int(chance.integers(1, _LOST_STRIPES + 1))
             entry = int(chance.integers(0, end - (count - 1) * shape.ensemble_size))
             which = (entry + chance.permutation(shape.write_quorum)[:lose]) % shape.ensemble_size
-            for bookie in drawn.ensembles[ledger, which].tolist():
-                rows.append(np.array([bookie, ledger, entry, count], np.int64))
+            rows += [(bookie, ledger, entry, count) for bookie in drawn.ensembles[ledger, which]]
     table = np.array(rows, np.int64).reshape(-1, 4)
     return Lost(*table[np.lexsort((table[:, 1], table[:, 0]))].T)

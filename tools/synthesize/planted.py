@@ -32,7 +32,7 @@ def planted(cluster: Cluster) -> dict[str, Any]:
     ):
         of_kind = kinds[lost.ledger] == kind
         rows[category] = int(of_kind.sum())
-        missing[category] = int(lost.count[of_kind].sum())
+        missing[category] = int(lost.stripes[of_kind].sum())
     rows["no_replica"] += int(cluster.segments[homeless].sum()) * shape.ensemble_size
     missing["no_replica"] += int(cluster.sizes[homeless].sum()) * shape.write_quorum
     orphans = kinds[cluster.places.ledger] == ORPHAN
