@@ -95,7 +95,9 @@ class BookieEntries:
         size = self._size
         rest = np.arange(size)
         held = (np.arange(size)[:, None] - rest) % size < self._quorum
-        sums = np.concatenate((np.zeros((size, 1), np.int64), np.cumsum(held, axis=1)), axis=1)
+        sums: Int64Array = np.concatenate(
+            (np.zeros((size, 1), np.int64), np.cumsum(held, axis=1)), axis=1
+        )
         below: Int64Array = entries // size * self._quorum
         below += sums[place, entries % size]
         return below
