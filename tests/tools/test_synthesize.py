@@ -17,7 +17,7 @@ PER_LOG = 700
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Cluster:
+def drawn() -> Cluster:
     """Return a small cluster with all faults."""
     return Cluster(SHAPE)
 
@@ -57,12 +57,12 @@ def _stored(cluster: Cluster) -> dict[str, set[tuple[int, int]]]:
 
 
 @pytest.mark.parametrize("at_once", [64, 1 << 20])
-def test_rows_are_what_ensembles_say_less_what_is_lost(cluster: Cluster, at_once: int) -> None:
+def test_rows_are_what_ensembles_say_less_what_is_lost(drawn: Cluster, at_once: int) -> None:
     """A bookie has its share of each segment, what was left behind, not what was lost."""
-    scopes, numbers = cluster.ids()
+    scopes, numbers = drawn.ids()
     ledgers = {ids: n for n, ids in enumerate(zip(scopes.tolist(), numbers.tolist()))}
-    for number, (_, expected) in enumerate(sorted(_stored(cluster).items())):
-        bookie = BookieEntries(cluster, number, 1024 + PER_LOG * RECORD)
+    for number, (_, expected) in enumerate(sorted(_stored(drawn).items())):
+        bookie = BookieEntries(drawn, number, 1024 + PER_LOG * RECORD)
         found = [
             (ledgers[scope, ledger], entry)
             for rows in bookie.rows([], at_once)
@@ -76,9 +76,9 @@ def test_rows_are_what_ensembles_say_less_what_is_lost(cluster: Cluster, at_once
         }
 
 
-def test_records_fill_entry_logs_one_behind_the_other(cluster: Cluster) -> None:
+def test_records_fill_entry_logs_one_behind_the_other(drawn: Cluster) -> None:
     """Locations are distinct and leave no gap, and entry logs count the ledgers they point to."""
-    bookie = BookieEntries(cluster, 3, 1024 + PER_LOG * RECORD)
+    bookie = BookieEntries(drawn, 3, 1024 + PER_LOG * RECORD)
     places: list[tuple[int, int]] = []
     counts: Counter[tuple[int, int, int]] = Counter()
     for rows in bookie.rows([], 1000):
@@ -95,28 +95,28 @@ def test_records_fill_entry_logs_one_behind_the_other(cluster: Cluster) -> None:
     }
 
 
-def test_ids_ascend_unsigned_and_ensembles_are_distinct(cluster: Cluster) -> None:
+def test_ids_ascend_unsigned_and_ensembles_are_distinct(drawn: Cluster) -> None:
     """Ledgers are numbered in the order of ids; no ensemble names a bookie twice."""
-    scopes, numbers = (column.view("u8").tolist() for column in cluster.ids())
+    scopes, numbers = (column.view("u8").tolist() for column in drawn.ids())
 
     assert sorted(set(zip(scopes, numbers))) == list(zip(scopes, numbers))
     assert {0, 2**63 + 5} == set(scopes)
-    for ledger in range(cluster.kinds.size):
-        for _, ensemble in cluster.ensembles_of(ledger):
+    for ledger in range(drawn.kinds.size):
+        for _, ensemble in drawn.ensembles_of(ledger):
             assert SHAPE.ensemble_size == len(set(ensemble))
 
 
-def test_planted_numbers_are_those_of_the_entries(cluster: Cluster) -> None:
+def test_planted_numbers_are_those_of_the_entries(drawn: Cluster) -> None:
     """An entry at a time: replicas that lack, by the ledger's worst entry."""
-    held = _stored(cluster)
+    held = _stored(drawn)
     rows: Counter[str] = Counter()
     missing: Counter[str] = Counter()
-    for ledger, kind in enumerate(cluster.kinds.tolist()):
+    for ledger, kind in enumerate(drawn.kinds.tolist()):
         if kind == 7:  # an orphan: the metadata do not know it
             continue
         lacks: Counter[tuple[int, str]] = Counter()
         fewest = SHAPE.write_quorum
-        for first, end, ensemble in _ends(cluster, ledger):
+        for first, end, ensemble in _ends(drawn, ledger):
             for entry in range(first, end):
                 without = [b for b in _write_set(ensemble, entry) if (ledger, entry) not in held[b]]
                 lacks.update((first, bookie) for bookie in without)
@@ -125,11 +125,11 @@ def test_planted_numbers_are_those_of_the_entries(cluster: Cluster) -> None:
             category = {0: "no_replica", 1: "below_ack_quorum", 2: "below_write_quorum"}[fewest]
             rows[category] += len(lacks)
             missing[category] += lacks.total()
-    found = planted(cluster)
+    found = planted(drawn)
 
     assert rows == found["violations"]
     assert missing == found["missing_entries"]
-    assert NO_REPLICA in cluster.kinds
+    assert NO_REPLICA in drawn.kinds
     assert sum(len({ledger for ledger, _ in each}) for each in held.values()) == found["sequences"]
 
 

@@ -55,9 +55,16 @@ class PieceDone:
     findings: list[Finding] = field(default_factory=list)
 
 
-def write_piece(piece: Piece, folder: Path, report: Report, files: Files = OS_FILES) -> PieceDone:
+def write_piece(
+    piece: Piece,
+    folder: Path,
+    report: Report,
+    files: Files = OS_FILES,
+    index: PieceIndex | None = None,
+) -> PieceDone:
     """Write the piece's tables into `folder`, durable but for their names there.
 
+    `index` has the rows in place of the piece's own index, for those that lie nowhere else.
     Damage is in the result's findings. Raises `BkstoreError` where the piece cannot be opened,
     `WriteFailed` where the system refuses. `report` is called with the index rows so far.
     Memory: a row group of each table, a scan batch, and some 300 bytes a ledger.
@@ -75,8 +82,8 @@ def write_piece(piece: Piece, folder: Path, report: Report, files: Files = OS_FI
             for table in log_tables(piece, done.findings):
                 targets[table.schema.name].write(table)
         else:
-            with PieceIndex(piece) as index:
-                _IndexPiece(piece, index, targets, done.findings).write(report)
+            rows = stack.enter_context(PieceIndex(piece)) if index is None else index
+            _IndexPiece(piece, rows, targets, done.findings).write(report)
     for name, file in targets.items():
         done.files.append(FileDone(name, file.path.name, file.rows, file.bytes))
     return done

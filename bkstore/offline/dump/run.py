@@ -45,7 +45,16 @@ from bkstore.tables import (
 )
 from bkstore.tables.safe_text import encodable
 
-__all__ = ["TABLES", "BookieDump", "DumpProgress", "DumpResult", "DumpSource", "dump"]
+__all__ = [
+    "TABLES",
+    "BookieDump",
+    "DumpProgress",
+    "DumpResult",
+    "DumpSource",
+    "described",
+    "dump",
+    "listed",
+]
 
 TABLES: tuple[Schema, ...] = (
     ENTRIES,
@@ -332,7 +341,7 @@ class _Run:
             self._add_findings(made, partial, files, tables)
         findings = [(m.bookie_id, found) for m in self.result.bookies for found in m.findings]
         names = [file["path"] for listed in tables.values() for file in listed]
-        bookies = list(map(_described, self.result.bookies))
+        bookies = list(map(described, self.result.bookies))
         partial.finish(names, encode_manifest(bookies, tables, findings, options))
 
     def _settle(self, plan: BookiePlan, tables: dict[str, list[dict[str, Any]]]) -> None:
@@ -346,7 +355,7 @@ class _Run:
             for file in done.files:
                 made.rows[file.table] = made.rows.get(file.table, 0) + file.rows
                 path = dumped_name(file.table, piece.bookie, piece.number)
-                tables[file.table].append(_listed(path, piece.bookie, file))
+                tables[file.table].append(listed(path, piece.bookie, file))
         made.findings += plan.findings
 
     def _add_findings(
@@ -364,14 +373,16 @@ class _Run:
         path = dumped_name("findings", made.bookie_id, 0)
         partial.add(done, path)
         made.rows["findings"] = len(rows)
-        tables["findings"].append(_listed(path, made.bookie_id, done))
+        tables["findings"].append(listed(path, made.bookie_id, done))
 
 
-def _listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
+def listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
+    """Return what the manifest says of a file."""
     return {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
 
 
-def _described(made: BookieDump) -> dict[str, Any]:
+def described(made: BookieDump) -> dict[str, Any]:
+    """Return what the manifest says of a bookie."""
     severities = [found.severity for found in made.findings]
     return {
         "id": made.bookie_id,
