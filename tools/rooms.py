@@ -82,6 +82,8 @@ ROOMS = (
     "report.findings",
     "report.tiles",
     "report",
+    "testing.zookeeper_server",
+    "testing.ensemble",
     "testing",
     "testing.suites.index",
     "testing.suites.storage",

@@ -9,7 +9,7 @@ whole streams of records; they need numpy only and serve the demo and the tools 
 `socket_cluster` has a `Cluster` whose bookies are reached over sockets. `stream_worlds` makes
 worlds of stream objects and their events. `crash` makes power losses (`crash_image` is what it
 remembers), `faults` failing calls and damaged files, `leaks` looks for files that were left open.
-`zookeeper_server` runs a real ZooKeeper.
+`zookeeper_server` runs a real ZooKeeper, `ensemble` one with bookies, each a process of its own.
 
 The suites need pytest, and the plugin is loaded in every run of it, so each module is loaded
 when it is asked for.

@@ -40,13 +40,22 @@ class ZooKeeperServer:
     """One server over a directory, which it may be started on again. A context manager.
 
     `tick` is its unit of time in milliseconds: sessions last 2 to 20 ticks. Without `sync` the
-    server does not wait for the disk. Raises `MissingDependency` without pyspark's jars or
-    without Java.
+    server does not wait for the disk. `port` 0 takes a free one. `spawn` starts the process of a
+    command line. Raises `MissingDependency` without pyspark's jars or without Java.
     """
 
-    def __init__(self, path: Path, *, tick: int = 500, sync: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        tick: int = 500,
+        sync: bool = False,
+        port: int = 0,
+        spawn: Callable[[list[str]], subprocess.Popen[bytes]] | None = None,
+    ) -> None:
         self.path = Path(path)
-        self.port = 0
+        self.port = port
+        self._spawn = spawn or _quietly
         self._tick = tick
         self._sync = sync
         self._jars = _class_path()
@@ -58,6 +67,12 @@ class ZooKeeperServer:
     def address(self) -> str:
         """Host and port, as a service URI names them."""
         return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The number of its process; None if it does not run."""
+        process = self._process
+        return process.pid if process is not None and process.poll() is None else None
 
     def uri(self, root: str = "/ledgers", manager: str = "hierarchical") -> str:
         """Return the service URI of a cluster below `root`."""
@@ -74,9 +89,7 @@ class ZooKeeperServer:
         tries = _TRIES if self.port == 0 else 1
         for left in reversed(range(tries)):
             port = self.port or _free_port()
-            self._process = subprocess.Popen(  # noqa: S603
-                self._command(port), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-            )
+            self._process = self._spawn(self._command(port))
             if self._serves(port, until):
                 self.port = port
                 return self
@@ -129,6 +142,12 @@ class ZooKeeperServer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _quietly(command: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
 
 
 def _class_path() -> str:
