@@ -27,6 +27,7 @@ __all__ = [
     "LoadFailed",
     "MetadataUnavailable",
     "MissingDependency",
+    "NoListOfEntries",
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
@@ -127,6 +128,11 @@ class BadVersion(BkstoreError):
 
 class BookieUnavailable(BkstoreError):
     """No answer came from a bookie: it is down, cut off, or too slow. It says nothing of data."""
+
+
+class NoListOfEntries(BkstoreError):
+    """The bookie is there, and lists no entries, as real ones with db storage; it holds some or
+    none, which its directories would tell."""
 
 
 class MetadataUnavailable(BkstoreError):

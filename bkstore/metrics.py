@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["AuditMetrics", "LookupCosts", "LookupMetrics"]
+__all__ = ["AuditFigures", "AuditMetrics", "LookupCosts", "LookupMetrics", "audit_textfile"]
 
 PREFIX = "bkstore_stream"
 
@@ -220,6 +220,52 @@ class AuditMetrics:
     def skip(self) -> None:
         """Count an audit that was left out."""
         self._skipped.inc()
+
+
+class AuditFigures(Protocol):
+    """What is read of an `AuditReport`."""
+
+    started_at: float
+    ended_at: float | None
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was found and nothing left out."""
+        ...
+
+    @property
+    def stats(self) -> Mapping[str, float]:
+        """Gauges and timers under upstream's names."""
+        ...
+
+    @property
+    def ledgers_by_outcome(self) -> Mapping[str, int]:
+        """Ledgers by what became of them."""
+        ...
+
+
+def audit_textfile(report: AuditFigures) -> bytes:
+    """Return an audit's figures for the textfile collector of Prometheus' node exporter.
+
+    The gauges and timers of `AuditMetrics`; beside them ``bkstore_audit_ledgers`` by outcome,
+    ``bkstore_audit_clean`` (1 or 0), and when it began and ended, in unix seconds. Raises
+    `MissingDependency` without `prometheus_client`.
+    """
+    prometheus = _prometheus()
+    registry = prometheus.CollectorRegistry()
+    AuditMetrics(registry).observe(report.stats)
+    text = "Ledgers of the last audit, by what became of them"
+    ledgers = prometheus.Gauge("bkstore_audit_ledgers", text, ["outcome"], registry=registry)
+    for outcome, count in report.ledgers_by_outcome.items():
+        ledgers.labels(outcome).set(count)
+    for name, text, value in (
+        ("clean", "Whether the last audit found nothing, and left nothing out", report.clean),
+        ("start_time_seconds", "When the last audit began", report.started_at),
+        ("end_time_seconds", "When the last audit ended", report.ended_at or 0.0),
+    ):
+        prometheus.Gauge(f"bkstore_audit_{name}", text, registry=registry).set(float(value))
+    text_of: bytes = prometheus.generate_latest(registry)
+    return text_of
 
 
 def _prometheus() -> Any:

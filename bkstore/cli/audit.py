@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bkstore.cli.audit_settings import (
+    add_live,
+    add_rules,
+    check_bookies,
+    is_live,
+    options_of,
+    placement_of,
+)
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
@@ -16,20 +24,20 @@ from bkstore.cli.terminal.metadata_options import (
     metadata_word,
     paths_only,
 )
+from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.files.user_outputs import check_output, refuse_inputs
-from bkstore.ids import LedgerId
+from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
+from bkstore.metrics import audit_textfile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import VIOLATIONS, Schema, Table
 
 if TYPE_CHECKING:
-    from bkstore.cluster.audit import Violation
+    from bkstore.cluster.audit import EntriesOfLedger, Violation
     from bkstore.cluster.audit.auditor import Progress
-    from bkstore.cluster.placement.policies import PlacementPolicy
     from bkstore.cluster.store.api import MetadataStore
 
 __all__ = ["add_arguments", "on_screen", "run"]
@@ -39,6 +47,8 @@ _AT_A_TIME = 1000
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
+    parser.intermixed = True
+    parser.checks = (check_bookies,)
     parser.add_argument(
         "metadata",
         metavar="METADATA",
@@ -48,46 +58,20 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "bookies",
         metavar="BOOKIE=DIR",
-        nargs="+",
-        help="a bookie's id, as ensembles name it, and its directory (DIR alone: the cookie's id)",
+        nargs="*",
+        help="a bookie's id, as ensembles name it, and its directory (DIR alone: the cookie's id); "
+        "with a service URI the others are asked where they are registered",
     )
-    parser.add_argument(
-        "--grace-period",
-        metavar="SECONDS",
-        type=float,
-        help="underreplicated marks that are older are violations (default: not judged)",
-    )
-    parser.add_argument(
-        "--placement",
-        choices=("default", "rack", "region"),
-        default="default",
-        help="the policy that ensembles should keep to (default: any distinct bookies)",
-    )
-    parser.add_argument(
-        "--places",
-        metavar="FILE",
-        type=Path,
-        help="where bookies are: lines of a bookie id and /rack or /region/rack",
-    )
-    parser.add_argument(
-        "--spread",
-        metavar="N",
-        type=int,
-        default=2,
-        help="racks or regions that a write set needs at least (default 2)",
-    )
-    parser.add_argument(
-        "--enforce-places",
-        action="store_true",
-        help="a bookie in /default-rack or /default-region breaks the policy",
-    )
-    parser.add_argument(
-        "--compat",
-        choices=("bookkeeper",),
-        help="report as the real auditor does, with its false alarms",
-    )
+    add_rules(parser)
+    add_live(parser)
     parser.add_argument(
         "--resume", metavar="FILE", type=Path, help="keep what is done in FILE, or go on from it"
+    )
+    parser.add_argument(
+        "--textfile",
+        metavar="FILE",
+        type=Path,
+        help="the figures for Prometheus' textfile collector; its name ends in .prom",
     )
     add_opening(parser)
     add_output(parser, VIOLATIONS)
@@ -95,57 +79,57 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the violations; the counts go to stderr. Exit code 1 unless all is well."""
-    from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
+    from bkstore.cluster.audit import Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import opened_metadata
 
-    placement = _placement(args)
-    options = AuditOptions(grace_period=args.grace_period, looks=0, compat=args.compat)
+    if args.textfile is not None:
+        require_packages("--textfile", "prometheus_client")
+    live = is_live(args)
+    placement, options = placement_of(args), options_of(args, live)
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))
         opened = dict(_opened(args, stack))
         _refuse_output(args, list(opened.values()))
         _tell_strangers(store, opened)
-        bookies = {name: DirectoryBookie(found, args.compat) for name, found in opened.items()}
+        bookies: Mapping[str, EntriesOfLedger] = {
+            name: DirectoryBookie(found, args.compat) for name, found in opened.items()
+        }
+        if live:
+            from bkstore.network import AuditedBookies
+
+            bookies = stack.enter_context(AuditedBookies(store, bookies, timeout=args.timeout))
         auditor = Auditor(store, bookies, placement=placement, options=options)
         with work_progress("ledgers") as show:
             report = auditor.run(
-                progress=_progress(show), resume=args.resume, what=_what(args, opened)
+                progress=_progress(show), resume=args.resume, what=_what(args, store, opened, live)
             )
         for found in opened.values():
             found.check_unchanged()
+    if args.textfile is not None:
+        write_file(args.textfile, audit_textfile(report))
     write_output(args, *on_screen(report.violations))
     for line in report.summary():
         tell(line)
     return 0 if report.clean else 1
 
 
-def _what(args: argparse.Namespace, opened: dict[str, BookieDir]) -> str:
+def _what(
+    args: argparse.Namespace, store: MetadataStore, opened: dict[str, BookieDir], live: bool
+) -> str:
     """Say what is audited, and by which policy: all that a resumed run must have in common."""
     places = [f"{name}={os.path.realpath(bookie.path)}" for name, bookie in opened.items()]
     policy = [args.placement, str(args.spread), str(args.enforce_places)]
     if args.places is not None:
         policy.append(os.path.realpath(args.places))
-    return " ".join([as_known(args.metadata), *sorted(places), *policy])
+    cluster = [as_known(args.metadata)]
+    if isinstance(args.metadata, str):
+        instance = getattr(store, "instance_id", None)
+        cluster = [as_known(args.metadata), f"instance {instance() if instance else None}"]
+    return " ".join([*cluster, *sorted(places), *policy, *["live"][:live]])
 
 
 def _progress(show: Callable[[str, int, int, int], None] | None) -> Progress | None:
     return None if show is None else lambda done, total: show("audit", done, total, done)
-
-
-def _placement(args: argparse.Namespace) -> PlacementPolicy:
-    from bkstore.cluster.placement.network_locations import read_places
-    from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
-
-    if args.placement == "default":
-        if args.places is not None or args.enforce_places:
-            raise InvalidArgument("--places goes with --placement rack or region")
-        return DefaultPlacement()
-    if args.places is None:
-        raise InvalidArgument(f"--placement {args.placement} needs --places FILE")
-    places = read_places(args.places)
-    if args.placement == "rack":
-        return RackPlacement(places, min_racks=args.spread, enforce=args.enforce_places)
-    return RegionPlacement(places, min_regions=args.spread, enforce=args.enforce_places)
 
 
 def _opened(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, BookieDir]]:
@@ -186,22 +170,24 @@ def _checked_name(given: str, bookie: BookieDir, word: str) -> str:
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
     """Refuse to write to what is read, and both outputs to one file."""
     read = paths_only(args.metadata, args.places)
-    targets = [path for path in (args.output, args.resume) if path is not None]
+    targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
     for target in targets:
         refuse_inputs(target, read)
         for bookie in bookies:
             bookie.refuse_output(target)
-    if len(targets) > 1:
-        refuse_inputs(args.resume, [args.output])
-    if args.output is not None:
-        check_output(args.output)
+    for at, target in enumerate(targets):
+        refuse_inputs(target, targets[:at])
+    for target in (args.output, args.textfile):
+        if target is not None:
+            check_output(target)
 
 
 def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
     """Say which of the given bookies no ensemble names, in whatever segment of any ledger."""
     strangers = set(opened)
-    for name in store.ledgers():
-        strangers -= _bookies_of(store, name)
+    for _, found in store.read_many(store.ledgers()) if strangers else ():
+        if not isinstance(found, CorruptionError):  # else the audit tells of it
+            strangers -= found.metadata.bookies
         if not strangers:
             return
     registered = store.registered_bookies()
@@ -210,13 +196,6 @@ def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
         if registered is not None:
             more = ", but it is registered" if bookie in registered else ", nor is it registered"
         tell(f"{bookie}: no ensemble names it{more}")
-
-
-def _bookies_of(store: MetadataStore, name: LedgerId) -> frozenset[str]:
-    try:
-        return store.read(name).metadata.bookies
-    except CorruptionError:  # the audit tells of it
-        return frozenset()
 
 
 def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:

@@ -79,19 +79,10 @@ def _list(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     scope = None if args.all_scopes else chosen_scope(args)
     marks = _marks(store, damaged)
-    found = _sound(_all(store, store.ledgers(scope)), damaged)
+    found = _sound(store.read_many(store.ledgers(scope)), damaged)
     rows = (_row(name, one, marks) for name, one in found)
     write_output(args, METADATA_LEDGERS, _tables(rows))
     return _told(damaged)
-
-
-def _all(
-    store: MetadataStore, names: Iterable[LedgerId]
-) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
-    from bkstore.cluster.store.key_value_store import KeyValueStore
-
-    assert isinstance(store, KeyValueStore)
-    return store.read_many(names)
 
 
 def _sound(
@@ -178,7 +169,7 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
     from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 
     damaged: list[str] = []
-    sound = _sound(_all(store, store.ledgers()), damaged)
+    sound = _sound(store.read_many(store.ledgers()), damaged)
     ledgers = tuple(one.metadata for _, one in sound)
     content = ClusterMetadata(
         ledgers,

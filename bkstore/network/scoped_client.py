@@ -7,6 +7,7 @@ bookies that say that they know it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 from bkstore.availability import Availability
@@ -15,7 +16,7 @@ from bkstore.errors import IllegalOperation
 from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing, LedgerLike
-from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
+from bkstore.index.many_ledgers import Errors, asked_for
 from bkstore.wire.client import WireClient
 
 __all__ = ["ScopedClient"]
@@ -119,10 +120,16 @@ class ScopedClient(Closing):
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `WireClient.availability_many`; one request after another where scopes occur."""
+        """As `WireClient.availability_many`; ledgers of scopes are asked for behind the others."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
         names = asked_for(ledgers)
-        if any(name.scope for name in names):
-            return one_by_one(self.availability, names, errors)
-        return self._plain.availability_many(names, errors)
+        scoped = [name for name in names if name.scope]
+        for name in scoped:
+            self._of(name)
+        if not scoped:
+            return self._plain.availability_many(names, errors)
+        plain = names[: len(names) - len(scoped)]  # unsigned order has them first
+        parts = [(self._plain, plain)] if plain else []
+        parts.append((self._scoped, scoped))
+        return chain.from_iterable(one.availability_many(part, errors) for one, part in parts)

@@ -1,10 +1,10 @@
 """The checker of BP-34: does every bookie hold what the metadata store says it should?
 
 `auditor` has the run, `Auditor`: read it first. `report` is what it finds, `options` what it is
-told. Batches of ledgers are judged by `batch_check` and add up as `batch_outcome`;
-`durability` is the set algebra, `availability_queries` the questions to bookies,
-`offline_bookies` those that are not running, `bookkeeper_compat` the check as upstream has it,
-`resume_file` what an interrupted run leaves.
+told, `pace` how fast it may go. Batches of ledgers are judged by `batch_check`, after two `looks`
+at the store, and add up as `batch_outcome`; `durability` is the set algebra,
+`availability_queries` the questions to bookies, `offline_bookies` those that are not running,
+`bookkeeper_compat` the check as upstream has it, `resume_file` what an interrupted run leaves.
 """
 
 from bkstore.cluster.audit.auditor import Auditor

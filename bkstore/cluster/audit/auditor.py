@@ -22,6 +22,7 @@ from bkstore.cluster.audit.batch_check import Checker
 from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.bookkeeper_compat import ledger_ranges
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
+from bkstore.cluster.audit.pace import Pace
 from bkstore.cluster.audit.report import DURABILITY, AuditReport
 from bkstore.cluster.audit.resume_file import RunFile
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
@@ -37,6 +38,8 @@ __all__ = ["Auditor", "Progress"]
 Progress = Callable[[int, int], None]
 """Told of ledgers looked at so far, and how many there are."""
 
+_ONLY_HOW_FAST = ("concurrency", "rate")
+
 _check_options = optional(instance(AuditOptions))
 _log = logging.getLogger(__name__)
 
@@ -47,7 +50,7 @@ class Auditor:
     `bookies` maps bookie ids to whoever answers for them: the clients of a cluster, the
     directories of `DirectoryBookie`, indexes. It is looked into as the run goes; a bookie that is
     not there gives no answer. `placement` judges ensembles, `clock` tells unix seconds, `wait`
-    passes the time between looks.
+    passes the time between looks, and between ledgers where there is a rate, by `monotonic`.
 
     Memory: a batch of ledgers with their sequence groups, and what was found. Threads: one run
     at a time; bookies are asked from `options.concurrency` threads.
@@ -74,6 +77,7 @@ class Auditor:
         options: AuditOptions | None = None,
         clock: Callable[[], float] = time.time,
         wait: Callable[[float], object] = time.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
         metrics: AuditMetrics | None = None,
     ) -> None:
         """Take what to check against what, and who is told of the stats of each run."""
@@ -83,6 +87,7 @@ class Auditor:
         self.options = _check_options("options", options) or AuditOptions()
         self._clock = clock
         self._wait = wait
+        self._monotonic = monotonic
         self._metrics = metrics
         self.skipped_runs = 0
         """Runs that were due and not begun (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
@@ -136,8 +141,9 @@ class Auditor:
             checker = Checker(
                 self.store, self.bookies, self.placement, self.options, self._clock, pool
             )
-            self._first_round(checker, ledgers, outcomes, progress)
-            self._later_rounds(checker, outcomes, wait)
+            pace = Pace(self.options.rate, self._monotonic, wait)
+            self._first_round(checker, ledgers, outcomes, progress, pace)
+            self._later_rounds(checker, outcomes, wait, pace)
         report.not_judged += self._untold(report)
         report.finish(self._clock())
         if self._metrics is not None:
@@ -157,26 +163,35 @@ class Auditor:
         ledgers: list[LedgerId],
         outcomes: _Outcomes,
         progress: Progress,
+        pace: Pace,
     ) -> None:
         """Go over all ledgers; without a later look, this one is final."""
         last = outcomes.judged_up_to
         left = ledgers if last is None else [each for each in ledgers if each > last]
         done, final = len(ledgers) - len(left), self.options.looks == 0
         progress(done, len(ledgers))
-        for part in self._batches(left):
+        for part in self._batches(left, pace):
             outcomes.take(f"ledger {part[-1].qualified_name}", checker.check(part, final=final))
             done += len(part)
             progress(done, len(ledgers))
 
-    def _batches(self, ledgers: list[LedgerId]) -> Iterator[list[LedgerId]]:
+    def _batches(self, ledgers: list[LedgerId], pace: Pace) -> Iterator[list[LedgerId]]:
         if self.options.compat is not None:
-            yield from ledger_ranges(ledgers)
-            return
-        for at in range(0, len(ledgers), self.options.batch):
-            yield ledgers[at : at + self.options.batch]
+            parts = ledger_ranges(ledgers)
+        else:
+            size = self.options.batch
+            parts = (ledgers[at : at + size] for at in range(0, len(ledgers), size))
+        for part in parts:
+            yield from pace.stretches(part)
+            if pace.stopped:
+                raise _Stopped
 
     def _later_rounds(
-        self, checker: Checker, outcomes: _Outcomes, wait: Callable[[float], object]
+        self,
+        checker: Checker,
+        outcomes: _Outcomes,
+        wait: Callable[[float], object],
+        pace: Pace,
     ) -> None:
         """Look again at ledgers whose bookies gave no answer; the last look is final."""
         for look in range(outcomes.looks + 1, self.options.looks + 1):
@@ -185,14 +200,14 @@ class Auditor:
             if wait(self.options.look_delay):
                 raise _Stopped
             final, merged = look == self.options.looks, Outcome()
-            for part in self._batches(outcomes.again):
+            for part in self._batches(outcomes.again, pace):
                 merged.merge(checker.check(part, final=final))
             outcomes.take(f"look {look}", merged)
 
     def _untold(self, report: AuditReport) -> list[str]:
         """Return what could not be judged because nobody said what would be needed for it."""
         missing = []
-        if self.store.underreplicated() is None:
+        if self.store.marked() is None:
             missing.append("underreplicated marks, the store tells of none")
         elif self.options.grace_period is None:
             missing.append("overdue marks, no grace period is given")
@@ -208,7 +223,7 @@ class Auditor:
 
     def _parameters(self) -> dict[str, Any]:
         given = {**asdict(self.options), "placement": type(self.placement).__name__}
-        return {name: given[name] for name in sorted(given) if name != "concurrency"}
+        return {name: given[name] for name in sorted(given) if name not in _ONLY_HOW_FAST}
 
     # -- again and again
 

@@ -18,7 +18,7 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit.durability import Due, Held, missing_entries
 from bkstore.cluster.audit.options import EntriesOfLedger
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.errors import BkstoreError, BookieUnavailable, NoSuchLedger
+from bkstore.errors import BkstoreError, BookieUnavailable, NoListOfEntries, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.index.many_ledgers import Errors, ListsMany
 
@@ -52,16 +52,21 @@ class Questions:
 class Answers:
     """What one bookie answered, ascending by ledger number; why not, where it did not.
 
-    `absent`: nobody answers for it, so that there is nothing to ask.
+    `unlisted`: it is there, and lists no entries. `absent`: nobody answers for it, so that there
+    is nothing to ask.
     """
 
     held: list[tuple[int, Availability]] = field(default_factory=list)
     silent: dict[int, str] = field(default_factory=dict)
+    unlisted: dict[int, str] = field(default_factory=dict)
     absent: bool = False
 
     def lacks(self, questions: Questions) -> Iterator[tuple[DueRow, Availability]]:
         """Yield (row, missing entries) for the rows that an answer falls short of."""
-        rows = [row for row in questions.rows if row[0] not in self.silent]
+        unknown = self.silent.keys() | self.unlisted.keys()
+        rows = (
+            [row for row in questions.rows if row[0] not in unknown] if unknown else questions.rows
+        )
         if not rows:
             return
         due = Due(*np.array(rows, np.int64).T)
@@ -98,6 +103,7 @@ def ask_bookies(
         part_found = task()
         found[name].held += part_found.held
         found[name].silent |= part_found.silent
+        found[name].unlisted |= part_found.unlisted
     return found
 
 
@@ -110,11 +116,12 @@ def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId
     if _lists_many(bookie):
         single = _All(bookie, [ledgers[number] for number in numbers]).answer
     found = Answers()
+    give_up = len(numbers) if _lists_many(bookie) else GIVE_UP  # it was asked already
     failures, reason = 0, ""
     for at, number in enumerate(numbers):
         if at % AT_A_TIME == 0:
             failures = 0
-        if failures == GIVE_UP:
+        if failures == give_up:
             found.silent[number] = f"not asked after {GIVE_UP} failures: {reason}"
             continue
         try:
@@ -123,6 +130,8 @@ def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId
         except NoSuchLedger:
             found.held.append((number, Availability()))
             failures = 0
+        except NoListOfEntries as error:
+            found.unlisted[number] = str(error)
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)
             found.silent[number] = f"no answer: {reason}"

@@ -2,7 +2,8 @@
 
 First look: the mark, then the metadata. Between: placement of each segment, and one question a
 bookie and ledger: which entries are here? Second look, only where something is amiss: a mark that
-appeared, or metadata that changed, make the verdict void. Source: BP-34, "High Level Logic".
+appeared, or metadata that changed, make the verdict void (`looks`). Source: BP-34, "High Level
+Logic".
 """
 
 from __future__ import annotations
@@ -12,60 +13,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from time import perf_counter
-from typing import NamedTuple
 
 from bkstore.availability import Availability
 from bkstore.cluster.audit.availability_queries import Answers, DueRow, Questions, ask_bookies
 from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.bookkeeper_compat import missing_as_built
 from bkstore.cluster.audit.durability import due_places, shortage
+from bkstore.cluster.audit.looks import BookieLists, Lack, Looks, Subject
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.report import Absence, Violation, category_of
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
-from bkstore.cluster.store.api import MetadataStore, Versioned
-from bkstore.errors import CorruptionError, NoSuchLedger
-from bkstore.formats.metadata.serialized import Mark
+from bkstore.cluster.store.api import MetadataStore
 from bkstore.ids import LedgerId
-from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange
 
 __all__ = ["Checker"]
 
 _NOTHING = Absence(0, 0, "")
-
-
-class _Lack(NamedTuple):
-    """Entries of a segment that a bookie lacks."""
-
-    segment: SegmentRange
-    bookie_index: int
-    missing: Availability
-
-
-@dataclass(slots=True)
-class _Subject:
-    """A closed ledger that is being judged: its metadata as first read, and what was found.
-
-    `silent` are bookies that gave no answer, with the reason, and the segments concerned; those
-    in `absent` have nobody to answer for them.
-    """
-
-    versioned: Versioned
-    segments: list[SegmentRange]
-    due: bool = False
-    marked: bool = False
-    placement: list[Violation] = field(default_factory=list)
-    lacks: list[_Lack] = field(default_factory=list)
-    silent: dict[str, tuple[str, list[SegmentRange]]] = field(default_factory=dict)
-    absent: set[str] = field(default_factory=set)
-
-    @property
-    def metadata(self) -> LedgerMetadata:
-        """The metadata as first read."""
-        return self.versioned.metadata
 
 
 class Checker:
@@ -87,9 +53,9 @@ class Checker:
         self._store = store
         self._bookies = bookies
         self._options = options
-        self._clock = clock
         self._pool = pool
         self._built = options.compat is not None
+        self._looks = Looks(store, options, clock)
         self._verdict = lru_cache(1 << 16)(placement.judge)
 
     def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> Outcome:
@@ -104,85 +70,21 @@ class Checker:
 
     def _once(self, ledgers: Sequence[LedgerId], final: bool, outcome: Outcome) -> list[LedgerId]:
         """Judge ledgers once; return those that changed meanwhile, so that nothing is said."""
-        subjects = [
-            subject
-            for ledger in ledgers
-            if (subject := self._first_look(ledger, outcome)) is not None
-        ]
+        subjects = self._looks.first(ledgers, outcome)
         with _timed(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):
             for subject in subjects:
                 subject.placement = list(self._placement_violations(subject))
         with _timed(outcome.seconds, "REPLICAS_CHECK_TIME"):
             self._check_replicas(subjects, outcome)
-            settle = self._settle_as_built if self._built else self._settle
-            return [
-                subject.metadata.ledger
-                for subject in subjects
-                if not settle(subject, final, outcome)
-            ]
-
-    # -- looks
-
-    def _first_look(self, ledger: LedgerId, outcome: Outcome) -> _Subject | None:
-        """Return the ledger as something to judge; None, and why, if it is not."""
-        mark = self._store.mark_of(ledger)
-        if mark is not None:
-            self._take_mark(ledger, mark, outcome)
-            if not self._built:
-                return None
-        try:
-            versioned = self._store.read(ledger)
-        except NoSuchLedger:
-            outcome.skipped["gone"] += 1
-            return None
-        except CorruptionError as error:
-            outcome.unreadable.append((ledger, str(error)))
-            return None
-        metadata = versioned.metadata
-        problems = metadata.problems()
-        if problems:
-            outcome.unreadable.append((ledger, f"its metadata: {'; '.join(problems)}"))
-            return None
-        if not metadata.closed:
-            outcome.skipped[metadata.state.lower()] += 1
-            return None
-        return _Subject(versioned, metadata.segments_with_ends(), marked=mark is not None)
-
-    def _take_mark(self, ledger: LedgerId, mark: Mark, outcome: Outcome) -> None:
-        """Skip a marked ledger; a mark that is too old is a violation."""
-        outcome.skipped["underreplicated"] += 1
-        grace = self._options.grace_period
-        if grace is None:
-            return
-        if mark.marked_at is None:
-            outcome.undated += 1
-            return
-        age = self._clock() - mark.marked_at
-        if age > grace:
-            detail = f"marked underreplicated for {age:.0f} s, {grace:g} s are allowed"
-            if mark.missing_bookies:
-                detail += f"; missing bookies: {' '.join(mark.missing_bookies)}"
-            violation = Violation("overdue", ledger, detail=detail)
-            outcome.found.setdefault(ledger, []).append(violation)
-
-    def _unchanged(self, subject: _Subject, outcome: Outcome) -> bool | None:
-        """Look again: True if all is as before, False if it changed, None if it is skipped."""
-        ledger = subject.metadata.ledger
-        mark = self._store.mark_of(ledger)
-        if mark is not None:
-            self._take_mark(ledger, mark, outcome)
-            return None
-        try:
-            return self._store.read(ledger) == subject.versioned
-        except NoSuchLedger:
-            outcome.skipped["gone"] += 1
-            return None
-        except CorruptionError:
-            return False  # the next first look says what is wrong with it
+            if self._built:
+                for subject in subjects:
+                    self._settle_as_built(subject, outcome)
+                return []
+            return self._settle(subjects, final, outcome)
 
     # -- rules
 
-    def _placement_violations(self, subject: _Subject) -> Iterator[Violation]:
+    def _placement_violations(self, subject: Subject) -> Iterator[Violation]:
         metadata = subject.metadata
         sizes = metadata.write_quorum_size, metadata.ack_quorum_size
         for segment in subject.segments:
@@ -198,7 +100,7 @@ class Checker:
                 detail=detail,
             )
 
-    def _check_replicas(self, subjects: list[_Subject], outcome: Outcome) -> None:
+    def _check_replicas(self, subjects: list[Subject], outcome: Outcome) -> None:
         """Ask each bookie once for each ledger it should hold entries of; note what it lacks."""
         asked: dict[str, Questions] = {}
         for number, subject in enumerate(subjects):
@@ -213,65 +115,81 @@ class Checker:
             outcome.replicas += len(found.held)
             self._note(subjects, bookie, asked[bookie], found)
 
-    def _note(
-        self, subjects: list[_Subject], bookie: str, asked: Questions, found: Answers
-    ) -> None:
+    def _note(self, subjects: list[Subject], bookie: str, asked: Questions, found: Answers) -> None:
         lacks = _lacks_as_built(asked, found) if self._built else found.lacks(asked)
         for row, missing in lacks:
             subject = subjects[row[0]]
-            subject.lacks.append(_Lack(_segment(subject, row), row[3], missing))
-        if found.silent:
-            for row in asked.rows:
-                if row[0] in found.silent:
-                    subject = subjects[row[0]]
-                    if found.absent:
-                        subject.absent.add(bookie)
-                    silent = subject.silent.setdefault(bookie, (found.silent[row[0]], []))
-                    silent[1].append(_segment(subject, row))
+            subject.lacks.append(Lack(_segment(subject, row), row[3], missing))
+        for row in asked.rows if found.silent or found.unlisted else ():
+            subject = subjects[row[0]]
+            for told, reasons in (
+                (subject.silent, found.silent),
+                (subject.unlisted, found.unlisted),
+            ):
+                if row[0] in reasons:
+                    told.setdefault(bookie, (reasons[row[0]], []))[1].append(_segment(subject, row))
+            if found.absent:
+                subject.absent.add(bookie)
 
     # -- verdicts
 
-    def _settle(self, subject: _Subject, final: bool, outcome: Outcome) -> bool:
-        """Bring a ledger's verdict into the outcome; False if it changed and has none."""
-        ledger = subject.metadata.ledger
-        if subject.placement or subject.lacks or subject.silent:
-            unchanged = self._unchanged(subject, outcome)
-            if not unchanged:
-                return unchanged is None
-            if subject.silent and not final:
+    def _settle(self, subjects: Sequence[Subject], final: bool, outcome: Outcome) -> list[LedgerId]:
+        """Bring verdicts into the outcome; return the ledgers that changed and have none."""
+        amiss = [subject for subject in subjects if subject.amiss]
+        for subject in subjects:
+            if not subject.amiss:
+                outcome.checked += 1
+                outcome.empty += not subject.due
+        if not amiss:
+            return []
+        changed: list[LedgerId] = []
+        lists = BookieLists(self._store)
+        for subject, same in self._looks.second(amiss, outcome):
+            ledger = subject.metadata.ledger
+            if same is False:
+                changed.append(ledger)
+            elif same and subject.silent and not final:
                 outcome.again.append(ledger)
-                return True
-            unreachable = list(self._unavailable(subject, outcome))
-            violations = [*subject.placement, *_durability(subject), *unreachable]
-            if violations:
-                outcome.found[ledger] = violations
+            elif same:
+                self._report(subject, lists, outcome)
+        return changed
+
+    def _report(self, subject: Subject, lists: BookieLists, outcome: Outcome) -> None:
+        """Bring in the verdict on a ledger of which something is amiss."""
+        unreachable = list(self._unavailable(subject, lists, outcome))
+        violations = [*subject.placement, *_durability(subject), *unreachable]
+        if violations:
+            outcome.found[subject.metadata.ledger] = violations
+        for bookie, (reason, segments) in subject.unlisted.items():
+            found = Absence(1, len(segments), reason)
+            outcome.unlisted[bookie] = outcome.unlisted.get(bookie, _NOTHING) + found
         outcome.checked += 1
         outcome.empty += not subject.due
-        return True
 
-    def _settle_as_built(self, subject: _Subject, final: bool, outcome: Outcome) -> bool:
-        """As built: no second look, and silent bookies are only listed."""
+    def _settle_as_built(self, subject: Subject, outcome: Outcome) -> None:
+        """As built: no second look, and bookies without an answer are only listed."""
         ledger = subject.metadata.ledger
         violations = [*subject.placement, *_durability(subject)]
         if violations:
             outcome.found.setdefault(ledger, []).extend(violations)
-        if subject.silent:
-            outcome.unanswered[ledger] = tuple(sorted(subject.silent))
+        if subject.silent or subject.unlisted:
+            outcome.unanswered[ledger] = tuple(sorted({*subject.silent, *subject.unlisted}))
         if not subject.marked:
             outcome.checked += 1
             outcome.empty += not subject.due
-        return True
 
-    def _unavailable(self, subject: _Subject, outcome: Outcome) -> Iterator[Violation]:
+    def _unavailable(
+        self, subject: Subject, lists: BookieLists, outcome: Outcome
+    ) -> Iterator[Violation]:
         """Ask both questions about bookies that gave no answer to the last look either.
 
         A violation, unless the bookie is not registered and its unavailability is known. Where
-        the store does not tell, and no answer it gives decides, nothing is judged.
+        the store does not tell which are registered, and no answer it gives decides, nothing is
+        judged.
         """
         if not subject.silent:
             return
-        registered = self._store.registered_bookies()
-        unavailable = self._store.unavailable_bookies()
+        registered, unavailable = lists.registered, lists.unavailable
         unknown = []
         absent = rows = False
         for bookie, (reason, segments) in sorted(subject.silent.items()):
@@ -280,6 +198,8 @@ class Checker:
                 wrong.append("it is registered")
             if unavailable is not None and bookie not in unavailable:
                 wrong.append("its unavailability is not known")
+            elif unavailable is None and registered is not None and not wrong:
+                wrong += ["it is not registered", "nobody tells whether that is known"]
             if wrong:
                 detail = f"{reason}; {', and '.join(wrong)}"
                 if bookie in subject.absent:
@@ -313,14 +233,14 @@ def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
     seconds[timer] += perf_counter() - begin  # type: ignore[assignment]
 
 
-def _due_rows(number: int, subject: _Subject) -> Iterator[tuple[str, DueRow]]:
+def _due_rows(number: int, subject: Subject) -> Iterator[tuple[str, DueRow]]:
     """Yield (bookie, row) for each place in a segment that entries go to."""
     size, quorum = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
     for bookie, first, last, at in due_places(subject.segments, size, quorum):
         yield bookie, (number, first, last, at, size, quorum)
 
 
-def _segment(subject: _Subject, row: DueRow) -> SegmentRange:
+def _segment(subject: Subject, row: DueRow) -> SegmentRange:
     at = bisect_left(subject.segments, row[1], key=lambda part: part.first_entry)
     return subject.segments[at]
 
@@ -328,13 +248,13 @@ def _segment(subject: _Subject, row: DueRow) -> SegmentRange:
 def _lacks_as_built(asked: Questions, found: Answers) -> Iterator[tuple[DueRow, Availability]]:
     held = dict(found.held)
     for row in asked.rows:
-        if row[0] not in found.silent:
+        if row[0] in held:
             missing = missing_as_built(held[row[0]], *row[1:4], row[4:])
             if missing:
                 yield row, missing
 
 
-def _durability(subject: _Subject) -> Iterator[Violation]:
+def _durability(subject: Subject) -> Iterator[Violation]:
     """Yield a row for each segment and bookie; the worst entry decides the category of all."""
     worst = shortage(lack.missing for lack in subject.lacks)
     if worst is None:

@@ -26,6 +26,7 @@ class Outcome:
     seconds: Counter[str] = field(default_factory=Counter)
     excused: Counter[str] = field(default_factory=Counter)
     absent: dict[str, Absence] = field(default_factory=dict)
+    unlisted: dict[str, Absence] = field(default_factory=dict)
     without: int = 0
     found: dict[LedgerId, list[Violation]] = field(default_factory=dict)
     unreadable: list[tuple[LedgerId, str]] = field(default_factory=list)
@@ -51,8 +52,10 @@ class Outcome:
             setattr(into, name, getattr(into, name) + getattr(given, name))
         for name in _COUNTERS:
             getattr(into, name).update(getattr(given, name))
-        for name, absence in given.absent.items():
-            into.absent[name] = into.absent[name] + absence if name in into.absent else absence
+        for of in _ABSENCES:
+            there = getattr(into, of)
+            for name, absence in getattr(given, of).items():
+                there[name] = there[name] + absence if name in there else absence
         into.unreadable += given.unreadable
         into.unsettled += given.unsettled
         into.unanswered.update(given.unanswered)
@@ -61,8 +64,9 @@ class Outcome:
         """Return plain values that `from_json` makes the same outcome of."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
         plain |= {name: dict(getattr(self, name)) for name in _COUNTERS}
+        for of in _ABSENCES:
+            plain[of] = {name: list(absence) for name, absence in getattr(self, of).items()}
         return plain | {
-            "absent": {name: list(absence) for name, absence in self.absent.items()},
             "found": [_plain(each) for violations in self.found.values() for each in violations],
             "unreadable": [[ledger.qualified_name, why] for ledger, why in self.unreadable],
             "unsettled": [ledger.qualified_name for ledger in self.unsettled],
@@ -88,7 +92,8 @@ class Outcome:
             name, *rest = each
             ledger = _ledger(name)
             made.found.setdefault(ledger, []).append(_violation(ledger, *rest))
-        made.absent = {_text(name): _absence(*kept) for name, kept in plain["absent"].items()}
+        for of in _ABSENCES:
+            setattr(made, of, {_text(name): _absence(*kept) for name, kept in plain[of].items()})
         made.unreadable = [(_ledger(name), _text(why)) for name, why in plain["unreadable"]]
         made.unsettled = [_ledger(name) for name in plain["unsettled"]]
         made.unanswered = {
@@ -144,3 +149,4 @@ def _number(value: Any) -> float:
 
 _NUMBERS = ("checked", "empty", "replicas", "redone", "undated", "without")
 _COUNTERS = ("skipped", "seconds", "excused")
+_ABSENCES = ("absent", "unlisted")

@@ -7,6 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from bkstore.arguments import check_compat, check_fields, number, optional, whole
 from bkstore.availability import Availability
+from bkstore.errors import InvalidArgument
 from bkstore.index.api import LedgerLike
 
 __all__ = ["AuditOptions", "EntriesOfLedger"]
@@ -37,8 +38,9 @@ class AuditOptions:
     `looks`: how often ledgers with an unreachable bookie are looked at again, `look_delay`
     seconds after the look before. `redo_limit`: how often a ledger is begun anew because it
     changed while it was judged. `concurrency`: bookies' answers waited for at a time (1 = the
-    calling thread asks); `batch`: ledgers judged together. ``compat="bookkeeper"``: the checks
-    as they were built, false alarms included (`docs/parity.md`).
+    calling thread asks); `batch`: ledgers judged together. `rate`: ledgers a second at most, in
+    each look; None = no limit. ``compat="bookkeeper"``: the checks as they were built, false
+    alarms included (`docs/parity.md`); it has no rate.
     """
 
     grace_period: float | None = None
@@ -47,11 +49,14 @@ class AuditOptions:
     redo_limit: int = 3
     concurrency: int = 8
     batch: int = 1000
+    rate: float | None = None
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what means nothing."""
         check_fields(self, _CHECKS)
+        if self.rate is not None and self.compat is not None:  # counters go by whole ranges there
+            raise InvalidArgument("a rate does not go with compat")
 
 
 _CHECKS = {
@@ -61,5 +66,6 @@ _CHECKS = {
     "redo_limit": whole(0),
     "concurrency": whole(1, 1 << 16),  # a thread each
     "batch": whole(1),
+    "rate": optional(number(above=True)),
     "compat": check_compat,
 }

@@ -127,7 +127,8 @@ class AuditReport:
     does not tell whether that is a violation; `excused` counts those that lie on a bookie which is
     known to be unavailable. `absent` are bookies that nobody answers for: how many ledgers and
     segments were judged without each, and why that is a violation; `without` counts the ledgers
-    of which such a bookie is the only one without an answer. `replicas` are answers of bookies,
+    of which such a bookie is the only one without an answer. `unlisted` are bookies that are there
+    and list no entries: what was judged without each, and why. `replicas` are answers of bookies,
     `redone` judgements begun anew because a ledger changed, `undated` marks without a time,
     `looks` later looks that were taken.
     """
@@ -150,14 +151,21 @@ class AuditReport:
     looks: int = 0
     excused: Counter[str] = field(default_factory=Counter)
     absent: dict[str, Absence] = field(default_factory=dict)
+    unlisted: dict[str, Absence] = field(default_factory=dict)
     without: int = 0
     seconds: Counter[str] = field(default_factory=Counter)
 
     @property
     def clean(self) -> bool:
         """Whether there is no violation, and nothing that should have been judged was not."""
-        rest = (self.violations, self.unreadable, self.unsettled, self.unanswered)
+        rest = (self.violations, self.unreadable, self.unsettled, self.unanswered, self.unlisted)
         return self.ended_at is not None and not any(rest)
+
+    @property
+    def ledgers_by_outcome(self) -> dict[str, int]:
+        """Ledgers by what became of them: checked, skipped by reason, or without a verdict."""
+        found = {"checked": self.checked} | {str(why): self.skipped[why] for why in SKIPS}
+        return found | {"unreadable": len(self.unreadable), "unsettled": len(self.unsettled)}
 
     @property
     def stats(self) -> dict[str, float]:
@@ -203,6 +211,10 @@ class AuditReport:
             silent = sorted({name for names in self.unanswered.values() for name in names})
             partly = _ledgers(len(self.unanswered))
             lines.append(f"{partly} judged in part: no answer from {', '.join(silent)}")
+        lines += [
+            f"not judged: what {name} holds of {_ledgers(found.ledgers)}: {found.reason}"
+            for name, found in sorted(self.unlisted.items())
+        ]
         lines += [
             f"{_ledgers(count)} judged in part: {name} is known to be unavailable"
             for name, count in sorted(self.excused.items())

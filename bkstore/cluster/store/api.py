@@ -7,9 +7,10 @@ and ZooKeeper have them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
@@ -46,6 +47,15 @@ class MetadataStore(Protocol):
 
     def read(self, ledger: int | LedgerId) -> Versioned:
         """Return metadata and version; `NoSuchLedger` if it is not there."""
+        ...
+
+    def read_many(
+        self, ledgers: Iterable[int | LedgerId]
+    ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
+        """Yield (ledger, metadata and version) in order; damage is there as its error.
+
+        Ledgers that are not there are left out.
+        """
         ...
 
     def write(self, metadata: LedgerMetadata, version: int) -> int:
@@ -85,6 +95,16 @@ class MetadataStore(Protocol):
 
     def underreplicated(self) -> Mapping[LedgerId, Mark] | None:
         """Return all underreplicated marks; None = the store does not tell."""
+        ...
+
+    def marked(self) -> frozenset[LedgerId] | None:
+        """Return the ledgers that have a mark, none of which is read; None as `underreplicated`."""
+        ...
+
+    def marks_of(
+        self, ledgers: Iterable[int | LedgerId]
+    ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
+        """Yield (ledger, mark) of those that have one, in order; damage is there as its error."""
         ...
 
     def mark_of(self, ledger: int | LedgerId) -> Mark | None:

@@ -22,7 +22,6 @@ from bkstore.cluster.store.key_value_store import (
 from bkstore.errors import (
     CorruptionError,
     InvalidArgument,
-    NoSuchLedger,
     ReadOnlyError,
     UnsupportedLayout,
 )
@@ -181,14 +180,7 @@ def snapshot(store: MetadataStore) -> ClusterMetadata:
 
 
 def _all_metadata(store: MetadataStore) -> Iterator[LedgerMetadata]:
-    if isinstance(store, KeyValueStore):
-        for _, found in store.read_many(store.ledgers()):
-            if isinstance(found, CorruptionError):
-                raise found
-            yield found.metadata
-        return
-    for name in store.ledgers():
-        try:
-            yield store.read(name).metadata
-        except NoSuchLedger:
-            continue
+    for _, found in store.read_many(store.ledgers()):
+        if isinstance(found, CorruptionError):
+            raise found
+        yield found.metadata

@@ -135,10 +135,7 @@ class KeyValueStore:
     def read_many(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
-        """Yield (ledger, metadata and version) in order; damage is there as its error.
-
-        Ledgers that are not there are left out.
-        """
+        """As `MetadataStore.read_many`."""
         for ledger in ledgers:
             name = LedgerId.of(ledger)
             try:
@@ -218,6 +215,26 @@ class KeyValueStore:
         names = map(parse_mark_path, self._values.keys(MARKS))
         marks = {name: self.mark_of(name) for name in names if name is not None}
         return {name: mark for name, mark in marks.items() if mark is not None}
+
+    def marked(self) -> frozenset[LedgerId] | None:
+        """As `MetadataStore.marked`."""
+        if "underreplicated" not in self._tells:
+            return None
+        names = map(parse_mark_path, self._values.keys(MARKS))
+        return frozenset(name for name in names if name is not None)
+
+    def marks_of(
+        self, ledgers: Iterable[int | LedgerId]
+    ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
+        """As `MetadataStore.marks_of`."""
+        for name in map(LedgerId.of, ledgers):
+            try:
+                mark = self.mark_of(name)
+            except CorruptionError as error:
+                yield name, error
+            else:
+                if mark is not None:
+                    yield name, mark
 
     def mark_of(self, ledger: int | LedgerId) -> Mark | None:
         """As `MetadataStore.mark_of`."""

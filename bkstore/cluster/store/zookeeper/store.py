@@ -50,7 +50,7 @@ from bkstore.formats.metadata.service_info import (
     check_bookie_id,
     decode_service_info,
 )
-from bkstore.formats.metadata.store_paths import mark_path, parse_mark_path, tree_path
+from bkstore.formats.metadata.store_paths import mark_path, tree_path
 from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import NEWEST_VERSION, LedgerMetadata
 
@@ -212,7 +212,7 @@ class ZooKeeperStore(KeyValueStore):
     def read_many(
         self, ledgers: Iterable[int | LedgerId]
     ) -> Iterator[tuple[LedgerId, Versioned | CorruptionError]]:
-        """As `KeyValueStore.read_many`, with many requests under way."""
+        """As `MetadataStore.read_many`, with many requests under way."""
         names = list(map(LedgerId.of, ledgers))
         for name, value in zip(names, self._nodes.get_many(map(self._key, names))):
             if value is None:
@@ -364,16 +364,24 @@ class ZooKeeperStore(KeyValueStore):
 
     def underreplicated(self) -> Mapping[LedgerId, Mark]:
         """As `MetadataStore.underreplicated`, with many requests under way."""
-        names = map(parse_mark_path, self._nodes.keys("/underreplication/ledgers/"))
-        known = [name for name in names if name is not None]
         found = {}
-        for name, value in zip(known, self._nodes.get_many(map(mark_path, known))):
+        for name, mark in self.marks_of(sorted(self.marked() or ())):
+            if isinstance(mark, CorruptionError):
+                raise mark
+            found[name] = mark
+        return found
+
+    def marks_of(
+        self, ledgers: Iterable[int | LedgerId]
+    ) -> Iterator[tuple[LedgerId, Mark | CorruptionError]]:
+        """As `MetadataStore.marks_of`, with many requests under way."""
+        names = list(map(LedgerId.of, ledgers))
+        for name, value in zip(names, self._nodes.get_many(map(mark_path, names))):
             if value is not None:
                 try:
-                    found[name] = decode_mark(value.data)
+                    yield name, decode_mark(value.data)
                 except CorruptionError as error:
-                    raise self._placed(error, value, mark_path(name)) from None
-        return found
+                    yield name, self._placed(error, value, mark_path(name))
 
     def mark_underreplicated(self, ledger: int | LedgerId, mark: Mark) -> None:
         """As `MetadataStore.mark_underreplicated`; auditors add to marks by `underreplication`."""

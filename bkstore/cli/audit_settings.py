@@ -1,0 +1,136 @@
+"""What `bkstore audit` is told: by which rules, how, and whether bookies are asked themselves."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bkstore.cli.terminal.parser import Parser
+from bkstore.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from bkstore.cluster.audit import AuditOptions
+    from bkstore.cluster.placement.policies import PlacementPolicy
+
+__all__ = ["add_live", "add_rules", "check_bookies", "is_live", "options_of", "placement_of"]
+
+_BOOKIES_AT_A_TIME = 64
+_TIMEOUT = 5.0
+_LOOK_DELAY = 30.0
+
+
+def add_rules(parser: Parser) -> None:
+    """Declare the options of the rules."""
+    parser.add_argument(
+        "--grace-period",
+        metavar="SECONDS",
+        type=float,
+        help="underreplicated marks that are older are violations (default: not judged)",
+    )
+    parser.add_argument(
+        "--placement",
+        choices=("default", "rack", "region"),
+        default="default",
+        help="the policy that ensembles should keep to (default: any distinct bookies)",
+    )
+    parser.add_argument(
+        "--places",
+        metavar="FILE",
+        type=Path,
+        help="where bookies are: lines of a bookie id and /rack or /region/rack",
+    )
+    parser.add_argument(
+        "--spread",
+        metavar="N",
+        type=int,
+        default=2,
+        help="racks or regions that a write set needs at least (default 2)",
+    )
+    parser.add_argument(
+        "--enforce-places",
+        action="store_true",
+        help="a bookie in /default-rack or /default-region breaks the policy",
+    )
+    parser.add_argument(
+        "--compat",
+        choices=("bookkeeper",),
+        help="report as the real auditor does, with its false alarms",
+    )
+
+
+def add_live(parser: Parser) -> None:
+    """Declare the options of audits of running bookies, and of the pace."""
+    live = parser.add_argument_group("bookies that are asked where they are registered")
+    live.add_argument(
+        "--offline", action="store_true", help="ask nobody: only the directories that are given"
+    )
+    live.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=_TIMEOUT,
+        help=f"how long connecting and each answer may take ({_TIMEOUT:g})",
+    )
+    live.add_argument(
+        "--looks",
+        metavar="N",
+        type=int,
+        help="how often a bookie that gives no answer is asked again (1, and 0 offline)",
+    )
+    live.add_argument(
+        "--look-delay",
+        metavar="SECONDS",
+        type=float,
+        default=_LOOK_DELAY,
+        help=f"how long after the look before ({_LOOK_DELAY:g})",
+    )
+    parser.add_argument(
+        "--rate", metavar="N", type=float, help="ledgers a second at most (default: no limit)"
+    )
+
+
+def is_live(args: argparse.Namespace) -> bool:
+    """Return whether bookies without a directory are asked where they are registered."""
+    return isinstance(args.metadata, str) and not args.offline
+
+
+def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Refuse an audit in which nobody could be asked."""
+    if args.bookies or is_live(args):
+        return
+    if args.offline:
+        parser.error("--offline needs directories: BOOKIE=DIR")
+    parser.error(f"{args.metadata}: only a service URI tells where bookies are; give BOOKIE=DIR")
+
+
+def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
+    """Return the options of the audit."""
+    from bkstore.cluster.audit import AuditOptions
+
+    looks = args.looks if args.looks is not None else int(live and args.compat is None)
+    return AuditOptions(
+        grace_period=args.grace_period,
+        looks=looks,
+        look_delay=args.look_delay,
+        concurrency=_BOOKIES_AT_A_TIME if live else AuditOptions().concurrency,
+        rate=args.rate,
+        compat=args.compat,
+    )
+
+
+def placement_of(args: argparse.Namespace) -> PlacementPolicy:
+    """Return the policy that ensembles are judged by."""
+    from bkstore.cluster.placement.network_locations import read_places
+    from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
+
+    if args.placement == "default":
+        if args.places is not None or args.enforce_places:
+            raise InvalidArgument("--places goes with --placement rack or region")
+        return DefaultPlacement()
+    if args.places is None:
+        raise InvalidArgument(f"--placement {args.placement} needs --places FILE")
+    places = read_places(args.places)
+    if args.placement == "rack":
+        return RackPlacement(places, min_racks=args.spread, enforce=args.enforce_places)
+    return RegionPlacement(places, min_regions=args.spread, enforce=args.enforce_places)

@@ -1,0 +1,227 @@
+"""AuditedBookies: the bookies of a running cluster, as an audit asks them: nothing is written.
+
+Each is asked over the wire for its lists of entries, many requests under way; some may be given
+as directories instead. A bookie that answers reads, and no list, is told from one that is silent:
+real bookies with db storage are so.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Lock
+from typing import Any
+
+from bkstore.availability import Availability
+from bkstore.cluster.audit.options import EntriesOfLedger
+from bkstore.cluster.store.api import MetadataStore
+from bkstore.errors import (
+    BkstoreError,
+    BookieUnavailable,
+    CorruptionError,
+    IllegalOperation,
+    NoListOfEntries,
+)
+from bkstore.ids import LedgerId
+from bkstore.index.api import Closing, LedgerLike
+from bkstore.index.many_ledgers import Errors, asked_for
+from bkstore.network.registrations import RegisteredBookies
+
+__all__ = ["AuditedBookie", "AuditedBookies"]
+
+AT_A_TIME = 128
+"""Requests under way at a bookie."""
+
+TRIES = 5
+"""How often the rest of some requests is sent again, where some had an answer."""
+
+PATIENCE = 10
+"""A bookie from which nothing comes is left alone for so many times what it took to find out."""
+
+_ADVICE = ": a real bookie with db storage lists none; its directory would tell (%s=DIR)"
+
+
+class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
+    """Whoever answers for each bookie of a cluster: `directories`, else the bookie itself.
+
+    A bookie is at the address that it registered in `store`, read-only ones too; one that is not
+    registered, or whose registration cannot be read, is no bookie here (`KeyError`). `options` are
+    `timeout` and `tls` of `WireClient`. Connects when a bookie is asked. Directories stay open.
+
+    >>> from bkstore.cluster import MemoryStore
+    >>> with AuditedBookies(MemoryStore()) as bookies:
+    ...     list(bookies), "127.0.0.1:3181" in bookies
+    ([], False)
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        directories: Mapping[str, EntriesOfLedger] | None = None,
+        **options: Any,
+    ) -> None:
+        """Take the cluster, and options of `WireClient`."""
+        self._store = store
+        self._directories = dict(directories or {})
+        self._registered = RegisteredBookies(store, window=2 * AT_A_TIME, **options)
+        self._asked: dict[str, AuditedBookie] = {}
+
+    def __getitem__(self, bookie: str) -> EntriesOfLedger:
+        given = self._directories.get(bookie)
+        if given is not None:
+            return given
+        known = self._asked.get(bookie)
+        if known is None:
+            if bookie not in self._names() or bookie not in self._registered:
+                raise KeyError(bookie)
+            known = AuditedBookie(bookie, self._registered)
+            self._asked[bookie] = known
+        return known
+
+    def _names(self) -> frozenset[str]:
+        return self._store.registered_bookies() or frozenset()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._directories.keys() | self._names()))
+
+    def __len__(self) -> int:
+        return len(self._directories.keys() | self._names())
+
+    def close(self) -> None:
+        """End the connections. Idempotent."""
+        self._registered.close()
+
+
+class AuditedBookie:
+    """One bookie over the wire. It is asked for lists of entries, and nothing is added or fenced.
+
+    A bookie from which no list comes is asked for entry 0 of a ledger, then for a list once more.
+    If it answers the one and not the other, it lists no entries: `NoListOfEntries` for every
+    ledger from then on, unless it has listed some before. Else it is not asked again for ten times
+    as long as that took. Errors name the bookie. Threads: safe, one asks at a time.
+    """
+
+    def __init__(self, name: str, registered: RegisteredBookies) -> None:
+        """Take its id, and where to find it."""
+        self._name = name
+        self._registered = registered
+        self._lists = False
+        self._refusal: BkstoreError | None = None
+        self._until = 0.0
+        self._lock = Lock()
+
+    def availability(self, ledger: LedgerLike) -> Availability:
+        """Return which entries are here; `NoSuchLedger` for an unknown ledger."""
+        name = LedgerId.of(ledger)
+        return dict(self.availability_many([name]))[name]
+
+    def availability_many(
+        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
+    ) -> Iterator[tuple[LedgerId, Availability]]:
+        """As `EntrySource.availability_many`; `IllegalOperation` without `ledgers`.
+
+        Up to `AT_A_TIME` requests are under way; all answers are kept until the last is there.
+        """
+        if ledgers is None:
+            raise IllegalOperation(f"bookie {self._name}: the protocol has no list of ledgers")
+        names = asked_for(ledgers)
+        found: dict[LedgerId, Availability] = {}
+        failed: Errors = {}
+        with self._lock:
+            for at in range(0, len(names), AT_A_TIME):
+                self._part(names[at : at + AT_A_TIME], found, failed)
+        if errors is None and failed:
+            raise next(iter(failed.values()))
+        if errors is not None:
+            errors.update(failed)
+        return ((name, found[name]) for name in names if name in found)
+
+    def _part(
+        self, names: list[LedgerId], found: dict[LedgerId, Availability], failed: Errors
+    ) -> None:
+        """Ask for some ledgers, and again for the rest while that brings anything.
+
+        A connection that is lost, or given up for an answer that cannot be, takes the answers to
+        other requests with it.
+        """
+        left = names
+        for _ in range(TRIES):
+            begun = time.monotonic()
+            if self._refusal is not None and begun < self._until:
+                failed.update(dict.fromkeys(left, self._refusal))
+                return
+            errors = self._ask(left, found)
+            for name in left:
+                failed.pop(name, None)
+            failed.update(errors)
+            silent = [name for name in left if isinstance(errors.get(name), BookieUnavailable)]
+            if not silent:
+                return
+            refusal = self._refused(silent[0], begun) if len(silent) == len(left) else None
+            if refusal is not None:
+                failed.update(dict.fromkeys(left, refusal))
+                return
+            left = silent
+
+    def _ask(self, names: list[LedgerId], found: dict[LedgerId, Availability]) -> Errors:
+        """Ask for some ledgers once; put what is told into `found`, return why not of the rest."""
+        client = self._registered.get(self._name)
+        if client is None:
+            gone = BookieUnavailable(f"bookie {self._name}: it is not registered any more")
+            return dict.fromkeys(names, gone)
+        asked = [name for name in names if client.extended or not name.scope]
+        told: Errors = {}
+        there = len(found)
+        try:
+            if asked:
+                found.update(client.availability_many(asked, told))
+        except BkstoreError as error:
+            told |= {name: error for name in asked if name not in found and name not in told}
+        self._lists |= len(found) > there
+        if any(isinstance(error, BookieUnavailable) for error in told.values()):
+            self._registered.doubt(self._name)
+        errors: Errors = {name: self._named(error) for name, error in told.items()}
+        unsaid = NoListOfEntries(f"it does not say that it knows scopes{_ADVICE % self._name}")
+        errors |= {name: unsaid for name in names if name.scope and not client.extended}
+        return errors
+
+    def _named(self, error: BkstoreError) -> BkstoreError:
+        who = f"bookie {self._name}"
+        if isinstance(error, CorruptionError):
+            return error.within(who if error.file is None else f"{who} at {error.file}")
+        if isinstance(error, IllegalOperation):
+            return NoListOfEntries(f"{error}{_ADVICE % self._name}")
+        return type(error)(f"{who} at {error}")
+
+    def _refused(self, ledger: LedgerId, begun: float) -> BkstoreError | None:
+        """Return why a bookie from which no list came is not asked on; None if it is after all."""
+        try:
+            self._probe(ledger)
+        except BookieUnavailable as error:
+            return self._refuse(self._named(error), begun)
+        silent = self._ask([ledger], {}).get(ledger)
+        if not isinstance(silent, BookieUnavailable):
+            return None
+        if self._lists:
+            return self._refuse(silent, begun)
+        never = f"it answers reads, and no request for a list of entries{_ADVICE % self._name}"
+        self._refusal, self._until = NoListOfEntries(never), math.inf
+        return self._refusal
+
+    def _probe(self, ledger: LedgerId) -> None:
+        """Read an entry: any answer, an error too, shows that somebody is there."""
+        client = self._registered.get(self._name)
+        if client is None:
+            raise BookieUnavailable("nowhere: it is not registered any more")
+        try:
+            client.read_entry(ledger, 0)
+        except BookieUnavailable:
+            raise
+        except BkstoreError:
+            return
+
+    def _refuse(self, reason: BkstoreError, begun: float) -> BkstoreError:
+        now = time.monotonic()
+        self._refusal, self._until = reason, now + PATIENCE * (now - begun)
+        return reason
