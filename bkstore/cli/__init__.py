@@ -4,8 +4,8 @@
 `bookie` has the commands about one bookie's directories, `datasets` those that make, load and
 analyse dumps, `care` those that look after directories or rewrite them; `audit` (with
 `audit_settings`), `metadata`, `streams`, `serve` (with `serve_admin`), `completion` and `demo`
-(with `demo_data`) stand by themselves. What commands share (options, formats, progress, secrets) is in `terminal`, tables
-for people in `screen`.
+(with `demo_data`) stand by themselves. What commands share (options, formats, progress, secrets)
+is in `terminal`, tables for people in `screen`.
 """
 
 __all__ = ["main"]
