@@ -1,16 +1,14 @@
 """What real processes did to a cluster, done by our store: the same tree after every step.
 
-The recorded requests that changed something are led through the store's own calls, an actor a
-store. Values, versions, kinds and access lists of all nodes are compared, byte for byte; they
-have the instance ids, tokens and times of the recording.
+Values, versions, kinds and access lists of all nodes are compared, byte for byte; they have the
+instance ids, tokens and times of the recording. What the recording's own program did by hand is
+done by hand here too (`HANDS`), for the steps after it to begin from the same tree.
 """
 
 from __future__ import annotations
 
-import re
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,199 +16,107 @@ from typing import Any
 import pytest
 
 from bkstore.cluster import ZooKeeperStore
-from bkstore.cluster.store.zookeeper.registration import Registration
-from bkstore.cluster.store.zookeeper.underreplication import Lock, Underreplication, Vote
-from bkstore.errors import BadVersion, LedgerExists, NoSuchLedger
 from bkstore.formats import cookie
-from bkstore.formats.metadata.serialized import decode, decode_mark
-from bkstore.formats.metadata.service_info import decode_service_info
-from bkstore.formats.metadata.store_paths import parse_mark_path
-from bkstore.formats.metadata.underreplication import decode_check_time, decode_holder
-from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.golden.zookeeper.real_clusters import (
     NAMES,
     documents,
     golden_tree,
-    manager,
     raw,
     tree_of,
 )
+from tests.golden.zookeeper.replay import Replay
 from tests.worlds.zookeeper import expire
 
 _tops = count()
 
-BY_HAND = ("service-info", "service-info-bad")
-"""Steps in which the recording's own program wrote registrations, good ones and bad ones."""
-LAST = "autorecovery-up"
-"""From here on several processes act at the same time."""
+Tree = Mapping[str, Any]
+OTHER = "127.0.0.1:24598"
+"""The bookie whose cookie and registration the recording's program changed."""
 
 
-class Replay:
-    """The actors of a recording, each with a store of its own below `top`."""
+def _bytes(tree: Tree, path: str) -> bytes:
+    return bytes.fromhex(tree[path]["data_hex"])
 
-    def __init__(self, server: ZooKeeperServer, top: str, document: Any) -> None:
-        self.root = document["root"]
-        self.uri = server.uri(f"{top}{self.root}", manager(document))
-        self.stores: dict[str, ZooKeeperStore] = {}
-        self.registrations: dict[tuple[str, str], Registration] = {}
-        self.votes: dict[str, Vote] = {}
-        self.done: set[str] = set()
 
-    def store(self, actor: str) -> ZooKeeperStore:
-        """Return an actor's store."""
-        if actor not in self.stores:
-            self.stores[actor] = ZooKeeperStore(self.uri)
-        return self.stores[actor]
+def _without_endpoints(replay: Replay, tree: Tree) -> None:
+    # Without data, as our store writes none: real clients stop at them under other ids.
+    for actor, bookie in (
+        ("registrar", "readonly/192.0.2.8:3181"),
+        ("dump", "192.0.2.9:3181"),
+        ("dump", "192.0.2.11:3181"),
+    ):
+        replay.raw(actor).create(replay.path(f"/available/{bookie}"), b"", ephemeral=True)
 
-    def close(self, actor: str) -> None:
-        """End an actor's session."""
-        if actor in self.stores:
-            self.stores.pop(actor).close()
-        self.registrations = {key: r for key, r in self.registrations.items() if key[0] != actor}
 
-    def stage(self, stage: Any) -> None:
-        """Do what was done in a step."""
-        requests = [
-            each
-            for each in stage["requests"]
-            if each["op"] in ("create", "setData", "delete") or each["op"] == "closeSession"
-        ]
-        for at, each in enumerate(requests):
-            if each["op"] == "closeSession":
-                self.close(each["actor"])
-                continue
-            later = [other["path"] for other in requests[at + 1 :] if "path" in other]
-            self._request(each, later)
+def _one_gone(replay: Replay, tree: Tree) -> None:
+    replay.close("dump")
 
-    def _request(self, each: Any, later: list[str]) -> None:
-        path = each["path"].removeprefix(self.root)
-        data = bytes.fromhex(each.get("data_hex") or "")
-        for pattern, work in self._rules():
-            found = re.fullmatch(pattern, path)
-            if found:
-                if path.endswith("/ID-") and each["path"].removesuffix("/ID-") in later[:1]:
-                    return  # its folder was not there: it comes once more
-                with suppress(LedgerExists, NoSuchLedger, BadVersion):
-                    work(each, found[1], data)
-                return
 
-    def _rules(self) -> list[tuple[str, Callable[[Any, str, bytes], object]]]:
-        return [
-            (r"((?:/[0-9]+)*/L[0-9]{4,10})", self._ledger),
-            (r"(|/idgen|/idgen-long/HOB-[0-9]+)/ID-", self._id),
-            (r"/cookies/(.+)", self._cookie),
-            (r"/available/(readonly/.+|(?!readonly).+)", self._bookie),
-            (r"(/underreplication/ledgers.*/urL[0-9]+)", self._mark),
-            (r"/underreplication/locks/urL([0-9]+)", self._lock),
-            (r"/underreplication/(auditorelection.*)", self._election),
-            (r"/underreplication/(.+ctime)", self._check_time),
-            (r"/underreplication/(disable|lostBookieRecoveryDelay|LAYOUT)", self._setting),
-        ]
+def _instance_changed(replay: Replay, tree: Tree) -> None:
+    replay.raw("dump").set(replay.path("/INSTANCEID"), _bytes(tree, f"{replay.root}/INSTANCEID"))
 
-    def _ledger(self, each: Any, path: str, data: bytes) -> None:
-        store = self.store(each["actor"])
-        name = store._tree.ledger(path)
-        assert name is not None
-        if each["op"] == "create":
-            store.create(decode(data, name))
-        elif each["op"] == "setData":
-            store.write(decode(data, name), each["version"])
-        else:
-            store.delete(name, None if each["version"] == -1 else each["version"])
 
-    def _id(self, each: Any, path: str, data: bytes) -> None:
-        self.store(each["actor"]).next_id()
+def _cookie_removed(replay: Replay, tree: Tree) -> None:
+    _instance_changed(replay, tree)
+    replay.store("admin").delete_cookie(OTHER)
 
-    def _cookie(self, each: Any, bookie: str, data: bytes) -> None:
-        self.store(each["actor"]).write_cookie(bookie, cookie.decode(data))
 
-    def _bookie(self, each: Any, name: str, data: bytes) -> None:
-        read_only, bookie = name.startswith("readonly/"), name.removeprefix("readonly/")
-        there = self.registrations.get((each["actor"], bookie))
-        if each["op"] != "create":
-            return  # the old node goes when the new one is made
-        if there is None:
-            there = self.store(each["actor"]).register(bookie, decode_service_info(data, bookie))
-            self.registrations[each["actor"], bookie] = there
-        there.set_read_only(read_only)
+def _registered_by_another(replay: Replay, tree: Tree) -> None:
+    text = _bytes(tree, f"{replay.root}/cookies/{OTHER}")
+    replay.store("admin").write_cookie(OTHER, cookie.decode(text))
+    replay.raw("dump").create(replay.path(f"/available/{OTHER}"), b"", ephemeral=True)
 
-    def _mark(self, each: Any, path: str, data: bytes) -> None:
-        store, name = self.store(each["actor"]), parse_mark_path(path)
-        assert name is not None
-        if each["op"] == "delete":
-            session = store._connection.session
-            store.underreplication.done(Lock(name, each["version"], session))
-            return
-        mark = decode_mark(data)
-        marks = Underreplication(store._nodes, now=lambda: mark.marked_at or 0.0)
-        if path in self.done and each["op"] == "create":
-            return  # that was there already, or came once more behind its folders
-        self.done.add(path)
-        marks.mark(name, mark.missing_bookies, timed=mark.marked_at is not None)
 
-    def _lock(self, each: Any, ledger: str, data: bytes) -> None:
-        marks = self.store(each["actor"]).underreplication
-        if each["op"] == "create":
-            assert marks.lock(int(ledger)) is not None
-        else:
-            marks.release(Lock(LedgerId.of(int(ledger)), None, None))
+def _back_again(replay: Replay, tree: Tree) -> None:
+    path = f"{replay.root}/available/127.0.0.1:24595"
+    replay.register("bookie1", "127.0.0.1:24595", _bytes(tree, path))
+    # A switch of upstream's HTTP endpoint, which bkstore has not.
+    replay.raw("admin").create(replay.path("/disableHealthCheck"))
 
-    def _election(self, each: Any, path: str, data: bytes) -> None:
-        marks, actor = self.store(each["actor"]).underreplication, each["actor"]
-        if each["op"] == "setData":
-            assert marks.elected(self.votes[actor])
-        elif each["op"] == "delete":
-            marks.withdraw(self.votes[actor])
-        elif path.endswith("V_"):
-            self.votes[actor] = marks.vote(decode_holder(data))
 
-    def _check_time(self, each: Any, check: Any, data: bytes) -> None:
-        marks = self.store(each["actor"]).underreplication
-        marks.set_check_time(check, decode_check_time(data))
+HANDS: Mapping[str, Callable[[Replay, Tree], object]] = {
+    "service-info": _without_endpoints,
+    "service-info-bad": _one_gone,
+    "client-up": lambda replay, tree: replay.close("registrar"),
+    "idgen-long": lambda replay, tree: replay.raw("dump").create(replay.path("/idgen-long")),
+    "session-expired": lambda replay, tree: expire(replay.store("bookie3")),
+    "health-check-off": _back_again,
+    "wrong-instance": _instance_changed,
+    "cookie-missing": _cookie_removed,
+    "registered-by-another": _registered_by_another,
+}
+"""What was done without a recorded request, by step."""
 
-    def _setting(self, each: Any, name: str, data: bytes) -> None:
-        marks = self.store(each["actor"]).underreplication
-        if name == "LAYOUT":
-            marks.prepare()
-        elif name == "disable":
-            (marks.disable if each["op"] == "create" else marks.enable)()
-        else:
-            marks.set_recovery_delay(int(data))
+FORMATS = ("initnewcluster", "metaformat")
+EMPTIES = "reformat"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_same_tree(
     name: str, golden: Path, zookeeper: ZooKeeperServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each step through our store leaves the nodes that the real classes left."""
+    """Each step through our store leaves the nodes that the real classes left, to the last one."""
     monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
     document = documents(golden)[name]
     top, root, compared = f"/replay-{next(_tops)}", document["root"], 0
     replay = Replay(zookeeper, top, document)
-    made = False
-    for stage in document["stages"]:
-        if stage["stage"] == LAST:
-            break
-        if not made:
-            instance = stage["tree"].get(f"{root}/INSTANCEID")
-            if instance is None:
-                continue
-            ZooKeeperStore.format(replay.uri, instance_id=instance["text"]).close()
-            made = True
-        elif stage["stage"] == "idgen-long":
-            raw(replay.store("dump")).create(f"{top}{root}/idgen-long")
-        elif stage["stage"] == "session-expired":
-            expire(replay.store("bookie3"))
-        if stage["stage"] in BY_HAND:
-            continue
-        replay.stage(stage)
-        expected, found = golden_tree(stage["tree"]), tree_of(raw(replay.store("dump")), top)
+    stages = document["stages"]
+    made = [stage["stage"] in FORMATS for stage in stages].index(True)
+    for stage in stages[made:]:
+        step, tree = stage["stage"], stage["tree"]
+        if step in (*FORMATS, EMPTIES):
+            instance = _bytes(tree, f"{root}/INSTANCEID").decode()
+            force = step == EMPTIES
+            ZooKeeperStore.format(replay.uri, instance_id=instance, force=force).close()
+        HANDS.get(step, lambda *_: None)(replay, tree)
+        replay.stage(stage, sessions_only=step == EMPTIES)
+        expected, found = golden_tree(tree), tree_of(raw(replay.store("looking")), top)
 
-        assert sorted(expected) == sorted(found), stage["stage"]
-        assert expected == found, stage["stage"]
+        assert sorted(expected) == sorted(found), step
+        assert expected == found, step
         compared += 1
     for actor in list(replay.stores):
         replay.close(actor)
 
-    assert compared > 12
+    assert len(stages) - made == compared > 12

@@ -1,11 +1,13 @@
-"""New clusters: the nodes that `initnewcluster` makes, at once or not at all.
+"""New clusters: the nodes that `initnewcluster` makes, at once or not at all; and emptied ones.
 
-Source: `meta/zk/ZKMetadataDriverBase`, `discover/ZKRegistrationManager.initNewCluster`.
+Source: `meta/zk/ZKMetadataDriverBase`, `discover/ZKRegistrationManager.initNewCluster`, and for
+`empty_cluster` what `metaformat -force` was seen to remove and to leave.
 """
 
 from __future__ import annotations
 
 import uuid
+from typing import get_args
 
 from bkstore.cluster.store.zookeeper.connection import Connection, forbidden
 from bkstore.cluster.store.zookeeper.kazoo_client import (
@@ -14,11 +16,17 @@ from bkstore.cluster.store.zookeeper.kazoo_client import (
     KazooTimeoutError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
 )
+from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree
+from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import IllegalOperation, MetadataUnavailable
 from bkstore.formats.metadata.ledger_layout import LedgerLayout, Manager, encode_layout
 
-__all__ = ["make_cluster"]
+__all__ = ["empty_cluster", "make_cluster"]
+
+_EMPTIED = frozenset({"cookies", "idgen", "idgen-long"})
+_MARKS_AND_LOCKS = ("underreplication/ledgers", "underreplication/locks")
 
 
 def make_cluster(
@@ -71,3 +79,55 @@ def _instance_at(connection: Connection, root: str) -> str | None:
     except NoNodeError:
         return None
     return str((data or b"").decode("ascii", "replace"))
+
+
+def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None) -> str:
+    """Remove ledgers, ids, cookies, marks and locks of a cluster, and its scopes.
+
+    Returns its new instance id. What broke off is ended by calling it again. Registered bookies
+    stay, and so do the auditors' settings, check times and votes. `CorruptionError`, and nothing
+    is removed, if what lies beside the root is no folder of scopes.
+    """
+    instance = str(uuid.uuid4()) if instance_id is None else instance_id
+    connection, root = nodes.connection, nodes.root
+    nodes.check_beside(of_any_cluster=True)
+    for name in connection.ask(root, "get_children"):
+        if name in _EMPTIED or _has_ledgers(f"/{name}"):
+            _remove(connection, f"{root}/{name}")
+    for folder in _MARKS_AND_LOCKS:
+        _remove(connection, f"{root}/{folder}")
+    _remove(connection, nodes.beside)
+    for name, data in (
+        ("LAYOUT", encode_layout(LedgerLayout.of(manager))),
+        ("INSTANCEID", instance.encode("ascii")),
+    ):
+        _remove(connection, f"{root}/{name}")
+        _create_over(connection, f"{root}/{name}", data)
+    return instance
+
+
+def _has_ledgers(path: str) -> bool:
+    trees = map(LedgerTree, get_args(Manager))
+    return any(tree.is_folder(path) or tree.ledger(path) is not None for tree in trees)
+
+
+def _create_over(connection: Connection, path: str, data: bytes) -> None:
+    """Create a node; one that is there is an earlier try's, whose answer was lost."""
+    try:
+        connection.ask(path, "create", data)
+    except NodeExistsError:
+        connection.ask(path, "set", data)
+
+
+def _remove(connection: Connection, path: str) -> None:
+    """Remove a node with all below it; what others put there meanwhile goes too."""
+    while True:
+        try:
+            for name in connection.ask(path, "get_children"):
+                _remove(connection, f"{path}/{name}")
+            connection.ask(path, "delete")
+        except NotEmptyError:
+            continue
+        except NoNodeError:
+            pass
+        return

@@ -134,7 +134,7 @@ class Nodes:
         """As `KeyValues.keys`: nodes that have none below them, in both folders."""
         top = prefix.rpartition("/")[0]
         if not self._beside_is_ours:
-            self._check_beside()
+            self.check_beside()
         found: set[str] = set()
         for folder in (self.root, self.beside):
             found.update(self._leaves(folder, top, lambda _: True))
@@ -150,7 +150,7 @@ class Nodes:
     def leaves_beside(self, enter: Callable[[str], bool]) -> Iterator[str]:
         """Yield keys as `leaves`, of the folder beside the root."""
         if not self._beside_is_ours:
-            self._check_beside()
+            self.check_beside()
         return self._leaves(self.beside, "", enter)
 
     def _leaves(self, folder: str, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
@@ -214,10 +214,11 @@ class Nodes:
             )
         path = self.where(key)
         if path.startswith(self.beside) and not self._beside_is_ours:
-            self._check_beside()
+            self.check_beside()
         return path
 
-    def _check_beside(self) -> None:
+    def check_beside(self, *, of_any_cluster: bool = False) -> None:
+        """Raise for what is no folder of scopes, or (`UnsupportedLayout`) another cluster's."""
         try:
             data, _ = self.connection.ask(self.beside, "get")
         except NoNodeError:
@@ -225,6 +226,8 @@ class Nodes:
         lines = (data or b"").split(b"\n")
         if lines[:1] != [_MARKER.encode()] or len(lines) != 4:
             raise CorruptionError(self.beside, 0, f"no folder of scopes: {(data or b'')[:40]!r}")
+        if of_any_cluster:
+            return
         if data != self._marker():
             raise UnsupportedLayout(
                 f"{self.beside} has the scopes of another cluster, or is of another version: "

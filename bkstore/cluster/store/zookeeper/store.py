@@ -19,7 +19,7 @@ from bkstore.cluster.store.api import Value, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.zookeeper.connection import Connection
 from bkstore.cluster.store.zookeeper.events import Events
-from bkstore.cluster.store.zookeeper.formatting import make_cluster
+from bkstore.cluster.store.zookeeper.formatting import empty_cluster, make_cluster
 from bkstore.cluster.store.zookeeper.id_generator import IdGenerator
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree, is_scope_folder
@@ -117,18 +117,26 @@ class ZooKeeperStore(KeyValueStore):
         uri: str | ServiceUri,
         *,
         instance_id: str | None = None,
+        force: bool = False,
         timeout: float = TIMEOUT,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> ZooKeeperStore:
         """Make a new cluster at a URI and open it; the folders above its root are made too.
 
         The ledger manager is the URI's, hierarchical where it names none. Raises
-        `IllegalOperation` if the root is there already, and as opening does.
+        `IllegalOperation` if the root is there already, and as opening does. With `force` a
+        cluster that is there is emptied instead, as by ``metaformat -force``: **all its ledgers,
+        ids, cookies and marks go**, those of all scopes, and its instance id, so that its
+        bookies refuse to start with what they have.
         """
         where = parse_service_uri(uri) if isinstance(uri, str) else uri
         connection = Connection(where.servers, timeout=timeout, session_timeout=session_timeout)
+        manager = where.manager or "hierarchical"
         try:
-            make_cluster(connection, where.root, where.manager or "hierarchical", instance_id)
+            if force and connection.ask(where.root, "exists") is not None:
+                empty_cluster(Nodes(connection, where.root), manager, instance_id)
+            else:
+                make_cluster(connection, where.root, manager, instance_id)
         finally:
             connection.close()
         return cls(where, timeout=timeout, session_timeout=session_timeout)

@@ -275,13 +275,19 @@ class Underreplication:
         return made
 
     def elected(self, vote: Vote) -> bool:
-        """Return whether the vote is the oldest; then the election's own node says so too."""
+        """Return whether the vote is the oldest; then the election's own node says so too.
+
+        That node is written once a vote that wins, by the same bookie again too, as upstream.
+        """
         votes = self._votes()
         if not votes or not vote.path.endswith(f"/{votes[0]}"):
             return False
+        mine = self._ask(vote.path, "exists")
+        if mine is None:
+            return False
         data = encode_holder(vote.bookie)
-        there = self._nodes.get(_ELECTION)
-        if there is None or there.data != data:
+        there, stat = self._ask(self._nodes.where(_ELECTION), "get")
+        if there != data or stat.mzxid < mine.czxid:
             self.overwrite(_ELECTION, data)
         return True
 
