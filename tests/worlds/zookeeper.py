@@ -7,12 +7,14 @@ import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from bkstore.cluster import ZooKeeperStore
 
 CREATE, DELETE, SET, GET = 1, 2, 5, 4
 """Request types of ZooKeeper's protocol (`ZooDefs.OpCode`)."""
+_NOT_COUNTED = (11, 100, 101, 105, -11)
+"""Pings, authentication, watches set again, the end of a session."""
 
 
 def raw_client(store: ZooKeeperStore) -> Any:
@@ -26,11 +28,19 @@ def root_of(store: ZooKeeperStore) -> str:
 
 
 def expire(store: ZooKeeperStore) -> None:
-    """End a store's session as the server would: whoever closes it under its id ends it for all."""
+    """End a store's session as the server would."""
+    end_session(store._connection.client)
+
+
+def end_session(client: Any, port: int | None = None) -> None:
+    """End a kazoo client's session: whoever closes it under its id ends it for all.
+
+    Through the server at `port`, the client's own by default.
+    """
     from kazoo.client import KazooClient
 
-    mine = store._connection.client
-    other = KazooClient(hosts=mine.hosts[0][0] + f":{mine.hosts[0][1]}", client_id=mine.client_id)
+    host, own = client.hosts[0]
+    other = KazooClient(hosts=f"{host}:{port or own}", client_id=client.client_id)
     other.start()
     other.stop()
     other.close()
@@ -40,13 +50,16 @@ class Proxy:
     """A port between clients and a server, which breaks a connection when it is told to.
 
     `lose_answer(kind)`: the next request of a type is executed, and its answer does not arrive.
-    `lose_request(kind)`: it does not reach the server. `lost` counts both.
+    `lose_request(kind)`: it does not reach the server. `break_at(number)`: so the request of that
+    number from now on. `lost` counts those that were lost, `requests` all that came.
     """
 
     def __init__(self, port: int) -> None:
         self.lost = 0
+        self.requests = 0
         self._server = port
-        self._armed: tuple[int, bool] | None = None
+        self._armed: _Break | None = None
+        self._counting = threading.Lock()
         self._open = True
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.port = self._listening.getsockname()[1]
@@ -54,11 +67,18 @@ class Proxy:
 
     def lose_answer(self, kind: int) -> None:
         """Break the connection when the answer to the next such request comes."""
-        self._armed = (kind, True)
+        self._armed = _Break(lambda number, its_kind: its_kind == kind, True)
 
     def lose_request(self, kind: int) -> None:
         """Break the connection instead of passing the next such request on."""
-        self._armed = (kind, False)
+        self._armed = _Break(lambda number, its_kind: its_kind == kind, False)
+
+    def break_at(
+        self, number: int, *, answer: bool, then: Callable[[], object] = lambda: None
+    ) -> None:
+        """Lose the request of a number, 1 = the next, or its answer; call `then` before."""
+        at = self.requests + number
+        self._armed = _Break(lambda now, kind: now == at, answer, then)
 
     def close(self) -> None:
         """Take no more connections."""
@@ -71,18 +91,32 @@ class Proxy:
         while self._open:
             try:
                 client, _ = self._listening.accept()
+            except OSError:
+                continue
+            try:
                 server = socket.create_connection(("127.0.0.1", self._server))
             except OSError:
+                client.close()
                 continue
             _Line(self, client, server)
 
-    def taken(self, kind: int) -> bool | None:
-        """Return whether the answer (True) or the request (False) is to be lost; None: neither."""
-        if self._armed is None or self._armed[0] != kind:
-            return None
-        answer, self._armed = self._armed[1], None
-        self.lost += 1
-        return answer
+    def taken(self, kind: int) -> _Break | None:
+        """Return what is to happen to a request, None = nothing."""
+        with self._counting:
+            self.requests += kind not in _NOT_COUNTED
+            if self._armed is None or not self._armed.hits(self.requests, kind):
+                return None
+            found, self._armed = self._armed, None
+            self.lost += 1
+            return found
+
+
+class _Break(NamedTuple):
+    """Which request is lost, or its answer, and what happens before the connection breaks."""
+
+    hits: Callable[[int, int], bool]
+    answer: bool
+    then: Callable[[], object] = lambda: None
 
 
 class _Line:
@@ -91,7 +125,7 @@ class _Line:
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.proxy = proxy
         self.ends = (client, server)
-        self.doomed: int | None = None
+        self.doomed: tuple[int, _Break] | None = None
         self.greeted = {client: False, server: False}
         for source, target, look in (
             (client, server, self._request),
@@ -117,9 +151,16 @@ class _Line:
     def _request(self, frame: bytes) -> bool:
         number, kind = struct.unpack_from(">ii", frame)
         lost = self.proxy.taken(kind)
-        if lost:
-            self.doomed = number
-        return lost is not False
+        if lost is None:
+            return True
+        if lost.answer:
+            self.doomed = (number, lost)
+        else:
+            lost.then()
+        return lost.answer
 
     def _answer(self, frame: bytes) -> bool:
-        return struct.unpack_from(">i", frame)[0] != self.doomed
+        if self.doomed is None or struct.unpack_from(">i", frame)[0] != self.doomed[0]:
+            return True
+        self.doomed[1].then()
+        return False

@@ -6,7 +6,9 @@ Source: `meta/zk/ZKMetadataDriverBase`, `discover/ZKRegistrationManager.initNewC
 
 from __future__ import annotations
 
+import time
 import uuid
+from collections.abc import Sequence
 from typing import get_args
 
 from bkstore.cluster.store.zookeeper.connection import Connection, forbidden
@@ -20,7 +22,7 @@ from bkstore.cluster.store.zookeeper.kazoo_client import (
 )
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree
 from bkstore.cluster.store.zookeeper.nodes import Nodes
-from bkstore.errors import IllegalOperation, MetadataUnavailable
+from bkstore.errors import IllegalOperation
 from bkstore.formats.metadata.ledger_layout import LedgerLayout, Manager, encode_layout
 
 __all__ = ["empty_cluster", "make_cluster"]
@@ -34,11 +36,35 @@ def make_cluster(
 ) -> str:
     """Make the nodes of a new cluster, folders above them too; return its instance id.
 
-    `IllegalOperation` if the root is there. After a connection that broke it is looked whether
-    they were made: `MetadataUnavailable` is raised only where nobody answers.
+    `IllegalOperation` if the root is there. After a connection that broke it is tried again, and
+    a cluster that has this instance id is then its own.
     """
     instance = str(uuid.uuid4()) if instance_id is None else instance_id
     _make_folders_above(connection, root)
+    until = time.monotonic() + connection.timeout
+    repeated = False
+    while True:
+        try:
+            results = _transaction(connection, root, manager, instance)
+        except UNCERTAIN:
+            if time.monotonic() > until:
+                raise connection.unavailable(root, "create") from None
+            repeated = True
+            continue
+        if isinstance(results[0], str) or (repeated and _instance_at(connection, root) == instance):
+            return instance
+        for result in results:
+            if isinstance(result, NodeExistsError):
+                raise IllegalOperation(f"{root} is there already: nothing was changed")
+            if isinstance(result, FORBIDDEN):
+                raise forbidden(root)
+        raise IllegalOperation(f"{root} was not made: {results!r:.200}")
+
+
+def _transaction(
+    connection: Connection, root: str, manager: Manager, instance: str
+) -> Sequence[object]:
+    """Make all nodes or none; return an answer for each, which may be an error."""
     request = connection.client.transaction()
     request.create(root, b"")
     request.create(f"{root}/available", b"")
@@ -46,21 +72,9 @@ def make_cluster(
     request.create(f"{root}/INSTANCEID", instance.encode("ascii"))
     request.create(f"{root}/LAYOUT", encode_layout(LedgerLayout.of(manager)))
     try:
-        results = request.commit_async().get(timeout=connection.timeout)
-    except UNCERTAIN:
-        if _instance_at(connection, root) == instance:
-            return instance
-        raise MetadataUnavailable(f"{root}: the connection broke while it was made") from None
+        return list(request.commit_async().get(timeout=connection.timeout))
     except KazooTimeoutError:
         raise connection.unavailable(root, "create") from None
-    for result in results:
-        if isinstance(result, NodeExistsError):
-            raise IllegalOperation(f"{root} is there already: nothing was changed")
-        if isinstance(result, FORBIDDEN):
-            raise forbidden(root)
-    if not isinstance(results[0], str):
-        raise IllegalOperation(f"{root} was not made: {results!r:.200}")
-    return instance
 
 
 def _make_folders_above(connection: Connection, root: str) -> None:
@@ -102,21 +116,13 @@ def empty_cluster(nodes: Nodes, manager: Manager, instance_id: str | None = None
         ("INSTANCEID", instance.encode("ascii")),
     ):
         _remove(connection, f"{root}/{name}")
-        _create_over(connection, f"{root}/{name}", data)
+        nodes.create(f"/{name}", data)
     return instance
 
 
 def _has_ledgers(path: str) -> bool:
     trees = map(LedgerTree, get_args(Manager))
     return any(tree.is_folder(path) or tree.ledger(path) is not None for tree in trees)
-
-
-def _create_over(connection: Connection, path: str, data: bytes) -> None:
-    """Create a node; one that is there is an earlier try's, whose answer was lost."""
-    try:
-        connection.ask(path, "create", data)
-    except NodeExistsError:
-        connection.ask(path, "set", data)
 
 
 def _remove(connection: Connection, path: str) -> None:

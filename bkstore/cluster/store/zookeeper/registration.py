@@ -43,8 +43,11 @@ class Registration:
         self._data = encode_service_info(info)
         self._lock = threading.Lock()
         self._closed = False
+        session = nodes.connection.session
         self._make_first()
         self._end = nodes.connection.on_connected(lambda: events.call(self._renew))
+        if session != nodes.connection.session:  # it may have taken with it what was made
+            events.call(self._renew)
 
     @property
     def read_only(self) -> bool:

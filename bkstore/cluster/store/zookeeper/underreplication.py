@@ -266,30 +266,52 @@ class Underreplication:
     def vote(self, bookie: str) -> Vote:
         """Stand for auditor; `elected` tells who it is."""
         self.prepare()
+        self._nodes.make_folder(self._nodes.where(_ELECTION))
+        while True:
+            made = self._voted(bookie)
+            if self._won(made) is not None:  # else the session ended meanwhile
+                return made
+
+    def _voted(self, bookie: str) -> Vote:
+        """Make a vote, the only one of this bookie and session."""
         folder = self._nodes.where(_ELECTION)
-        self._nodes.make_folder(folder)
         data = encode_holder(check_bookie_id(bookie))
-        path = self._ask(f"{folder}/V_", "create", data, ephemeral=True, sequence=True)
-        made = Vote(path, bookie)
-        self.elected(made)
+        request = Request(self._nodes.connection, f"{folder}/V_")
+        made = Vote(request("create", data, ephemeral=True, sequence=True), bookie)
+        if request.repeated:  # an earlier try's would win, and nobody know of it
+            for name in self._votes():
+                older = Vote(f"{folder}/{name}", bookie)
+                value = self._nodes.get(f"{_ELECTION}/{name}")
+                mine = value is not None and value.data == data and self._is_own(older.path)
+                if mine and older != made:
+                    self.withdraw(older)
         return made
 
     def elected(self, vote: Vote) -> bool:
         """Return whether the vote is the oldest; then the election's own node says so too.
 
         That node is written once a vote that wins, by the same bookie again too, as upstream.
+        Raises `IllegalOperation` if the vote went with its session, or was taken back.
         """
-        votes = self._votes()
-        if not votes or not vote.path.endswith(f"/{votes[0]}"):
-            return False
-        mine = self._ask(vote.path, "exists")
-        if mine is None:
-            return False
+        won = self._won(vote)
+        if won is None:
+            raise IllegalOperation(f"{vote.path}: the vote is gone")
+        return won
+
+    def _won(self, vote: Vote) -> bool | None:
+        folder, name = vote.path.rsplit("/", 1)
+        try:
+            there, written = self._ask(folder, "get")
+            made = self._ask(vote.path, "get")[1]
+        except NoNodeError:
+            return None
+        votes = self._votes()  # last, for the vote to be there at the end
+        if name not in votes:
+            return None
         data = encode_holder(vote.bookie)
-        there, stat = self._ask(self._nodes.where(_ELECTION), "get")
-        if there != data or stat.mzxid < mine.czxid:
+        if name == votes[0] and (there != data or written.mzxid < made.czxid):
             self.overwrite(_ELECTION, data)
-        return True
+        return name == votes[0]
 
     def withdraw(self, vote: Vote) -> None:
         """Take a vote back; one that is gone already is no error."""
