@@ -27,6 +27,11 @@ IDS = [
 ]
 
 
+def fitting(layout: str) -> list[LedgerId]:
+    """Return the ids that a layout has a place for; flat names have ten digits."""
+    return [name for name in IDS if name.scope or layout != "flat" or name.ledger < 10**10]
+
+
 def metadata_of(name: int | LedgerId, **change: Any) -> LedgerMetadata:
     """Return sound metadata of a ledger, with these fields changed."""
     made = LedgerMetadata(
