@@ -18,6 +18,7 @@ FAMILIES = [
     "house",
     "interop",
     "models",
+    "races",
     "tools",
     "worlds",
 ]

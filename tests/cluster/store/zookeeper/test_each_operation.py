@@ -1,8 +1,8 @@
 """A fault in the middle of each operation, at each of its requests: done once, or said not to be.
 
-The tables are `store_operations` and `client_operations`. A request does not reach the server, or
-its answer is lost; the session ends with it, or the server is killed and started again. What is
-done by others meanwhile is asked over a connection that holds.
+The tables are `store_operations`, `underreplication_operations` and `client_operations`. A request
+does not reach the server, or its answer is lost; the session ends with it, or the server is killed
+and started again. What is done by others meanwhile is asked over a connection that holds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
 from tests.cluster.store.zookeeper.client_operations import CLIENT_OPERATIONS
 from tests.cluster.store.zookeeper.store_operations import OPERATIONS, Here, Operation
+from tests.cluster.store.zookeeper.underreplication_operations import MARK_OPERATIONS
 from tests.worlds.zookeeper import Proxy, end_session, raw_client
 
-ALL = {**OPERATIONS, **CLIENT_OPERATIONS}
+ALL = {**OPERATIONS, **MARK_OPERATIONS, **CLIENT_OPERATIONS}
 FAULTS = ["answer", "request and session", "request", "answer and session"]
 KILLED = ["answer and server", "request and server"]
 AT_ONCE = 6
@@ -86,8 +87,8 @@ def test_faults(zookeeper: ZooKeeperServer) -> None:
     """Whatever is lost, each operation is done once, and what it says of itself is so."""
 
     def failures(name: str) -> list[str | None]:
-        at = list(ALL).index(name) % 2 * 2
-        cases = _one_each(name, run(ALL[name], zookeeper), FAULTS[at : at + 2])
+        fault = FAULTS[list(ALL).index(name) % len(FAULTS)]
+        cases = _one_each(name, run(ALL[name], zookeeper), [fault])
         return [_failure(name, zookeeper, *case) for case in cases]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bkstore.testing.zookeeper_server import ZooKeeperServer
-from tests.cluster.races.client_races import CLIENT_RACES
-from tests.cluster.races.store_races import STORE_RACES, ZOOKEEPER_RACES
-from tests.cluster.races.two_clients import Bookies, TwoClients, bookies, two_clients
+from tests.races.client_races import CLIENT_RACES
+from tests.races.store_races import STORE_RACES, ZOOKEEPER_RACES
+from tests.races.two_clients import Bookies, TwoClients, bookies, two_clients
 
 LAYOUTS = ["hierarchical", "longhierarchical", "flat"]
 SEEDS = {"memory": 8, "directory": 2, "hierarchical": 1}

@@ -9,7 +9,7 @@ from bkstore.cluster import LedgerHandle
 from bkstore.errors import BadVersion, IllegalOperation, LedgerFenced, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import Segment
-from tests.cluster.races.two_clients import TwoClients
+from tests.races.two_clients import TwoClients
 
 __all__ = ["CLIENT_RACES"]
 

@@ -10,8 +10,8 @@ from bkstore.cluster import KeyValueStore, ZooKeeperStore
 from bkstore.errors import BadVersion, LedgerExists, NoSuchLedger
 from bkstore.formats.cookie import Cookie
 from bkstore.ids import LedgerId
-from tests.cluster.races.two_clients import TwoClients
 from tests.cluster.store.samples import metadata_of
+from tests.races.two_clients import TwoClients
 
 __all__ = ["STORE_RACES", "ZOOKEEPER_RACES"]
 
