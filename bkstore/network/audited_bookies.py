@@ -33,11 +33,11 @@ __all__ = ["AuditedBookie", "AuditedBookies"]
 AT_A_TIME = 128
 """Requests under way at a bookie."""
 
-TRIES = 5
-"""How often the rest of some requests is sent again, where some had an answer."""
-
 PATIENCE = 10
 """A bookie from which nothing comes is left alone for so many times what it took to find out."""
+
+SOON = 0.1
+"""Seconds; one that fails as soon as that is simply asked again."""
 
 _ADVICE = ": a real bookie with db storage lists none; its directory would tell (%s=DIR)"
 
@@ -98,8 +98,8 @@ class AuditedBookie:
 
     A bookie from which no list comes is asked for entry 0 of a ledger, then for a list once more.
     If it answers the one and not the other, it lists no entries: `NoListOfEntries` for every
-    ledger from then on, unless it has listed some before. Else it is not asked again for ten times
-    as long as that took. Errors name the bookie. Threads: safe, one asks at a time.
+    ledger from then on, unless it has listed some before. Else, if that took long, it is not asked
+    again for ten times as long. Errors name the bookie. Threads: safe, one asks at a time.
     """
 
     def __init__(self, name: str, registered: RegisteredBookies) -> None:
@@ -140,29 +140,32 @@ class AuditedBookie:
     def _part(
         self, names: list[LedgerId], found: dict[LedgerId, Availability], failed: Errors
     ) -> None:
-        """Ask for some ledgers, and again for the rest while that brings anything.
+        """Ask for some ledgers; again for those that others may have cost their answer.
 
-        A connection that is lost, or given up for an answer that cannot be, takes the answers to
-        other requests with it.
+        A connection that is lost, or given up for an answer that cannot be, takes what is under
+        way with it. Where nothing came, each half is asked for by itself, down to the one ledger
+        that is the cause.
         """
-        left = names
-        for _ in range(TRIES):
-            begun = time.monotonic()
-            if self._refusal is not None and begun < self._until:
-                failed.update(dict.fromkeys(left, self._refusal))
+        begun = time.monotonic()
+        if self._refusal is not None and begun < self._until:
+            failed.update(dict.fromkeys(names, self._refusal))
+            return
+        failed.update(self._ask(names, found))
+        again = [name for name in names if _may_be_others_fault(failed.get(name))]
+        if len(again) == len(names):
+            if all(isinstance(failed[name], BookieUnavailable) for name in names):
+                refusal = self._refused(again.pop(), begun, found, failed)
+                if refusal is not None:
+                    failed.update(dict.fromkeys(names, refusal))
+                    return
+            if len(names) == 1:
                 return
-            errors = self._ask(left, found)
-            for name in left:
-                failed.pop(name, None)
-            failed.update(errors)
-            silent = [name for name in left if isinstance(errors.get(name), BookieUnavailable)]
-            if not silent:
-                return
-            refusal = self._refused(silent[0], begun) if len(silent) == len(left) else None
-            if refusal is not None:
-                failed.update(dict.fromkeys(left, refusal))
-                return
-            left = silent
+        half = (len(again) + 1) // 2 if len(again) > len(names) - 2 else len(again)
+        for part in (again[:half], again[half:]):
+            for name in part:
+                del failed[name]
+            if part:
+                self._part(part, found, failed)
 
     def _ask(self, names: list[LedgerId], found: dict[LedgerId, Availability]) -> Errors:
         """Ask for some ledgers once; put what is told into `found`, return why not of the rest."""
@@ -176,6 +179,8 @@ class AuditedBookie:
         try:
             if asked:
                 found.update(client.availability_many(asked, told))
+        except IllegalOperation:  # it is closed
+            raise
         except BkstoreError as error:
             told |= {name: error for name in asked if name not in found and name not in told}
         self._lists |= len(found) > there
@@ -189,18 +194,29 @@ class AuditedBookie:
     def _named(self, error: BkstoreError) -> BkstoreError:
         who = f"bookie {self._name}"
         if isinstance(error, CorruptionError):
-            return error.within(who if error.file is None else f"{who} at {error.file}")
+            if error.file is None:
+                return CorruptionError(None, error.offset, f"{who} at {error.reason}")
+            return error.within(f"{who} at {error.file}")
         if isinstance(error, IllegalOperation):
             return NoListOfEntries(f"{error}{_ADVICE % self._name}")
         return type(error)(f"{who} at {error}")
 
-    def _refused(self, ledger: LedgerId, begun: float) -> BkstoreError | None:
-        """Return why a bookie from which no list came is not asked on; None if it is after all."""
+    def _refused(
+        self,
+        ledger: LedgerId,
+        begun: float,
+        found: dict[LedgerId, Availability],
+        failed: Errors,
+    ) -> BkstoreError | None:
+        """Return why a bookie from which no list came is not asked on; None if it is after all,
+        and then what it says of this ledger is noted."""
         try:
             self._probe(ledger)
         except BookieUnavailable as error:
             return self._refuse(self._named(error), begun)
-        silent = self._ask([ledger], {}).get(ledger)
+        del failed[ledger]
+        failed.update(self._ask([ledger], found))
+        silent = failed.get(ledger)
         if not isinstance(silent, BookieUnavailable):
             return None
         if self._lists:
@@ -223,5 +239,12 @@ class AuditedBookie:
 
     def _refuse(self, reason: BkstoreError, begun: float) -> BkstoreError:
         now = time.monotonic()
-        self._refusal, self._until = reason, now + PATIENCE * (now - begun)
+        if now - begun > SOON:
+            self._refusal, self._until = reason, now + PATIENCE * (now - begun)
         return reason
+
+
+def _may_be_others_fault(error: BkstoreError | None) -> bool:
+    """Return whether a request failed with its connection, not by an answer of its own."""
+    garbled = isinstance(error, CorruptionError) and error.file is not None  # else it is EIO
+    return garbled or isinstance(error, BookieUnavailable)

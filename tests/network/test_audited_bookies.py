@@ -1,0 +1,274 @@
+"""Bookies as an audit asks them over the wire: what is an answer, what is none, what is a loss."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from bkstore.cluster import MemoryStore
+from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
+from bkstore.errors import (
+    IllegalOperation,
+    NoListOfEntries,
+    NoSuchLedger,
+)
+from bkstore.ids import LedgerId
+from bkstore.network import AuditedBookies
+from bkstore.network.audited_bookies import AT_A_TIME
+from bkstore.wire.status import Status
+from tests.network.listing_servers import HungUp, Listing, asked_ledger, list_of, refusal
+from tests.wire.client.scripted import served
+from tests.worlds.audits import FULL, closed
+
+WHOLE = range(6)
+QUICK = 0.25
+
+
+def _whole(request: Any) -> bytes:
+    return list_of(request, *WHOLE)
+
+
+def _silent(_: Any) -> None:
+    return None
+
+
+def _hang_up(_: Any) -> bytes:
+    raise HungUp
+
+
+@contextmanager
+def _bookie(
+    lists: Callable[[Any], bytes | None], reads: bool = False
+) -> Iterator[tuple[str, Listing]]:
+    """Yield the id of a bookie that answers so, and what it was asked."""
+    script = Listing(lists, reads=reads)
+    with served(script) as server:
+        yield "{}:{}".format(*server.address), script
+
+
+def _audit(name: str, ledgers: int = 1, looks: int = 0, **options: Any) -> AuditReport:
+    """Audit ledgers that lie on two sound bookies and the one in question."""
+    store = MemoryStore()
+    ensemble = ("b1", "b2", name)
+    for number in range(7, 7 + ledgers):
+        store.create(closed(number, ensemble=ensemble))
+    for each in ensemble:
+        store.register_bookie(each)
+    with AuditedBookies(store, {"b1": FULL, "b2": FULL}, timeout=QUICK) as bookies:
+        auditor = Auditor(
+            store,
+            bookies,
+            options=AuditOptions(looks=looks, look_delay=0.0, **options),
+            wait=lambda _: None,
+        )
+        return auditor.run()
+
+
+def _categories(report: AuditReport) -> dict[str, int]:
+    return dict(report.counts)
+
+
+def test_no_such_ledger_is_nothing_there() -> None:
+    """A bookie that answers ENOLEDGER holds nothing of the ledger, which is a loss."""
+    with _bookie(lambda request: refusal(request, Status.ENOLEDGER)) as (name, _):
+        report = _audit(name)
+
+    assert {"below_write_quorum": 1} == _categories(report)
+    assert list(WHOLE) == list(report.violations[0].missing or ())
+
+
+@pytest.mark.parametrize(
+    "status", [Status.EIO, Status.EUA, Status.ETOOMANYREQUESTS, Status.EUNKNOWNLEDGERSTATE]
+)
+def test_an_error_is_no_answer(status: Status) -> None:
+    """Any other status says nothing of what is there: never a loss, and the bookie is named."""
+    with _bookie(lambda request: refusal(request, status)) as (name, script):
+        report = _audit(name, ledgers=3)
+
+    assert {"bookie_unavailable": 3} == _categories(report)
+    assert f"bookie {name}" in report.violations[0].detail
+    assert f"answered {status.name}" in report.violations[0].detail
+    assert 3 == len(script.asked)
+
+
+def test_nobody_there() -> None:
+    """A registered bookie at whose address nobody listens gives no answer."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        name = "{}:{}".format(*taken.getsockname())
+    report = _audit(name, ledgers=3)
+
+    assert {"bookie_unavailable": 3} == _categories(report)
+    assert "no connection: Connection refused" in report.violations[0].detail
+
+
+def test_silence_is_no_answer_and_soon_over() -> None:
+    """A bookie that accepts connections and says nothing is given up after its time, however many
+    ledgers it has; the next batches do not wait for it."""
+    with _bookie(_silent) as (name, script):
+        begin = time.monotonic()
+        report = _audit(name, ledgers=3 * AT_A_TIME, batch=AT_A_TIME)
+        took = time.monotonic() - begin
+
+    assert {"bookie_unavailable": 3 * AT_A_TIME} == _categories(report)
+    assert AT_A_TIME == script.asked.count("GET_LIST_OF_ENTRIES_OF_LEDGER")
+    assert took < 12 * QUICK
+
+
+def test_a_bookie_that_lists_nothing_has_lost_nothing() -> None:
+    """A bookie that answers reads and no list, as a real one with db storage, is named with the
+    way to give its directory; nothing is lost or unavailable, and the run is no pass."""
+    with _bookie(_silent, reads=True) as (name, script):
+        report = _audit(name, ledgers=300, looks=1, batch=100)
+    (line,) = [line for line in report.summary() if line.startswith("not judged: what")]
+
+    assert ([], {}) == (report.violations, _categories(report))
+    assert (300, False) == (report.checked, report.clean)
+    assert f"what {name} holds of 300 ledgers: it answers reads" in line
+    assert f"{name}=DIR" in line
+    assert 0 == report.looks  # to look again would not help
+    assert 101 == script.asked.count("GET_LIST_OF_ENTRIES_OF_LEDGER")
+
+
+def test_a_bookie_that_does_not_know_the_request() -> None:
+    """EBADREQ, as from a bookie that is too old, is the same: it lists nothing."""
+    with _bookie(lambda request: refusal(request, Status.EBADREQ)) as (name, _):
+        report = _audit(name)
+
+    assert ([], [name]) == (report.violations, list(report.unlisted))
+    assert not report.clean
+
+
+def test_what_is_known_to_be_lost_beside_a_bookie_without_lists() -> None:
+    """A bookie without lists that says that it does not know a ledger holds nothing of it."""
+
+    def known(request: Any) -> bytes | None:
+        return refusal(request, Status.ENOLEDGER) if asked_ledger(request) == 8 else None
+
+    with _bookie(known, reads=True) as (name, _):
+        report = _audit(name, ledgers=3)
+
+    assert [("below_write_quorum", LedgerId.of(8))] == [row[:2] for row in report.violations]
+    assert 2 == report.unlisted[name].ledgers
+
+
+def test_a_bookie_that_was_quiet_for_a_while() -> None:
+    """One that let the time of some lists run out, and lists again when it is asked once more, is
+    none without lists: all is judged."""
+    quiet = threading.Event()
+
+    def lists(request: Any) -> bytes | None:
+        return _whole(request) if quiet.is_set() else None
+
+    with _bookie(lists, reads=True) as (name, script):
+        threading.Timer(0.6 * QUICK, quiet.set).start()
+        report = _audit(name, ledgers=5, looks=3)
+
+    assert report.clean
+    assert 5 == report.checked
+
+
+def test_one_that_has_listed_is_slow_not_without_lists() -> None:
+    """After a list has come, silence is silence."""
+    with _bookie(
+        lambda request: _whole(request) if asked_ledger(request) == 7 else None, reads=True
+    ) as (name, _):
+        report = _audit(name, ledgers=4)
+
+    assert {"bookie_unavailable": 3} == _categories(report)
+    assert {} == report.unlisted
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        (lambda request: b"\xff" * 9, "no v3 response"),
+        (lambda request: list_of(request, 1, ledger=99), "the answer is of ledger 99"),
+        (
+            lambda request: list_of(request, *WHOLE)[:-9] + b"\x7f" * 9,
+            "list of entries of ledger 9",
+        ),
+        (_hang_up, "the connection is lost"),
+    ],
+    ids=["no message", "another ledger", "no list", "no connection"],
+)
+def test_bytes_that_are_no_answer(wrong: Callable[[Any], bytes], reason: str) -> None:
+    """An answer that cannot be is that bookie's failure for that ledger, with its id and the
+    reason; what is under way beside it is asked for again, and judged."""
+
+    def lists(request: Any) -> bytes:
+        return wrong(request) if asked_ledger(request) == 9 else list_of(request, 0, 1, 2, 3, 4)
+
+    with _bookie(lists, reads=True) as (name, _):
+        report = _audit(name, ledgers=8)
+    (row,) = [row for row in report.violations if row.category == "bookie_unavailable"]
+
+    assert LedgerId.of(9) == row.ledger
+    assert f"bookie {name}" in row.detail
+    assert reason in row.detail
+    assert {"bookie_unavailable": 1, "below_write_quorum": 7} == _categories(report)
+
+
+def test_a_connection_that_is_lost() -> None:
+    """A bookie that ends its connections now and then is asked on for what is left."""
+    left = [3]
+
+    def lists(request: Any) -> bytes:
+        if asked_ledger(request) % 40 == 0 and left[0]:
+            left[0] -= 1
+            raise HungUp
+        return _whole(request)
+
+    with _bookie(lists, reads=True) as (name, _):
+        report = _audit(name, ledgers=100)
+
+    assert report.clean
+    assert 0 == left[0]
+
+
+def test_requests_under_way_are_bounded() -> None:
+    """No more requests have no answer at a time than `AT_A_TIME`, and many are under way."""
+    most, waiting = [0], list[Any]()
+    lock = threading.Lock()
+
+    class Holding(Listing):
+        def __call__(self, peer: Any) -> None:
+            for message in peer.requests():
+                with lock:
+                    waiting.append(self._answer(message))
+                    most[0] = max(most[0], len(waiting))
+                if not peer._frames:
+                    time.sleep(0.02)
+                    if not peer._frames:
+                        for each in waiting:
+                            peer.answer(each)
+                        waiting.clear()
+
+    with served(Holding(_whole)) as server:
+        report = _audit("{}:{}".format(*server.address), ledgers=500)
+
+    assert report.clean
+    assert AT_A_TIME // 2 < most[0] <= AT_A_TIME
+
+
+def test_single_calls_raise() -> None:
+    """A single question raises what an audit notes; without ledgers there is no question."""
+    store = MemoryStore()
+    with _bookie(lambda request: refusal(request, Status.ENOLEDGER)) as (name, _):
+        store.register_bookie(name)
+        store.register_bookie("nowhere")
+        with AuditedBookies(store, timeout=QUICK) as bookies:
+            bookie: Any = bookies[name]
+            with pytest.raises(NoSuchLedger):
+                bookie.availability(7)
+            with pytest.raises(NoListOfEntries, match=f"knows scopes.*{name}=DIR"):
+                bookie.availability(LedgerId(5, 1))
+            with pytest.raises(IllegalOperation):
+                bookie.availability_many()
+            assert {name, "nowhere"} == set(bookies)
+            assert "nowhere" not in bookies  # its id is no address
