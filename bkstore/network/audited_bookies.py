@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 
+from bkstore.arguments import number
 from bkstore.availability import Availability
 from bkstore.cluster.audit.options import EntriesOfLedger
 from bkstore.cluster.store.api import MetadataStore
@@ -39,6 +40,7 @@ PATIENCE = 10
 SOON = 0.1
 """Seconds; one that fails as soon as that is simply asked again."""
 
+_check_timeout = number(above=True)
 _ADVICE = ": a real bookie with db storage lists none; its directory would tell (%s=DIR)"
 
 
@@ -59,12 +61,15 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
         self,
         store: MetadataStore,
         directories: Mapping[str, EntriesOfLedger] | None = None,
+        *,
+        timeout: float = 5.0,
         **options: Any,
     ) -> None:
         """Take the cluster, and options of `WireClient`."""
         self._store = store
         self._directories = dict(directories or {})
-        self._registered = RegisteredBookies(store, window=2 * AT_A_TIME, **options)
+        options |= {"timeout": _check_timeout("timeout", timeout), "window": 2 * AT_A_TIME}
+        self._registered = RegisteredBookies(store, **options)
         self._asked: dict[str, AuditedBookie] = {}
 
     def __getitem__(self, bookie: str) -> EntriesOfLedger:

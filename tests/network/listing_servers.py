@@ -47,7 +47,7 @@ class Listing:
             request = v3.decode_request(message)
         except CorruptionError:
             asked: Any = v2.decode_request(message)
-            self._note("READ_ENTRY")
+            self._note("FENCE" if asked.flags else "READ_ENTRY")
             found = v2.ReadResponse(Status.ENOENTRY, asked.ledger, asked.entry, b"")
             return b"".join(found.parts()) if self.reads else None
         self._note(v3.Operation(request.header.operation).name)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bkstore.cluster import ZooKeeperStore
+from bkstore.cluster.audit import AuditOptions, Auditor
+from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
-from bkstore.network import RegisteredBookie
+from bkstore.network import AuditedBookies, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
 from tests.models.audit import BOOKIES, random_world
+from tests.network.bookies_on_sockets import registered
 from tests.network.live_audits import audited, cluster_of, rows_of
 from tests.worlds.audits import closed
 
@@ -60,7 +66,124 @@ def test_every_category_of_durability(
     assert "5 of 5 ledgers checked (0 of them empty), 15 answers of bookies" in err
 
 
-@pytest.mark.parametrize("seed", range(2))
+def test_the_other_categories(
+    uri: str, running: dict[str, RegisteredBookie], tmp_path: Path, capsys: Capsys
+) -> None:
+    """Overdue marks, placement, and a ledger that is being repaired, from a running cluster."""
+    (tmp_path / "places").write_text("b1 /r1\nb2 /r1\nb3 /r1\n")
+    with ZooKeeperStore(uri) as store:
+        store.mark_underreplicated(3, Mark(1_000_000.0, ("b2",)))
+        store.mark_underreplicated(4, Mark(time.time(), ("b2",)))
+    words = ["--grace-period", 60, "--placement", "rack", "--places", tmp_path / "places"]
+    code, rows, err = audited(capsys, uri, *words)
+    found = sorted((row["category"], row["ledger_id"]) for row in rows if not row["scope_id"])
+
+    assert 1 == code
+    assert [
+        ("below_write_quorum", 2),
+        ("overdue", 3),
+        ("placement", 1),
+        ("placement", 2),
+    ] == found
+    assert "skipped: 2 underreplicated" in err
+
+
+def test_bookies_that_are_not_there(
+    uri: str, running: dict[str, RegisteredBookie], tmp_path: Path, capsys: Capsys
+) -> None:
+    """A bookie that is in no list is one row; one that is registered and silent a row a ledger;
+    either is judged from its directory, if that is given beside."""
+    running["b2"].server.close()  # it stays registered
+    running["b3"].close()
+    code, rows, _ = audited(capsys, uri, "--looks", 0)
+    silent = [row for row in rows if row["category"] == "bookie_unavailable"]
+    absent, *others = silent
+
+    assert (1, 6) == (code, len(silent))
+    assert (None, "b3") == (absent["ledger_id"], absent["bookie"])
+    assert "it is not registered" in absent["detail"]
+    assert {"b2"} == {row["bookie"] for row in others}
+    assert "no connection" in others[0]["detail"]
+
+    running["b2"].bookie.close()
+    words = [f"{name}={tmp_path / name}" for name in ("b2", "b3")]
+    code, rows, _ = audited(capsys, uri, *words)
+
+    assert {"below_write_quorum", "below_ack_quorum", "no_replica"} == {
+        row["category"] for row in rows
+    }
+
+
+def test_a_read_only_bookie_answers(
+    uri: str, running: dict[str, RegisteredBookie], capsys: Capsys
+) -> None:
+    """Read-only bookies are registered, and asked like others."""
+    running["b3"]._registration.set_read_only(True)
+    _, rows, err = audited(capsys, uri)
+
+    assert 6 == len(rows)
+    assert "15 answers of bookies" in err
+
+
+def test_a_bookie_that_comes_back(
+    uri: str, running: dict[str, RegisteredBookie], tmp_path: Path, capsys: Capsys
+) -> None:
+    """A bookie that was down at the first look, and is back at another port at the second, is
+    judged by what it says then."""
+    running["b2"].close()
+    store = ZooKeeperStore(uri)
+    store.register("b2", ServiceInfo.at("127.0.0.1", 1))  # nobody is there
+    waits = []
+
+    def back(seconds: float) -> None:
+        waits.append(seconds)
+        time.sleep(0.25)  # its registration is not read more often
+        store.unregister_bookie("b2")
+        running["b2"] = registered(uri, tmp_path, "b2")
+
+    with store, AuditedBookies(store) as bookies:
+        auditor = Auditor(store, bookies, options=AuditOptions(looks=2, look_delay=9.0), wait=back)
+        report = auditor.run()
+    running["b2"].close()
+
+    assert [9.0] == waits
+    assert {"below_write_quorum", "below_ack_quorum", "no_replica"} == set(report.counts)
+    assert [2, 3, 3, 4, 4, 4] == [row.ledger.ledger for row in report.violations if row.ledger]
+
+
+def test_the_way_it_is_while_ledgers_change(uri: str, running: dict[str, RegisteredBookie]) -> None:
+    """A ledger that is deleted while it is judged is gone, one that was marked is skipped, one
+    whose metadata changed is judged anew: nothing is said by what was read before."""
+    with ZooKeeperStore(uri) as store, AuditedBookies(store) as bookies:
+
+        class Changing:
+            """Bookie b1, and what happens when it is asked for the first time."""
+
+            asked = 0
+
+            def availability(self, ledger: Any) -> Any:
+                return bookies["b1"].availability(ledger)
+
+            def availability_many(self, *words: Any) -> Any:
+                self.asked += 1
+                if self.asked == 1:
+                    store.delete(2)
+                    store.mark_underreplicated(3, Mark(None))
+                    store.write(closed(4, last=3, length=40), 0)
+                return bookies["b1"].availability_many(*words)  # type: ignore[attr-defined]
+
+        changing = Changing()
+        others = {name: bookies[name] for name in ("b2", "b3")}
+        report = Auditor(store, {"b1": changing, **others}, options=AuditOptions(looks=0)).run()
+
+    assert [] == report.violations
+    assert {"gone": 1, "underreplicated": 1} == dict(report.skipped)
+    assert (1, 2) == (report.redone, changing.asked)
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 9))]
+)
 def test_live_and_from_directories_the_same(
     seed: int, uri: str, tmp_path: Path, capsys: Capsys
 ) -> None:

@@ -144,7 +144,7 @@ class Auditor:
             pace = Pace(self.options.rate, self._monotonic, wait)
             self._first_round(checker, ledgers, outcomes, progress, pace)
             self._later_rounds(checker, outcomes, wait, pace)
-        report.not_judged += self._untold(report)
+        report.not_judged += self._untold(report, checker.looks.tells_marks)
         report.finish(self._clock())
         if self._metrics is not None:
             self._metrics.observe(report.stats)
@@ -204,10 +204,10 @@ class Auditor:
                 merged.merge(checker.check(part, final=final))
             outcomes.take(f"look {look}", merged)
 
-    def _untold(self, report: AuditReport) -> list[str]:
+    def _untold(self, report: AuditReport, tells_marks: bool) -> list[str]:
         """Return what could not be judged because nobody said what would be needed for it."""
         missing = []
-        if self.store.marked() is None:
+        if not tells_marks:
             missing.append("underreplicated marks, the store tells of none")
         elif self.options.grace_period is None:
             missing.append("overdue marks, no grace period is given")

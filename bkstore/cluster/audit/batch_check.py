@@ -55,7 +55,7 @@ class Checker:
         self._options = options
         self._pool = pool
         self._built = options.compat is not None
-        self._looks = Looks(store, options, clock)
+        self.looks = Looks(store, options, clock)
         self._verdict = lru_cache(1 << 16)(placement.judge)
 
     def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> Outcome:
@@ -70,7 +70,7 @@ class Checker:
 
     def _once(self, ledgers: Sequence[LedgerId], final: bool, outcome: Outcome) -> list[LedgerId]:
         """Judge ledgers once; return those that changed meanwhile, so that nothing is said."""
-        subjects = self._looks.first(ledgers, outcome)
+        subjects = self.looks.first(ledgers, outcome)
         with _timed(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):
             for subject in subjects:
                 subject.placement = list(self._placement_violations(subject))
@@ -144,7 +144,7 @@ class Checker:
             return []
         changed: list[LedgerId] = []
         lists = BookieLists(self._store)
-        for subject, same in self._looks.second(amiss, outcome):
+        for subject, same in self.looks.second(amiss, outcome):
             ledger = subject.metadata.ledger
             if same is False:
                 changed.append(ledger)

@@ -87,7 +87,10 @@ class BookieLists:
 
 
 class Looks:
-    """Reads marks and metadata of a run, a batch at a time; lists the marks when it is made."""
+    """Reads marks and metadata of a run, a batch at a time; lists the marks when it is made.
+
+    `tells_marks`: whether the store tells of marks at all.
+    """
 
     def __init__(
         self, store: MetadataStore, options: AuditOptions, clock: Callable[[], float]
@@ -97,7 +100,9 @@ class Looks:
         self._grace = options.grace_period
         self._built = options.compat is not None
         self._clock = clock
-        self._marked = store.marked() or frozenset()
+        listed = store.marked()
+        self.tells_marks = listed is not None
+        self._marked = listed or frozenset()
 
     def first(self, ledgers: Sequence[LedgerId], outcome: Outcome) -> list[Subject]:
         """Return the ledgers that are to be judged; why not, of the others, is in the outcome."""

@@ -14,6 +14,7 @@ from bkstore.errors import (
     InvalidArgument,
 )
 from bkstore.formats.metadata.serialized import Mark
+from bkstore.formats.metadata.store_paths import mark_path
 from bkstore.ids import LedgerId
 from tests.worlds.audits import (
     B3,
@@ -145,6 +146,70 @@ def test_a_mark_without_a_time_is_not_judged() -> None:
     report = audit(store)
 
     assert ([], ["1 mark, it has no time"]) == (report.violations, report.not_judged)
+
+
+def test_a_mark_that_went_is_none() -> None:
+    """A mark that was removed after the marks were listed saves no ledger, and is not overdue."""
+    store = store_of(closed(7), closed(8))
+    store.mark_underreplicated(8, Mark(0.0))
+
+    class Clearing(Holder):
+        def availability(self, ledger: int | LedgerId) -> Availability:
+            store.clear_mark(8)
+            return super().availability(ledger)
+
+    report = audit(store, Clearing(0), batch=1)
+
+    assert [("below_write_quorum", 7), ("below_write_quorum", 8)] == categories(report)
+    assert {} == dict(report.skipped)
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_a_mark_that_cannot_be_read(when: str) -> None:
+    """A damaged mark is named and its ledger not judged; the others are, and nothing is clean."""
+    store = store_of(closed(7), closed(8))
+
+    def damage() -> None:
+        if store._values.get(mark_path(7)) is None:
+            store._values.put(mark_path(7), b"replica: x", None)
+
+    if when == "before":
+        damage()
+    report = audit(store, Holder(0, then=damage))
+    ((name, why),) = report.unreadable
+
+    assert [("below_write_quorum", 8)] == categories(report)
+    assert LedgerId.of(7) == name
+    assert why.startswith("its mark: ")
+    assert not report.clean
+
+
+def test_marks_are_listed_once_and_read_where_they_count() -> None:
+    """A run lists the marks once; it reads those of its batch, and, where something is amiss,
+    the ledger's own once more."""
+    calls: list[Any] = []
+
+    class Counting(MemoryStore):
+        def marked(self) -> Any:
+            calls.append("marked")
+            return super().marked()
+
+        def mark_of(self, ledger: int | LedgerId) -> Any:
+            calls.append(LedgerId.of(ledger).ledger)
+            return super().mark_of(ledger)
+
+    store = Counting()
+    for number in (6, 7, 8, 9):
+        store.create(closed(number))
+    store.mark_underreplicated(9, Mark(NOW))
+
+    class Half(Holder):
+        def availability(self, ledger: int | LedgerId) -> Availability:
+            return Availability.from_entries(range(6 if LedgerId.of(ledger).ledger == 8 else 5))
+
+    audit(store, Half(), batch=2)
+
+    assert ["marked", 6, 7, 9] == calls
 
 
 def test_as_built_a_mark_saves_from_the_replicas_check_only() -> None:
@@ -339,6 +404,7 @@ def test_unreadable_metadata_are_not_a_lost_ledger() -> None:
         {"batch": 0},
         {"grace_period": 0.0},
         {"grace_period": float("nan")},
+        {"rate": 0.0},
         {"compat": "zookeeper"},
     ],
     ids=str,

@@ -22,7 +22,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.tables import VIOLATIONS
 from tests.models.audit import BOOKIES, HeldBookie, World, random_world
-from tests.worlds.audits import FULL, MADE, NOW, Clock, Holder, closed, store_of
+from tests.worlds.audits import FULL, MADE, NOW, Clock, Down, Holder, closed, store_of
 
 
 class Killed(BaseException):
@@ -238,6 +238,91 @@ def test_stop_ends_a_run(tmp_path: Path) -> None:
 
     assert ([], None) == (reports, store.checked_at())
     assert [2] == [each["outcome"]["checked"] for each in steps[1:]]
+
+
+@pytest.mark.parametrize(
+    ("rate", "batch", "asked_at"),
+    [
+        (2.0, 1000, [0.0, 0.5, 1.0, 1.5, 2.0]),
+        (0.5, 1000, [0.0, 2.0, 4.0, 6.0, 8.0]),
+        (20.0, 1000, [0.0, 0.0, 0.1, 0.1, 0.2]),
+        (40.0, 3, [0.0, 0.0, 0.0, 0.075, 0.075]),
+    ],
+)
+def test_the_rate_is_kept(rate: float, batch: int, asked_at: list[float]) -> None:
+    """Ledgers are begun a tenth of the rate, or one, at a time, each stretch when the time of
+    those before it is over; no wait follows the last."""
+    now = [0.0]
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    class Noting(Holder):
+        def availability(self, ledger: int | LedgerId) -> Availability:
+            times.append(now[0])
+            return Availability.from_ranges([(0, 5)])
+
+    times: list[float] = []
+    auditor = Auditor(
+        store_of(*map(closed, range(5))),
+        {"b1": FULL, "b2": FULL, "b3": Noting()},
+        options=AuditOptions(rate=rate, batch=batch, concurrency=1),
+        wait=wait,
+        monotonic=lambda: now[0],
+    )
+    report = auditor.run()
+
+    assert report.clean
+    assert asked_at == pytest.approx(times)
+    assert asked_at[-1] == pytest.approx(now[0])
+
+
+def test_lost_time_is_not_made_up_for() -> None:
+    """What bookies take counts; a run that was held up goes on at its rate, not faster. Later
+    looks keep to it too."""
+    now, times = [0.0], list[float]()
+
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
+    class Slow(Down):
+        def availability(self, ledger: int | LedgerId) -> Availability:
+            times.append(now[0])
+            now[0] += 7.0 if len(times) == 2 else 0.25
+            return super().availability(ledger)
+
+    auditor = Auditor(
+        store_of(*map(closed, range(4))),
+        {"b1": FULL, "b2": FULL, "b3": Slow(4)},
+        options=AuditOptions(rate=1.0, looks=1, look_delay=100.0, concurrency=1),
+        wait=wait,
+        monotonic=lambda: now[0],
+    )
+    report = auditor.run()
+
+    assert report.clean
+    assert [0.0, 1.0, 8.0, 9.0] == times[:4]
+    assert [109.25, 110.25, 111.25, 112.25] == times[4:]
+
+
+def test_the_rate_may_change_between_runs(tmp_path: Path) -> None:
+    """A run that is resumed may go faster or slower: its verdicts are the same."""
+    store, kept = store_of(*map(closed, range(4))), tmp_path / "run"
+    bookies = dict.fromkeys(("b1", "b2", "b3"), FULL)
+
+    def kill(done: int, _: int) -> None:
+        if done == 2:
+            raise Killed
+
+    def run(rate: float, progress: Any = None) -> AuditReport:
+        options = AuditOptions(rate=rate)
+        auditor = Auditor(store, bookies, options=options, wait=lambda _: None)
+        return auditor.run(progress=progress, resume=kept)
+
+    with pytest.raises(Killed):
+        run(10.0, kill)
+
+    assert 4 == run(1e6).checked
 
 
 # -- threads, progress, stats

@@ -26,12 +26,13 @@ from bkstore.cluster.store.dump_store import DumpValues
 from bkstore.cluster.store.memory_values import MemoryValues
 from bkstore.errors import (
     BadVersion,
+    CorruptionError,
     InvalidArgument,
     LedgerExists,
     NoSuchLedger,
 )
 from bkstore.formats.metadata.serialized import Mark, encode
-from bkstore.formats.metadata.store_paths import tree_path, uuid_path
+from bkstore.formats.metadata.store_paths import mark_path, tree_path, uuid_path
 from bkstore.ids import LedgerId
 from tests.cluster.store.samples import IDS, fitting, metadata_of, new_uri, said
 
@@ -290,6 +291,25 @@ def test_marks(make: MakeStore) -> None:
     assert expected == make().underreplicated()
     assert make().mark_of(IDS[1]) is None
     assert Mark() == make().mark_of(IDS[0])
+    assert expected.keys() == make().marked()
+    asked = [IDS[3], LedgerId.of(99), *IDS]
+    assert [(name, expected[name]) for name in asked if name in expected] == list(
+        make().marks_of(asked)
+    )
+
+
+def test_a_damaged_mark_among_many(make: MakeStore) -> None:
+    """A mark that cannot be read is its error, with its place; the others are read."""
+    for name in IDS[:3]:
+        make().mark_underreplicated(name, Mark(5.0))
+    key = mark_path(IDS[1])
+    make()._values.put(key, b"replica: x", 0)
+    (first, _), (name, damage), (last, mark) = make().marks_of(IDS[:3])
+
+    assert (IDS[0], IDS[1], IDS[2], Mark(5.0)) == (first, name, last, mark)
+    assert isinstance(damage, CorruptionError)
+    assert make()._values.where(key) == damage.file
+    assert set(IDS[:3]) == make().marked()
 
 
 def test_time_of_the_last_check(make: MakeStore) -> None:
