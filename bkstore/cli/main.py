@@ -89,6 +89,9 @@ COMMANDS = {
         "what can be read out of damaged entry logs, as a new bookie's directory",
     ),
     "serve": Command("serve", "a bookie's directory on a port, for clients of BookKeeper"),
+    "ensemble": Command(
+        "ensemble", "a ZooKeeper and bookies on loopback, for trials and tests: up, status, down"
+    ),
     "demo": Command(
         "demo", "the whole road on data it makes: cluster, faults, audit, dump, analyses, report"
     ),

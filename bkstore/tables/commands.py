@@ -9,6 +9,7 @@ __all__ = [
     "ANSWERS",
     "AVAILABILITY",
     "BOOKIE_FILES",
+    "ENSEMBLE_BOOKIES",
     "ENTRY_RECORDS",
     "FINDINGS",
     "INSPECT",
@@ -277,3 +278,20 @@ METADATA_SEGMENTS = schema(
     ("ensemble", "string"),
 )
 """One row a segment (`bkstore metadata show`); the last one of an open ledger has no last entry."""
+
+ENSEMBLE_BOOKIES = schema(
+    "ensemble_bookies",
+    ("uri", "string"),
+    ("bookie", "string"),
+    ("state", "string", True),
+    ("address", "string", True),
+    ("pid", "int64", True),
+    ("storage", "string"),
+    ("directory", "string"),
+    ("log", "string"),
+)
+"""One row a bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's.
+
+`state` is how ZooKeeper has it: writable, read-only, unregistered; null if nobody could be asked.
+`pid` is null where no process of the ensemble runs it, `address` before its first start.
+"""

@@ -1,4 +1,4 @@
-"""The pytest plugin: storages, bookies, servers, clusters as fixtures; faults; open files.
+"""The pytest plugin: storages, bookies, servers, clusters, ensembles as fixtures; faults; leaks.
 
     def test_mine(bkstore_bookie, bkstore_faults):
         bookie = bkstore_bookie("db")
@@ -22,6 +22,7 @@ import pytest
 
 if TYPE_CHECKING:
     from bkstore.storage.options import Storage
+    from bkstore.testing.ensemble.factory import EnsembleFactory
     from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
     from bkstore.testing.faults import FaultPlan
     from bkstore.testing.servers import ServerFactory
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "bkstore_bookie",
     "bkstore_cluster",
+    "bkstore_ensemble",
     "bkstore_faults",
     "bkstore_kind",
     "bkstore_server",
@@ -175,6 +177,22 @@ def bkstore_cluster(
     _finish(factory)
 
 
+@pytest.fixture
+def bkstore_ensemble(
+    tmp_path_factory: pytest.TempPathFactory, bkstore_kind: Storage
+) -> Iterator[EnsembleFactory]:
+    """Yield a factory: ``bkstore_ensemble(3, "db")`` is an `Ensemble` of processes that runs.
+
+    Its `uri` is for clients in any language; see `Ensemble` for `bookies`, `kill`, `start`. The
+    test is skipped where kazoo, pyspark or Java are missing, and says what to install.
+    """
+    from bkstore.testing.ensemble.factory import EnsembleFactory
+
+    factory = EnsembleFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, pytest.skip)
+    yield factory
+    _finish(factory)
+
+
 def _layer(request: pytest.FixtureRequest) -> Any:
     """Return the file layer to write through: the fault plan, if the test asks for it."""
     from bkstore.files.disk_changes import OS_FILES
@@ -183,7 +201,7 @@ def _layer(request: pytest.FixtureRequest) -> Any:
     return request.getfixturevalue("bkstore_faults") if asked else OS_FILES
 
 
-def _finish(factory: StorageFactory | BookieFactory | ClusterFactory) -> None:
+def _finish(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:
     """Close what is open, then look for what is open still."""
     from bkstore.testing.leaks import CAN_CHECK, open_files
 

@@ -40,6 +40,7 @@ CORE = {
 }
 BELOW = [("streams", "lookup"), ("streams", "compare")]
 BELOW += [("metadata", "list"), ("metadata", "show"), ("metadata", "export")]
+BELOW += [("ensemble", "up"), ("ensemble", "status"), ("ensemble", "down")]
 
 
 def _loaded_after(code: str, cwd: Path = ROOT) -> set[str]:

@@ -405,6 +405,7 @@ def test_the_page_for_test_authors(pytester: pytest.Pytester) -> None:
     outcomes = result.parseoutcomes()
 
     assert 9 <= len(blocks)
-    assert {"passed", "deselected"} == set(outcomes)
+    assert {"passed", "deselected"} == set(outcomes) - {"skipped"}  # what needs Java, without
+    assert outcomes.get("skipped", 0) <= 1
     assert 30 < outcomes["passed"]
     assert 100 < outcomes["passed"] + outcomes["deselected"]

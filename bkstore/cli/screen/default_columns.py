@@ -244,6 +244,11 @@ _LOOKS = {
     "comparison": Look(
         _words("bookie ledger_id before after common added removed change"), once=("bookie",)
     ),
+    "ensemble_bookies": Look(
+        _words("uri storage bookie state address pid log directory"),
+        once=("uri", "storage"),
+        drop=("directory", "log"),
+    ),
     "inspect": Look(_words("property value"), fold="value"),
     "summary": Look(_words("analysis rows finding says"), fold="says"),
 }

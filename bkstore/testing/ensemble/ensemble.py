@@ -1,4 +1,7 @@
-"""Ensemble: a real ZooKeeper and bookies on loopback, each a process of its own."""
+"""Ensemble: a real ZooKeeper and bookies on loopback, each a process of its own.
+
+Page: `docs/ensemble.md`.
+"""
 
 from __future__ import annotations
 
@@ -109,6 +112,7 @@ class Ensemble(Closing):
             )
             for state in _members(known, wanted, self._kinds):
                 self._bookies[state.id] = BookieProcess(state, self.path, self._group)
+            self.note()
             self._undo = undo.pop_all()
         forks.register(self)
 

