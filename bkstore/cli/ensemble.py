@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.messages import silence, tell
+from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.table_output import write_tables
@@ -95,6 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _up(args: argparse.Namespace) -> int:
     """Run it until an interrupt or SIGTERM, or in the background."""
+    require_packages("ensemble up", "kazoo", "pyspark")
     if args.detach:
         return _detach(args)
     from bkstore.testing.ensemble import Ensemble
@@ -189,6 +191,7 @@ def _watch(ensemble: Ensemble) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
+    require_packages("ensemble status", "kazoo")
     from bkstore.testing.ensemble.from_outside import look
 
     seen = look(args.dir)

@@ -3,15 +3,14 @@
 What the pages use to be checkable: a `python` block runs, an `output` block behind it is what it
 prints; in a `console` block `$ bkstore ...` runs and what follows is its output ("..." stands
 for anything, white space is ignored); the first line `# needs spark` keeps a block for the Spark
-run; `<!-- example: NAME -->` names the block behind it.
+run; `<!-- example: NAME -->` names the block behind it. A page that begins with
+`<!-- needs zookeeper -->` is run by `test_ensemble_pages`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import doctest
 import importlib
-import io
 import re
 import shlex
 from pathlib import Path
@@ -21,7 +20,7 @@ import numpy as np
 import pytest
 
 from bkstore import Availability, BookieDir, CorruptionError, LedgerId, UnsupportedLayout, tables
-from bkstore.cli.main import COMMANDS, main, make_parser
+from bkstore.cli.main import COMMANDS, make_parser
 from bkstore.formats import cookie, idxfile, journal, ledgerdata
 from bkstore.index import scope_marker
 from bkstore.index.api import LedgerState
@@ -29,7 +28,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex, keys
 from bkstore.storage.journal import JournalWriter, scan_journal, write_last_mark
 from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
-from tests.docs.page_blocks import FENCE, PAGES, README, blocks, commands
+from tests.docs.page_blocks import FENCE, PAGES, README, blocks
+from tests.docs.page_runs import NEEDS_SPARK, run_page
 from tests.paths import ROOT
 
 MODULES = [
@@ -39,7 +39,6 @@ MODULES = [
 ]
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-_NEEDS_SPARK = "# needs spark"
 
 page_parameter = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 
@@ -47,56 +46,24 @@ page_parameter = pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.rela
 # -- running pages
 
 
-def _same(shown: str, printed: str) -> bool:
-    squeezed, got = (re.sub(r"[\s─]", "", text) for text in (shown, printed))
-    pattern = ".*".join(map(re.escape, squeezed.split("...")))
-    return re.fullmatch(pattern, got) is not None
-
-
-def _printed_by(command: str, code: int) -> tuple[str, int]:
-    """Return what a `bkstore` command or `echo $?` prints to both streams, and its exit code."""
-    out = io.StringIO()
-    if command == "echo $?":
-        return f"{code}\n", code
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-        code = main(shlex.split(command)[1:])
-    return out.getvalue(), code
-
-
-def _run_page(page: Path, *, spark: bool) -> None:
-    names: dict[str, Any] = {"__name__": "page"}
-    printed: str | None = None
-    code = 0
-    for block in blocks(page):
-        where = f"{page.name}, line {block.line}"
-        if block.text.startswith(_NEEDS_SPARK) and not spark:
-            printed = None
-        elif block.kind == "python":
-            out = io.StringIO()
-            source = "\n" * (block.line - 1) + block.text
-            with contextlib.redirect_stdout(out):
-                exec(compile(source, str(page), "exec"), names)
-            printed = out.getvalue()
-        elif block.kind == "output" and printed is not None:
-            assert _same(block.text, printed), f"{where}: printed\n{printed}"
-        elif block.kind == "console":
-            for command, shown in commands(block):
-                if command.startswith("bkstore ") or command == "echo $?":
-                    text, code = _printed_by(command, code)
-
-                    assert _same(shown, text), f"{where}: {command} printed\n{text}"
-
-
 def _needs_spark(page: Path) -> bool:
-    return any(block.text.startswith(_NEEDS_SPARK) for block in blocks(page))
+    return any(block.text.startswith(NEEDS_SPARK) for block in blocks(page))
 
 
-@page_parameter
+def _needs_zookeeper(page: Path) -> bool:
+    return page.read_text(encoding="utf-8").startswith("<!-- needs zookeeper -->")
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if not _needs_zookeeper(page)],
+    ids=lambda p: str(p.relative_to(ROOT)),
+)
 def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's examples run from top to bottom and print what the page shows."""
     pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
-    _run_page(page, spark=False)
+    run_page(page, spark=False)
 
 
 @pytest.mark.spark
@@ -105,7 +72,7 @@ def test_page_runs_with_spark(page: Path, tmp_path: Path, monkeypatch: pytest.Mo
     """A page's Spark examples run too, behind the others."""
     pytest.importorskip("pyspark")
     monkeypatch.chdir(tmp_path)
-    _run_page(page, spark=True)
+    run_page(page, spark=True)
 
 
 @page_parameter

@@ -16,6 +16,7 @@ _EXTRAS = {
     "aiohttp": "serve",
     "duckdb": "local",
     "jinja2": "report",
+    "kazoo": "zookeeper",
     "matplotlib": "report",
     "pandas": "spark",
     "prometheus_client": "serve",

@@ -1,0 +1,64 @@
+"""The pages about ensembles of processes: their examples, on a real ZooKeeper and real bookies."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kazoo", reason="kazoo is not installed")
+
+from bkstore.errors import MissingDependency
+from bkstore.testing.ensemble import Ensemble
+from bkstore.testing.ensemble.from_outside import stop
+from tests.docs.page_runs import run_page
+from tests.paths import ROOT
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield the current directory, with no ensemble in `trial`; stop what runs there at the end."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        Ensemble().close()
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    yield tmp_path
+    if (tmp_path / "trial").exists():
+        stop(tmp_path / "trial", 60)
+
+
+def test_tutorial(place: Path) -> None:
+    """From `ensemble up` to the lost entry the second page prints what it shows; a free port
+    stands for ZooKeeper's. What it made is gone at its end."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    text = (DOCS / "tutorial-cluster.md").read_text(encoding="utf-8")
+
+    assert text.count("2181") > 5
+    page = place / "page.md"
+    page.write_text(text.replace("2181", str(port)), encoding="utf-8")
+    run_page(page, spark=False)
+
+    assert ["page.md"] == [path.name for path in place.iterdir()]
+
+
+@pytest.mark.long
+def test_example(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The example of the page of ensembles prints what it shows."""
+    found = re.search(
+        r"<!-- example: ensemble -->\n```py\n(.*?)^```\n\n```text\n(.*?)^```",
+        (DOCS / "ensemble.md").read_text(encoding="utf-8"),
+        re.M | re.S,
+    )
+    assert found is not None
+    names: dict[str, Any] = {}
+    exec(found[1], names)
+
+    assert found[2] == capsys.readouterr().out
