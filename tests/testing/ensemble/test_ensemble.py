@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -190,9 +191,12 @@ def test_a_start_that_fails_half_way(ensemble: Ensemble) -> None:
     began nothing runs on, and it works when the cause is gone."""
     spoilt = ensemble.bookies["bookie-1"]
     pids = _pids(ensemble)
+    with ThreadPoolExecutor() as threads:  # each waits for its own
+        list(threads.map(ensemble.stop, ensemble.bookies))
     ensemble.stop()
 
     assert all_end(pids)
+    assert [0, 0] == [one.exit_code for one in ensemble.bookies.values()]
     cookie = spoilt.directory / "ledgers" / "current" / "VERSION"
     cookie.rename(cookie.with_name("hidden"))
     with pytest.raises(
