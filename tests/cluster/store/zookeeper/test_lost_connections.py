@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -21,7 +22,17 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import metadata_of, new_uri, said
-from tests.worlds.zookeeper import CREATE, DELETE, GET, SET, Proxy, expire
+from tests.worlds.zookeeper import (
+    CREATE,
+    DELETE,
+    GET,
+    SET,
+    Proxy,
+    end_session,
+    expire,
+    raw_client,
+    root_of,
+)
 
 Lose = Callable[[int], None]
 
@@ -209,3 +220,56 @@ def test_delete_of_another(store: ZooKeeperStore, other: ZooKeeperStore, proxy: 
     store.delete(7)
 
     assert [] == other.ledgers()
+
+
+def test_session_that_ends_as_a_bookie_registers(
+    store: ZooKeeperStore, other: ZooKeeperStore, proxy: Proxy, zookeeper: ZooKeeperServer
+) -> None:
+    """A node that was made, and went with its session before `register` returned, comes again."""
+    client = raw_client(store)
+    proxy.break_at(3, answer=True, then=lambda: end_session(client, zookeeper.port))
+    store.register("b1", ServiceInfo.at("127.0.0.1", 3181))
+    until = time.monotonic() + 20
+    while "b1" not in other.registered_bookies():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+    assert 1 == proxy.lost
+
+
+def test_vote_that_is_gone(store: ZooKeeperStore, other: ZooKeeperStore) -> None:
+    """A vote that went with its session wins nothing, and says so."""
+    vote = store.underreplication.vote("b1")
+    expire(store)
+    late = other.underreplication.vote("b2")
+
+    assert other.underreplication.elected(late)
+    with pytest.raises(IllegalOperation, match="the vote is gone"):
+        store.underreplication.elected(vote)
+
+
+def test_vote_that_is_sent_twice(
+    store: ZooKeeperStore, other: ZooKeeperStore, proxy: Proxy
+) -> None:
+    """Who votes has one vote, whatever was lost, and is elected by it."""
+    marks = store.underreplication
+    marks.withdraw(marks.vote("b1"))
+    proxy.break_at(2, answer=True)  # behind that of the folder
+    vote = marks.vote("b1")
+    votes = raw_client(other).get_children(f"{root_of(other)}/underreplication/auditorelection")
+
+    assert 1 == proxy.lost
+    assert [vote.path.rpartition("/")[2]] == votes
+    assert marks.elected(vote)
+
+
+@pytest.mark.parametrize("answer", [False, True], ids=["request", "answer"])
+def test_new_cluster(proxy: Proxy, uri: str, answer: bool) -> None:
+    """A cluster is made once, with the instance id that was asked for."""
+    root = uri.partition("://")[2].partition("/")[2]
+    proxy.break_at(2, answer=answer)  # behind the look whether the folder above is there
+    made = f"zk+flat://127.0.0.1:{proxy.port}/{root}/below"
+    with ZooKeeperStore.format(made, instance_id="one") as store:
+        assert ("one", 1) == (store.instance_id(), proxy.lost)
+    with pytest.raises(IllegalOperation, match="is there already"):
+        ZooKeeperStore.format(made, instance_id="one")
