@@ -271,7 +271,10 @@ class EnsembleMachine(ClusterMachine):
     @rule(data=st.data())
     def bring_back(self, data: Any) -> None:
         """A bookie comes back with what it had."""
-        name = data.draw(st.sampled_from(sorted(self.down)))
+        self.bring_one_back(data.draw(st.sampled_from(sorted(self.down))))
+
+    def bring_one_back(self, name: str) -> None:
+        """Let a bookie come back."""
         self.processes.bring_back(name, self.down[name])
         del self.down[name]
 

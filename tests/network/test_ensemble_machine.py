@@ -12,15 +12,16 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from bkstore.errors import MissingDependency
+from bkstore.ids import LedgerId
 from bkstore.storage.options import Storage
 from bkstore.testing.ensemble import Ensemble
+from tests.cluster.client.cluster_model import Config
 from tests.network.ensemble_machine import BOOKIES, EnsembleMachine
 
 Start = Callable[[list[Storage]], Ensemble]
 
 # Times differ from run to run: a failure is shown as it was, not made smaller.
-FEW = settings(max_examples=2, stateful_step_count=10, deadline=None, phases=[Phase.generate])
-MANY = settings(FEW, max_examples=40, stateful_step_count=30)
+MANY = settings(max_examples=40, stateful_step_count=30, deadline=None, phases=[Phase.generate])
 
 
 @pytest.fixture
@@ -41,18 +42,43 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         each.close()
 
 
-def _run(ensemble: Ensemble, size: settings) -> None:
-    run_state_machine_as_test(lambda: EnsembleMachine(ensemble), settings=size)
-
-
 def test_kills(start: Start) -> None:
     """Every acknowledged entry is read back, a fenced writer acknowledges nothing."""
-    _run(start(["sorted"]), FEW)
+    machine = EnsembleMachine(start(["sorted"]))
+    machine.start(Config(3, 3, 2), 0, False)
+    look = machine.everything_acknowledged_is_readable
+    try:
+        one, other = machine.create(0), machine.create(1)
+        assert isinstance(one, LedgerId)
+        assert isinstance(other, LedgerId)
+        killed = machine.handles[one].metadata.segments[-1].ensemble[0]
+        machine.append_many(other, [5] * 8)
+        machine.kill_during_appends(killed, one, [20] * 300)
+        look()
+        machine.kill_zookeeper(0.2)
+        machine.append_many(one, [20] * 8)
+        machine.recover(other)
+        look()
+        machine.bring_one_back(killed)
+        machine.append_during_a_recovery(one, 60)
+        look()
+        third = machine.create(0)
+        assert isinstance(third, LedgerId)
+        machine.append(third, 5)
+        machine.take_down(machine.handles[third].metadata.segments[-1].ensemble[1], "pause")
+        machine.append_many(third, [5] * 8)
+        machine.recover(third)
+        machine.append(third, 5)
+
+        assert all(not model.writable for model in machine.models.values())
+    finally:
+        machine.teardown()  # which lets all come back, and looks again
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kinds", [["sorted", "db"], ["db"], ["interleaved", "sorted"]], ids=str)
 def test_many_kills(start: Start, kinds: list[Storage]) -> None:
-    """So it is with each storage, for longer."""
-    _run(start(kinds), MANY)
+    """So it is in any order, with each storage."""
+    ensemble = start(kinds)
+    run_state_machine_as_test(lambda: EnsembleMachine(ensemble), settings=MANY)
