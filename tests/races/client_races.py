@@ -99,9 +99,6 @@ def change_of_ensemble_and_recovery(here: TwoClients) -> None:
     )
 
     assert told[0] is None
-    if isinstance(told[1], IllegalOperation):  # the writer's change came in between: again
-        assert "ensembles changed" in str(told[1])
-        told[1] = _recover(here, handle.ledger, done)
     _whole(here, handle.ledger, acknowledged, {told[1]})
 
 
@@ -137,31 +134,34 @@ def close_and_recovery(here: TwoClients) -> None:
     assert told[0] is not None or len(acknowledged) - 1 == told[1]
 
 
+def _replicated(here: TwoClients, ledger: LedgerId, lost: str) -> str:
+    """Replace a bookie in the first segment, as who copies lost entries does; return the new."""
+    store = here.stores[1]
+    while True:
+        metadata, version = store.read(ledger)
+        start, ensemble = metadata.segments[0]
+        spare = sorted(set(here.bookies.bookies) - set(ensemble))[0]
+        changed = tuple(spare if bookie == lost else bookie for bookie in ensemble)
+        segments = (Segment(start, changed), *metadata.segments[1:])
+        try:
+            store.write(replace(metadata, segments=segments), version)
+        except BadVersion:
+            continue
+        return spare
+
+
 @_race
 def change_of_ensemble_and_replication(here: TwoClients) -> None:
     """Somebody replaces a bookie of an older segment while the writer makes a new one."""
     handle = here.ledger()
     acknowledged = [b"0"]
     handle.append(b"0")
-    first = here.cut(handle, 0)
+    lost = here.cut(handle, 0)
     _append(handle, acknowledged, [])
     here.cut(handle, 0)
-
-    def replicate() -> str:
-        store = here.stores[1]
-        while True:
-            metadata, version = store.read(handle.ledger)
-            start, ensemble = metadata.segments[0]
-            spare = sorted(set(here.bookies.bookies) - set(ensemble))[0]
-            changed = tuple(spare if bookie == first else bookie for bookie in ensemble)
-            segments = (Segment(start, changed), *metadata.segments[1:])
-            try:
-                store.write(replace(metadata, segments=segments), version)
-            except BadVersion:
-                continue
-            return spare
-
-    told = here.run(lambda: _append(handle, acknowledged, []), replicate)
+    told = here.run(
+        lambda: _append(handle, acknowledged, []), lambda: _replicated(here, handle.ledger, lost)
+    )
     segments = here.stores[0].read(handle.ledger).metadata.segments
 
     assert told[0] is None
@@ -169,6 +169,25 @@ def change_of_ensemble_and_replication(here: TwoClients) -> None:
     assert told[1] in segments[0].ensemble
     assert 3 == len(segments)
     assert acknowledged == here.content(handle.ledger)
+
+
+@_race
+def recovery_and_replication(here: TwoClients) -> None:
+    """Somebody replaces a bookie of an older segment while another closes the ledger."""
+    handle = here.ledger()
+    acknowledged = [b"0"]
+    handle.append(b"0")
+    lost = here.cut(handle, 0)
+    _append(handle, acknowledged, [])
+    here.cut(handle, 0)  # so that the recovery changes the last ensemble
+    told = here.run(
+        lambda: _recover(here, handle.ledger, [], 0), lambda: _replicated(here, handle.ledger, lost)
+    )
+    segments = here.stores[0].read(handle.ledger).metadata.segments
+
+    assert told[1] in segments[0].ensemble
+    assert lost not in segments[0].ensemble
+    _whole(here, handle.ledger, acknowledged, {told[0]})
 
 
 @_race

@@ -64,7 +64,7 @@ def test_races(run: Run, name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ZOOKEEPER_RACES)
 def test_races_of_zookeeper(run: Run, name: str) -> None:
     """So it is with marks, locks, votes and cookies."""
-    run("hierarchical", 5, lambda here: ZOOKEEPER_RACES[name](here, *here.stores))
+    run("hierarchical", 8, lambda here: ZOOKEEPER_RACES[name](here, *here.stores))
 
 
 @pytest.mark.long

@@ -128,19 +128,22 @@ class _Recovery:
         QuorumAdd(self.access, entry, record, ensemble, change, recovery=True).run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
+        mine = len(self.begun.segments) - 1
+
         def closed(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
-            if metadata.segments != self.begun.segments:
+            if metadata.segments[mine:] != self.begun.segments[mine:]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: its ensembles changed during the recovery"
                 )
+            # Older segments may have had a lost bookie replaced meanwhile.
             return replace(
                 metadata,
                 state="CLOSED",
                 last_entry_id=last,
                 length=length,
-                segments=self.changed.segments,
+                segments=(*metadata.segments[:mine], *self.changed.segments[mine:]),
             )
 
         return self.access.update(closed)

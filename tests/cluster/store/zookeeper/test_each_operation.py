@@ -87,8 +87,8 @@ def test_faults(zookeeper: ZooKeeperServer) -> None:
     """Whatever is lost, each operation is done once, and what it says of itself is so."""
 
     def failures(name: str) -> list[str | None]:
-        fault = FAULTS[list(ALL).index(name) % len(FAULTS)]
-        cases = _one_each(name, run(ALL[name], zookeeper), [fault])
+        requests, ends = run(ALL[name], zookeeper), list(ALL).index(name) % 2
+        cases = [(requests, FAULTS[3 * ends]), *_one_each(name, requests, [FAULTS[2 - ends]])]
         return [_failure(name, zookeeper, *case) for case in cases]
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
