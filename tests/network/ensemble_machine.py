@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from bkstore.cluster import ClientOptions
+from bkstore.cluster import ClientOptions, ZooKeeperStore
 from bkstore.cluster.placement.policies import DefaultPlacement
 from bkstore.errors import BkstoreError, IllegalOperation, LedgerFenced, NotEnoughBookies
 from bkstore.ids import LedgerId
@@ -32,6 +32,7 @@ from bkstore.network import Client
 from bkstore.testing.ensemble import Ensemble
 from tests.cluster.client.cluster_machine import CONFIGS, ClusterMachine
 from tests.cluster.client.cluster_model import Config, LedgerModel, payload
+from tests.worlds.zookeeper import expire
 
 __all__ = ["BOOKIES", "EnsembleMachine"]
 
@@ -263,6 +264,28 @@ class EnsembleMachine(ClusterMachine):
             lambda: self.processes.take_down(name, "kill"),
         )
         assert failure is None
+
+    @precondition(lambda self: self.may_go_down())
+    @rule(name=_names, ledger=ledgers)
+    def kill_during_a_recovery(self, name: str, ledger: LedgerId) -> None:
+        """A bookie is killed while another client closes the ledger: it ends all the same."""
+        if name in self.down or ledger not in self.models:
+            return
+        self.down[name] = "kill"
+        killing = threading.Thread(target=self.processes.take_down, args=(name, "kill"))
+        killing.start()
+        try:
+            self.recover(ledger)
+        finally:
+            killing.join()
+
+    @rule(writers=st.booleans())
+    def end_a_session(self, writers: bool) -> None:
+        """A client's session with ZooKeeper ends."""
+        self.processes.wait_for_zookeeper()
+        store = (self.writer if writers else self.other).store
+        assert isinstance(store, ZooKeeperStore)
+        expire(store)
 
     @precondition(lambda self: self.down)
     @rule(data=st.data())

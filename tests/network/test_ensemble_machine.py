@@ -21,7 +21,7 @@ from tests.network.ensemble_machine import BOOKIES, EnsembleMachine
 Start = Callable[[list[Storage]], Ensemble]
 
 # Times differ from run to run: a failure is shown as it was, not made smaller.
-MANY = settings(max_examples=40, stateful_step_count=30, deadline=None, phases=[Phase.generate])
+MANY = settings(max_examples=15, stateful_step_count=25, deadline=None, phases=[Phase.generate])
 
 
 @pytest.fixture
