@@ -150,15 +150,22 @@ def _replicated(here: TwoClients, ledger: LedgerId, lost: str) -> str:
         return spare
 
 
-@_race
-def change_of_ensemble_and_replication(here: TwoClients) -> None:
-    """Somebody replaces a bookie of an older segment while the writer makes a new one."""
+def _with_two_segments(here: TwoClients) -> tuple[LedgerHandle, list[bytes], str]:
+    """Return a ledger, its entries, and who was lost of its first segment; the writer's next
+    request finds that the second one lacks a bookie too."""
     handle = here.ledger()
     acknowledged = [b"0"]
     handle.append(b"0")
     lost = here.cut(handle, 0)
     _append(handle, acknowledged, [])
     here.cut(handle, 0)
+    return handle, acknowledged, lost
+
+
+@_race
+def change_of_ensemble_and_replication(here: TwoClients) -> None:
+    """Somebody replaces a bookie of an older segment while the writer makes a new one."""
+    handle, acknowledged, lost = _with_two_segments(here)
     told = here.run(
         lambda: _append(handle, acknowledged, []), lambda: _replicated(here, handle.ledger, lost)
     )
@@ -174,12 +181,7 @@ def change_of_ensemble_and_replication(here: TwoClients) -> None:
 @_race
 def recovery_and_replication(here: TwoClients) -> None:
     """Somebody replaces a bookie of an older segment while another closes the ledger."""
-    handle = here.ledger()
-    acknowledged = [b"0"]
-    handle.append(b"0")
-    lost = here.cut(handle, 0)
-    _append(handle, acknowledged, [])
-    here.cut(handle, 0)  # so that the recovery changes the last ensemble
+    handle, acknowledged, lost = _with_two_segments(here)
     told = here.run(
         lambda: _recover(here, handle.ledger, [], 0), lambda: _replicated(here, handle.ledger, lost)
     )
