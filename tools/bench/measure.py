@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,9 +24,11 @@ __all__ = [
     "Fact",
     "Figures",
     "Row",
+    "Samples",
     "Side",
     "measure",
     "run_row",
+    "sample",
 ]
 
 SHORTEST = 0.02
@@ -136,7 +138,9 @@ class Row:
 
 
 @dataclass(slots=True)
-class _Samples:
+class Samples:
+    """The samples of a side: CPU seconds of the thread and wall seconds of one run, a round."""
+
     side: Side
     repeats: int = 1
     cpu: list[float] = field(default_factory=list)
@@ -166,9 +170,14 @@ class _Samples:
         if self.side.fresh is None:
             self.repeats = max(1, min(MOST_REPEATS, round(shortest / max(once, 1e-9))))
 
+    @property
+    def seconds(self) -> float:
+        """The median CPU seconds of one run."""
+        return statistics.median(self.cpu)
+
     def document(self, role: str, items: int) -> dict[str, Any]:
         """Return the side as it stands in the JSON."""
-        cpu = statistics.median(self.cpu)
+        cpu = self.seconds
         return {
             "name": self.side.name,
             "role": role,
@@ -181,18 +190,24 @@ class _Samples:
         }
 
 
-def measure(case: Case, rounds: int, shortest: float = SHORTEST) -> dict[str, Any]:
-    """Run a case and return its part of the JSON document: samples, ratio, verdict."""
-    ours, *others = sides = [_Samples(side) for side in (case.ours, *case.baselines)]
+def sample(sides: Sequence[Side], rounds: int, shortest: float = SHORTEST) -> list[Samples]:
+    """Run sides beside each other, in turning order, and return the samples of each."""
+    taken = [Samples(side) for side in sides]
     with _settled():
-        for side in sides:
+        for side in taken:
             side.warm_up(shortest)
         for nth in range(rounds):
-            turn = nth % len(sides)
-            for side in sides[turn:] + sides[:turn]:
+            turn = nth % len(taken)
+            for side in taken[turn:] + taken[:turn]:
                 side.take()
-    baseline = min(others, key=lambda side: statistics.median(side.cpu))
-    ratio = case.ratio(statistics.median(ours.cpu), statistics.median(baseline.cpu))
+    return taken
+
+
+def measure(case: Case, rounds: int, shortest: float = SHORTEST) -> dict[str, Any]:
+    """Run a case and return its part of the JSON document: samples, ratio, verdict."""
+    ours, *others = sides = sample((case.ours, *case.baselines), rounds, shortest)
+    baseline = min(others, key=lambda side: side.seconds)
+    ratio = case.ratio(ours.seconds, baseline.seconds)
     by_round = [case.ratio(a, b) for a, b in zip(ours.cpu, baseline.cpu)]
     roles = {id(ours): "ours", id(baseline): "baseline"}
     return {

@@ -1,0 +1,208 @@
+"""What deleting ledgers leaves in RocksDB, by how it is done: `python -m tools.deletes`.
+
+Each step writes ledgers and deletes the oldest, so that as many are live as before. A real
+bookie's index went from 46 GB to 199 MB when it was rebuilt.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from bkstore.ids import LedgerId
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.keys import entry_keys, ledger_range, values
+from bkstore.index.rocks.options import location_options
+from bkstore.testing.generators import locations
+from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab.experiment import Rows
+from tools.lab.samples import ROWS, files_below, latency, spending
+from tools.lab.table import shown
+
+__all__ = ["EXPERIMENT", "STRATEGIES"]
+
+PER_STEP, PER_LEDGER, LIVE_STEPS, STEPS, EVERY = 40, 500, 2, 12, 4
+"""Ledgers of a step, entries of each, steps that stay live, steps, steps between repairs."""
+
+ROW = 24  # bytes of a key and a location
+_DELETIONS = re.compile(r"# (range )?deletions=(\d+)")
+
+
+class Store:
+    """A `locations` database in a folder of its own, with a small write buffer."""
+
+    def __init__(self, top: Path, buffer: int) -> None:
+        self.top, self.buffer, self.number = top, buffer, 0
+        self.database = self._opened()
+
+    def _opened(self) -> Database:
+        options = location_options()
+        options.set_write_buffer_size(self.buffer)
+        options.set_target_file_size_base(self.buffer)
+        options.set_max_bytes_for_level_base(4 * self.buffer)
+        return Database(self.top / f"{self.number}" / "locations", options)
+
+    def put(self, ledger: LedgerId, seed: int) -> None:
+        """Write a ledger's rows."""
+        places = locations(PER_LEDGER, seed, log_id=ledger.ledger)
+        keys = entry_keys(ledger, np.arange(PER_LEDGER))
+        self.database.put_list(keys, values(places), PER_LEDGER)
+
+    def delete_by_range(self, ledger: LedgerId) -> None:
+        """Delete a ledger with one range tombstone, as a bookie does."""
+        self.database.delete_range(*ledger_range(ledger))
+
+    def delete_by_row(self, ledger: LedgerId) -> None:
+        """Delete a ledger with a tombstone for each row."""
+        for key in entry_keys(ledger, np.arange(PER_LEDGER)):
+            self.database.delete(key)
+
+    def compact(self) -> None:
+        """Merge all levels (`compactRange`)."""
+        self.database.compact()
+
+    def rebuild(self) -> None:
+        """Write the rows that are there into a new database, and drop the old one."""
+        old, before = self.database, self.top / f"{self.number}"
+        self.number += 1
+        self.database = self._opened()
+        for keys, found in old.items(b"", b"\xff" * 16, 16, 1 << 16):
+            rows = np.ascontiguousarray(keys).view("V16").ravel().tolist()
+            self.database.put_list(rows, found.astype(">i8").view("V8").tolist(), 1 << 16)
+        old.close()
+        shutil.rmtree(before)
+
+    def settle(self) -> None:
+        """Bring what is in memory into files: by closing and opening again."""
+        self.database.close()
+        self.database = self._opened()
+
+
+Deleting = Callable[[Store, LedgerId], None]
+STRATEGIES: dict[str, tuple[Deleting | None, Callable[[Store], None] | None]] = {
+    "nothing deleted": (None, None),
+    "deleteRange": (Store.delete_by_range, None),
+    "point deletes": (Store.delete_by_row, None),
+    "deleteRange, compactRange": (Store.delete_by_range, Store.compact),
+    "deleteRange, rebuild": (Store.delete_by_range, Store.rebuild),
+}
+"""How a ledger is deleted, and what is done every fourth step."""
+
+
+def _step(run: Run, store: Store, step: int, live: list[LedgerId]) -> Row:
+    """Return what a step finds: rows, tombstones, bytes, how long questions take."""
+    text = store.database.property("aggregated-table-properties")
+    points, ranges = 0, 0
+    for is_range, number in _DELETIONS.findall(text):
+        points, ranges = (points, int(number)) if is_range else (int(number), ranges)
+    top = b"\xff" * 16
+    with spending() as scan:
+        rows = sum(len(keys) for keys, _ in store.database.items(b"", top, 16, 1 << 16))
+    newest = [live[-1 - at % PER_STEP] for at in range(50)]
+    last = latency(lambda one: store.database.last_below(ledger_range(one)[1]), newest, run.rounds)
+    first = latency(lambda _: store.database.first_at(bytes(16)), range(5), run.rounds)
+    return {
+        "step": step,
+        "live": len(live) * PER_LEDGER,
+        "rows": rows,
+        "tombstones": points + ranges,
+        "kib": files_below(store.top, ROWS).bytes / 1024,
+        "scan": scan.wall * 1e3,
+        "last_p50": last.p50,
+        "first_p50": first.p50,
+    }
+
+
+def _life(run: Run, name: str) -> Iterator[Row]:
+    delete, repair = STRATEGIES[name]
+    written = run.scaled(PER_STEP, 4)
+    top = run.directory / "database"
+    store = Store(top, max(written * PER_LEDGER * ROW // 2, 64 << 10))
+    live: list[LedgerId] = []
+    for step in range(1, STEPS + 1):
+        fresh = [LedgerId(0, step * written + at) for at in range(written)]
+        for ledger in fresh:
+            store.put(ledger, run.seed)
+        live += fresh
+        gone = live[: -LIVE_STEPS * written] if delete is not None else []
+        for ledger in gone:
+            assert delete is not None
+            delete(store, ledger)
+        live = live[len(gone) :]
+        if repair is not None and step % EVERY == 0:
+            repair(store)
+        store.settle()
+        yield {"strategy": name, **_step(run, store, step, live)}
+    store.database.close()
+    shutil.rmtree(top)
+
+
+def measure(run: Run) -> Iterator[Row]:
+    """Yield a row for each strategy and step."""
+    for name in STRATEGIES:
+        run.tell(name)
+        yield from _life(run, name)
+
+
+def found(rows: Rows) -> list[str]:
+    """Return what the rows come to, at the last step."""
+    end = {row["strategy"]: row for row in rows if row["step"] == STEPS}
+    ranged, rebuilt = end["deleteRange"], end["deleteRange, rebuild"]
+    points, nothing = end["point deletes"], end["nothing deleted"]
+    peak = max(row["first_p50"] for row in rows if row["strategy"] == "point deletes")
+    calm = max(row["first_p50"] for row in rows if row["strategy"] == "nothing deleted")
+    return [
+        f"After {STEPS} steps {shown(ranged['live'])} rows are live. Their database takes "
+        f"{shown(ranged['kib'])} KiB by deleteRange, {shown(points['kib'])} by point deletes, "
+        f"{shown(rebuilt['kib'])} where it is rebuilt every {EVERY} steps, and "
+        f"{shown(nothing['kib'])} where nothing is deleted.",
+        f"Tombstones at the end: {shown(ranged['tombstones'])} by deleteRange, "
+        f"{shown(points['tombstones'])} by point deletes.",
+        f"The first row behind the deleted ones is found in up to {shown(peak)} us after point "
+        f"deletes, in up to {shown(calm)} us where nothing is deleted.",
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="deletes",
+    question="What do deleted ledgers leave in RocksDB, and what takes it away?",
+    method=(
+        "Every step writes ledgers, deletes the oldest, repairs where it is due, and closes and "
+        "opens the database, so that everything is in table files. Tombstones are those of the "
+        "tables' properties; bytes are those of table files and write-ahead logs. A scan goes over all rows; the last entry is that of a live ledger, "
+        "by one backward seek; the first row is looked for from the lowest key on, past what was "
+        "deleted. Latencies are wall time, of each query the median of the rounds. The write "
+        "buffer is half a step's rows, so that there are several levels."
+    ),
+    data=(
+        f"A step writes {PER_STEP} ledgers of {PER_LEDGER} entries at scale 1 and leaves the last "
+        f"{LIVE_STEPS} steps' ledgers live; {STEPS} steps."
+    ),
+    columns=(
+        Column("strategy", "deleted by", kind="given"),
+        Column("step", "step", kind="given"),
+        Column("live", "live rows", kind="count"),
+        Column("rows", "rows scanned", kind="count"),
+        Column("tombstones", "tombstones"),
+        Column("kib", "files", "KiB"),
+        Column("scan", "scan of all", "ms"),
+        Column("last_p50", "last entry, p50", "us"),
+        Column("first_p50", "first row, p50", "us"),
+    ),
+    panels=(
+        Panel("Bytes of the database", "step", "kib", "strategy"),
+        Panel("Tombstones", "step", "tombstones", "strategy"),
+        Panel("The first row, past what was deleted", "step", "first_p50", "strategy", log="y"),
+        Panel("Last entry of a live ledger", "step", "last_p50", "strategy"),
+    ),
+    measure=measure,
+    found=found,
+)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(EXPERIMENT))

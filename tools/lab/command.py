@@ -1,0 +1,103 @@
+"""The command line that all experiments have: measure or read again, print, save, draw, compare."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bkstore.errors import BkstoreError
+from bkstore.files.user_outputs import check_output, write_output
+from tools.lab.comparison import differences
+from tools.lab.document import Document, made, read, save
+from tools.lab.experiment import Experiment, Run
+from tools.lab.page import page
+from tools.lab.picture import drawn
+from tools.lab.table import print_document
+
+__all__ = ["main"]
+
+
+def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
+    """Run an experiment's command line; 0 if it ran, 2 for what cannot be read or written."""
+    given = sys.argv[1:] if words is None else list(words)
+    parser = _parser(experiment)
+    options = parser.parse_args(given)
+    try:
+        for target in (options.json, options.picture):
+            if target is not None:
+                check_output(target)
+        old = None if options.compare is None else read(experiment, options.compare)
+        if options.read is not None:
+            document = read(experiment, options.read)
+        else:
+            document = _measured(experiment, options, given)
+        if options.json is not None:
+            save(document, options.json)
+        if options.picture is not None:
+            write_output(options.picture, _picture(experiment, document, options.picture.suffix))
+        print_document(document)
+        if old is not None:
+            print(f"\nagainst {old['command']} ({old['made']}):")
+            lines = differences(experiment, document, old) or ["nothing moved"]
+            print(*(f"  {line}" for line in lines), sep="\n")
+    except BkstoreError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _measured(
+    experiment: Experiment, options: argparse.Namespace, words: Sequence[str]
+) -> Document:
+    begin = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as top:
+        run = Run(Path(top), options.scale, options.seed, options.rounds, options.dump)
+        rows = list(experiment.measure(run))
+    return made(experiment, run, rows, words, time.perf_counter() - begin)
+
+
+def _picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
+    if suffix == ".html":
+        return page(document, drawn(experiment, document, "svg"))
+    return drawn(experiment, document, "png" if suffix == ".png" else "svg")
+
+
+def _picture_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in (".svg", ".html", ".png"):
+        raise argparse.ArgumentTypeError(f"{text}: a picture ends with .svg, .html or .png")
+    return path
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text}: not above 0")
+    return value
+
+
+def _rounds(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: not 1 or more")
+    return int(text)
+
+
+def _parser(experiment: Experiment) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=f"python -m tools.{experiment.name}",
+        description=f"{experiment.question} {experiment.method}",
+    )
+    add = parser.add_argument
+    add("--scale", type=_positive, default=1.0, help="times the usual amount of data (default: 1)")
+    add("--seed", type=int, default=20260801, help="of all that is random (default: %(default)s)")
+    add("--rounds", type=_rounds, default=5, help="medians are of so many (default: %(default)s)")
+    add("--dump", type=Path, metavar="DIR", help="a dump's entries as one more shape of data")
+    add("--json", type=Path, metavar="FILE", help="write the result here")
+    add("--picture", type=_picture_path, metavar="FILE", help="draw it here: .svg, .html or .png")
+    add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")
+    add("--compare", type=Path, metavar="JSON", help="say what differs from this earlier result")
+    return parser

@@ -1,0 +1,132 @@
+"""What an experiment is: columns, panels, a function that measures, one that says what was found."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tools.bench.measure import Context
+
+__all__ = ["Column", "Experiment", "Kind", "Panel", "Row", "Rows", "Run", "kinds"]
+
+Row = dict[str, Any]
+"""A row of the result: values by the names of columns; one that is absent is None."""
+
+Rows = Sequence[Row]
+
+Kind = Literal["given", "count", "measured"]
+"""What a column's values are: what was asked for; what the same seed gives again; the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the result. `given` columns together name a row.
+
+    `label` and `unit` stand at the axes of pictures and in the heads of tables.
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    kind: Kind = "measured"
+
+    @property
+    def title(self) -> str:
+        """The label with its unit."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A part of the picture: column `y` over column `x`, a series for each value of column `by`.
+
+    Numbers in `x` make lines, words make bars. `where` chooses rows by the values of columns, a
+    tuple being any of them. `high` is a column whose values are ticks above the bars. `log` names
+    the logarithmic axes.
+    """
+
+    title: str
+    x: str
+    y: str
+    by: str | None = None
+    where: Mapping[str, Any] = field(default_factory=dict)
+    high: str | None = None
+    log: Literal["", "x", "y", "xy"] = ""
+
+    def rows(self, rows: Rows) -> list[Row]:
+        """Return the rows that the panel shows: chosen, and with a value."""
+        return [
+            row
+            for row in rows
+            if row.get(self.y) is not None
+            and all(
+                row[name] in wanted if isinstance(wanted, tuple) else row[name] == wanted
+                for name, wanted in self.where.items()
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Run(Context):
+    """What an experiment measures with: an empty directory, scale, seed, rounds, a dump if given.
+
+    `size` is the scale, `scaled` applies it. `absent` fills with the peers that are not installed.
+    """
+
+    rounds: int = 5
+    dump: Path | None = None
+    absent: list[str] = field(default_factory=list)
+
+    def peer(self, name: str) -> Any | None:
+        """Return the module of a library to compare with, None (and noted) where it is absent."""
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            if name not in self.absent:
+                self.absent.append(name)
+            return None
+
+    def tell(self, what: str) -> None:
+        """Say on stderr what is measured next."""
+        print(f"{what} ...", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """A question, and how it is answered.
+
+    `measure` yields rows, `found` makes sentences of them, and nothing else, so that a saved
+    result says the same. `method` says what is measured how; a line of `data` says what data.
+    """
+
+    name: str
+    question: str
+    method: str
+    data: str
+    columns: tuple[Column, ...]
+    panels: tuple[Panel, ...]
+    measure: Callable[[Run], Iterable[Row]]
+    found: Callable[[Rows], list[str]]
+
+    def column(self, name: str) -> Column:
+        """Return a column by its name; `KeyError` for another."""
+        return {column.name: column for column in self.columns}[name]
+
+    def key(self, row: Row) -> tuple[Any, ...]:
+        """Return what names a row: the values of the given columns."""
+        return tuple(row[column.name] for column in kinds(self.columns, "given"))
+
+    def whole(self, row: Row) -> Row:
+        """Return a row with all columns in order; `KeyError` for one that is not declared."""
+        for name in row:
+            self.column(name)
+        return {column.name: row.get(column.name) for column in self.columns}
+
+
+def kinds(columns: Iterable[Column], *kind: Kind) -> list[Column]:
+    """Return the columns of these kinds."""
+    return [column for column in columns if column.kind in kind]

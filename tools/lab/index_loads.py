@@ -1,0 +1,123 @@
+"""What an index is filled with: rows in the order in which a bookie's flushes would put them.
+
+Entries arrive as `bkstore.testing.workloads` says, or as a dump recorded them; each `flush` of
+them is sorted by ledger and entry, gets locations one behind the other, and is put a ledger at a
+time: what the write cache of a bookie does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bkstore.ids import Int64Array, LedgerId, make_locations
+from bkstore.testing import generators, workloads
+from bkstore.testing.workloads import Arrivals, Workload
+
+__all__ = ["SHAPES", "IndexLoad", "Put", "index_load", "load_of_dump"]
+
+FLUSH = 20_000
+"""Rows that arrive between two flushes."""
+
+
+class Put(NamedTuple):
+    """Rows of one ledger, as one `put_many` gets them."""
+
+    ledger: LedgerId
+    entries: Int64Array
+    locations: Int64Array
+
+
+@dataclass(frozen=True)
+class IndexLoad:
+    """Puts, flush by flush, and what must be there at the end: ledgers, distinct rows, ids."""
+
+    flushes: list[list[Put]]
+    expected: dict[LedgerId, Int64Array]
+
+    @property
+    def puts(self) -> Iterator[Put]:
+        """All puts, in order."""
+        return (put for flush in self.flushes for put in flush)
+
+    @property
+    def entries(self) -> int:
+        """Distinct rows at the end."""
+        return sum(ids.size for ids in self.expected.values())
+
+
+SHAPES: dict[str, Callable[[int, int], Workload]] = {
+    "many small": lambda n, seed: workloads.ledger_shaped(max(n // 60, 1), n, skew=0, seed=seed),
+    "few large": lambda n, seed: workloads.ledger_shaped(3, n, skew=0.5, seed=seed),
+    "striped 2 of 3": lambda n, seed: workloads.striped(1, ledgers=3, entries=n // 2, seed=seed),
+    "interleaved": lambda n, seed: workloads.interleaved(
+        100, max(n // 100, 1), order="random", seed=seed
+    ),
+    "late, twice": lambda n, seed: workloads.late_and_duplicate(
+        workloads.interleaved(100, max(n // 100, 1), seed=seed)
+    ),
+}
+"""Shapes by name: each a function of how many entries, and the seed."""
+
+
+def index_load(shape: str, entries: int, seed: int, flush: int = FLUSH) -> IndexLoad:
+    """Return about so many entries in a shape of `SHAPES`; `KeyError` for another name."""
+    load = SHAPES[shape](entries, seed)
+    return IndexLoad(_flushes(load.ids(flush), seed), load.expected)
+
+
+def _flushes(arrivals: Iterable[Arrivals], seed: int) -> list[list[Put]]:
+    flushes, log = [], 0
+    for some in arrivals:
+        order = np.lexsort((some.entry, some.ledger, some.scope))
+        places = generators.locations(order.size, seed + log, log_id=log)
+        flushes.append(list(_by_ledger(Arrivals(*(column[order] for column in some)), places)))
+        log += 1
+    return flushes
+
+
+def _by_ledger(rows: Arrivals, places: Int64Array) -> Iterator[Put]:
+    change = (rows.ledger[1:] != rows.ledger[:-1]) | (rows.scope[1:] != rows.scope[:-1])
+    ends = [*(np.flatnonzero(change) + 1).tolist(), places.size]
+    start = 0
+    for end in ends:
+        name = LedgerId(int(rows.scope[start]), int(rows.ledger[start]))
+        yield Put(name, rows.entry[start:end], places[start:end])
+        start = end
+
+
+def load_of_dump(dump: Path, most: int, flush: int = FLUSH) -> IndexLoad:
+    """Return the first `most` entries of a dump's table `entries`, of its first bookie.
+
+    Arrival is the order of the entry logs: by log and position. Locations are the recorded ones.
+    """
+    from pyarrow import parquet
+
+    wanted = ["scope_id", "ledger_id", "entry_id", "log_id", "position", "bookie"]
+    table = parquet.read_table(dump / "entries", columns=wanted)
+    bookie = np.array(table.column("bookie").to_pylist())
+    mine = bookie == min(bookie)
+    columns = [table.column(name).to_numpy()[mine] for name in wanted[:-1]]
+    order = np.lexsort((columns[4], columns[3]))[:most]
+    scope, ledger, entry, log, position = (column[order] for column in columns)
+    arrivals = Arrivals(scope.view(np.uint64), ledger.view(np.uint64), entry)
+    places = make_locations(log, position)
+    flushes = []
+    for at in range(0, order.size, flush):
+        part = Arrivals(*(column[at : at + flush] for column in arrivals))
+        by_id = np.lexsort((part.entry, part.ledger, part.scope))
+        rows = Arrivals(*(column[by_id] for column in part))
+        flushes.append(list(_by_ledger(rows, places[at : at + flush][by_id])))
+    return IndexLoad(flushes, _distinct(flushes))
+
+
+def _distinct(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
+    found: dict[LedgerId, list[Int64Array]] = {}
+    for put in (put for flush in flushes for put in flush):
+        found.setdefault(put.ledger, []).append(put.entries)
+    joined = {name: np.sort(np.concatenate(parts)) for name, parts in sorted(found.items())}
+    return {name: ids[np.diff(ids, prepend=-1) != 0] for name, ids in joined.items()}

@@ -1,0 +1,105 @@
+"""What experiments measure with: latencies, CPU seconds, bytes read and written, sizes of files.
+
+A latency is wall time; of each query the median over the rounds counts, so that a neighbour that
+took the processor in one round is not in it. Then p50 and p99 are over the queries. Bytes are
+those that the process asked of the system or gave to it (`rchar` and `wchar` of
+`/proc/self/io`), from the page cache or not; there are none where the system does not tell.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+__all__ = ["Files", "Latency", "Spent", "files_below", "latency", "median_of", "spending"]
+
+Q = TypeVar("Q")
+
+
+class Latency(NamedTuple):
+    """Microseconds: of the middle query, and of the one that 99 of 100 are not slower than."""
+
+    p50: float
+    p99: float
+
+
+def latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: int) -> Latency:
+    """Return how long one query takes, asked one by one, all of them in each round."""
+    clock = time.perf_counter_ns
+    taken = np.empty((rounds, len(queries)), np.int64)
+    for line in taken:
+        for at, query in enumerate(queries):
+            begin = clock()
+            ask(query)
+            line[at] = clock() - begin
+    each = np.median(taken, axis=0) / 1e3
+    p50, p99 = np.percentile(each, (50, 99))
+    return Latency(float(p50), float(p99))
+
+
+@dataclass(slots=True)
+class Spent:
+    """What a piece of work took: CPU seconds of the process, wall seconds, bytes."""
+
+    cpu: float = 0.0
+    wall: float = 0.0
+    read: int | None = None
+    written: int | None = None
+
+
+@contextmanager
+def spending() -> Iterator[Spent]:
+    """Measure what is done inside; threads of the process count too."""
+    spent = Spent()
+    before = _io()
+    cpu, wall = time.process_time(), time.perf_counter()
+    yield spent
+    spent.cpu, spent.wall = time.process_time() - cpu, time.perf_counter() - wall
+    after = _io()
+    if before is not None and after is not None:
+        spent.read, spent.written = after[0] - before[0], after[1] - before[1]
+
+
+def _io() -> tuple[int, int] | None:
+    try:
+        text = Path("/proc/self/io").read_text()
+    except OSError:
+        return None
+    fields = dict(line.split(": ") for line in text.splitlines())
+    return int(fields["rchar"]), int(fields["wchar"])
+
+
+def median_of(spent: Sequence[Spent]) -> Spent:
+    """Return the medians of several times the same work."""
+
+    def middle(name: str) -> Any:
+        values = [getattr(one, name) for one in spent]
+        return None if None in values else statistics.median(values)
+
+    return Spent(middle("cpu"), middle("wall"), middle("read"), middle("written"))
+
+
+class Files(NamedTuple):
+    """Files below a folder: how many, their bytes, and the bytes that the disk gave them."""
+
+    count: int
+    bytes: int
+    on_disk: int
+
+
+def files_below(top: Path) -> Files:
+    """Return how many files there are, and how large."""
+    found = [
+        os.stat(os.path.join(folder, name)) for folder, _, names in os.walk(top) for name in names
+    ]
+    return Files(
+        len(found), sum(one.st_size for one in found), 512 * sum(one.st_blocks for one in found)
+    )
