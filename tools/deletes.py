@@ -102,7 +102,7 @@ def _step(run: Run, store: Store, step: int, live: list[LedgerId]) -> Row:
     top = b"\xff" * 16
     with spending() as scan:
         rows = sum(len(keys) for keys, _ in store.database.items(b"", top, 16, 1 << 16))
-    newest = [live[-1 - at % PER_STEP] for at in range(50)]
+    newest = [live[-1 - at % len(live)] for at in range(50)]
     last = latency(lambda one: store.database.last_below(ledger_range(one)[1]), newest, run.rounds)
     first = latency(lambda _: store.database.first_at(bytes(16)), range(5), run.rounds)
     return {
@@ -173,10 +173,11 @@ EXPERIMENT = Experiment(
     method=(
         "Every step writes ledgers, deletes the oldest, repairs where it is due, and closes and "
         "opens the database, so that everything is in table files. Tombstones are those of the "
-        "tables' properties; bytes are those of table files and write-ahead logs. A scan goes over all rows; the last entry is that of a live ledger, "
-        "by one backward seek; the first row is looked for from the lowest key on, past what was "
-        "deleted. Latencies are wall time, of each query the median of the rounds. The write "
-        "buffer is half a step's rows, so that there are several levels."
+        "tables' properties; bytes are those of table files and logs. A scan goes "
+        "over all rows; the last entry is that of a live ledger, by one backward seek; the first "
+        "row is looked for from the lowest key on, past what was deleted. Latencies are wall "
+        "time, of each query the median of the rounds. The write buffer is half a step's rows, so "
+        "that there are several levels."
     ),
     data=(
         f"A step writes {PER_STEP} ledgers of {PER_LEDGER} entries at scale 1 and leaves the last "

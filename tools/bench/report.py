@@ -19,7 +19,16 @@ __all__ = ["FORMAT", "environment", "markdown", "print_document"]
 FORMAT = 1
 """Version of the JSON document."""
 
-_PACKAGES = ("bkstore", "numpy", "rocksdict", "sortedcontainers", "pyroaring", "mmh3", "rich")
+_PACKAGES: tuple[str, ...] = (
+    "bkstore",
+    "numpy",
+    "rocksdict",
+    "sortedcontainers",
+    "pyroaring",
+    "mmh3",
+    "rich",
+)
+_PACKAGES += ("lmdb", "plyvel", "rbloom", "fastbloom-rs")
 
 
 def environment() -> dict[str, Any]:

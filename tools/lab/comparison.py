@@ -27,9 +27,8 @@ def differences(experiment: Experiment, new: Document, old: Document) -> list[st
     lines += [f"{_named(key)}: only now" for key in after if key not in before]
     for key in after:
         if key in before:
-            lines += [
-                f"{_named(key)}: {line}" for line in _moved(experiment, before[key], after[key])
-            ]
+            moved = _moved(experiment, before[key], after[key])
+            lines += [f"{_named(key)}: {line}" for line in moved]
     return lines
 
 

@@ -1,4 +1,4 @@
-"""What an experiment is: columns, panels, a function that measures, one that says what was found."""
+"""What an experiment is: columns, panels, what measures, and what says what was found."""
 
 from __future__ import annotations
 
@@ -89,6 +89,11 @@ class Run(Context):
             if name not in self.absent:
                 self.absent.append(name)
             return None
+
+    @property
+    def shortest(self) -> float:
+        """How many CPU seconds a sample lasts at least: for `tools.bench.measure.sample`."""
+        return 0.005 * min(self.size, 1)
 
     def tell(self, what: str) -> None:
         """Say on stderr what is measured next."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.testing import generators, workloads
@@ -71,13 +72,16 @@ def index_load(shape: str, entries: int, seed: int, flush: int = FLUSH) -> Index
 
 
 def _flushes(arrivals: Iterable[Arrivals], seed: int) -> list[list[Put]]:
-    flushes, log = [], 0
-    for some in arrivals:
+    flushes = []
+    for log, some in enumerate(arrivals):
         order = np.lexsort((some.entry, some.ledger, some.scope))
         places = generators.locations(order.size, seed + log, log_id=log)
-        flushes.append(list(_by_ledger(Arrivals(*(column[order] for column in some)), places)))
-        log += 1
+        flushes.append(list(_by_ledger(_taken(some, order), places)))
     return flushes
+
+
+def _taken(rows: Arrivals, order: npt.NDArray[np.int64]) -> Arrivals:
+    return Arrivals(rows.scope[order], rows.ledger[order], rows.entry[order])
 
 
 def _by_ledger(rows: Arrivals, places: Int64Array) -> Iterator[Put]:
@@ -108,10 +112,10 @@ def load_of_dump(dump: Path, most: int, flush: int = FLUSH) -> IndexLoad:
     places = make_locations(log, position)
     flushes = []
     for at in range(0, order.size, flush):
-        part = Arrivals(*(column[at : at + flush] for column in arrivals))
-        by_id = np.lexsort((part.entry, part.ledger, part.scope))
-        rows = Arrivals(*(column[by_id] for column in part))
-        flushes.append(list(_by_ledger(rows, places[at : at + flush][by_id])))
+        part = np.arange(at, min(at + flush, order.size))
+        some = _taken(arrivals, part)
+        part = part[np.lexsort((some.entry, some.ledger, some.scope))]
+        flushes.append(list(_by_ledger(_taken(arrivals, part), places[part])))
     return IndexLoad(flushes, _distinct(flushes))
 
 

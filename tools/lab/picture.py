@@ -1,6 +1,7 @@
-"""Pictures of a document: a panel beside the other, by matplotlib; the same numbers, the same bytes.
+"""Pictures of a document, by matplotlib: a panel beside the other.
 
-Drawn from the document and the experiment's panels alone. SVG keeps its text as text.
+Drawn from the document and the experiment's panels alone: the same numbers, the same
+bytes. SVG keeps its text as text.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ _NOTHING = {"Date": None, "Creator": None}
 def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"]) -> bytes:
     """Return the picture; `MissingDependency` without matplotlib."""
     matplotlib = require_matplotlib()
-    import matplotlib.backends.backend_agg
-
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
     columns = min(len(panels), 3 if len(panels) > 4 else 2)
     lines = math.ceil(len(panels) / columns)
@@ -48,15 +47,18 @@ def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         if len(named) > 1:
+            fits = int(size[0] * 13 / (max(map(len, named)) + 8))  # characters of an inch
             figure.legend(
-                named.values(), named.keys(), loc="outside upper left", ncols=min(len(named), 6)
+                named.values(), named.keys(), loc="outside upper left", ncols=max(fits, 1)
             )
         if form == "svg":
             canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
             canvas.print_svg(out, metadata=_NOTHING)
         else:
-            canvas = matplotlib.backends.backend_agg.FigureCanvasAgg(figure)
-            canvas.print_png(out, metadata={"Software": None})
+            from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+            canvas = FigureCanvasAgg(figure)
+            canvas.print_png(out, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return out.getvalue()
 
 
@@ -75,9 +77,11 @@ def _draw(experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row]) -> 
     keys = draw(panel, axes, series, styles)
     if "y" in panel.log:
         axes.set_yscale("log")
+        from matplotlib.ticker import LogLocator
+
         low, high = axes.get_ylim()
         if high < 300 * low:
-            axes.yaxis.get_major_locator().set_params(subs=(1, 2, 5))
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.set_yticks([], minor=True)
     else:
         axes.set_ylim(bottom=0)
@@ -160,7 +164,7 @@ def _bars(
     return keys
 
 
-def _plain(value: float, _: int | None = None) -> str:
+def _plain(value: float, _: float | None = None) -> str:
     """Return a tick's number in short words: 12k, 3.5M."""
     for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:

@@ -19,7 +19,19 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["Files", "Latency", "Spent", "files_below", "latency", "median_of", "spending"]
+__all__ = [
+    "ROWS",
+    "FileSizes",
+    "Latency",
+    "Spent",
+    "files_below",
+    "latency",
+    "median_of",
+    "spending",
+]
+
+ROWS = (".sst", ".log", ".idx")
+"""How names of files with rows of an index end: tables and write-ahead logs, index files."""
 
 Q = TypeVar("Q")
 
@@ -87,19 +99,22 @@ def median_of(spent: Sequence[Spent]) -> Spent:
     return Spent(middle("cpu"), middle("wall"), middle("read"), middle("written"))
 
 
-class Files(NamedTuple):
+class FileSizes(NamedTuple):
     """Files below a folder: how many, their bytes, and the bytes that the disk gave them."""
 
-    count: int
+    number: int
     bytes: int
     on_disk: int
 
 
-def files_below(top: Path) -> Files:
-    """Return how many files there are, and how large."""
+def files_below(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
+    """Return how many files there are whose names end so, and how large."""
     found = [
-        os.stat(os.path.join(folder, name)) for folder, _, names in os.walk(top) for name in names
+        os.stat(os.path.join(folder, name))
+        for folder, _, names in os.walk(top)
+        for name in names
+        if name.endswith(endings)
     ]
-    return Files(
+    return FileSizes(
         len(found), sum(one.st_size for one in found), 512 * sum(one.st_blocks for one in found)
     )

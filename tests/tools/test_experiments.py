@@ -1,0 +1,290 @@
+"""Each experiment of the lab at a tiny size: its numbers that are known beforehand, its counts.
+
+No times. The documents are those of `python -m tools.NAME --scale 0.001 --rounds 1 --seed 1`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bkstore import LedgerId, LedgerStorage
+from bkstore.formats.entry import Coder
+from bkstore.index.hierarchical import HierarchicalIndex
+from tests.paths import ROOT
+from tools.cache import ReadCache
+from tools.lab import Experiment, main
+from tools.lab.experiment import kinds
+from tools.lab.index_loads import index_load
+from tools.lab.traces import trace
+from tools.pages import PAGE_SIZES, PagePool, ledgers_of
+
+NAMES = ("layouts", "deletes", "pages", "keys", "blooms", "availability", "cache", "batch")
+SHORT = ("deletes", "pages", "keys", "blooms", "availability")
+"""Those that are run twice in a short test run."""
+
+Rows = list[dict[str, Any]]
+Result = Callable[[str], dict[str, Any]]
+
+
+def _experiment(name: str) -> Experiment:
+    found = importlib.import_module(f"tools.{name}").EXPERIMENT
+    assert isinstance(found, Experiment)
+    return found
+
+
+def _run(name: str, folder: Path, *words: str) -> dict[str, Any]:
+    target = folder / f"{name}-{len(list(folder.iterdir()))}.json"
+    assert 0 == main(_experiment(name), [*words, "--json", str(target)])
+    document: dict[str, Any] = json.loads(target.read_text())
+    return document
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Return what runs an experiment at its tiny size, once."""
+    folder = tmp_path_factory.mktemp("experiments")
+
+    @cache
+    def run(name: str) -> dict[str, Any]:
+        return _run(name, folder, "--scale", "0.001", "--rounds", "1", "--seed", "1")
+
+    return run
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_tiny_run_is_whole(name: str, result: Result) -> None:
+    """There are rows, a finding of sentences, and a value in each column at least once."""
+    document = result(name)
+    empty = [
+        column["name"]
+        for column in document["columns"]
+        if all(row[column["name"]] is None for row in document["rows"])
+    ]
+
+    assert name == document["experiment"]
+    assert [] == empty
+    assert document["finding"]
+    assert all(sentence.endswith(".") and "nan" not in sentence for sentence in document["finding"])
+    assert document["finding"] == _experiment(name).found(document["rows"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_panel_has_rows(name: str, result: Result) -> None:
+    """A panel that chooses rows finds some, and its series have a value at each place."""
+    experiment = _experiment(name)
+
+    for panel in experiment.panels:
+        assert panel.rows(result(name)["rows"]), panel.title
+        for column in filter(None, (panel.x, panel.y, panel.by, panel.high, *panel.where)):
+            assert experiment.column(column)
+
+
+def test_a_tiny_run_is_drawn(result: Result, tmp_path: Path) -> None:
+    """The picture is drawn from the JSON alone, with each panel's title."""
+    pytest.importorskip("matplotlib")
+    saved, picture = tmp_path / "a.json", tmp_path / "a.svg"
+    saved.write_text(json.dumps(result("deletes")))
+    assert 0 == main(_experiment("deletes"), ["--from", str(saved), "--picture", str(picture)])
+    text = "".join(ElementTree.fromstring(picture.read_text()).itertext())
+
+    assert [] == [p.title for p in _experiment("deletes").panels if p.title not in text]
+
+
+def _counts(experiment: Experiment, rows: Rows) -> list[list[Any]]:
+    columns = kinds(experiment.columns, "given", "count")
+    return [[row[column.name] for column in columns] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [*SHORT, *(pytest.param(n, marks=pytest.mark.long) for n in NAMES if n not in SHORT)],
+)
+def test_the_same_seed_gives_the_same_counts(name: str, result: Result, tmp_path: Path) -> None:
+    """What is counted, not measured, is the same in every run."""
+    again = _run(name, tmp_path, "--scale", "0.001", "--rounds", "1", "--seed", "1")
+    experiment = _experiment(name)
+
+    assert _counts(experiment, again["rows"]) == _counts(experiment, result(name)["rows"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quick_run(name: str, tmp_path: Path) -> None:
+    """A tenth of the usual size runs, and draws its page."""
+    pytest.importorskip("matplotlib")
+    target = tmp_path / "page.html"
+    words = ["--scale", "0.1", "--rounds", "2", "--picture", str(target)]
+    document = _run(name, tmp_path, *words)
+
+    assert all(sentence in target.read_text() for sentence in document["finding"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_is_a_command(name: str) -> None:
+    """`python -m tools.NAME` runs `main`; the module says so in its first lines."""
+    text = (ROOT / "tools" / f"{name}.py").read_text(encoding="utf-8")
+
+    assert f"`python -m tools.{name}`" in text.partition('"""\n\n')[0]
+    assert text.endswith("raise SystemExit(main(EXPERIMENT))\n")
+    assert name == _experiment(name).name
+
+
+# -- numbers that are known beforehand
+
+
+def _pages(ids: Any, page_size: int) -> int:
+    return 1024 + (int(ids[-1]) // (page_size // 8) + 1) * page_size
+
+
+def test_layouts_list_what_was_put(result: Result) -> None:
+    """Every layout lists each entry once; index files take whole pages, a memtable 16 bytes."""
+    rows = result("layouts")["rows"]
+    for row in rows:
+        assert row["entries"] == row["listed"]
+    files = {row["shape"]: row for row in rows if row["side"] == "idx files"}
+    for shape, row in files.items():
+        ids = index_load(shape, 600, 1).expected.values()
+        known = sum(_pages(one, 8192) for one in ids) / row["entries"]
+
+        assert (known, len(ids)) == (row["bytes_per_entry"], row["files"])
+    assert {16} == {row["bytes_per_entry"] for row in rows if row["side"] == "memtable"}
+
+
+def test_deletes_leave_what_is_live(result: Result) -> None:
+    """A scan finds the live rows and no others, however ledgers were deleted."""
+    for row in result("deletes")["rows"]:
+        steps = row["step"] if row["strategy"] == "nothing deleted" else min(row["step"], 2)
+
+        assert steps * 4 * 500 == row["live"] == row["rows"]
+
+
+def test_tombstones_are_seen(result: Result) -> None:
+    """Deleting leaves tombstones in tables, rows one each; where nothing is deleted are none."""
+    most: dict[str, int] = {}
+    for row in result("deletes")["rows"]:
+        most[row["strategy"]] = max(most.get(row["strategy"], 0), row["tombstones"])
+
+    assert 0 == most["nothing deleted"]
+    assert 4 <= most["deleteRange"] < 500 < most["point deletes"]
+
+
+def test_pages_are_whole(result: Result) -> None:
+    """A file is its header and as many pages as its highest entry needs."""
+    sizes = [row for row in result("pages")["rows"] if not row["trace"]]
+
+    assert set(PAGE_SIZES) == {row["page"] for row in sizes}
+    for row in sizes:
+        ledgers = ledgers_of(row["shape"], 600, 1)
+        known = sum(_pages(ids, row["page"]) for ids in ledgers.values())
+        assert known / row["entries"] == row["bytes_per_entry"]
+
+
+@pytest.mark.parametrize("order", ["zipf", "sequential"])
+def test_the_pool_drops_the_least_recently_used(order: str, tmp_path: Path) -> None:
+    """Pages read are those that a list of the most recently used ones does not have."""
+    ledgers = ledgers_of("long", 6000, 1)
+    reads = trace(order, ledgers, 500, 1).queries
+    with HierarchicalIndex(tmp_path, writable=True, page_size=1024) as index:
+        for ledger, ids in ledgers.items():
+            index.put_many(ledger, ids, ids + 1000)
+        index.flush()
+        pool = PagePool(index, 1024, 5)
+        answers = [pool.get(*query) for query in reads]
+        pool.close()
+    recent: list[tuple[LedgerId, int]] = []
+    missed = 0
+    for ledger, entry in reads:
+        page = (ledger, entry // 128)
+        missed += page not in recent
+        recent = [page, *(other for other in recent if other != page)][:5]
+
+    assert [entry + 1000 for _, entry in reads] == answers
+    assert missed == pool.page.cache_info().misses == pool.bytes_read // 1024
+
+
+def test_keys_have_their_words(result: Result) -> None:
+    """16 and 24 bytes; 8 more in RocksDB's log, 9 in the record."""
+    by = {row["key"]: row for row in result("keys")["rows"]}
+    narrow, wide = by["ledger, entry"], by["scope, ledger, entry"]
+
+    assert {16: 36, 24: 45} == {row["key_bytes"]: row["record_bytes"] for row in by.values()}
+    assert 8 == pytest.approx(wide["log_per_entry"] - narrow["log_per_entry"], abs=0.1)
+    assert {8 * 500} == {row["rows"] for row in by.values()}
+
+
+def test_filters_have_their_bytes(result: Result) -> None:
+    """Bits by Guava's rule; what is measured is what the bits that are set make likely."""
+    rows = [row for row in result("blooms")["rows"] if row["side"] == "bkstore"]
+    for row in rows:
+        bits = -row["ids"] * math.log(row["rate"]) / math.log(2) ** 2
+        spread = math.sqrt(row["filled"] * (1 - row["filled"]) / 2000)
+
+        assert math.ceil(math.floor(bits) / 64) * 8 == row["bytes"]
+        assert max(1, round(-math.log(row["rate"]) / math.log(2))) == row["hashes"]
+        assert row["filled"] == pytest.approx(row["measured"], abs=5 * spread + 0.01)
+    assert 8 + 3 == len(rows)
+
+
+def test_forms_have_their_bytes(result: Result) -> None:
+    """64 bytes and 24 a group, or a sequence as built; bits are a bit an entry."""
+    rows = {(row["pattern"], row["form"]): row for row in result("availability")["rows"]}
+
+    for pattern, groups, sequences in (("2 of 3", 1, 400), ("3 of 5", 3, 241)):
+        assert 64 + 24 * groups == rows[pattern, "grouped"]["bytes"]
+        assert 64 + 24 * sequences == rows[pattern, "as built"]["bytes"]
+        assert 1200 // 8 == rows[pattern, "bit vector"]["bytes"]
+    assert 88 == rows["all", "as built"]["bytes"]
+
+
+def test_reads_are_hits_or_fetches(result: Result) -> None:
+    """Every read is one or the other; without read-ahead nothing is fetched but what is asked."""
+    rows = [row for row in result("cache")["rows"] if row["series"] != "tail"]
+    for row in rows:
+        assert row["reads"] == round(row["hit_ratio"] * row["reads"]) + row["fetches"]
+    alone = [row for row in rows if row["series"] == "entries" and row["ahead"] == 1]
+
+    assert {True} == {row["fetches"] / row["reads"] == row["amplification"] for row in alone}
+
+
+@pytest.mark.parametrize("ahead", [1, 4])
+def test_the_read_cache_drops_the_least_recently_read(ahead: int, tmp_path: Path) -> None:
+    """Fetches are of records that the most recent ones are not; answers are right."""
+    ids, payload = {LedgerId(0, 7): np.arange(200)}, bytes(64)
+    reads = trace("zipf", ids, 400, 1).queries
+    with LedgerStorage.open(tmp_path, "db") as storage:
+        batch = Coder("CRC32C").encode_batch(7, ids[LedgerId(0, 7)], [payload] * 200)
+        storage.add_batch(batch, master_key=b"k")
+        records = dict(enumerate(batch.records()))
+        cached = ReadCache(storage, 20 * 100, ahead)
+        answers = [cached.read(*query) for query in reads]
+    recent: OrderedDict[int, None] = OrderedDict()
+    fetches = 0
+    for _, entry in reads:
+        fetches += entry not in recent
+        wanted = [entry] if entry in recent else range(entry, min(entry + ahead, 200))
+        for each in wanted:
+            recent.pop(each, None)
+            recent[each] = None
+        while len(recent) > 20:
+            recent.popitem(last=False)
+
+    assert [records[entry] for _, entry in reads] == answers
+    assert (fetches, 400 - fetches) == (cached.fetches, cached.hits)
+
+
+def test_a_batch_is_a_request(result: Result) -> None:
+    """Reads take as many requests as there are batches; size 0 asks for each entry."""
+    for row in result("batch")["rows"]:
+        assert math.ceil(row["entries"] / (row["batch"] or 1)) == row["requests"]
+        assert ("server" in row and row["server"] is not None) == (row["where"] != "in process")

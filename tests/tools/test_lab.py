@@ -1,0 +1,313 @@
+"""The lab's frame: documents, tables, pictures, pages, comparisons, the command line. No times."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bkstore.errors import InvalidArgument
+from bkstore.ids import LedgerId
+from tools.bench.measure import Side, sample
+from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab.comparison import differences
+from tools.lab.document import FORMAT, made, read, save
+from tools.lab.index_loads import SHAPES, index_load, load_of_dump
+from tools.lab.page import page
+from tools.lab.picture import drawn
+from tools.lab.samples import files_below, latency, median_of, spending
+from tools.lab.table import print_document, shown
+from tools.lab.traces import TRACES, trace
+
+Document = dict[str, Any]
+
+
+def _measure(run: Run) -> Iterator[Row]:
+    run.peer("no_such_library")
+    for side, factor in (("one", 1), ("two & <three>", 2)):
+        for size in (10, 100, 1000):
+            yield {"side": side, "size": size, "bytes": factor * size, "time": factor * size / 7}
+    yield {"side": "words", "size": 10, "name": "a", "time": 1.0}
+
+
+TOY = Experiment(
+    name="toy",
+    question="How large is a toy?",
+    method="By looking.",
+    data="Two toys.",
+    columns=(
+        Column("side", "toy", kind="given"),
+        Column("size", "children", kind="given"),
+        Column("name", "name", kind="count"),
+        Column("bytes", "room", "bytes", "count"),
+        Column("time", "playing", "ms"),
+    ),
+    panels=(
+        Panel("Room", "size", "bytes", "side", log="xy"),
+        Panel("Playing", "size", "time", "side", {"side": ("one", "words")}),
+        Panel("By toy", "side", "time", None, {"size": 10}, high="time"),
+    ),
+    measure=_measure,
+    found=lambda rows: [f"{len(rows)} rows, the largest {max(r['bytes'] or 0 for r in rows)}."],
+)
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Document:
+    """Return the document of a run of the toy."""
+    run = Run(tmp_path, rounds=2)
+    return made(TOY, run, _measure(run), ["--rounds", "2"], 1.5)
+
+
+def test_a_document_says_how_it_was_made(document: Document) -> None:
+    """Machine, versions, seed, scale, data and absent peers stand beside the rows."""
+    assert (FORMAT, "toy", 20260801, 1.0, 2) == tuple(
+        document[name] for name in ("format", "experiment", "seed", "scale", "rounds")
+    )
+    assert ["no_such_library"] == document["absent"]
+    assert "python -m tools.toy --rounds 2" == document["command"]
+    assert {"numpy", "rocksdict", "bkstore"} <= document["packages"].keys()
+    assert document["machine"]["cores"] >= 1
+    assert ["7 rows, the largest 2000."] == document["finding"]
+    assert [column.name for column in TOY.columns] == list(document["rows"][0])
+
+
+def test_rows_have_declared_columns_and_names_of_their_own(tmp_path: Path) -> None:
+    """A column that is not declared is an error, and so are two rows with one name."""
+    run = Run(tmp_path)
+    with pytest.raises(KeyError, match="other"):
+        made(TOY, run, [{"side": "a", "size": 1, "other": 2}], [], 0)
+    with pytest.raises(ValueError, match="same given columns"):
+        made(TOY, run, [{"side": "a", "size": 1}, {"side": "a", "size": 1, "time": 3.0}], [], 0)
+
+
+def test_saved_and_read_again(document: Document, tmp_path: Path) -> None:
+    """What is read again is what was saved; other files and other experiments are refused."""
+    target = tmp_path / "toy.json"
+    save(document, target)
+
+    assert document == read(TOY, target)
+    for text, reason in (
+        ("{", "no result can be read"),
+        ('{"format": "x"}', "format 'x'"),
+        ("[]", "format None"),
+        (json.dumps({**document, "experiment": "game"}), "a result of game, not of toy"),
+    ):
+        target.write_text(text)
+        with pytest.raises(InvalidArgument, match=reason):
+            read(TOY, target)
+
+
+def test_the_same_document_is_the_same_picture(document: Document) -> None:
+    """An SVG has the titles, the axes with units, the sides and no date, twice the same bytes."""
+    pytest.importorskip("matplotlib")
+    first, again = (drawn(TOY, document, "svg") for _ in range(2))
+    text = first.decode()
+
+    assert first == again
+    assert "{http://www.w3.org/2000/svg}svg" == ElementTree.fromstring(text).tag
+    for words in ("Room", "Playing", "room, bytes", "playing, ms", "children", "two &amp; &lt;"):
+        assert words in text, words
+    assert "dc:date" not in text
+    assert drawn(TOY, document, "png").startswith(b"\x89PNG")
+
+
+def test_a_panel_shows_the_rows_it_names(document: Document) -> None:
+    """Rows are chosen by one value or by any of several, and need a value to be shown."""
+    chosen = [panel.rows(document["rows"]) for panel in TOY.panels]
+
+    assert [6, 4, 3] == [len(rows) for rows in chosen]
+
+
+def test_the_page_loads_nothing(document: Document) -> None:
+    """The page has question, finding, picture, and a line of the table a row; names are escaped."""
+    pytest.importorskip("matplotlib")
+    text = page(document, drawn(TOY, document, "svg")).decode()
+
+    assert text.startswith("<!doctype html>")
+    assert len(document["rows"]) + 1 == text.count("<tr>")
+    assert "<li>7 rows, the largest 2000.</li>" in text
+    assert "two &amp; &lt;three&gt;</td>" in text
+    assert "<three>" not in text
+    assert "<script" not in text
+    assert "default-src 'none'" in text.replace("&#x27;", "'")
+
+
+def test_the_table_has_a_line_a_row(document: Document, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rows, finding, and what it was made with; numbers of three digits, absent ones empty."""
+    print_document(document)
+    out = capsys.readouterr().out
+
+    assert 3 == sum("two & <three>" in line for line in out.splitlines())
+    assert "- 7 rows, the largest 2000." in out
+    assert "Absent: no_such_library." in out
+    assert ["", "1,234", "0.0123", "1,234", "word"] == [
+        shown(value) for value in (None, 1234, 0.012345, 1234.4, "word")
+    ]
+
+
+def test_what_differs_between_two_results(document: Document) -> None:
+    """Counts that differ at all, figures that moved by a quarter, rows and settings of one only."""
+    old = json.loads(json.dumps(document))
+    assert [] == differences(TOY, document, old)
+    old["seed"] = 3
+    old["rows"][0]["bytes"] += 1
+    old["rows"][1]["time"] *= 1.1
+    old["rows"][2]["time"] *= 2
+    old["rows"][3]["size"] = 11
+
+    assert [
+        "seed: 3 then, 20260801 now",
+        "two & <three>, 11: only then",
+        "two & <three>, 10: only now",
+        "one, 10: room, bytes 11 then, 10 now",
+        "one, 1,000: playing, ms 286 then, 143 now: 0.50x",
+    ] == differences(TOY, document, old)
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A result is measured once, and drawn and compared from its file as often as one likes."""
+    pytest.importorskip("matplotlib")
+    saved, again = tmp_path / "toy.json", tmp_path / "again.json"
+    assert 0 == main(TOY, ["--scale", "0.5", "--seed", "7", "--json", str(saved)])
+    known = json.loads(saved.read_text())
+    words = ["--from", str(saved), "--json", str(again), "--compare", str(saved)]
+    for name in ("toy.svg", "toy.html", "toy.png"):
+        assert 0 == main(TOY, [*words, "--picture", str(tmp_path / name)])
+        assert (tmp_path / name).stat().st_size > 1000
+
+    assert (0.5, 7) == (known["scale"], known["seed"])
+    assert known == json.loads(again.read_text())
+    assert "nothing moved" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", [["--scale", "0"], ["--rounds", "0"], ["--picture", "x.gif"]], ids=lambda w: w[0]
+)
+def test_options_that_make_no_sense(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """They are refused before anything is measured."""
+    with pytest.raises(SystemExit) as stopped:
+        main(TOY, words)
+
+    assert 2 == stopped.value.code
+    assert words[0] in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line to stderr and exit 2, before anything is measured."""
+    assert 2 == main(TOY, ["--compare", str(tmp_path / "absent.json")])
+    assert 1 == len(capsys.readouterr().err.splitlines())
+
+
+# -- what is measured with
+
+
+def test_latency_is_of_the_middle_round() -> None:
+    """Of each query the median over the rounds counts, then the percentiles are over queries."""
+    asked: list[int] = []
+    found = latency(asked.append, [1, 2, 3], 5)
+
+    assert [1, 2, 3] * 5 == asked
+    assert 0 < found.p50 <= found.p99
+
+
+def test_spending_counts_bytes(tmp_path: Path) -> None:
+    """Bytes given to the system are those that were written, where the system tells."""
+    with spending() as spent:
+        (tmp_path / "a.sst").write_bytes(bytes(100_000))
+    if spent.written is None:
+        pytest.skip("this system does not tell")
+
+    assert 100_000 <= spent.written < 110_000
+    assert (spent.wall, spent.written) == (median_of([spent] * 3).wall, spent.written)
+    assert (1, 100_000) == files_below(tmp_path, (".sst",))[:2]
+    assert (0, 0, 0) == files_below(tmp_path, (".log",))
+
+
+def test_sides_take_turns() -> None:
+    """Each side is warmed up, then begins a round as often as the others."""
+    order: list[str] = []
+    sides = [Side(name, lambda name=name: order.append(name)) for name in "abc"]  # type: ignore[misc]
+    taken = sample(sides, 3, 0)
+
+    assert "abcabcbcacab" == "".join(order)
+    assert [3, 3, 3] == [len(one.cpu) for one in taken]
+    assert all(one.seconds == sorted(one.cpu)[1] for one in taken)
+
+
+# -- what goes in, and what is read
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_loads_put_what_they_say(shape: str) -> None:
+    """The puts of a load have its entries, each flush in the order of ledgers and entries."""
+    load = index_load(shape, 1200, 1, flush=100)
+    found: dict[LedgerId, set[int]] = {name: set() for name in load.expected}
+    for flush in load.flushes:
+        assert sorted(put.ledger for put in flush) == [put.ledger for put in flush]
+        for put in flush:
+            assert (np.diff(put.entries) >= 0).all()
+            assert (put.locations > 0).all()
+            found[put.ledger].update(put.entries.tolist())
+
+    assert {name: set(ids.tolist()) for name, ids in load.expected.items()} == found
+    assert load.entries == sum(map(len, found.values()))
+
+
+def test_a_dump_is_a_load(tmp_path: Path) -> None:
+    """The table `entries` of a dump comes in the order of its logs, with the places it recorded."""
+    pytest.importorskip("pyarrow")
+    from bkstore import LedgerStorage
+    from bkstore.offline.dump import dump
+    from bkstore.testing import workloads
+
+    world = workloads.interleaved(3, 20, scopes=(0, 5))
+    with LedgerStorage.open(tmp_path / "b", "db") as storage:
+        storage.add_entries(world.records(), master_key=world.master_key)
+        storage.flush()
+        places = {
+            (name, entry): storage.paths[0].location(name, entry)
+            for name, ids in world.expected.items()
+            for entry in ids.tolist()
+        }
+    dump([tmp_path / "b"], tmp_path / "dump")
+    load = load_of_dump(tmp_path / "dump", 1000, flush=7)
+    found = {
+        (put.ledger, entry): place
+        for put in load.puts
+        for entry, place in zip(put.entries.tolist(), put.locations.tolist())
+    }
+
+    assert places == found
+    assert {name: ids.tolist() for name, ids in sorted(world.expected.items())} == {
+        name: ids.tolist() for name, ids in load.expected.items()
+    }
+    assert 10 == load_of_dump(tmp_path / "dump", 10).entries
+
+
+@pytest.mark.parametrize("order", TRACES)
+def test_traces_ask_for_what_is_there(order: str) -> None:
+    """Every read is of an entry that its ledger has, the same for the same seed."""
+    entries = {LedgerId(0, 1): np.arange(0, 50, 2), LedgerId(1, 2): np.arange(100)}
+    reads = trace(order, entries, 500, 3)
+
+    assert 500 == len(reads.queries)
+    assert all(entry in entries[ledger] for ledger, entry in reads.queries)
+    assert reads.queries == trace(order, entries, 500, 3).queries
+    assert reads.queries != trace(order, entries, 500, 4).queries
+
+
+def test_zipf_prefers_few() -> None:
+    """The most wanted tenth of the rows gets more than half of the reads, of uniform ones not."""
+    entries = {LedgerId(0, 1): np.arange(1000)}
+    shares = {}
+    for order in ("zipf", "uniform"):
+        counts = np.sort(np.bincount(trace(order, entries, 5000, 1).entry, minlength=1000))
+        shares[order] = counts[-100:].sum() / 5000
+
+    assert shares["uniform"] < 0.25 < 0.5 < shares["zipf"]

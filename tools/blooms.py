@@ -1,0 +1,201 @@
+"""Bloom filters: bits, false positives and time by rate and by ids: `python -m tools.blooms`.
+
+An object of a stream store holds some streams; its filter says "no" to the others. Peers: rbloom
+and fastbloom-rs, where they are installed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bkstore.bloom import BloomFilter, filter_size
+from bkstore.ids import Int64Array
+from tools.bench.measure import Side, sample
+from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab.experiment import Rows
+from tools.lab.table import shown
+
+__all__ = ["EXPERIMENT"]
+
+IDS = (10, 100, 1_000, 10_000, 100_000)
+RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
+ABSENT = 200_000
+"""Ids asked for that no filter holds."""
+
+USUAL_IDS, USUAL_RATE = 9_000, 0.01
+OURS = "bkstore"
+
+
+class Filter(NamedTuple):
+    """A way to make a filter of ids at a rate, to ask it for many, and its bytes."""
+
+    make: Callable[[Int64Array, float], Any]
+    ask: Callable[[Any, Int64Array], int]
+    bytes: Callable[[Any], int]
+
+
+def _ours(made: BloomFilter, ids: Int64Array) -> int:
+    return int(np.count_nonzero(made.contains_many(ids)))
+
+
+def _rbloom(module: Any) -> Filter:
+    def make(ids: Int64Array, rate: float) -> Any:
+        made = module.Bloom(ids.size, rate)
+        made.update(ids.tolist())
+        return made
+
+    def ask(made: Any, ids: Int64Array) -> int:
+        return sum(map(made.__contains__, ids.tolist()))
+
+    return Filter(make, ask, lambda made: made.size_in_bits // 8)
+
+
+def _fastbloom(module: Any) -> Filter:
+    def make(ids: Int64Array, rate: float) -> Any:
+        made = module.FilterBuilder(ids.size, rate).build_bloom_filter()
+        made.add_int_batch(ids.tolist())
+        return made
+
+    def ask(made: Any, ids: Int64Array) -> int:
+        return sum(made.contains_int_batch(ids.tolist()))
+
+    return Filter(make, ask, lambda made: len(made.get_bytes()))
+
+
+def _filters(run: Run) -> dict[str, Filter]:
+    """Return ours, and those of the peers that are here."""
+    found = {OURS: Filter(BloomFilter.of, _ours, lambda made: made.nbytes)}
+    for name, maker in (("rbloom", _rbloom), ("fastbloom_rs", _fastbloom)):
+        module = run.peer(name)
+        if module is not None:
+            found[name] = maker(module)
+    return found
+
+
+def _ids(count: int, others: int, seed: int) -> tuple[Int64Array, Int64Array]:
+    """Return ids to add, and others to ask for."""
+    rng = np.random.default_rng((seed, count))
+    every = rng.choice(1 << 40, count + others, replace=False, shuffle=False).astype(np.int64)
+    return every[:count], every[count:]
+
+
+def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iterator[Row]:
+    """Yield a row for each filter, all measured beside each other."""
+    ids, absent = _ids(count, run.scaled(ABSENT, 2000), run.seed)
+    made = {name: way.make(ids, rate) for name, way in filters.items()}
+    sides = [
+        side for name, way in filters.items() for side in _sides(way, made[name], ids, absent, rate)
+    ]
+    taken = iter(sample(sides, run.rounds, run.shortest))
+    for name, way in filters.items():
+        if way.ask(made[name], ids) != ids.size:
+            raise RuntimeError(f"{name} says no to an id that was added")
+        row = {
+            "side": name,
+            "ids": count,
+            "rate": rate,
+            "bits_per_id": 8 * way.bytes(made[name]) / count,
+            "measured": way.ask(made[name], absent) / absent.size,
+            "make": next(taken).seconds / count * 1e9,
+            "ask": next(taken).seconds / absent.size * 1e9,
+        }
+        if name == OURS:
+            size = filter_size(count, rate)
+            row |= {"bytes": 8 * size.words, "hashes": size.hash_count}
+            row["filled"] = made[name].expected_fpp
+        yield row
+
+
+def _sides(way: Filter, made: Any, ids: Int64Array, absent: Int64Array, rate: float) -> list[Side]:
+    return [
+        Side("make", lambda: way.make(ids, rate)),
+        Side("ask", lambda: way.ask(made, absent)),
+    ]
+
+
+def measure(run: Run) -> Iterator[Row]:
+    """Yield a row for each rate at the usual number of ids, then for each number at 1 %."""
+    filters = _filters(run)
+    for rate in RATES:
+        run.tell(f"{USUAL_IDS} ids at {rate}")
+        for row in _rows(run, filters, USUAL_IDS, rate):
+            yield {"series": "rate", **row}
+    for count in sorted({run.scaled(count, 4) for count in IDS}):
+        run.tell(f"{count} ids at {USUAL_RATE}")
+        for row in _rows(run, filters, count, USUAL_RATE):
+            yield {"series": "ids", **row}
+
+
+def found(rows: Rows) -> list[str]:
+    """Return what the rows come to."""
+    ours = [row for row in rows if row["side"] == OURS]
+    rates = {row["rate"]: row for row in ours if row["series"] == "rate"}
+    seen = [row for row in rates.values() if row["measured"]]
+    worst = max(seen, key=lambda row: abs(math.log(row["measured"] / row["rate"])))
+    usual, least = rates[USUAL_RATE], min(rates)
+    sentences = [
+        f"At {USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at {least:.2%} "
+        f"{rates[least]['bits_per_id']:.1f}; {USUAL_IDS:,} ids take {shown(usual['bytes'])} bytes.",
+        f"Wrong yes at {USUAL_RATE:.0%} wanted: {usual['measured']:.2%} measured, "
+        f"{usual['filled']:.2%} by the bits set. Furthest from what was wanted is "
+        f"{worst['rate']:g}: {worst['measured']:.4g} measured.",
+    ]
+    peers = [row for row in rows if row["side"] != OURS and row["series"] == "rate"]
+    return sentences + [
+        f"Against {peer['side']}, making takes {usual['make'] / peer['make']:.2f} times the time "
+        f"and asking {usual['ask'] / peer['ask']:.2f} times; its filter takes "
+        f"{peer['bits_per_id']:.2f} bits an id and measures {peer['measured']:.2%}."
+        for peer in peers
+        if peer["rate"] == USUAL_RATE
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="blooms",
+    question="What does a bloom filter cost, and how often is its yes wrong?",
+    method=(
+        "A filter is made for random ids and asked for 200,000 others at scale 1; wrong yes is the "
+        "share of these. 'By the bits set' is (bits set / bits) to the power of the hash count. "
+        "Making and asking are by CPU time of the thread, medians of the rounds, all in one call."
+    ),
+    data=(
+        f"{USUAL_IDS:,} ids (streams of an object) by rate; 10 to 100,000 ids at scale 1 at "
+        f"{USUAL_RATE:.0%}. Ids are random below 2^40."
+    ),
+    columns=(
+        Column("series", "series", kind="given"),
+        Column("side", "filter", kind="given"),
+        Column("ids", "ids", kind="given"),
+        Column("rate", "wanted rate of wrong yes", kind="given"),
+        Column("bytes", "bits in memory", "bytes", "count"),
+        Column("hashes", "hashes", kind="count"),
+        Column("bits_per_id", "filter", "bits an id", "count"),
+        Column("filled", "wrong yes by the bits set", "share", "count"),
+        Column("measured", "wrong yes", "share"),
+        Column("make", "making", "ns an id"),
+        Column("ask", "asking", "ns an id"),
+    ),
+    panels=(
+        Panel("Bits by wanted rate", "rate", "bits_per_id", "side", {"series": "rate"}, log="x"),
+        Panel(
+            "Measured by wanted rate",
+            "rate",
+            "measured",
+            "side",
+            {"series": "rate"},
+            log="xy",
+        ),
+        Panel("Making by ids", "ids", "make", "side", {"series": "ids"}, log="xy"),
+        Panel("Asking by ids", "ids", "ask", "side", {"series": "ids"}, log="xy"),
+    ),
+    measure=measure,
+    found=found,
+)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(EXPERIMENT))

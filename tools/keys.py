@@ -1,0 +1,220 @@
+"""Orders and widths of keys in RocksDB: `python -m tools.keys`.
+
+What a bookie writes (ledger, entry: 16 bytes), what 128-bit ledger ids need (scope, ledger, entry:
+24), and other orders of the same words. The proposal of 128-bit ids says "8 bytes an entry".
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bkstore.formats.entry import Coder
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.keys import values
+from bkstore.index.rocks.options import location_options
+from bkstore.testing.generators import locations
+from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tools.lab.experiment import Rows
+from tools.lab.samples import files_below, latency, median_of, spending
+from tools.lab.table import shown
+
+__all__ = ["EXPERIMENT", "SIDES", "Side"]
+
+LEDGERS, PER_LEDGER, QUERIES = 200, 500, 1_000
+Words = npt.NDArray[np.uint64]
+
+
+class Side(NamedTuple):
+    """Which words a key has: 0 the scope, 1 the ledger, 2 the entry; and where ids come from.
+
+    `prefix` says how many words name a ledger and come first; 0 where its rows are scattered.
+    """
+
+    words: tuple[int, ...]
+    scopes: str
+    prefix: int
+
+
+SIDES = {
+    "ledger, entry": Side((1, 2), "0", 1),
+    "entry, ledger": Side((2, 1), "0", 0),
+    "scope, ledger, entry": Side((0, 1, 2), "four", 2),
+    "ledger, scope, entry": Side((1, 0, 2), "four", 2),
+    "scope, ledger, entry; UUIDs": Side((0, 1, 2), "UUID", 2),
+}
+"""Orders by name."""
+
+
+def _ids(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
+    """Return the scopes and ledgers of ledgers."""
+    numbers = np.arange(1, count + 1, dtype=np.uint64)
+    if scopes == "0":
+        return np.zeros(count, np.uint64), numbers
+    rng = np.random.default_rng(seed)
+    if scopes == "four":
+        return rng.integers(1, 1 << 64, 4, np.uint64, endpoint=False)[numbers % 4], numbers
+    high, low = rng.integers(1, 1 << 64, (2, count), np.uint64, endpoint=False)
+    return high, low
+
+
+class Filling(NamedTuple):
+    """All rows of a side, in the order of flushes: a few entries of every ledger at a time."""
+
+    keys: Words
+    places: Int64Array
+
+
+def _rows(side: Side, count: int, seed: int) -> Filling:
+    scope, ledger = _ids(side.scopes, count, seed)
+    which = np.tile(np.repeat(np.arange(count), PER_LEDGER // 10), 10)
+    entry = np.tile(np.arange(PER_LEDGER, dtype=np.uint64).reshape(10, 1, -1), (1, count, 1))
+    words = (scope[which], ledger[which], entry.ravel())
+    keys = np.stack([words[at] for at in side.words], axis=1)
+    return Filling(keys, locations(which.size, seed))
+
+
+def _bytes(words: Words) -> list[bytes]:
+    made: list[bytes] = words.astype(">u8").view(f"V{8 * words.shape[1]}").ravel().tolist()
+    return made
+
+
+def _written(run: Run, rows: Filling) -> Row:
+    """Fill a database once a round; return what it takes, the log's bytes before the flush too."""
+    keys, places, top = _bytes(rows.keys), values(rows.places), run.directory / "locations"
+    spent, log = [], 0
+    for _ in range(run.rounds):
+        shutil.rmtree(top, ignore_errors=True)
+        with spending() as cost:
+            database = Database(top, location_options())
+            database.put_list(keys, places, 10_000)
+            database.sync()
+            log = files_below(top, (".log",)).bytes
+            database.close()
+            database = Database(top, location_options())
+            database.compact()
+            database.close()
+        spent.append(cost)
+    return {
+        "rows": len(keys),
+        "key_bytes": len(keys[0]),
+        "log_per_entry": log / len(keys),
+        "table_per_entry": files_below(top, (".sst",)).bytes / len(keys),
+        "write_rate": len(keys) / median_of(spent).cpu / 1e3,
+    }
+
+
+def _asked(run: Run, side: Side, rows: Filling) -> Row:
+    """Return latencies: of single rows, and of listing and ending a ledger by its prefix."""
+    width = 8 * rows.keys.shape[1]
+    rng = np.random.default_rng(run.seed)
+    some = rng.integers(0, len(rows.keys), run.scaled(QUERIES, 50))
+    singles = _bytes(rows.keys[some])
+    with_database = Database(run.directory / "locations", None)
+    try:
+        point = latency(with_database.get, singles, run.rounds)
+        if not side.prefix:
+            every = (bytes(width), b"\xff" * width)
+            listed = latency(lambda ends: with_database.keys(*ends, width), [every], run.rounds)
+            return {"point_p50": point.p50, "point_p99": point.p99, "list_p50": listed.p50}
+        heads = sorted({key[: 8 * side.prefix] for key in singles})[:50]
+        ranges = [(head + bytes(8), head + b"\xff" * 8) for head in heads]
+        listed = latency(lambda ends: with_database.keys(*ends, width), ranges, run.rounds)
+        last = latency(lambda ends: with_database.last_below(ends[1]), ranges, run.rounds)
+    finally:
+        with_database.close()
+    return {
+        "point_p50": point.p50,
+        "point_p99": point.p99,
+        "list_p50": listed.p50,
+        "last_p50": last.p50,
+    }
+
+
+def _record_bytes(scopes: str) -> int:
+    """Return the bytes that an entry's record has beside its payload."""
+    name = LedgerId(0 if scopes == "0" else 1 << 40, 7)
+    return len(Coder("CRC32C").encode_many(name, [0], [b"x" * 100])[0]) - 100
+
+
+def measure(run: Run) -> Iterator[Row]:
+    """Yield a row for each order of words."""
+    count = run.scaled(LEDGERS, 8)
+    for name, side in SIDES.items():
+        run.tell(name)
+        rows = _rows(side, count, run.seed)
+        written = _written(run, rows)
+        record = {"record_bytes": _record_bytes(side.scopes)}
+        yield {"key": name, **written, **record, **_asked(run, side, rows)}
+        shutil.rmtree(run.directory / "locations")
+
+
+def found(rows: Rows) -> list[str]:
+    """Return what the rows come to."""
+    by = {row["key"]: row for row in rows}
+    narrow, wide = by["ledger, entry"], by["scope, ledger, entry"]
+    uuids, across = by["scope, ledger, entry; UUIDs"], by["entry, ledger"]
+
+    def more(column: str, side: Row = wide) -> float:
+        return float(side[column] - narrow[column])
+
+    tables = f"{shown(across['table_per_entry'])} bytes, not {shown(narrow['table_per_entry'])}"
+    return [
+        f"A scope takes {more('key_bytes'):g} bytes in the key, {more('log_per_entry'):.1f} an "
+        f"entry in RocksDB's log, {more('table_per_entry'):+.2f} in its tables (compressed; "
+        f"{more('table_per_entry', uuids):+.2f} with UUIDs), and {more('record_bytes'):g} in the "
+        f"record that journal and entry log have.",
+        f"With it, rows are written at {wide['write_rate'] / narrow['write_rate']:.2f} times the "
+        f"rate, a row is found in {wide['point_p50'] / narrow['point_p50']:.2f} times the time, "
+        f"a ledger listed in {wide['list_p50'] / narrow['list_p50']:.2f} times.",
+        f"With entries before ledgers a ledger can be listed only by a scan of everything: "
+        f"{across['list_p50'] / narrow['list_p50']:,.0f} times as long. An entry "
+        f"takes {tables}.",
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="keys",
+    question="What do order and width of keys cost, and 128-bit ledger ids?",
+    method=(
+        "Rows are put in write batches of 10,000, synced, closed, and compacted once, so that "
+        "tables are sorted through; rates are by CPU seconds of the process, keys made before. "
+        "The log's bytes are those before it is flushed. Latencies are wall time of warm caches, "
+        "of each query the median of the rounds; a listing reads the keys of one ledger, or all "
+        "where a ledger has no prefix of its own. A record's bytes are those beside its payload."
+    ),
+    data=(
+        f"{LEDGERS} ledgers at scale 1 of {PER_LEDGER} entries each, which arrive interleaved, in "
+        "ten rounds; ids 1 to n, in scope 0 or in four random scopes, or random 128-bit ids."
+    ),
+    columns=(
+        Column("key", "key", kind="given"),
+        Column("rows", "rows", kind="count"),
+        Column("key_bytes", "key", "bytes", "count"),
+        Column("record_bytes", "record beside its payload", "bytes", "count"),
+        Column("log_per_entry", "RocksDB's log", "bytes an entry"),
+        Column("table_per_entry", "tables", "bytes an entry"),
+        Column("write_rate", "written", "k entries a CPU s"),
+        Column("point_p50", "single row, p50", "us"),
+        Column("point_p99", "single row, p99", "us"),
+        Column("list_p50", "listing a ledger, p50", "us"),
+        Column("last_p50", "last entry, p50", "us"),
+    ),
+    panels=(
+        Panel("RocksDB's log", "key", "log_per_entry"),
+        Panel("Tables", "key", "table_per_entry"),
+        Panel("Writing", "key", "write_rate"),
+        Panel("Listing a ledger", "key", "list_p50", log="y"),
+    ),
+    measure=measure,
+    found=found,
+)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(EXPERIMENT))
