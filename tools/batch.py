@@ -19,7 +19,7 @@ from tools.lab.table import shown
 
 __all__ = ["BATCHES", "EXPERIMENT"]
 
-HELD = 1_500
+HELD = 1_000
 BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 PAYLOADS = (100, 1024)
 KEY = b"k" * 20
@@ -136,7 +136,7 @@ EXPERIMENT = Experiment(
         "loopback, protocol v2. Entries a second are by wall time, costs by CPU time of the "
         "client's thread and of the bookie's process; medians of the rounds."
     ),
-    data="1,500 entries of a ledger at scale 1, with payloads of 100 or of 1,024 bytes.",
+    data="1,000 entries of a ledger at scale 1, with payloads of 100 or of 1,024 bytes.",
     columns=(
         Column("where", "read", kind="given"),
         Column("payload", "payload", "bytes", "given"),

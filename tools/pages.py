@@ -27,6 +27,7 @@ __all__ = ["EXPERIMENT", "PAGE_SIZES", "PagePool", "ledgers_of"]
 
 ENTRIES, READS = 30_000, 10_000
 PAGE_SIZES = (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
+KIB = tuple(size >> 10 for size in PAGE_SIZES)
 POOL_SHARES = (0.01, 0.03, 0.1, 0.3)
 """Rooms of the pool, as shares of the files' bytes."""
 
@@ -38,13 +39,13 @@ Ledgers = dict[LedgerId, Int64Array]
 def ledgers_of(shape: str, count: int, seed: int) -> Ledgers:
     """Return what each ledger holds: about `count` entries in all.
 
-    "short": ledgers of 60 entries. "long": three. "scattered": three, of which one entry in
-    1,000 is here, as after a bookie took part in single segments.
+    "short": ledgers of 60 entries. "long": three, with ten times as many. "scattered": three, of
+    which one entry in 1,000 is here, as after a bookie took part in single segments.
     """
     if shape == "short":
         return {LedgerId(0, at): generators.contiguous(60) for at in range(count // 60)}
     if shape == "long":
-        return {LedgerId(0, at): generators.contiguous(count // 3) for at in range(3)}
+        return {LedgerId(0, at): generators.contiguous(10 * count // 3) for at in range(3)}
     few = max(count // 100, 30)
     return {LedgerId(0, at): generators.sparse(few, 1000 * few, seed + at) for at in range(3)}
 
@@ -132,7 +133,7 @@ def measure(run: Run) -> Iterator[Row]:
         for page_size in PAGE_SIZES:
             run.tell(f"{shape}: pages of {page_size} bytes")
             sizes = _sizes(run, page_size, ledgers)
-            yield {"shape": shape, "page": page_size, "trace": "", "pool": 0.0, **sizes}
+            yield {"shape": shape, "page": page_size >> 10, "trace": "", "pool": 0.0, **sizes}
             if shape == "long":
                 reads = {
                     name: trace(name, ledgers, run.scaled(READS, 200), run.seed) for name in TRACES
@@ -151,7 +152,13 @@ def _pools(
     for name, asked in reads.items():
         for share in shares:
             row = _pooled(run, top, page_size, share, asked)
-            yield {"shape": "long", "page": page_size, "trace": name, "pool": share * 100, **row}
+            yield {
+                "shape": "long",
+                "page": page_size >> 10,
+                "trace": name,
+                "pool": share * 100,
+                **row,
+            }
 
 
 def found(rows: Rows) -> list[str]:
@@ -163,17 +170,17 @@ def found(rows: Rows) -> list[str]:
     }
     pools = {(row["page"], row["trace"], row["pool"]): row for row in rows if row["trace"]}
     share = POOL_SHARES[-2] * 100
-    zipf = {page: pools[page, "zipf", share] for page in PAGE_SIZES}
+    zipf = {page: pools[page, "zipf", share] for page in KIB}
     kindest = max(zipf.values(), key=lambda row: row["hit_ratio"])
-    usual, straight = zipf[8 << 10], pools[8 << 10, "sequential", share]
+    usual, straight = zipf[8], pools[8, "sequential", share]
     return [
-        f"Ledgers of 60 entries take {shown(_bytes(size['short', 8 << 10]))} bytes an entry with "
-        f"pages of 8 KiB, {shown(_bytes(size['short', 1 << 10]))} with pages of 1 KiB; long ones "
-        f"{shown(_bytes(size['long', 8 << 10]))} and {shown(_bytes(size['long', 1 << 10]))}.",
-        f"Smallest on disk are pages of {', '.join(f'{best[s]:,} bytes ({s})' for s in SHAPES)}.",
+        f"Ledgers of 60 entries take {shown(_bytes(size['short', 8]))} bytes an entry with "
+        f"pages of 8 KiB, {shown(_bytes(size['short', 1]))} with pages of 1 KiB; long ones "
+        f"{shown(_bytes(size['long', 8]))} and {shown(_bytes(size['long', 1]))}.",
+        f"Smallest on disk are pages of {', '.join(f'{best[s]} KiB ({s})' for s in SHAPES)}.",
         f"A pool of {share:g} % of the files answers {usual['hit_ratio']:.0%} of reads by Zipf's "
-        f"law from pages of 8 KiB, {kindest['hit_ratio']:.0%} from pages of {kindest['page']:,} "
-        f"bytes, and {straight['hit_ratio']:.1%} of reads one behind the other.",
+        f"law from pages of 8 KiB, {kindest['hit_ratio']:.0%} from pages of {kindest['page']} "
+        f"KiB, and {straight['hit_ratio']:.1%} of reads one behind the other.",
     ]
 
 
@@ -192,13 +199,13 @@ EXPERIMENT = Experiment(
         "from an empty pool on. Latencies are wall time, of each read the median of three rounds."
     ),
     data=(
-        "30,000 entries at scale 1: ledgers of 60 entries; three long ledgers; three of which one "
-        "entry in 1,000 is here (3 % as many). 10,000 reads of the long ledgers: by "
-        "Zipf's law, uniform, and by four sequential readers."
+        "30,000 entries at scale 1: ledgers of 60 entries; ten times as many in three long "
+        "ledgers; three of which one entry in 1,000 is here (3 % as many). 10,000 reads of the "
+        "long ledgers: by Zipf's law, uniform, and by four sequential readers."
     ),
     columns=(
         Column("shape", "ledgers", kind="given"),
-        Column("page", "page", "bytes", "given"),
+        Column("page", "page", "KiB", "given"),
         Column("trace", "reads", kind="given"),
         Column("pool", "pool", "% of the files", "given"),
         Column("entries", "entries", kind="count"),
@@ -219,7 +226,7 @@ EXPERIMENT = Experiment(
             "pool",
             "hit_ratio",
             "trace",
-            {"page": 8 << 10, "trace": tuple(TRACES)},
+            {"page": 8, "trace": tuple(TRACES)},
             log="x",
         ),
         Panel(

@@ -183,17 +183,17 @@ def test_pages_are_whole(result: Result) -> None:
     """A file is its header and as many pages as its highest entry needs."""
     sizes = [row for row in result("pages")["rows"] if not row["trace"]]
 
-    assert set(PAGE_SIZES) == {row["page"] for row in sizes}
+    assert set(PAGE_SIZES) == {row["page"] << 10 for row in sizes}
     for row in sizes:
         ledgers = ledgers_of(row["shape"], 600, 1)
-        known = sum(_pages(ids, row["page"]) for ids in ledgers.values())
+        known = sum(_pages(ids, row["page"] << 10) for ids in ledgers.values())
         assert known / row["entries"] == row["bytes_per_entry"]
 
 
 @pytest.mark.parametrize("order", ["zipf", "sequential"])
 def test_the_pool_drops_the_least_recently_used(order: str, tmp_path: Path) -> None:
     """Pages read are those that a list of the most recently used ones does not have."""
-    ledgers = ledgers_of("long", 6000, 1)
+    ledgers = ledgers_of("long", 600, 1)
     reads = trace(order, ledgers, 500, 1).queries
     with HierarchicalIndex(tmp_path, writable=True, page_size=1024) as index:
         for ledger, ids in ledgers.items():
