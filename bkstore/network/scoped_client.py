@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+import numpy.typing as npt
+
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
-from bkstore.errors import IllegalOperation
+from bkstore.errors import BkstoreError, IllegalOperation
 from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing, LedgerLike
@@ -70,10 +72,11 @@ class ScopedClient(Closing):
         client = self._of(record_header(record).ledger)
         return client.add_entry(record, master_key, recovery=recovery, sync=sync)
 
-    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+    def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """As `WireClient.add_batch`, of records of one ledger."""
         if len(batch):
-            self._of(record_header(batch[0]).ledger).add_batch(batch, master_key)
+            client = self._of(record_header(batch[0]).ledger)
+            client.add_batch(batch, master_key, recovery=recovery)
 
     def read_entry(
         self,
@@ -85,6 +88,20 @@ class ScopedClient(Closing):
     ) -> bytes:
         """As `BookieClient.read_entry`."""
         return self._of(ledger).read_entry(ledger, entry, fence=fence, master_key=master_key)
+
+    def read_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        errors: dict[int, BkstoreError] | None = None,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """As `WireClient.read_many`."""
+        return self._of(ledger).read_many(
+            ledger, entries, errors, fence=fence, master_key=master_key
+        )
 
     def read_entries(
         self,

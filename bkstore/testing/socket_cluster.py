@@ -11,12 +11,14 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, ClassVar, Literal, TypeVar
 
+import numpy.typing as npt
+
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
 from bkstore.cluster.in_process.bookie_client import LocalClient
 from bkstore.cluster.in_process.cluster import Cluster
-from bkstore.errors import BookieUnavailable, IllegalOperation
+from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
@@ -152,8 +154,21 @@ class _SocketClient(LocalClient):
     ) -> int:
         return self._ask(lambda w: w.add_entry(record, master_key, recovery=recovery, sync=sync))
 
-    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
-        self._ask(lambda wire: wire.add_batch(batch, master_key))
+    def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
+        self._ask(lambda wire: wire.add_batch(batch, master_key, recovery=recovery))
+
+    def read_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        errors: dict[int, BkstoreError] | None = None,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        return self._ask(
+            lambda wire: wire.read_many(ledger, entries, errors, fence=fence, master_key=master_key)
+        )
 
     def read_entry(
         self,

@@ -7,13 +7,17 @@ any that speaks over one may fit. Records are whole entries as bookies store the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+import numpy.typing as npt
+
 from bkstore.availability import Availability
+from bkstore.errors import BkstoreError
 from bkstore.formats.entry import RecordBatch
 from bkstore.index.api import LedgerLike
 
-__all__ = ["BookieClient", "LastConfirmed", "TakesMany"]
+__all__ = ["BookieClient", "LastConfirmed", "ReadsMany", "TakesMany"]
 
 
 class LastConfirmed(NamedTuple):
@@ -98,10 +102,31 @@ class BookieClient(Protocol):
 class TakesMany(Protocol):
     """A bookie that takes several records in one call; writers use it where it is there."""
 
-    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+    def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """Store the records of a batch in order, all durable at return; raises as `add_entry`.
 
         Then some of them may be stored. A bookie that was started again meanwhile must not
         return: what it took before may be gone.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsMany(Protocol):
+    """A bookie that is asked for several entries in one call; readers use it where it is there."""
+
+    def read_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        errors: dict[int, BkstoreError] | None = None,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """Return the records of these entries, in their order, each read as by `read_entry`.
+
+        Raises the error of the first that fails; with `errors` those that fail are noted there by
+        entry id, and left out.
         """
         ...

@@ -5,14 +5,15 @@ Source: `client/LedgerHandle`, `client/ReadOnlyLedgerHandle`, `client/api`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.last_add_confirmed import ConfirmedRead, read_confirmed
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.cluster.client.writer import LedgerWriter
+from bkstore.cluster.client.range_reads import RangeReader
+from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.ids import Int64Array, LedgerId, check_entry_id
@@ -48,6 +49,7 @@ class LedgerHandle:
         self._access = access
         self._writer = writer
         self._batches = BatchReader(access)
+        self._ranges = RangeReader(access, self._batches)
         self._lac = NO_ENTRY
         self._length: int | None = 0
         self._told: list[Entry] = []
@@ -180,18 +182,39 @@ class LedgerHandle:
         Raises `InvalidArgument` for a range that is reversed or goes beyond the LAC. If no
         replica has an entry: `NoSuchEntry` only where all of the write set say so, else
         `BookieUnavailable` or `CorruptionError`; the message has each bookie's answer.
+        Cost: many entries are under way together (`scan`).
+        """
+        return list(self.scan(first, last))
+
+    def scan(self, first: int, last: int) -> Iterator[Entry]:
+        """Yield the entries first..last (inclusive) in order; as `read`, with bounded memory.
+
+        All bookies that have them are asked at once, each for up to 512 entries or about 1 MiB,
+        and for as many more while these are handed out: by batches where every bookie has every
+        entry, else by single reads under way together. What a bookie does not have comes from the
+        next of the write set; one that gave no answer is asked last from then on. A range is
+        refused at once, an entry that cannot be had when it is its turn. Threads: each iterator
+        is for one thread. Fork: it is the parent's.
+
+        >>> import tempfile
+        >>> from bkstore.cluster import Cluster
+        >>> with tempfile.TemporaryDirectory() as top, Cluster.open(top) as cluster:
+        ...     ledger = cluster.create_ledger()
+        ...     ids = ledger.append_many(b"%d" % number for number in range(1000))
+        ...     sum(int(entry.payload) for entry in ledger.scan(0, 999))
+        499500
         """
         self._check_range(first, last)
         if last > self._last():
             raise InvalidArgument(
                 f"entry {last} of ledger {self.ledger} is beyond the LAC, {self._last()}"
             )
-        return [self._access.read(entry) for entry in range(first, last + 1)]
+        return self._ranges.scan(first, last)
 
     def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
         """Return the entries first..last, whatever the LAC; otherwise as `read`."""
         self._check_range(first, last)
-        return [self._access.read(entry) for entry in range(first, last + 1)]
+        return list(self._ranges.scan(first, last))
 
     def _check_range(self, first: int, last: int) -> None:
         check_entry_id(first)

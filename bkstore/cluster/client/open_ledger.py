@@ -32,6 +32,7 @@ from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 
 __all__ = ["ClientContext", "ClientOptions", "LedgerAccess", "check_record_size"]
 
+A = TypeVar("A")
 T = TypeVar("T")
 
 
@@ -160,8 +161,14 @@ class LedgerAccess:
     ) -> Iterator[Answer[T]]:
         """Yield the answers of several bookies in order: one asked after another as they are
         taken, or all at once where the client has workers."""
-        each = map if self.context.workers is None else self.context.workers.each
-        return each(lambda question: self.ask(*question), questions)
+        return self.each(lambda question: self.ask(*question), questions)
+
+    def each(self, work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
+        """Yield what `work` returns of each item, in order: one after another as they are taken,
+        or all begun at once where the client has workers."""
+        if self.context.workers is None:
+            return map(work, items)
+        return self.context.workers.each(work, items)
 
     def replicas(self, entry: int, ensemble: Sequence[str]) -> list[str]:
         """Return the bookies of an ensemble that have to have an entry, in order."""

@@ -16,7 +16,7 @@ from dataclasses import replace
 from bkstore.cluster.client.bookie_answers import told
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.cluster.client.quorum_add import QuorumAdd, replacement, with_ensemble
+from bkstore.cluster.client.appends.quorum_add import QuorumAdd, replacement, with_ensemble
 from bkstore.errors import CorruptionError, IllegalOperation, NotEnoughBookies
 from bkstore.formats.entry import Entry
 from bkstore.ledger_metadata import LedgerMetadata

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+import numpy.typing as npt
+
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.cluster.in_process.bookie import LocalBookie
-from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry, NoSuchLedger
+from bkstore.errors import (
+    BkstoreError,
+    IllegalOperation,
+    InvalidArgument,
+    NoSuchEntry,
+    NoSuchLedger,
+)
 from bkstore.formats.entry import RecordBatch
-from bkstore.ids import LedgerId
+from bkstore.ids import LedgerId, as_entry_ids
 from bkstore.index.api import LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 from bkstore.storage.bookie import Bookie
@@ -51,9 +59,9 @@ class LocalClient:
             self.client, lambda b: b.add_entry(record, master_key, recovery=recovery, sync=sync)
         )
 
-    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
+    def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """As `TakesMany.add_batch`: one sync for all."""
-        self.server.call(self.client, lambda b: b.add_batch(batch, master_key))
+        self.server.call(self.client, lambda b: b.add_batch(batch, master_key, recovery=recovery))
 
     def read_entry(
         self,
@@ -70,6 +78,35 @@ class LocalClient:
             if key is not None:
                 bookie.fence(ledger, key)
             return bookie.read_entry(ledger, entry)
+
+        return self.server.call(self.client, read)
+
+    def read_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        errors: dict[int, BkstoreError] | None = None,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """As `ReadsMany.read_many`: one call for all."""
+        wanted, key = as_entry_ids(entries).tolist(), _fencing_key(fence, master_key)
+
+        def read(bookie: Bookie) -> RecordBatch:
+            if key is not None:
+                bookie.fence(ledger, key)
+            records, found = [], []
+            for entry in wanted:
+                try:
+                    records.append(bookie.read_entry(ledger, entry))
+                except BkstoreError as error:
+                    if errors is None:
+                        raise
+                    errors[entry] = error
+                else:
+                    found.append(entry)
+            return RecordBatch.of(records, found)
 
         return self.server.call(self.client, read)
 

@@ -217,16 +217,38 @@ class WireClient(Closing):
         )
         return self._main.connection().ask(request)
 
-    def read_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> RecordBatch:
-        """Return the records of these entries, in their order, by single reads under way
-        together; raises the error of the first that fails. Some 10 us an entry."""
-        name = self._named(ledger)
-        wanted = as_entry_ids(entries)
+    def read_many(
+        self,
+        ledger: LedgerLike,
+        entries: npt.ArrayLike | Iterable[int],
+        errors: dict[int, BkstoreError] | None = None,
+        *,
+        fence: bool = False,
+        master_key: bytes | None = None,
+    ) -> RecordBatch:
+        """Return the records of these entries, in their order, by single reads under way together.
+
+        Raises the error of the first that fails; with `errors` those that fail are noted there by
+        entry id, and left out, and only a connection that cannot be made is raised. `fence` as in
+        `read_entry`. Some 10 us an entry.
+        """
+        name, key = self._named(ledger), _fencing_key(fence, master_key)
+        wanted = as_entry_ids(entries).tolist()
         dialect = self._main.dialect
-        requests = (dialect.read(name, entry, None) for entry in wanted.tolist())
         connection = self._main.connection()
-        records = [connection.result(each) for each in connection.ask_all(requests)]
-        return RecordBatch.of(records, wanted)
+        records: list[bytes] = []
+        found: list[int] = []
+        answered = connection.ask_all(dialect.read(name, entry, key) for entry in wanted)
+        for entry, request in zip(wanted, answered):
+            try:
+                records.append(connection.result(request))
+            except BkstoreError as error:
+                if errors is None:
+                    raise
+                errors[entry] = error
+            else:
+                found.append(entry)
+        return RecordBatch.of(records, found)
 
     # -- LAC, durable, what is there
 

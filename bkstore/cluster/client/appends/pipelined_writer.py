@@ -18,9 +18,9 @@ import numpy as np
 
 from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.cluster.client.quorum_add import raise_if_final
+from bkstore.cluster.client.appends.quorum_add import raise_if_final
 from bkstore.cluster.client.workers import Workers
-from bkstore.cluster.client.writer import LedgerWriter, part_of
+from bkstore.cluster.client.appends.writer import LedgerWriter, part_of
 from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array

@@ -18,7 +18,7 @@ import numpy as np
 from bkstore.cluster.client.bookie_answers import told
 from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
-from bkstore.cluster.client.quorum_add import QuorumAdd, replacement, with_ensemble
+from bkstore.cluster.client.appends.quorum_add import QuorumAdd, replacement, with_ensemble
 from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry, RecordBatch
 from bkstore.ids import Int64Array
