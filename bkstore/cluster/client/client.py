@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bkstore.arguments import instance, optional
+from bkstore.cluster.client.appends.pipelined_writer import PipelinedWriter
+from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.client.last_add_confirmed import ConfirmedRead
 from bkstore.cluster.client.open_ledger import ClientContext, ClientOptions, LedgerAccess
-from bkstore.cluster.client.appends.pipelined_writer import PipelinedWriter
 from bkstore.cluster.client.recovery import recover
 from bkstore.cluster.client.workers import Workers
-from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy, check_sizes
 from bkstore.cluster.store.api import MetadataStore, Versioned
 from bkstore.errors import InvalidArgument, UnauthorizedAccess

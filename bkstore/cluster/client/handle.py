@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
+from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.last_add_confirmed import ConfirmedRead, read_confirmed
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.range_reads import RangeReader
-from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.ids import Int64Array, LedgerId, check_entry_id

@@ -55,7 +55,8 @@ class _Piece(NamedTuple):
 class RangeReader:
     """Reads ranges of one handle's ledger. Threads: each `scan` is for one thread.
 
-    Memory: for each bookie two times the larger of 1 MiB and 16 entries, and as much in answers.
+    Memory: for each bookie two shares of about 1 MiB, or of 16 entries if those are more. Behind
+    small entries a share may once be 256 large ones, as no bookie tells sizes before.
     """
 
     def __init__(self, access: LedgerAccess, batches: BatchReader) -> None:

@@ -3,22 +3,30 @@
 Order: the metadata says IN_RECOVERY; the last ensemble's bookies are fenced, until no write set
 is left that could acknowledge an entry; what lies behind the highest LAC that they tell is read
 forward and written again to whole write sets; last entry and length go into the metadata,
-CLOSED. Each step may be done by several clients at once, and again after any failure: one of
-them closes the ledger, the others take over what it says. Source: `client/LedgerRecoveryOp`,
-`client/ReadLastConfirmedOp`, `client/ReadOnlyLedgerHandle`.
+CLOSED. Entries are looked for and written again several at a time, as upstream does with a
+`recoveryReadBatchSize` above 1. Each step may be done by several clients at once, and again after
+any failure: one of them closes the ledger, the others take over what it says. Source:
+`client/LedgerRecoveryOp`, `client/ReadLastConfirmedOp`, `client/ReadOnlyLedgerHandle`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from bkstore.cluster.client.bookie_answers import told
+from bkstore.cluster.client.appends.quorum_add import (
+    QuorumAdd,
+    all_took,
+    replacement,
+    with_ensemble,
+)
+from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.many_entries import ManyEntries, ask_for_entries
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.cluster.client.appends.quorum_add import QuorumAdd, replacement, with_ensemble
 from bkstore.errors import CorruptionError, IllegalOperation, NotEnoughBookies
-from bkstore.formats.entry import Entry
+from bkstore.formats.entry import Entry, RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import is_covered
 
@@ -26,13 +34,20 @@ __all__ = ["recover"]
 
 LAST_ENTRY = -1
 
+_FIRST, _MOST = 8, 256
+"""Entries that are looked for together: few at first, as mostly there is nothing to be found."""
+
+_ENOUGH = 1 << 20
+"""Bytes that each bookie tells at a time, about."""
+
 
 def recover(access: LedgerAccess) -> LedgerMetadata:
     """Close a ledger and return its metadata; a closed one is left as it is.
 
     Raises `NotEnoughBookies` where the answers leave it open whether an entry was acknowledged,
     or where an entry finds no A bookies to be written to. The ledger stays IN_RECOVERY then, and
-    the next try begins anew. Cost: a read and W writes for each entry behind the LAC.
+    the next try begins anew. Cost: a read and W writes for each entry behind the LAC, up to 256
+    entries under way together.
     """
     metadata = access.update(_begun)
     return metadata if metadata.closed else _Recovery(access, metadata).run()
@@ -40,6 +55,32 @@ def recover(access: LedgerAccess) -> LedgerMetadata:
 
 def _begun(metadata: LedgerMetadata) -> LedgerMetadata | None:
     return replace(metadata, state="IN_RECOVERY") if metadata.state == "OPEN" else None
+
+
+class _Asked(NamedTuple):
+    """What is known of the entries of a window.
+
+    `answers` are of bookies that did not have an entry; `passed_over` are those that some bookie
+    was not asked for, as it had enough to tell already.
+    """
+
+    found: dict[int, Entry]
+    answers: dict[int, list[Answer[Entry]]]
+    passed_over: set[int]
+
+    def wants(self, entry: int) -> bool:
+        """Return whether the next replica is to be asked for an entry."""
+        return entry not in self.found and entry not in self.passed_over
+
+    def note(self, bookie: str, entries: Sequence[int], many: ManyEntries) -> None:
+        """Take what a bookie told of these entries."""
+        self.found.update(many.found)
+        for entry in entries:
+            error = many.errors.get(entry)
+            if error is not None:
+                self.answers[entry].append(Answer(bookie, None, error))
+            elif entry not in many.found:
+                self.passed_over.add(entry)
 
 
 class _Recovery:
@@ -56,11 +97,14 @@ class _Recovery:
         self.seen: list[Entry] = []
 
     def run(self) -> LedgerMetadata:
-        last = self._fence()
-        while (found := self._find(last + 1)) is not None:
-            self._write_again(found)
-            self.seen = [found]
-            last += 1
+        last, window = self._fence(), _FIRST
+        ended = False
+        while not ended:
+            found, ended = self._find(range(last + 1, last + 1 + window))
+            if found:
+                self._write_again(found)
+                self.seen = found[-1:]
+                last, window = found[-1].entry_id, min(2 * window, _MOST)
         length = self.access.length_at(last, self.seen)
         return self._close(last, length)
 
@@ -92,31 +136,65 @@ class _Recovery:
         except CorruptionError:
             return []
 
-    def _find(self, entry: int) -> Entry | None:
-        """Return an entry if any bookie has it, None if it cannot have been acknowledged.
+    def _find(self, window: range) -> tuple[list[Entry], bool]:
+        """Return the entries of a window up to the first that no bookie has, and whether that
+        cannot have been acknowledged.
 
-        That is so when more than W - A bookies do not have it: fewer than A can.
+        That is so when more than W - A bookies do not have it: fewer than A can. Every read
+        fences: a bookie that does not have an entry will not take it from the writer any more.
         """
-        access = self.access
-        answers = []
-        for bookie in access.replicas(entry, self.begun.segments[-1].ensemble):
-            answer = access.read_from(bookie, entry, fence=True)
-            if answer.value is not None:
-                return answer.value
-            answers.append(answer)
-        lacking = sum(answer.negative for answer in answers)
-        if lacking > self.begun.write_quorum_size - self.begun.ack_quorum_size:
-            return None
-        raise NotEnoughBookies(
-            f"ledger {access.ledger}: whether entry {entry} was acknowledged is not known: "
-            f"{told(answers)}"
-        )
+        asked = self._asked(window)
+        found: list[Entry] = []
+        for entry in window:
+            known = asked.found.get(entry)
+            if known is not None:
+                found.append(known)
+                continue
+            answers = asked.answers[entry]
+            lacking = sum(answer.negative for answer in answers)
+            if lacking > self.begun.write_quorum_size - self.begun.ack_quorum_size:
+                return found, True
+            if found or entry in asked.passed_over:  # next time it is the first
+                return found, False
+            raise NotEnoughBookies(
+                f"ledger {self.access.ledger}: whether entry {entry} was acknowledged is not "
+                f"known: {told(answers)}"
+            )
+        return found, False
 
-    def _write_again(self, found: Entry) -> None:
-        """Write an entry to all of its write set: the writer may have reached one bookie only."""
-        entry = found.entry_id
-        record = self.access.coder.encode(found._replace(lac=entry - 1))
+    def _asked(self, window: range) -> _Asked:
+        """Ask for entries: each its first replica, then the next one for what that did not have."""
+        ensemble = self.begun.segments[-1].ensemble
+        asked = _Asked({}, {entry: [] for entry in window}, set())
+        for nth in range(self.begun.write_quorum_size):
+            left = [entry for entry in window if asked.wants(entry)]
+            shares: dict[str, list[int]] = {}
+            for entry in left:
+                shares.setdefault(self.access.replicas(entry, ensemble)[nth], []).append(entry)
+            for (bookie, entries), many in zip(
+                shares.items(), self.access.each(self._entries_of, shares.items())
+            ):
+                asked.note(bookie, entries, many)
+        return asked
 
+    def _entries_of(self, share: tuple[str, list[int]]) -> ManyEntries:
+        return ask_for_entries(self.access, *share, _ENOUGH, fence=True)
+
+    def _write_again(self, found: Sequence[Entry]) -> None:
+        """Write entries to all of their write sets: the writer may have reached one bookie only.
+
+        All at once, and one by one where a bookie fails: then it is replaced.
+        """
+        coder = self.access.coder
+        records = [coder.encode(each._replace(lac=each.entry_id - 1)) for each in found]
+        batch = RecordBatch.of(records, [each.entry_id for each in found])
+        ensemble = self.changed.segments[-1].ensemble
+        if len(found) > 1 and all_took(self.access, batch, ensemble, recovery=True):
+            return
+        for each, record in zip(found, records):
+            self._write_one(each.entry_id, record)
+
+    def _write_one(self, entry: int, record: bytes) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
             now = self.changed.segments[-1].ensemble
             chosen = replacement(self.access.context, self.changed, now, failed, refused)

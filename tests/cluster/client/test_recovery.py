@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
+from bkstore.cluster import Client
 from bkstore.cluster.client.recovery import _Recovery
 from bkstore.errors import (
     LedgerFenced,
@@ -12,6 +15,7 @@ from bkstore.errors import (
 from bkstore.formats.entry import Entry, decode, encode
 from bkstore.ids import LedgerId
 from bkstore.testing.factories import ClusterFactory
+from tests.cluster.client.calls import Calls
 from tests.cluster.client.dead_writers import ABC, KEY, held, made, put
 
 
@@ -84,17 +88,19 @@ class TestTheEnd:
         cluster.partition("bookie-1")
         recovery = _Recovery(ledger._access, ledger.metadata)
 
-        assert recovery._find(1) is None
+        assert ([], True) == recovery._find(range(1, 2))
 
         cluster.partition("bookie-2")
         with pytest.raises(NotEnoughBookies) as failed:
-            recovery._find(1)
+            recovery._find(range(1, 9))
         text = str(failed.value)
 
         assert "whether entry 1 was acknowledged is not known" in text
         assert "bookie-2: BookieUnavailable" in text
         assert "bookie-3: NoSuchEntry" in text
-        assert recovery._find(0) is not None  # one bookie that has it is enough
+        found, ended = recovery._find(range(2))  # one bookie that has it is enough
+
+        assert ([b"zero"], False) == ([entry.payload for entry in found], ended)
 
     def test_damage_is_no_no(self, bkstore_cluster: ClusterFactory) -> None:
         """A damaged record is neither a yes nor a no; the recovery fails rather than cut it off."""
@@ -226,7 +232,7 @@ class TestFencing:
         ledger = cluster.create_ledger(3, 3, 2)
         ledger.append(b"x")
         recovery = _Recovery(ledger._access, ledger.metadata)
-        recovery._find(1)
+        recovery._find(range(1, 2))
 
         assert [True] * 3 == [cluster.bookie(name).is_fenced(0) for name in ABC]
 
@@ -304,3 +310,66 @@ class TestWritingAgain:
         cluster.bookies["bookie-1"].add_entry(record, KEY)
 
         assert -1 == cluster.open_ledger(name).last_add_confirmed
+
+
+class TestWindows:
+    """Entries behind the LAC are looked for and written again many at a time."""
+
+    def test_few_calls(self, bkstore_cluster: ClusterFactory) -> None:
+        """300 entries that one bookie has are found, and written to the two others, by some tens
+        of calls to each bookie; each tells the entry before it as LAC, and keeps its length."""
+        cluster = bkstore_cluster()
+        name = made(cluster, (3, 3, 2), (0, ABC))
+        for entry in range(300):
+            put(cluster, "bookie-2", 0, entry, -1, b"0123456789")
+        calls = Calls(cluster)
+        metadata = Client(cluster.store, calls.clients).open_ledger(name).metadata
+
+        assert (299, 3000) == (metadata.last_entry_id, metadata.length)
+        for bookie in ABC:
+            assert list(range(300)) == held(cluster, bookie, name)
+            assert len(calls.of(bookie)) < 50
+            record = decode(cluster.bookies[bookie].read_entry(name, 299), "CRC32C", b"")
+
+            assert (298, 3000) == (record.lac, record.length)
+
+    def test_a_gap_ends_it(self, bkstore_cluster: ClusterFactory) -> None:
+        """What lies behind an entry that nobody has was not acknowledged, and is not taken in."""
+        cluster = bkstore_cluster()
+        name = made(cluster, (3, 3, 2), (0, ABC))
+        for entry in (0, 1, 2, 4, 5):
+            put(cluster, ABC[entry % 3], 0, entry, -1, b"0123456789")
+
+        assert 2 == cluster.open_ledger(name).last_add_confirmed
+        assert [0, 1, 2] == held(cluster, "bookie-1", name)
+
+    def test_a_bookie_that_fails_in_a_window(self, bkstore_cluster: ClusterFactory) -> None:
+        """The window is written entry by entry then: a new bookie has all from there on."""
+        cluster = bkstore_cluster(4)
+        name = made(cluster, (3, 3, 2), (0, ABC))
+        for entry in range(40):
+            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
+        calls = Calls(cluster)
+        adds = itertools.count()
+
+        def fails(bookie: str, what: str) -> None:
+            if (bookie, what) == ("bookie-3", "add_batch") and next(adds) == 1:
+                cluster.stop("bookie-3")
+
+        calls.before = fails
+        closed = Client(cluster.store, calls.clients).open_ledger(name)
+
+        assert (39, 400) == (closed.last_add_confirmed, closed.length)
+        assert [0, 8] == [first for first, _ in closed.metadata.segments]
+        assert list(range(8, 40)) == held(cluster, "bookie-4", name)
+        assert list(range(40)) == held(cluster, "bookie-2", name)
+
+    def test_large_entries(self, bkstore_cluster: ClusterFactory) -> None:
+        """A bookie tells about a megabyte at a time: the rest of the window comes with the next."""
+        cluster = bkstore_cluster()
+        name = made(cluster, (3, 3, 2), (0, ABC))
+        for entry in range(40):
+            put(cluster, "bookie-1", 0, entry, -1, bytes(100_000))
+
+        assert 39 == cluster.open_ledger(name).last_add_confirmed
+        assert list(range(40)) == held(cluster, "bookie-3", name)

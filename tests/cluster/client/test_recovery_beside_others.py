@@ -47,10 +47,10 @@ class TestSeveralAtOnce:
         second = _Recovery(access, access.update(lambda m: replace(m, state="IN_RECOVERY")))
         second._fence()
         first = cluster.client("first").open_ledger(name)  # does not reach bookie-3
-        found = second._find(0)
+        found, _ = second._find(range(1))
         cluster.stop("bookie-2")
 
-        assert found is not None
+        assert [0] == [entry.entry_id for entry in found]
 
         second._write_again(found)
 
@@ -107,9 +107,9 @@ class TestSeveralAtOnce:
             recovery = _Recovery(access, access.update(lambda m: replace(m, state="IN_RECOVERY")))
             last = recovery._fence()
             for entry in range(last + 1, broken):
-                found = recovery._find(entry)
+                found, _ = recovery._find(range(entry, entry + 1))
 
-                assert found is not None
+                assert [entry] == [each.entry_id for each in found]
 
                 recovery._write_again(found)
 

@@ -16,11 +16,11 @@ from threading import Condition
 
 import numpy as np
 
+from bkstore.cluster.client.appends.quorum_add import part_of, raise_if_final, sender
+from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.cluster.client.appends.quorum_add import raise_if_final
 from bkstore.cluster.client.workers import Workers
-from bkstore.cluster.client.appends.writer import LedgerWriter, part_of
 from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
@@ -171,7 +171,9 @@ class PipelinedWriter(LedgerWriter):
                     lane.running = bool(taken)
                 if not taken:
                     return
-                answer = self.access.ask(lane.bookie, self._sender(self._part(lane.index, taken)))
+                answer = self.access.ask(
+                    lane.bookie, sender(self.access, self._part(lane.index, taken))
+                )
                 with self._lock:
                     self._take(lane, taken, answer)
         except BaseException as error:  # noqa: BLE001  whoever waits raises it

@@ -1,4 +1,4 @@
-"""Adding one entry to its write set, replacing bookies that fail.
+"""Adding entries to their write sets; one by one, bookies that fail are replaced.
 
 Used by writers and by recoveries, which differ in what a replacement does to the metadata.
 Source: `client/PendingAddOp`, `client/EnsembleUtils`. Upstream acts on each answer as it comes;
@@ -11,8 +11,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import numpy as np
+
 from bkstore.cluster.client.bookie_answers import Answer, told
-from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
 from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
 from bkstore.errors import (
     IllegalOperation,
@@ -21,10 +23,19 @@ from bkstore.errors import (
     NotEnoughBookies,
     UnauthorizedAccess,
 )
+from bkstore.formats.entry import RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.schedule import write_set
 
-__all__ = ["QuorumAdd", "raise_if_final", "replacement", "with_ensemble"]
+__all__ = [
+    "QuorumAdd",
+    "all_took",
+    "part_of",
+    "raise_if_final",
+    "replacement",
+    "sender",
+    "with_ensemble",
+]
 
 T = TypeVar("T")
 
@@ -99,6 +110,45 @@ class QuorumAdd:
 
     def _refused(self) -> set[str]:
         return {name for name, answer in self.answers.items() if answer.error is not None}
+
+
+def all_took(
+    access: LedgerAccess, batch: RecordBatch, ensemble: Sequence[str], *, recovery: bool = False
+) -> bool:
+    """Send entries to all of their write sets, each bookie its own by one call; return whether
+    every bookie took all of them, durably."""
+    quorum = access.metadata.write_quorum_size
+    parts = (part_of(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
+    questions = (
+        (bookie, sender(access, part, recovery=recovery))
+        for bookie, part in zip(ensemble, parts)
+        if len(part)
+    )
+    return all(answer.error is None for answer in access.ask_each(questions))
+
+
+def sender(
+    access: LedgerAccess, batch: RecordBatch, *, recovery: bool = False
+) -> Callable[[BookieClient], None]:
+    """Return what adds a batch at a bookie, in one call if it takes many."""
+    options = {"recovery": True} if recovery else {}
+
+    def send(client: BookieClient) -> None:
+        if isinstance(client, TakesMany):
+            client.add_batch(batch, access.key, **options)
+            return
+        for record in batch.records():
+            client.add_entry(record, access.key, **options)
+
+    return send
+
+
+def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
+    """Return the records that the bookie at this index has to have; `schedule.write_set`."""
+    if write_quorum == ensemble_size:
+        return batch.framed()
+    rows = np.flatnonzero((index - batch.entries) % ensemble_size < write_quorum)
+    return batch.at(rows).framed()
 
 
 def raise_if_final(answer: Answer[T]) -> None:

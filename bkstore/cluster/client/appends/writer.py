@@ -7,7 +7,7 @@ Nothing counts as appended before A bookies have it durably. Source: `client/Led
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
@@ -15,16 +15,20 @@ from threading import RLock
 
 import numpy as np
 
+from bkstore.cluster.client.appends.quorum_add import (
+    QuorumAdd,
+    all_took,
+    replacement,
+    with_ensemble,
+)
 from bkstore.cluster.client.bookie_answers import told
-from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
-from bkstore.cluster.client.appends.quorum_add import QuorumAdd, replacement, with_ensemble
 from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry, RecordBatch
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["LedgerWriter", "part_of"]
+__all__ = ["LedgerWriter"]
 
 _STRETCH = 256
 """Entries that are sent before the bookies are asked to sync."""
@@ -121,25 +125,8 @@ class LedgerWriter:
 
     def _sent_at_once(self, batch: RecordBatch) -> bool:
         """Return whether all W bookies of each entry took it and synced."""
-        metadata = self._mine(self.access.metadata)
-        size, quorum = metadata.ensemble_size, metadata.write_quorum_size
-        parts = (part_of(batch, index, size, quorum) for index in range(size))
-        questions = (
-            (bookie, self._sender(part))
-            for bookie, part in zip(metadata.segments[-1].ensemble, parts)
-            if len(part)
-        )
-        return all(answer.error is None for answer in self.access.ask_each(questions))
-
-    def _sender(self, batch: RecordBatch) -> Callable[[BookieClient], None]:
-        def send(client: BookieClient) -> None:
-            if isinstance(client, TakesMany):
-                client.add_batch(batch, self.access.key)
-                return
-            for record in batch.records():
-                client.add_entry(record, self.access.key)
-
-        return send
+        ensemble = self._mine(self.access.metadata).segments[-1].ensemble
+        return all_took(self.access, batch, ensemble)
 
     def _add(self, entry: int, record: bytes, sync: bool) -> None:
         ensemble = self._mine(self.access.metadata).segments[-1].ensemble
@@ -252,9 +239,3 @@ class LedgerWriter:
         except BaseException as error:
             self.broken = self.broken or error
             raise
-
-
-def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
-    """Return the records that the bookie at this index has to have; `schedule.write_set`."""
-    rows = np.flatnonzero((index - batch.entries) % ensemble_size < write_quorum)
-    return batch.at(rows).framed()
