@@ -31,6 +31,7 @@ from bkstore.lazy_faces import lazy_names
 
 if TYPE_CHECKING:
     from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
+    from bkstore.cluster.client.appends.later import PendingAppend
     from bkstore.cluster.client.bookie_client import BookieClient
     from bkstore.cluster.client.client import Client
     from bkstore.cluster.client.handle import LedgerHandle
@@ -55,6 +56,7 @@ __all__ = [
     "LedgerHandle",
     "MemoryStore",
     "MetadataStore",
+    "PendingAppend",
     "RackPlacement",
     "RegionPlacement",
     "Value",
@@ -79,6 +81,7 @@ __getattr__ = lazy_names(
         "Cluster": "bkstore.cluster.in_process.cluster",
         "DefaultPlacement": "bkstore.cluster.placement.policies",
         "LedgerHandle": "bkstore.cluster.client.handle",
+        "PendingAppend": "bkstore.cluster.client.appends.later",
         "RackPlacement": "bkstore.cluster.placement.policies",
         "RegionPlacement": "bkstore.cluster.placement.policies",
         "ZooKeeperStore": "bkstore.cluster.store.zookeeper.store",

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Any, Protocol, runtime_checkable
 
+from bkstore import forks
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
@@ -59,6 +60,11 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         self._looked: dict[str, float] = {}
         self._looks: dict[str, Future[ServiceInfo | None]] = {}
         self._workers = Workers(_THREADS)
+        self._lock = Lock()
+        forks.register(self)
+
+    def _forked(self) -> None:
+        self._looks.clear()  # the threads that look are the parent's
         self._lock = Lock()
 
     # -- as a mapping

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
+from bkstore.cluster.client.appends.later import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
 from bkstore.cluster.client.last_add_confirmed import ConfirmedRead, read_confirmed
@@ -27,8 +28,9 @@ class LedgerHandle:
 
     Every call raises `NoSuchLedger` where the ledger was deleted meanwhile and that shows. A
     ``with`` block closes the ledger at its end, but not where it is left by an error: then the
-    ledger stays open, for the next `open_ledger` to recover. Threads: appends take turns, reads go
-    on beside them and each other.
+    ledger stays open, for the next `open_ledger` to recover. Threads: appends take turns, over a
+    network they go together; reads go on beside them and each other. Fork: in the child a handle
+    that writes is closed, and closes no ledger.
 
     >>> import tempfile
     >>> from bkstore.cluster import Cluster
@@ -142,6 +144,33 @@ class LedgerHandle:
         `force`. A bookie that fails meanwhile ends the writer. Cost: W syncs.
         """
         return self._writing().append(data, sync)
+
+    def append_later(self, data: bytes) -> PendingAppend:
+        """Add an entry without waiting for it; `result` of what is returned waits.
+
+        Over a network entries gather while others are under way, and go out together: the first
+        at once, the next when answers come, and all at a call that waits. It waits itself only
+        while about `ClientOptions.window` entries, or 16 MiB, are under way. In one process the
+        entry is appended at return. Raises as `append`, here or at `result`; when one fails, all
+        that are under way fail with it, and none of them is acknowledged later. A bookie that
+        fails is replaced by the next call that appends or waits.
+
+        >>> import tempfile
+        >>> from bkstore.cluster import Cluster
+        >>> with tempfile.TemporaryDirectory() as top, Cluster.open(top) as cluster:
+        ...     ledger = cluster.create_ledger()
+        ...     pending = [ledger.append_later(b"x") for _ in range(3)]
+        ...     [each.result() for each in pending], ledger.flush()
+        ([0, 1, 2], 2)
+        """
+        return self._writing().append_later(data)
+
+    def flush(self) -> int:
+        """Wait until all that was appended has its A acknowledgements; return the LAC.
+
+        Raises as `append`. What was added without sync is not made durable: `force` does that.
+        """
+        return self._writing().flush()
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
         """Add entries in order and return their ids, int64[n]; a sync for each 256 of them.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Literal, TypeVar
 
+from bkstore import forks
 from bkstore.arguments import check_compat, check_fields, truth, whole
 from bkstore.cluster.client.bookie_answers import Answer, Doubting, ask, verdict
 from bkstore.cluster.client.bookie_client import BookieClient
@@ -114,6 +115,10 @@ class LedgerAccess:
         self.key = master_key(password)
         self._password = password
         self._versioned = versioned
+        self._lock = Lock()
+        forks.register(self)
+
+    def _forked(self) -> None:
         self._lock = Lock()
 
     @property
@@ -249,7 +254,7 @@ class LedgerAccess:
         return self.read(entry).length
 
 
-def check_record_size(record: bytes, limit: int) -> None:
+def check_record_size(size: int, limit: int) -> None:
     """Raise `InvalidArgument` for a record that no frame takes."""
-    if len(record) > limit:
-        raise InvalidArgument(f"record of {len(record)} bytes, a frame takes {limit}")
+    if size > limit:
+        raise InvalidArgument(f"record of {size} bytes, a frame takes {limit}")

@@ -8,6 +8,7 @@ count against the window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,83 +17,53 @@ from threading import Condition
 
 import numpy as np
 
+from bkstore.cluster.client.appends.lanes import Lane, Stretch
+from bkstore.cluster.client.appends.later import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import part_of, raise_if_final, sender
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.workers import Workers
-from bkstore.errors import NotEnoughBookies
+from bkstore.errors import (
+    BkstoreError,
+    IllegalOperation,
+    LedgerFenced,
+    NotEnoughBookies,
+    UnauthorizedAccess,
+)
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
-from bkstore.schedule import write_set
 
 __all__ = ["PipelinedWriter"]
 
 _STRETCH = 128
 _STRETCH_BYTES = 256 << 10
 _WINDOW_BYTES = 16 << 20
-_LANE_ENTRIES = 1024
-"""Entries that a lane sends before it looks for answers."""
-
-
-class _Stretch:
-    """Entries that are sent together; indexes are places in the ensemble."""
-
-    def __init__(self, batch: RecordBatch, length: int, size: int, quorum: int) -> None:
-        self.batch = batch
-        self.first, self.last = int(batch.entries[0]), int(batch.entries[-1])
-        self.length = length
-        """Payload bytes of the ledger up to its last entry."""
-        residues = range(self.first, min(self.last + 1, self.first + size))
-        self.write_sets = [frozenset(write_set(entry, size, quorum)) for entry in residues]
-        self.indexes = frozenset().union(*self.write_sets)
-        self.acks: set[int] = set()
-        self.waiting: set[int] = set()
-
-    def has(self, indexes: set[int], count: int) -> bool:
-        """Return whether each entry has so many of these indexes in its write set."""
-        return all(len(each & indexes) >= count for each in self.write_sets)
-
-
-class _Lane:
-    """What one bookie of the ensemble is still to be sent; it ends with its first failure."""
-
-    def __init__(self, index: int, bookie: str) -> None:
-        self.index = index
-        self.bookie = bookie
-        self.queue: deque[_Stretch] = deque()
-        self.running = False
-        self.failed: Answer[None] | None = None
-
-    def take(self) -> list[_Stretch]:
-        """Return the next stretches to send, none if nothing waits."""
-        taken: list[_Stretch] = []
-        entries = 0
-        while self.queue and entries < _LANE_ENTRIES:
-            taken.append(self.queue.popleft())
-            entries += len(taken[-1].batch)
-        return taken
 
 
 class PipelinedWriter(LedgerWriter):
     """A `LedgerWriter` whose appends overlap, with about `ClientOptions.window` under way.
 
     Failed bookies are replaced by whoever waits, from the first unconfirmed entry on, and the new
-    ones get all that is not confirmed. An append without sync goes alone, as do those behind it
-    until `force`. Threads: appends of several overlap; each returns when its entries are confirmed.
+    ones get all that is not confirmed. Appends that nobody waits for gather while others are under
+    way, and go out together: when answers come, or at the next call that waits. An append without
+    sync goes alone, as do those behind it until `force`. Threads: appends of several overlap; each
+    returns when its entries are confirmed.
     """
 
     def __init__(self, access: LedgerAccess, workers: Workers) -> None:
         super().__init__(access)
         self._workers = workers
         self._answered = Condition(self._lock)
-        self._pending: deque[_Stretch] = deque()
-        self._late: list[_Stretch] = []
-        self._lanes: dict[int, _Lane] = {}
+        self._pending: deque[Stretch] = deque()
+        self._late: list[Stretch] = []
+        self._lanes: dict[int, Lane] = {}
         self._refused: dict[str, int] = {}
         """Bookies that failed, each with the entry whose confirmation gives it another chance."""
         self._answers: dict[str, Answer[None]] = {}
         self._crash: BaseException | None = None
+        self._gathered: list[bytes] = []
+        self._gathered_size = 0
 
     # -- adding
 
@@ -106,6 +77,54 @@ class PipelinedWriter(LedgerWriter):
             stretch = self._sent([data])
             self._settle(lambda: self.confirmed >= stretch.last)
             return stretch.first
+
+    def append_later(self, data: bytes) -> PendingAppend:
+        """Add an entry and do not wait for it; see `LedgerHandle.append_later`."""
+        payload = self._payload(data)
+        with self._lock:
+            self._check_open()
+            if self._unsynced:
+                return PendingAppend(super().append(payload), None)
+            self._settle(self._has_room)
+            self._gathered.append(payload)
+            self._gathered_size += len(payload)
+            entry = self.pushed + len(self._gathered)
+            many = len(self._gathered) >= _STRETCH or self._gathered_size >= _STRETCH_BYTES
+            if many or not self._pending:
+                self._send_gathered()
+            return PendingAppend(entry, self)
+
+    def _send_gathered(self) -> None:
+        if self._gathered:
+            gathered, self._gathered, self._gathered_size = self._gathered, [], 0
+            self._sent(gathered)
+
+    def wait_for(self, entry: int, seconds: float | None) -> None:
+        """Return when an entry is confirmed; raises what ended the writer, or `TimeoutError`."""
+        with self._lock:
+            if self.broken is None:
+                self._send_gathered()
+            if not self._settle(lambda: self._decided(entry), seconds):
+                raise TimeoutError(f"entry {entry} is under way after {seconds} s")
+            if self.confirmed < entry:
+                raise self._lost(entry)
+
+    def _decided(self, entry: int) -> bool:
+        return self.confirmed >= entry or self.broken is not None
+
+    def _lost(self, entry: int) -> BkstoreError:
+        """Return the error for an entry that was under way when the writer ended."""
+        kinds = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
+        kind = type(self.broken) if isinstance(self.broken, kinds) else IllegalOperation
+        where = f"entry {entry} of ledger {self.access.ledger}"
+        return kind(f"{where}: this writer ended with {self.broken!r}")
+
+    def flush(self) -> int:
+        """Wait for all that was appended; see `LedgerHandle.flush`."""
+        with self._lock:
+            self._check_open()
+            self._drain()
+            return self.confirmed
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
         """Add entries and return their ids; see `LedgerHandle.append_many`."""
@@ -128,8 +147,9 @@ class PipelinedWriter(LedgerWriter):
             self._settle(lambda: self.confirmed >= last)
         return np.array(ids, np.int64)
 
-    def _sent(self, payloads: Sequence[bytes]) -> _Stretch:
-        """Give a new stretch to the lanes of its bookies."""
+    def _sent(self, payloads: Sequence[bytes]) -> Stretch:
+        """Give a new stretch to the lanes of its bookies, behind what is gathered."""
+        self._send_gathered()
         batch = self._records(self.pushed + 1, payloads).framed()
         with self._breaking():
             metadata = self._mine(self.access.metadata)
@@ -137,16 +157,16 @@ class PipelinedWriter(LedgerWriter):
             for data in payloads:
                 self._push(len(data))
             numbers = (metadata.ensemble_size, metadata.write_quorum_size)
-            stretch = _Stretch(batch, self._pushed_length, *numbers)
+            stretch = Stretch(batch, self._pushed_length, *numbers)
             self._pending.append(stretch)
             for index in stretch.indexes:
                 self._queue(index, [stretch])
         return stretch
 
-    def _queue(self, index: int, stretches: Iterable[_Stretch]) -> None:
+    def _queue(self, index: int, stretches: Iterable[Stretch]) -> None:
         lane = self._lanes.get(index)
         if lane is None:
-            lane = _Lane(index, self.access.metadata.segments[-1].ensemble[index])
+            lane = Lane(index, self.access.metadata.segments[-1].ensemble[index])
             self._lanes[index] = lane
         for stretch in stretches:
             stretch.waiting.add(index)
@@ -156,13 +176,14 @@ class PipelinedWriter(LedgerWriter):
             self._workers.start(self._run, lane)
 
     def _has_room(self) -> bool:
-        held = [stretch.batch for stretch in (*self._pending, *self._late)]
-        entries, size = sum(map(len, held)), sum(int(batch.sizes.sum()) for batch in held)
+        held = (*self._pending, *self._late)
+        entries = sum(each.count for each in held) + len(self._gathered)
+        size = sum(each.size for each in held) + self._gathered_size
         return entries <= self.access.context.options.window and size <= _WINDOW_BYTES
 
     # -- a lane, in a thread of the workers
 
-    def _run(self, lane: _Lane) -> None:
+    def _run(self, lane: Lane) -> None:
         """Send what waits for one bookie until nothing does, or until it fails."""
         try:
             while True:
@@ -181,12 +202,12 @@ class PipelinedWriter(LedgerWriter):
                 self._crash = error
                 self._answered.notify_all()
 
-    def _part(self, index: int, stretches: Sequence[_Stretch]) -> RecordBatch:
+    def _part(self, index: int, stretches: Sequence[Stretch]) -> RecordBatch:
         metadata = self.access.metadata
         batch = RecordBatch.joined([stretch.batch for stretch in stretches])
         return part_of(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
 
-    def _take(self, lane: _Lane, taken: Sequence[_Stretch], answer: Answer[None]) -> None:
+    def _take(self, lane: Lane, taken: Sequence[Stretch], answer: Answer[None]) -> None:
         self._answers[lane.bookie] = answer
         if answer.error is not None:
             lane.failed = answer
@@ -196,7 +217,13 @@ class PipelinedWriter(LedgerWriter):
                 stretch.acks.add(lane.index)
                 stretch.waiting.discard(lane.index)
         self._advance()
+        if self._gathered and not lane.queue and self._all_well():
+            self._send_gathered()
         self._answered.notify_all()
+
+    def _all_well(self) -> bool:
+        """Return whether no bookie is to be replaced, which is for a caller's thread to do."""
+        return self.broken is None and all(lane.failed is None for lane in self._lanes.values())
 
     def _advance(self) -> None:
         """Confirm, in order, what has its acknowledgements. A broken writer confirms no more."""
@@ -213,17 +240,24 @@ class PipelinedWriter(LedgerWriter):
 
     # -- waiting, in the caller's thread
 
-    def _settle(self, ready: Callable[[], bool]) -> None:
-        """Wait for answers, and see to failed bookies, until it is so."""
+    def _settle(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait for answers, and see to failed bookies, until it is so, or so many seconds."""
+        end = None if seconds is None else time.monotonic() + seconds
         with self._breaking():
             while not ready():
                 if self.broken is not None:  # another thread's append ended the writer
                     self._check_open()
                 self._repair()
-                if not ready():
-                    self._answered.wait()
+                if ready():
+                    break
+                left = None if end is None else end - time.monotonic()
+                if left is not None and left <= 0:
+                    return False
+                self._answered.wait(left)
+        return True
 
     def _drain(self) -> None:
+        self._send_gathered()
         self._settle(lambda: not self._pending)
 
     def _repair(self) -> None:
@@ -287,8 +321,13 @@ class PipelinedWriter(LedgerWriter):
         except BaseException:
             for lane in self._lanes.values():
                 lane.queue.clear()
+            self._gathered, self._gathered_size = [], 0
             self._answered.notify_all()
             raise
+
+    def _forked(self) -> None:
+        super()._forked()
+        self._answered = Condition(self._lock)
 
     # -- all of it
 

@@ -15,6 +15,8 @@ from threading import RLock
 
 import numpy as np
 
+from bkstore import forks
+from bkstore.cluster.client.appends.later import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
     all_took,
@@ -23,8 +25,8 @@ from bkstore.cluster.client.appends.quorum_add import (
 )
 from bkstore.cluster.client.bookie_answers import told
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
-from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
-from bkstore.formats.entry import NO_ENTRY, Entry, RecordBatch
+from bkstore.errors import IllegalOperation, InvalidArgument, LedgerFenced, NotEnoughBookies
+from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordBatch
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
 
@@ -40,7 +42,7 @@ class LedgerWriter:
     `pushed` is the highest entry that was sent, `confirmed` the highest of which all before it
     are stored too, `length` the payload bytes up to that. After a failure in the middle of an
     append nobody knows which bookies have the entry: the writer is `broken` and takes no more.
-    Threads: calls take turns.
+    Threads: calls take turns. Fork: closed in the child, where nothing becomes of the ledger.
     """
 
     def __init__(self, access: LedgerAccess) -> None:
@@ -52,7 +54,14 @@ class LedgerWriter:
         self.broken: BaseException | None = None
         self._pushed_length = 0
         self._unsynced = False
+        self._left = False
         self._lock = RLock()
+        forks.register(self)
+
+    def _forked(self) -> None:
+        """Leave the ledger to the parent: two writers would give one id to two entries."""
+        self._lock = RLock()
+        self.closed = self._left = True
 
     # -- adding
 
@@ -67,6 +76,27 @@ class LedgerWriter:
                 self._add(self.pushed, record, sync)
                 self._confirm()
             return self.pushed
+
+    def append_later(self, data: bytes) -> PendingAppend:
+        """Add an entry; it is appended at return. See `LedgerHandle.append_later`."""
+        return PendingAppend(self.append(self._payload(data)), None)
+
+    def flush(self) -> int:
+        """Return the LAC: all that was appended is there."""
+        with self._lock:
+            self._check_open()
+            return self.confirmed
+
+    def _payload(self, data: bytes) -> bytes:
+        """Return data as bytes; `InvalidArgument` for what is none, or too large for a frame."""
+        try:
+            payload = data if type(data) is bytes else bytes(memoryview(data))
+        except TypeError as error:
+            raise InvalidArgument(f"a payload is bytes: {error}") from error
+        header = V2_HEADER if self.access.ledger.scope else V1_HEADER
+        size = header + self.access.coder.digest.size + len(payload)
+        check_record_size(size, self.access.context.options.max_frame)
+        return payload
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
         """Add entries and return their ids; see `LedgerHandle.append_many`."""
@@ -105,14 +135,13 @@ class LedgerWriter:
             length=self._pushed_length,
         )
         if len(batch):
-            largest = bytes(batch[int(batch.sizes.argmax())])
-            check_record_size(largest, access.context.options.max_frame)
+            check_record_size(int(batch.sizes.max()), access.context.options.max_frame)
         return batch
 
     def _record(self, entry: int, length: int, data: bytes) -> bytes:
         access = self.access
         record = access.coder.encode(Entry(access.ledger, entry, self.confirmed, length, data))
-        check_record_size(record, access.context.options.max_frame)
+        check_record_size(len(record), access.context.options.max_frame)
         return record
 
     def _push(self, size: int) -> None:
@@ -223,6 +252,8 @@ class LedgerWriter:
     # -- in which state
 
     def _check_open(self) -> None:
+        if self._left:
+            raise forks.closed(f"the writer of ledger {self.access.ledger}")
         if self.closed:
             raise IllegalOperation(f"ledger {self.access.ledger} was closed by this handle")
         if self.broken is not None:

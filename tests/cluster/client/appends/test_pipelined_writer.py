@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from bkstore.cluster import Client, ClientOptions, Cluster, LedgerHandle
+from bkstore.cluster import LedgerHandle
 from bkstore.cluster.client.workers import Workers
 from bkstore.errors import (
     BookieUnavailable,
@@ -20,26 +20,8 @@ from bkstore.errors import (
 )
 from bkstore.formats.entry import RecordBatch
 from bkstore.testing.factories import ClusterFactory
+from tests.cluster.client.appends.gated import gated, until
 from tests.cluster.client.ensembles import ensemble, holders
-
-
-class Gated:
-    """A bookie's client whose adds wait while its gate is closed, and that counts them."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.gate = threading.Event()
-        self.gate.set()
-        self.entries: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def add_batch(self, batch: RecordBatch, master_key: bytes) -> None:
-        """Note the entries, wait for the gate, and pass them on."""
-        self.entries += batch.entries.tolist()
-        self.gate.wait(20)
-        self.inner.add_batch(batch, master_key)
 
 
 @pytest.fixture
@@ -49,23 +31,10 @@ def workers() -> Iterator[Workers]:
         yield made
 
 
-def _gated(cluster: Cluster, workers: Workers, **options: Any) -> tuple[Client, dict[str, Gated]]:
-    gates = {name: Gated(client) for name, client in cluster.bookies.items()}
-    settings = ClientOptions(**options)
-    return Client(cluster.store, gates, None, settings, workers=workers), gates
-
-
-def _until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def test_an_ack_quorum_is_enough(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """An append returns with A acknowledgements, in order; the rest comes when it comes."""
     cluster = bkstore_cluster(3)
-    client, gates = _gated(cluster, workers)
+    client, gates = gated(cluster, workers)
     ledger = client.create_ledger(3, 3, 2)
     slow = ensemble(ledger)[2]
     gates[slow].gate.clear()
@@ -75,7 +44,7 @@ def test_an_ack_quorum_is_enough(bkstore_cluster: ClusterFactory, workers: Worke
     assert slow not in holders(cluster, ledger, 0)
 
     gates[slow].gate.set()
-    _until(lambda: slow in holders(cluster, ledger, 2))
+    until(lambda: slow in holders(cluster, ledger, 2))
 
     assert [0, 1, 2] == gates[slow].entries
     assert 1 == len(ledger.metadata.segments)
@@ -85,15 +54,15 @@ def test_nothing_is_confirmed_before_what_comes_before_it(
     bkstore_cluster: ClusterFactory, workers: Workers
 ) -> None:
     """An entry with its quorum waits for the one before it that has none yet."""
-    client, gates = _gated(bkstore_cluster(3), workers)
+    client, gates = gated(bkstore_cluster(3), workers)
     ledger = client.create_ledger(3, 1, 1)
     gates[ensemble(ledger)[0]].gate.clear()
     done: list[int] = []
     threads = [threading.Thread(target=lambda: done.append(ledger.append(b"x"))) for _ in range(3)]
     for thread in threads:
         thread.start()
-    _until(lambda: 2 == ledger.last_add_pushed)
-    _until(lambda: [1] == gates[ensemble(ledger)[1]].entries)
+    until(lambda: 2 == ledger.last_add_pushed)
+    until(lambda: [1] == gates[ensemble(ledger)[1]].entries)
     time.sleep(0.05)
 
     assert (-1, []) == (ledger.last_add_confirmed, done)
@@ -107,7 +76,7 @@ def test_nothing_is_confirmed_before_what_comes_before_it(
 
 def test_the_window(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """No more than the window and one stretch are under way; what waits is not even taken."""
-    client, gates = _gated(bkstore_cluster(3), workers, window=256)
+    client, gates = gated(bkstore_cluster(3), workers, window=256)
     ledger = client.create_ledger(3, 3, 3)
     gates[ensemble(ledger)[1]].gate.clear()
     taken: list[int] = []
@@ -119,7 +88,7 @@ def test_the_window(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
 
     thread = threading.Thread(target=lambda: ledger.append_many(feed()))
     thread.start()
-    _until(lambda: len(taken) >= 256)
+    until(lambda: len(taken) >= 256)
     time.sleep(0.1)
 
     assert len(taken) <= 256 + 128
@@ -137,7 +106,7 @@ def test_a_new_bookie_gets_all_that_is_not_confirmed(
     """Entries that the failed bookie had taken, but that are not confirmed, go to the new one, and
     are not confirmed without it."""
     cluster = bkstore_cluster(4)
-    client, gates = _gated(cluster, workers)
+    client, gates = gated(cluster, workers)
     ledger = client.create_ledger(3, 3, 3)
     ledger.append_many([b"x"] * 10)
     failing, slow = ensemble(ledger)[0], ensemble(ledger)[1]
@@ -150,13 +119,13 @@ def test_a_new_bookie_gets_all_that_is_not_confirmed(
         for _ in range(2)
     ]
     threads[0].start()
-    _until(lambda: failing in holders(cluster, ledger, 14))
+    until(lambda: failing in holders(cluster, ledger, 14))
     cluster.crash(failing)
     threads[1].start()
-    _until(lambda: 2 == len(ledger.metadata.segments))
+    until(lambda: 2 == len(ledger.metadata.segments))
     (_, now) = ledger.metadata.segments[-1]
     gates[slow].gate.set()
-    _until(lambda: slow in holders(cluster, ledger, 19))
+    until(lambda: slow in holders(cluster, ledger, 19))
     time.sleep(0.05)
 
     assert 9 == ledger.last_add_confirmed
@@ -175,14 +144,14 @@ def test_a_new_bookie_gets_all_that_is_not_confirmed(
 def test_a_late_failure(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """A bookie that fails at what is confirmed already is replaced at the next append."""
     cluster = bkstore_cluster(4)
-    client, gates = _gated(cluster, workers)
+    client, gates = gated(cluster, workers)
     ledger = client.create_ledger(3, 3, 2)
     late = ensemble(ledger)[2]
     gates[late].gate.clear()
     ledger.append(b"x")
     cluster.stop(late)
     gates[late].gate.set()
-    _until(lambda: ledger._writer._lanes[2].failed is not None)  # type: ignore[union-attr]
+    until(lambda: ledger._writer._lanes[2].failed is not None)  # type: ignore[union-attr]
 
     assert 1 == len(ledger.metadata.segments)
     assert 1 == ledger.append(b"y")
@@ -193,7 +162,7 @@ def test_a_late_failure(bkstore_cluster: ClusterFactory, workers: Workers) -> No
 def test_fenced_in_the_middle(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """A writer that a recovery fences while entries are under way confirms none of them."""
     cluster = bkstore_cluster(3)
-    client, gates = _gated(cluster, workers)
+    client, gates = gated(cluster, workers)
     ledger = client.create_ledger(3, 2, 2)
     ledger.append(b"kept")
     first = ensemble(ledger)[0]
@@ -209,7 +178,7 @@ def test_fenced_in_the_middle(bkstore_cluster: ClusterFactory, workers: Workers)
 
     thread = threading.Thread(target=work)
     thread.start()
-    _until(lambda: len(gates[first].entries) > 1)
+    until(lambda: len(gates[first].entries) > 1)
     last = cluster.open_ledger(0).last_add_confirmed
     for gate in gates.values():
         gate.gate.set()
@@ -228,10 +197,10 @@ def test_nothing_goes_on_behind_the_end(bkstore_cluster: ClusterFactory, workers
     """Once one bookie says "fenced", what waits for the others is not sent to them, and what they
     take is not confirmed, though A of them have it."""
     cluster = bkstore_cluster(3)
-    client, gates = _gated(cluster, workers)
+    client, gates = gated(cluster, workers)
     ledger = client.create_ledger(3, 3, 2)
     ledger.append(b"kept")
-    _until(lambda: all([0] == gate.entries for gate in gates.values()))
+    until(lambda: all([0] == gate.entries for gate in gates.values()))
     first = ensemble(ledger)[0]
     cluster.bookie(first).fence(ledger.ledger, ledger._access.key)
     for gate in gates.values():
@@ -246,14 +215,14 @@ def test_nothing_goes_on_behind_the_end(bkstore_cluster: ClusterFactory, workers
 
     thread = threading.Thread(target=work)
     thread.start()
-    _until(lambda: 900 == ledger.last_add_pushed)
-    _until(lambda: all(len(gate.entries) > 1 for gate in gates.values()))
+    until(lambda: 900 == ledger.last_add_pushed)
+    until(lambda: all(len(gate.entries) > 1 for gate in gates.values()))
     gates[first].gate.set()
     thread.join()
     sent = {name: len(gate.entries) for name, gate in gates.items()}
     for gate in gates.values():
         gate.gate.set()
-    _until(lambda: 2 == len(holders(cluster, ledger, 1)))
+    until(lambda: 2 == len(holders(cluster, ledger, 1)))
     time.sleep(0.05)
 
     assert 1 == len(failures)
@@ -264,7 +233,7 @@ def test_nothing_goes_on_behind_the_end(bkstore_cluster: ClusterFactory, workers
 def test_one_failure_ends_all_threads(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """Too few bookies end every append under way; none of them is acknowledged later."""
     cluster = bkstore_cluster(3)
-    client, gates = _gated(cluster, workers)
+    client, gates = gated(cluster, workers)
     ledger = client.create_ledger(3, 3, 2)
     for gate in gates.values():
         gate.gate.clear()
@@ -279,7 +248,7 @@ def test_one_failure_ends_all_threads(bkstore_cluster: ClusterFactory, workers: 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
         thread.start()
-    _until(lambda: 3 == ledger.last_add_pushed)
+    until(lambda: 3 == ledger.last_add_pushed)
     cluster.stop("bookie-1")
     cluster.stop("bookie-3")
     for gate in gates.values():
@@ -294,7 +263,7 @@ def test_one_failure_ends_all_threads(bkstore_cluster: ClusterFactory, workers: 
 
 def test_an_error_of_a_lane_s_own(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """What no bookie answers with (a bug, say) ends the writer instead of leaving it waiting."""
-    client, gates = _gated(bkstore_cluster(3), workers)
+    client, gates = gated(bkstore_cluster(3), workers)
     ledger = client.create_ledger(3, 3, 3)
 
     def broken(batch: RecordBatch, master_key: bytes) -> None:
@@ -310,7 +279,7 @@ def test_an_error_of_a_lane_s_own(bkstore_cluster: ClusterFactory, workers: Work
 def test_without_sync(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """Appends without sync wait for those before them, and hold the LAC until `force`."""
     cluster = bkstore_cluster(3)
-    client, _ = _gated(cluster, workers)
+    client, _ = gated(cluster, workers)
     ledger = client.create_ledger(3, 2, 2)
     ledger.append_many([b"a", b"b"])
     ledger.append(b"c", sync=False)
@@ -329,7 +298,7 @@ def test_without_sync(bkstore_cluster: ClusterFactory, workers: Workers) -> None
 
 def test_refusals(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """What no frame takes is refused before it is sent; a closed handle takes nothing."""
-    client, _ = _gated(bkstore_cluster(3), workers, max_frame=1000)
+    client, _ = gated(bkstore_cluster(3), workers, max_frame=1000)
     ledger: LedgerHandle = client.create_ledger(3, 2, 2)
     with pytest.raises(InvalidArgument, match="a frame takes 1000"):
         ledger.append_many([b"x", bytes(1000)])
