@@ -31,13 +31,21 @@ _ANSWER_LIMIT = MAX_FRAME + 64
 _BYTES_UNDER_WAY = 4 << 20
 _LOOK_AGAIN = 0.05
 
+_SILENCE = 3
+"""Time-outs without a byte from the bookie after which one more ends the connection."""
+
+_MOST_LATE = 4096
+"""Requests that got no answer in time, of which one may still come."""
+
 
 class Connection:
     """Requests and answers over one `Stream`, at most `window` requests under way.
 
     No two requests with one key are under way at a time: the second waits for the answer of the
-    first. A request without an answer in `timeout` seconds is `BookieUnavailable`; where the
-    dialect cannot tell a late answer from another's, the connection is given up with it.
+    first. A request without an answer in `timeout` seconds is `BookieUnavailable`, and makes room
+    for another; its answer is passed over if it comes. Where the dialect cannot tell a late answer
+    from another's, the connection is given up with it; else when the bookie has been silent for
+    three times as long: somebody in between may have forgotten the connection.
 
     Once it `failed` (lost, given up, an answer that cannot be) every request under way ends with
     that error and no other is taken: what became of them is not known. Threads: safe.
@@ -53,6 +61,8 @@ class Connection:
         self._window = window
         self._splitter = FrameSplitter(_ANSWER_LIMIT)
         self._under_way: dict[Hashable, Request[Any]] = {}
+        self._late: dict[Hashable, None] = {}
+        self._heard = time.monotonic()
         self._failure: BkstoreError | None = None
         self._broken = ""
         self._taken = 0  # bytes of answers that were handed out
@@ -207,8 +217,19 @@ class Connection:
                 return
             late = f"no answer to {request.what()} in {end - request.sent:g} s"
             _end(request, BookieUnavailable(f"{self._name}: {late}"))
-            if self._dialect.repeats_keys:  # it might come as the answer to a later request
+            silent = time.monotonic() >= self._heard + _SILENCE * self._timeout
+            if silent or self._dialect.repeats_keys:  # it might come as that to a later request
                 self._fail(BookieUnavailable(f"{self._name}: given up: {late}"))
+            else:
+                self._forget(request)
+
+    def _forget(self, request: Request[Any]) -> None:
+        """Give the place of a request to another, and know its answer when it comes."""
+        if self._under_way.pop(request.key, None) is not None:
+            self._late[request.key] = None
+            if len(self._late) > _MOST_LATE:
+                del self._late[next(iter(self._late))]
+            self._state.notify_all()
 
     def _until(self, ready: Callable[[], bool], end: float) -> bool:
         """Receive, or let another thread do so, until `ready`, which is called with the lock;
@@ -255,14 +276,18 @@ class Connection:
 
     def _hand_out(self, data: bytes) -> None:
         self._splitter.feed(data)
+        self._heard = time.monotonic()
         try:
             for message in self._splitter.frames():
                 key, status, content = self._dialect.decode(message)
                 request = self._under_way.pop(key, None)
-                if request is None:
+                if request is not None:
+                    request.answer = (status, content)
+                    request.done = True
+                elif key in self._late:
+                    del self._late[key]
+                else:
                     raise CorruptionError(None, None, f"an answer to nothing under way: {key}")
-                request.answer = (status, content)
-                request.done = True
                 self._taken += PREFIX + len(message)
         except CorruptionError as error:
             raise CorruptionError(self._name, self._taken, error.reason) from None

@@ -283,8 +283,42 @@ def test_late_answers() -> None:
     assert {"v2": 2, "v3": 1} == connections
 
 
-def test_a_window_full_of_requests_without_answers() -> None:
-    """In v3 such a connection is given up as well, when the next request finds no room."""
+def test_lost_answers_do_not_narrow_the_window() -> None:
+    """In v3 a request without an answer makes room for another when its time is over: after many
+    of them as many requests as before are under way, on the same connection."""
+    together = []
+
+    def every_other(peer: Peer) -> None:
+        decoder = RequestDecoder()
+        for message in peer.requests():
+            request = decoder.decode(message)
+            entry = int(v3.body_of(request).entryId)
+            if entry == 100:  # both have to be there before one is answered
+                other = peer.request()
+                assert other is not None
+                together.append(entry)
+                peer.answer(answer(decoder.decode(other)))
+            if entry % 2 == 0:
+                peer.answer(answer(request))
+
+    with (
+        served(every_other) as server,
+        WireClient(server.address, "v3", timeout=0.2, window=2) as client,
+    ):
+        for entry in range(8):
+            if entry % 2 == 0:
+                assert record(entry) == client.read_entry(LEDGER, entry)
+                continue
+            with pytest.raises(BookieUnavailable, match=f"no answer to read of entry {entry}"):
+                client.read_entry(LEDGER, entry)
+
+        assert [record(100), record(102)] == client.read_many(LEDGER, [100, 102]).records()
+        assert ([100], 1) == (together, server.connections)
+
+
+def test_a_bookie_that_is_silent_for_long() -> None:
+    """In v3 one time-out tells nothing of the others; behind three of them without a byte the
+    connection is given up, as whoever is in between may have forgotten it."""
 
     def silent_at_first(peer: Peer) -> None:
         decoder = RequestDecoder()
@@ -295,16 +329,41 @@ def test_a_window_full_of_requests_without_answers() -> None:
 
     with (
         served(silent_at_first) as server,
-        WireClient(server.address, "v3", timeout=0.1, window=2) as client,
+        WireClient(server.address, "v3", timeout=0.1) as client,
     ):
-        for _ in range(2):
+        for _ in range(3):
             with pytest.raises(BookieUnavailable, match="no answer to read"):
                 client.read_entry(LEDGER, 3)
-        with pytest.raises(BookieUnavailable, match="no answer to anything"):
-            client.read_entry(LEDGER, 3)
 
         assert record(3) == client.read_entry(LEDGER, 3)
         assert 2 == server.connections
+
+
+def test_an_answer_to_what_nobody_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of requests without an answer so many are remembered; that of an older one is an answer to
+    nothing, and ends the connection."""
+    monkeypatch.setattr(connection, "_MOST_LATE", 1)
+    held = []
+
+    def late(peer: Peer) -> None:
+        decoder = RequestDecoder()
+        for message in peer.requests():
+            request = decoder.decode(message)
+            entry = int(v3.body_of(request).entryId)
+            held.append(request)
+            if entry >= 2:
+                peer.answer(answer(held.pop(entry - 2)))
+                peer.answer(answer(request))
+
+    with (
+        served(late) as server,
+        WireClient(server.address, "v3", timeout=0.3) as client,
+    ):
+        for entry in range(2):
+            with pytest.raises(BookieUnavailable):
+                client.read_entry(LEDGER, entry)
+        with pytest.raises(CorruptionError, match="an answer to nothing under way"):
+            client.read_entry(LEDGER, 2)
 
 
 def test_a_long_poll_has_its_time() -> None:
