@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin
+from bkstore.cli.serving import ending_at_once, until_stopped, waited
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import IllegalOperation, InvalidArgument
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
     import ssl
 
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
+    from bkstore.network.checkpoints import Checkpoints
     from bkstore.storage.bookie import Bookie
+    from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
 __all__ = ["add_arguments", "run"]
@@ -81,18 +85,27 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--advertise", metavar="HOST", help="with --metadata: where clients find it (--host)"
     )
+    parser.add_argument(
+        "--session-timeout",
+        metavar="SECONDS",
+        type=float,
+        help="with --metadata: how long the bookie stays registered after it was killed (10; the "
+        "ZooKeeper has limits of its own)",
+    )
     add_admin(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer what has come in, and stop."""
     from bkstore.arguments import number, whole
+    from bkstore.network.checkpoints import Checkpoints
     from bkstore.wire.server import BookieServer
 
     interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
     whole(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, settings = _tls(args), chosen_admin(args)
     with (
+        ending_at_once() as stopping,
         _store(args) as store,
         _bookie(args, store) as bookie,
         admin_of(settings, bookie) as admin,
@@ -104,34 +117,64 @@ def run(args: argparse.Namespace) -> int:
             tls=tls,
             observer=None if admin is None else admin.counters,
         ) as server,
-        _registered(args, store, server),
     ):
-        kind = bookie.storage.storage
-        tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
+        checkpoints = Checkpoints(bookie)
         if admin is not None:
-            tell(f"bkstore: HTTP admin on {admin.url}")
-        try:
-            _until_stopped(bookie, server, interval)
-        except (KeyboardInterrupt, SystemExit):
-            tell("bkstore: stopping")
+            admin.read_only = lambda: server.read_only
+        with _registered(args, store, server, checkpoints):
+            try:
+                kind = bookie.storage.storage
+                tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
+                _tell_more(args, admin)
+                until_stopped(partial(waited, server), checkpoints, admin, interval)
+            except (KeyboardInterrupt, SystemExit):
+                stopping()
+                tell("bkstore: stopping (a second signal ends it at once)")
     return 0
+
+
+def _tell_more(args: argparse.Namespace, admin: AdminServer | None) -> None:
+    from bkstore.network.advertised import means_any
+
+    if admin is not None:
+        tell(f"bkstore: HTTP admin on {admin.url}")
+    if means_any(args.host):
+        tell(
+            f"bkstore: {args.host} is every address of this machine: whoever reaches one of them "
+            "can read and write"
+        )
 
 
 def _store(args: argparse.Namespace) -> AbstractContextManager[ZooKeeperStore | None]:
     if args.metadata is None:
-        if args.bookie_id is not None or args.advertise is not None:
-            raise InvalidArgument("--bookie-id and --advertise need --metadata")
+        given = (args.bookie_id, args.advertise, args.session_timeout)
+        if any(value is not None for value in given):
+            raise InvalidArgument("--bookie-id, --advertise and --session-timeout need --metadata")
         return nullcontext()
-    from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
+    from bkstore.arguments import number
+    from bkstore.cluster.store.zookeeper.store import SESSION_TIMEOUT, ZooKeeperStore
+    from bkstore.network.advertised import check_advertised
 
-    return ZooKeeperStore(args.metadata)
+    check_advertised(args.advertise or args.host)
+    seconds = SESSION_TIMEOUT if args.session_timeout is None else args.session_timeout
+    session = number(0, 3600, above=True)("--session-timeout", seconds)
+    return ZooKeeperStore(args.metadata, session_timeout=session)
 
 
 def _registered(
-    args: argparse.Namespace, store: ZooKeeperStore | None, server: BookieServer
+    args: argparse.Namespace,
+    store: ZooKeeperStore | None,
+    server: BookieServer,
+    checkpoints: Checkpoints,
 ) -> AbstractContextManager[object]:
-    """Register the bookie for as long as it serves."""
+    """Register the bookie for as long as it serves, where that is wanted; have it be read-only
+    while its checkpoints fail."""
     if store is None:
+
+        def changed() -> None:
+            server.read_only = checkpoints.problem is not None
+
+        checkpoints.changed = changed
         return nullcontext()
     from bkstore.network.registered_bookie import RegisteredBookie
 
@@ -141,7 +184,9 @@ def _registered(
         advertise=args.advertise,
         extended=args.extended,
         tls=args.tls_certificate is not None,
+        problem=lambda: checkpoints.problem,
     )
+    checkpoints.changed = made.check_disks
     tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
     return made
 
@@ -179,12 +224,3 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
             raise InvalidArgument("--tls-key and --tls-client-ca need --tls-certificate")
         return None
     return server_tls(args.tls_certificate, args.tls_key, args.tls_client_ca)
-
-
-def _until_stopped(bookie: Bookie, server: BookieServer, interval: float) -> None:
-    """Checkpoint now and then, if something was written, until the server ends."""
-    places = [journal.position for journal in bookie.journals]
-    while not server.wait(interval):
-        if places != [journal.position for journal in bookie.journals]:
-            bookie.checkpoint()
-            places = [journal.position for journal in bookie.journals]

@@ -4,8 +4,9 @@
 (`registrations`) and speaks to each by a `scoped_client`, which takes the protocol that a ledger
 needs; `audited_bookies` are those of a cluster as an audit asks them. On the other side
 `registered_bookie` has `RegisteredBookie`, a server that is registered;
-`cookie_check` decides whether a directory may be that bookie of that cluster, `disk_watch` whether
-it takes writes, `advertised` is what its registration says. Page: `docs/network.md`.
+`cookie_check` decides whether a directory may be that bookie of that cluster, `disk_watch` and
+`checkpoints` whether it takes writes, `advertised` is what its registration says. Page:
+`docs/network.md`.
 """
 
 from __future__ import annotations

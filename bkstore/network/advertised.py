@@ -6,9 +6,12 @@ scopes and batch reads there.
 
 from __future__ import annotations
 
+import ipaddress
+
+from bkstore.errors import InvalidArgument
 from bkstore.formats.metadata.service_info import ServiceInfo
 
-__all__ = ["advertised", "knows_scopes"]
+__all__ = ["advertised", "check_advertised", "knows_scopes", "means_any"]
 
 _PROPERTY, _EXTENDED = "bkstore-protocol", "v3-extended"
 
@@ -21,6 +24,31 @@ def advertised(host: str, port: int, *, tls: bool = False, extended: bool = Fals
     """
     properties = {_PROPERTY: _EXTENDED} if extended else {}
     return ServiceInfo.at(host, port, tls=tls)._replace(properties=properties)
+
+
+def check_advertised(host: str) -> str:
+    """Return a host that clients may be told; `InvalidArgument` for one that stands for any.
+
+    >>> check_advertised("10.0.0.1")
+    '10.0.0.1'
+    """
+    if means_any(host):
+        raise InvalidArgument(f"clients cannot be told to come to {host!r}: advertise a host")
+    return host
+
+
+def means_any(host: str) -> bool:
+    """Return whether who listens there listens at all addresses of the machine.
+
+    >>> [means_any(host) for host in ("0.0.0.0", "0", "::", "", "127.0.0.1", "localhost")]
+    [True, True, True, True, False, False]
+    """
+    if not host or host == "0":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
 
 
 def knows_scopes(info: ServiceInfo) -> bool:

@@ -17,7 +17,7 @@ from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
 from bkstore.index.api import Closing
-from bkstore.network.advertised import advertised
+from bkstore.network.advertised import advertised, check_advertised
 from bkstore.network.cookie_check import check_in
 from bkstore.network.disk_watch import DiskOptions, DiskWatch, used_share
 from bkstore.storage.bookie import Bookie
@@ -54,20 +54,21 @@ class RegisteredBookie(Closing):
         tls: bool = False,
         limits: DiskOptions | None = None,
         used: Callable[[Path], float] = used_share,
+        problem: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """Register a server that has started. `used` tells the share of a directory's disk."""
+        """Register a server that has started. `used` tells the share of a directory's disk, and
+        `problem` what else there is that makes the bookie read-only."""
         self.server = server
         self.bookie = server.bookie
         self.limits = _check_limits("limits", limits) or DiskOptions()
         self._watch = DiskWatch(self.bookie, self.limits, used)
+        self._problem = problem
         self._resources = ExitStack()
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        reason = self._watch.reason(False)
+        reason = problem() or self._watch.reason(False)
         server.read_only = reason is not None
-        host = advertise or server.address.host
-        if host in ("", "0.0.0.0", "::"):  # noqa: S104  not bound: refused
-            raise InvalidArgument(f"clients cannot be told to come to {host!r}: advertise a host")
+        host = check_advertised(advertise or server.address.host)
         info = advertised(host, server.address.port, tls=tls, extended=extended)
         self._registration = store.register(self.bookie.bookie_id, info, read_only=server.read_only)
         self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
@@ -99,6 +100,7 @@ class RegisteredBookie(Closing):
         those of the class. Raises as `check_in`, `Bookie.open` and the class; what was begun is
         undone.
         """
+        check_advertised(advertise or host)  # before anything is made
         with ExitStack() as undo:
             if isinstance(store, str):
                 store = undo.enter_context(ZooKeeperStore(store))
@@ -146,7 +148,7 @@ class RegisteredBookie(Closing):
         Clients hear of it before the first add that is refused, or after the last.
         """
         with self._lock:
-            reason = self._watch.reason(self.read_only)
+            reason = self._problem() or self._watch.reason(self.read_only)
             if self._ended.is_set() or (reason is not None) == self.read_only:
                 return reason
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason or "writable again")

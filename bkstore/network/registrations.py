@@ -52,6 +52,8 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     Threads: safe. Fork: as `WireClient`.
     """
 
+    __hash__ = object.__hash__  # for `forks`: each is one by itself
+
     def __init__(self, store: MetadataStore, **options: Any) -> None:
         self._store = store
         self._options = options

@@ -29,6 +29,7 @@ from bkstore.storage.ledgers.assembly import StrPath, compose
 from bkstore.storage.ledgers.garbage_collection import (
     MAJOR_THRESHOLD,
     GarbageCollector,
+    GarbagePasses,
     GarbageReport,
 )
 from bkstore.storage.ledgers.write_paths.api import WritePath
@@ -85,6 +86,8 @@ class LedgerStorage(Adds, Closing):
         """Told of ledgers before they are deleted; a `Bookie` listens."""
         self._lock_files = lock
         self._collecting = Lock()
+        self.garbage_passes = GarbagePasses()
+        """How many passes of garbage collection there were, whoever asked for them."""
         self._collectors = [GarbageCollector(path, at) for at, path in enumerate(self.paths)]
 
     @classmethod
@@ -272,7 +275,7 @@ class LedgerStorage(Adds, Closing):
         _check_threshold("threshold", threshold)
         truth("transactional", transactional)
         report = GarbageReport()
-        with self._collecting:
+        with self._collecting, self.garbage_passes.one(threshold):
             if live is not None:
                 here = self.ledgers()
                 wanted = set(map(LedgerId.of, live() if callable(live) else live))

@@ -37,7 +37,9 @@ def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Si
     session expires; started again it has what was acknowledged, under the id that it has."""
     uri = new_uri(zookeeper)
     with ZooKeeperStore.format(uri) as store, Client(uri) as client:
-        process = _served(tmp_path / "b1", uri, "--create", "--bookie-id", "b1")
+        process = _served(
+            tmp_path / "b1", uri, "--create", "--bookie-id", "b1", "--session-timeout", "4"
+        )
         try:
             with client.create_ledger(1, 1, 1) as ledger:
                 ledger.append_many([b"x"] * 50)
@@ -47,7 +49,7 @@ def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Si
 
             assert (-way if killed else 0) == process.returncode
             assert (frozenset({"b1"}) if killed else frozenset()) == store.registered_bookies()
-            process = _served(tmp_path / "b1", uri, "--extended")
+            process = _served(tmp_path / "b1", uri, "--extended", "--session-timeout", "4")
             reader = client.open_ledger(ledger.ledger)
 
             assert 50 == len(reader.read(0, 49))
@@ -75,7 +77,12 @@ def test_refusals(
     assert 2 == main([*new, "--metadata", uri])
     assert "needs an id" in capsys.readouterr().err
     assert not (tmp_path / "b1").exists()
-    assert 2 == main([*new, "--metadata", uri, "--bookie-id", "b1", "--host", "0.0.0.0"])
-    assert "advertise a host" in capsys.readouterr().err
+    for words in (["--host", "0.0.0.0"], ["--host", "::"], ["--advertise", "0.0.0.0"]):
+        assert 2 == main([*new, "--metadata", uri, "--bookie-id", "b1", *words])
+        assert "advertise a host" in capsys.readouterr().err
+    for seconds in ("0", "-1", "4000"):
+        assert 2 == main([*new, "--metadata", uri, "--session-timeout", seconds])
+        assert "--session-timeout must be a number above 0" in capsys.readouterr().err
+    assert not (tmp_path / "b1").exists()
     with ZooKeeperStore(uri) as store:
-        assert frozenset() == store.registered_bookies()
+        assert (frozenset(), None) == (store.registered_bookies(), store.cookie("b1"))

@@ -14,7 +14,9 @@ stays: which ledgers it had is not known.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -33,6 +35,7 @@ __all__ = [
     "MAJOR_THRESHOLD",
     "MINOR_THRESHOLD",
     "GarbageCollector",
+    "GarbagePasses",
     "GarbageReport",
     "recover_compaction",
 ]
@@ -58,6 +61,38 @@ class GarbageReport:
     moved_bytes: int = 0
     removed_bytes: int = 0
     findings: list[Finding] = field(default_factory=list)
+
+
+class GarbagePasses:
+    """How many passes compacted since the storage was opened, and how it goes now.
+
+    `counts` and `last` (seconds since 1970, of the opening at first) have "major" and "minor": a
+    pass with a threshold above that of a minor one is a major one, which is as good as a minor
+    one for `last`. `running` is the kind of the pass that runs. Threads: any may read.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.running: str | None = None
+        self.counts = {"major": 0, "minor": 0}
+        self.last = dict.fromkeys(self.counts, clock())
+
+    @contextmanager
+    def one(self, threshold: float | None) -> Iterator[None]:
+        """Count the pass that is the block, whatever becomes of it; one without compaction is
+        none here."""
+        kind = None
+        if threshold is not None:
+            kind = "minor" if threshold <= MINOR_THRESHOLD else "major"
+        self.running = kind
+        try:
+            yield
+        finally:
+            self.running = None
+            if kind is not None:
+                self.last["minor"] = now = self._clock()
+                self.last[kind] = now
+                self.counts[kind] += 1
 
 
 class GarbageCollector:

@@ -6,6 +6,7 @@ buckets; upstream has not built them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from bkstore.errors import InvalidArgument, MissingDependency
@@ -31,7 +32,9 @@ class OperationCounters:
 
     `registry` None makes one of its own, which `AdminServer` shows at ``/metrics``. Metrics:
     ``bkstore_server_requests`` by operation, protocol and status; ``bkstore_server_seconds``
-    by operation and protocol; ``bkstore_admin_requests`` by path and status; of batch reads
+    by operation and protocol; ``bkstore_admin_requests`` by path and status;
+    ``bkstore_server_read_only``, 1 while writes are refused, and ``bkstore_checkpoint_failures``;
+    of batch reads
     ``bookkeeper_server_BATCH_READ_ENTRY_REQUEST`` in milliseconds and
     ``bookkeeper_server_BATCH_READ_ENTRY_RESPONSE_SIZE`` in bytes. Raises `MissingDependency`
     without `prometheus_client`, `InvalidArgument` for a registry that has these. Threads: safe.
@@ -63,6 +66,10 @@ class OperationCounters:
         )
         text = "Requests of the HTTP admin by path and status"
         self._admin = made(counter, "bkstore_admin_requests", text, "path", "status")
+        text = "Whether the bookie refuses writes"
+        self._read_only = made(prometheus.Gauge, "bkstore_server_read_only", text)
+        text = "Checkpoints that failed"
+        self._checkpoints = made(counter, "bkstore_checkpoint_failures", text)
         name = f"bookkeeper_server_{BATCH_READ}"
         text = "Milliseconds of batch reads (BP-62)"
         self._batch = made(histogram, f"{name}_REQUEST", text, buckets=MILLISECONDS)
@@ -88,6 +95,14 @@ class OperationCounters:
     def answered(self, path: str, status: int) -> None:
         """Take note of one request to the HTTP admin."""
         self._admin.labels(path, str(status)).inc()
+
+    def checkpoint_failed(self) -> None:
+        """Take note of a checkpoint that failed."""
+        self._checkpoints.inc()
+
+    def tell_read_only(self, asked: Callable[[], bool]) -> None:
+        """Have the gauge tell what `asked` returns."""
+        self._read_only.set_function(lambda: float(asked()))
 
     def exposition(self) -> bytes:
         """Return all metrics of the registry in the text format, version 0.0.4."""

@@ -7,7 +7,7 @@ Upstream: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`,
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bkstore.errors import IllegalOperation, ReadOnlyError
@@ -25,9 +25,10 @@ KINDS = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 class DiskEndpoints:
     """Looks at the bookie's directories and at what it says of itself."""
 
-    def __init__(self, bookie: Bookie, compat: bool) -> None:
+    def __init__(self, bookie: Bookie, compat: bool, read_only: Callable[[], bool]) -> None:
         self._bookie = bookie
         self._compat = compat
+        self._read_only = read_only
 
     def list_disk_file(self, request: Request) -> Answer:
         """Answer with the names of each kind of files, by time of change, a tab behind each.
@@ -91,7 +92,10 @@ class DiskEndpoints:
         return True
 
     def _writable(self) -> bool:
-        """Return whether no sync of a journal, an entry log or an index has failed."""
+        """Return whether the server takes writes, and no sync of a journal, an entry log or an
+        index has failed."""
+        if self._read_only():
+            return False
         try:
             for path in self._bookie.storage.paths:
                 path.check_writable()

@@ -87,12 +87,15 @@ class Router:
         counters: OperationCounters,
         background: Background,
         compat: bool,
+        read_only: Callable[[], bool] = lambda: False,
     ) -> None:
         self._token = None if token is None else token.encode("ascii")
         self._counters = counters
         self._routes = {"/heartbeat": _heartbeat(), "/metrics": self._metrics()}
         self._routes |= _about_ledgers(bookie, metadata, compat)
-        self._routes |= _about_the_bookie(bookie, metadata, background, compat)
+        self._routes |= _about_the_bookie(
+            bookie, metadata, background, DiskEndpoints(bookie, compat, read_only)
+        )
 
     def answer(self, request: Request, authorization: str | None = None) -> Answer:
         """Return the answer to a request that came with this `Authorization` header."""
@@ -191,10 +194,9 @@ def _about_ledgers(
 
 
 def _about_the_bookie(
-    bookie: Bookie, metadata: MetadataStore | None, background: Background, compat: bool
+    bookie: Bookie, metadata: MetadataStore | None, background: Background, disk: DiskEndpoints
 ) -> dict[str, Route]:
     """Return the routes below ``/api/v1/bookie``."""
-    disk = DiskEndpoints(bookie, compat)
     garbage = GarbageEndpoints(bookie, metadata, background)
     compaction = {"GET": garbage.compacting, "PUT": garbage.compact}
     routes = {

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
@@ -79,8 +80,17 @@ class AdminServer(Closing):
         _check_aiohttp()
         self.counters = OperationCounters() if metrics is None else metrics
         self._background = Background()
+        self.read_only: Callable[[], bool] = lambda: False
+        """Whether the server of the bookie refuses writes; ``state`` and the metrics tell it."""
+        self.counters.tell_read_only(lambda: self.read_only())
         self._router = Router(
-            bookie, metadata, token, self.counters, self._background, compat is not None
+            bookie,
+            metadata,
+            token,
+            self.counters,
+            self._background,
+            compat is not None,
+            lambda: self.read_only(),
         )
         self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -199,8 +199,21 @@ def test_details_have_the_members_of_the_real_ones(tmp_path: Path) -> None:
         assert [MEMBERS] * count == [list(row) for row in rows]
 
 
+def test_passes_of_others_count(logged: Bookie) -> None:
+    """Passes that nobody asked for over HTTP are told as well: major or minor, by what they
+    compact; one that compacts nothing is neither."""
+    logged.collect_garbage(threshold=0.2)
+    with AdminServer(logged, token=TOKEN) as admin:
+        logged.collect_garbage(threshold=0.5)
+        logged.collect_garbage(threshold=None)
+        collect(admin)
+        (row, *_) = ask(admin, DETAILS).json
+
+    assert (2, 1) == (row["majorCompactionCounter"], row["minorCompactionCounter"])
+
+
 def test_times_are_milliseconds(bookie: Bookie, admin: AdminServer) -> None:
-    """Times begin with the start of the admin; a major pass sets that of the minor one too."""
+    """Times begin with the opening of the bookie; a major pass sets that of the minor one too."""
     (before,) = ask(admin, DETAILS).json
     until(lambda: _passes(admin)["lastMajorCompactionTime"] > before["lastMajorCompactionTime"])
     (after,) = ask(admin, DETAILS).json

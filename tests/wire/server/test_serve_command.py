@@ -57,7 +57,9 @@ def test_serving_a_new_bookie(tmp_path: Path, number: int) -> None:
             answered = 1 + len(peer.exactly(28 * 198)) // 28
         out, err = process.communicate(timeout=30)
 
-        assert (0, "", "bkstore: stopping\n") == (process.returncode, out, err)
+        stopping = "bkstore: stopping (a second signal ends it at once)\n"
+
+        assert (0, "", stopping) == (process.returncode, out, err)
     with Bookie.open(folder) as bookie:
         assert (False, "db") == (bookie.unclean, bookie.storage.storage)
         assert answered < bookie.entries(7).size
@@ -78,6 +80,41 @@ def test_a_read_that_waits_is_answered_at_the_end(tmp_path: Path) -> None:
 
         assert (8, Status.EOK) == (answer.header.txnId, v3.status_in(answer))
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_it_at_once(tmp_path: Path, number: int) -> None:
+    """While a client that takes no answers holds the stop up, another signal ends the process as
+    a kill does; the next start has what was acknowledged."""
+    folder = str(tmp_path / "new")
+    with served(folder, "--create") as (process, address, _), Peer(address) as peer:
+        large = encode(Entry(7, 0, -1, 1 << 20, bytes(1 << 20)), "CRC32C")
+        peer.ask(v2.AddRequest(KEY, large))
+        peer.send(*(frame(*v2.ReadRequest(7, 0).parts()) for _ in range(40)))
+        peer.exactly(1000)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert "bkstore: stopping (a second signal ends it at once)\n" == process.stderr.readline()
+        time.sleep(0.2)
+
+        assert process.poll() is None
+
+        process.send_signal(number)
+
+        assert -number == process.wait(5)
+    with Bookie.open(folder) as bookie:
+        assert (True, large) == (bookie.unclean, bookie.read_entry(7, 0))
+
+
+def test_every_address(tmp_path: Path) -> None:
+    """Who listens at all addresses is told what that means."""
+    folder = str(tmp_path / "new")
+    with served(folder, "--create", "--host", "0.0.0.0") as (process, _address, line):
+        assert "(sorted storage) on 0.0.0.0:" in line
+        assert process.stderr is not None
+        expected = "0.0.0.0 is every address of this machine: whoever reaches one of them can read"
+
+        assert f"bkstore: {expected} and write\n" == process.stderr.readline()
 
 
 def test_serving_what_is_there(tmp_path: Path) -> None:
