@@ -7,6 +7,7 @@ from tools.bench.rows import (
     bloom,
     care,
     dump,
+    ensembles,
     listing,
     memtable,
     records,
@@ -39,4 +40,5 @@ ROWS: tuple[Row, ...] = (
     *care.ROWS,
     *start.ROWS,
     *wire.ROWS,
+    *ensembles.ROWS,
 )
