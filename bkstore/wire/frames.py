@@ -55,13 +55,14 @@ class FrameSplitter:
             raise InvalidArgument(f"frame limit {limit} is outside {PREFIX}..{2**31 - 1}")
         self._limit = limit
         self._held = bytearray()
+        self._begin = 0  # of what was not taken
         self._taken = 0
         self._damage: CorruptionError | None = None
 
     @property
     def pending(self) -> int:
         """Bytes that were fed and are in no frame that was taken."""
-        return len(self._held)
+        return len(self._held) - self._begin
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Add the next bytes of the stream; after damage they are dropped."""
@@ -75,19 +76,21 @@ class FrameSplitter:
         above the limit, as soon as its four bytes are here, and from then on at each call:
         nothing says where the next frame begins.
         """
-        while self._damage is None and len(self._held) >= PREFIX:
-            (size,) = _LENGTH.unpack_from(self._held)
+        while self._damage is None and self.pending >= PREFIX:
+            begin = self._begin + PREFIX
+            (size,) = _LENGTH.unpack_from(self._held, self._begin)
             if not 0 <= size <= self._limit - PREFIX:
                 self._refuse(size)
                 break
-            end = PREFIX + size
-            if len(self._held) < end:
-                return
+            if len(self._held) < begin + size:
+                break
             with memoryview(self._held) as view:
-                message = bytes(view[PREFIX:end])
-            del self._held[:end]  # moves the start: no copy until half of the buffer is free
-            self._taken += end
+                message = bytes(view[begin : begin + size])
+            self._begin = begin + size
+            self._taken += PREFIX + size
             yield message
+        del self._held[: self._begin]  # once for all that were there
+        self._begin = 0
         if self._damage is not None:
             raise self._damage
 
@@ -96,11 +99,12 @@ class FrameSplitter:
         reason = f"frame length {size} is {'negative' if size < 0 else f'above {most}'}"
         self._damage = CorruptionError(None, self._taken, reason)
         self._held.clear()
+        self._begin = 0
 
     def end(self) -> None:
         """Say that the stream is over; `CorruptionError` if it ends inside a frame."""
         if self._damage is not None:
             raise self._damage
-        if self._held:
-            reason = f"stream ends {len(self._held)} bytes into a frame"
+        if self.pending:
+            reason = f"stream ends {self.pending} bytes into a frame"
             raise CorruptionError(None, self._taken, reason)

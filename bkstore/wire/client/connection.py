@@ -91,13 +91,14 @@ class Connection:
         """
         source = iter(requests)
         waiting: deque[Request[T]] = deque()
-        held = 0
+        held, ended = 0, False
         try:
             while True:
-                if 2 * len(waiting) <= self._window and held < _BYTES_UNDER_WAY:
+                if not ended and 2 * len(waiting) <= self._window and held < _BYTES_UNDER_WAY:
                     more = _some(source, self._window - len(waiting), _BYTES_UNDER_WAY - held)
                     held += sum(len(request.frame) for request in more)
                     waiting.extend(more)
+                    ended = not more
                     self._start(more)
                 if not waiting:
                     return
@@ -133,20 +134,22 @@ class Connection:
 
     def _start(self, requests: Sequence[Request[Any]]) -> None:
         """Send requests as soon as each may be under way; one that may not ends with an error."""
-        frames: list[bytes] = []
-        for request in requests:
-            if not self._admitted(request):
-                self._send(frames)
-                frames = []
-                self._admit(request)
-            if not request.done:
-                frames.append(request.frame)
-        self._send(frames)
+        at = 0
+        while at < len(requests):
+            first, at = at, self._admitted(requests, at)
+            self._send([each.frame for each in requests[first:at] if not each.done])
+            if at < len(requests):
+                self._admit(requests[at])
+                self._send([each.frame for each in requests[at : at + 1] if not each.done])
+                at += 1
 
-    def _admitted(self, request: Request[Any]) -> bool:
-        """Note a request as under way if there is room, or its end where the connection failed."""
+    def _admitted(self, requests: Sequence[Request[Any]], at: int) -> int:
+        """Note requests from `at` on as under way as long as there is room, or their end where the
+        connection failed; return the first that must wait."""
         with self._state:
-            return self._noted(request)
+            while at < len(requests) and self._noted(requests[at]):
+                at += 1
+        return at
 
     def _noted(self, request: Request[Any]) -> bool:
         if self._failure is not None:

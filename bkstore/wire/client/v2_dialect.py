@@ -24,7 +24,11 @@ from bkstore.wire.status import Status
 __all__ = ["V2Dialect"]
 
 _BATCH = Struct(">Iiqqq")
-_BATCH_WORD = (v2.CURRENT << 24) | (v2.Opcode.BATCH_READ_ENTRY << 16)
+_ANSWER = Struct(">Iiqq")
+_ADD_WORD, _READ_WORD, _BATCH_WORD = (
+    (v2.CURRENT << 24) | (code << 16)
+    for code in (v2.Opcode.ADD_ENTRY, v2.Opcode.READ_ENTRY, v2.Opcode.BATCH_READ_ENTRY)
+)
 _IDS = Struct(">qq").unpack_from
 _FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
 _RECOVERY = v2.Flags.RECOVERY_ADD | v2.Flags.HIGH_PRIORITY
@@ -45,15 +49,11 @@ class V2Dialect:
         self, records: Sequence[bytes], names: Sequence[LedgerId], key: bytes, recovery: bool
     ) -> list[Request[int]]:
         """Return requests that add records, each of the ledger beside it."""
-        flags = _RECOVERY if recovery else 0
-        return [self._add(record, name, key, flags) for record, name in zip(records, names)]
-
-    def _add(self, record: bytes, name: LedgerId, key: bytes, flags: int) -> Request[int]:
-        message = v2.AddRequest(key, record, flags)
-        framed = frame(*message.parts(), limit=MAX_FRAME)
-        ledger, entry = _IDS(record)
-        answer = (v2.Opcode.ADD_ENTRY, ledger, entry)
-        return Request(answer, framed, lambda _: entry, ("add", name, entry))
+        if not records:
+            return []
+        message = v2.AddRequest(key, records[0], _RECOVERY if recovery else 0)
+        head, _ = message.parts()  # the same of all
+        return [_add(head, record, name) for record, name in zip(records, names)]
 
     def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
         """Return a request for one record, which fences if there is a master key."""
@@ -89,8 +89,16 @@ class V2Dialect:
 
     def decode(self, message: bytes) -> Spoken:
         """Return what a message says; a batch without a copy of its records."""
-        if len(message) >= _BATCH.size and _BATCH.unpack_from(message)[0] == _BATCH_WORD:
-            return _batch(message)
+        if len(message) >= _ANSWER.size:  # the answers there are many of
+            word, code, ledger, entry = _ANSWER.unpack_from(message)
+            if word == _ADD_WORD:
+                key = (v2.Opcode.ADD_ENTRY, ledger, entry)
+                return Spoken(key, Status.from_v2(code, 4), None)
+            if word == _READ_WORD:
+                key = (v2.Opcode.READ_ENTRY, ledger, entry)
+                return Spoken(key, Status.from_v2(code, 4), message[_ANSWER.size :])
+            if word == _BATCH_WORD and len(message) >= _BATCH.size:
+                return _batch(message)
         response = v2.decode_response(message)
         if isinstance(response, v2.AddResponse):
             key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
@@ -101,6 +109,13 @@ class V2Dialect:
         raise CorruptionError(
             None, 0, f"an answer that nobody asked for: {type(response).__name__}"
         )
+
+
+def _add(head: bytes, record: bytes, name: LedgerId) -> Request[int]:
+    ledger, entry = _IDS(record)
+    key = (v2.Opcode.ADD_ENTRY, ledger, entry)
+    framed = frame(head, record, limit=MAX_FRAME)
+    return Request(key, framed, lambda _: entry, ("add", name, entry))
 
 
 def _batch(message: bytes) -> Spoken:

@@ -173,8 +173,8 @@ class WireClient(Closing):
         few = 64
         for start in range(0, len(batch), few):
             records = batch.between(start, start + few)
-            copies = [bytes(record) for record in records]
-            yield from self._main.dialect.adds(copies, names[start : start + few], key, recovery)
+            some = names[start : start + few]
+            yield from self._main.dialect.adds(records.records(), some, key, recovery)
 
     # -- reading
 
