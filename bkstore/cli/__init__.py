@@ -3,9 +3,9 @@
 `main` has the list of commands and turns errors into one line and an exit code: read it first.
 `bookie` has the commands about one bookie's directories, `datasets` those that make, load and
 analyse dumps, `care` those that look after directories or rewrite them; `audit` (with
-`audit_settings`), `metadata`, `streams`, `serve` (with `serve_admin`), `ensemble`, `completion` and
-`demo` (with `demo_data`) stand by themselves. What commands share (options, formats, progress,
-secrets) is in `terminal`, tables for people in `screen`.
+`audit_settings`), `metadata`, `streams`, `serve` (with `serve_admin`, `serving`), `ensemble`,
+`completion` and `demo` (with `demo_data`) stand by themselves. What commands share (options,
+formats, progress, secrets) is in `terminal`, tables for people in `screen`.
 """
 
 __all__ = ["main"]

@@ -224,6 +224,37 @@ def test_reads_over_the_wire_tell_both_processes(document: dict[str, Any]) -> No
     assert {"adds by v2", "adds by v3"} == cases_of(document, "wire-adds").keys()
 
 
+def test_ensembles_are_told_on_sockets_and_in_process(document: dict[str, Any]) -> None:
+    """Appends and ranges over three bookies tell entries a second, CPU of both sides and the
+    clock, on sockets and in this process; ranges beside single reads."""
+    appends = {case["name"]: case for case in cases_of_figures(document, "ensemble-appends")}
+    reads = {case["name"]: case for case in cases_of_figures(document, "ensemble-reads")}
+    where = ("three processes", "in this process")
+
+    assert set(where) == appends.keys()
+    assert {f"{place}, W {quorum} of 3" for place in where for quorum in (2, 3)} == reads.keys()
+    for cases, names in (
+        (appends, ("append_many", "append_later", "append, one by one")),
+        (reads, ("range", "single reads")),
+    ):
+        for case in cases.values():
+            facts = {fact["name"]: fact["value"] for fact in case["facts"]}
+            for name in names:
+                clock = facts[f"{name}: clock, us an entry"]
+
+                assert pytest.approx(1e6 / clock, rel=0.02) == facts[f"{name}: entries a second"]
+                assert 0 < facts[f"{name}: client CPU, us an entry"]
+                on_sockets = case["name"].startswith("three processes")
+                assert on_sockets is (facts[f"{name}: bookies' CPU, us an entry"] > 0)
+    for case in reads.values():
+        facts = {fact["name"]: fact["value"] for fact in case["facts"]}
+
+        assert {
+            "single reads / range, by the clock",
+            "single reads / range, by CPU of the client",
+        } <= (facts.keys())
+
+
 def test_starts_are_ratios_to_numpy(document: dict[str, Any]) -> None:
     """Starts are medians of at least seven processes, and their ratios are those of the row."""
     (case,) = cases_of_figures(document, "start")
