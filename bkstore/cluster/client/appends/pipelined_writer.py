@@ -102,6 +102,8 @@ class PipelinedWriter(LedgerWriter):
     def wait_for(self, entry: int, seconds: float | None) -> None:
         """Return when an entry is confirmed; raises what ended the writer, or `TimeoutError`."""
         with self._lock:
+            if self._left:
+                self._check_open()
             if self.broken is None:
                 self._send_gathered()
             if not self._settle(lambda: self._decided(entry), seconds):
@@ -327,6 +329,7 @@ class PipelinedWriter(LedgerWriter):
 
     def _forked(self) -> None:
         super()._forked()
+        self._gathered, self._gathered_size = [], 0
         self._answered = Condition(self._lock)
 
     # -- all of it

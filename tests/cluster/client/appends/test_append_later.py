@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,13 +18,6 @@ from bkstore.errors import (
 from bkstore.testing.factories import ClusterFactory
 from tests.cluster.client.appends.gated import gated, until
 from tests.cluster.client.ensembles import ensemble, holders
-
-
-@pytest.fixture
-def workers() -> Iterator[Workers]:
-    """Yield the threads of a client."""
-    with Workers() as made:
-        yield made
 
 
 def _payloads(count: int) -> list[bytes]:
@@ -223,20 +215,26 @@ def test_what_is_refused_at_once(bkstore_cluster: ClusterFactory, workers: Worke
 
 
 def test_a_forked_child_has_no_writer(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
-    """In the child the handle is closed, and leaving its block closes no ledger: the parent's
-    writer goes on."""
-    client, _ = gated(bkstore_cluster(3), workers)
-    with client.create_ledger() as ledger:
-        pending = ledger.append_later(b"x")
-        pending.result(20)
+    """In the child the handle is closed, sends nothing of what gathered, and closes no ledger at
+    the end of its block: the parent's writer goes on."""
+    client, gates = gated(bkstore_cluster(3), workers)
+    with client.create_ledger(3, 3, 3) as ledger:
+        for gate in gates.values():
+            gate.gate.clear()
+        pending = [ledger.append_later(b"x") for _ in range(3)]
         child = os.fork()
         if not child:
-            try:
-                ledger.append_later(b"y")
-            except IllegalOperation as error:
-                ledger.close()
-                os._exit(0 if "is closed" in str(error) and not ledger.closed else 1)
-            os._exit(2)
+            refused = 0
+            for call in (lambda: ledger.append_later(b"y"), pending[2].result, ledger.flush):
+                try:
+                    call()
+                except IllegalOperation as error:
+                    refused += "is closed" in str(error)
+            ledger.close()
+            os._exit(0 if refused == 3 and not ledger.closed else 1)
 
         assert 0 == os.waitpid(child, 0)[1]
-        assert 1 == ledger.append_later(b"y").result(20)
+        for gate in gates.values():
+            gate.gate.set()
+        assert 3 == ledger.append_later(b"y").result(20)
+        assert [0, 1, 2] == [each.result() for each in pending]

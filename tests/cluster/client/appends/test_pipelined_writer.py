@@ -24,13 +24,6 @@ from tests.cluster.client.appends.gated import gated, until
 from tests.cluster.client.ensembles import ensemble, holders
 
 
-@pytest.fixture
-def workers() -> Iterator[Workers]:
-    """Yield the threads of a client."""
-    with Workers() as made:
-        yield made
-
-
 def test_an_ack_quorum_is_enough(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """An append returns with A acknowledgements, in order; the rest comes when it comes."""
     cluster = bkstore_cluster(3)
