@@ -74,6 +74,7 @@ class Cluster:
     real: RealBookKeeper
     port: int
     root: str = "/ledgers"
+    manager: str = "hierarchical"
     instance_id: str = ""
     _names: Iterator[int] = field(default_factory=lambda: iter(range(1 << 30)))
 
@@ -84,16 +85,23 @@ class Cluster:
         return cls.made(real, real.call("zookeeper", folder=str(folder)), "/ledgers")
 
     @classmethod
-    def made(cls, real: RealBookKeeper, port: int, root: str) -> Cluster:
+    def made(
+        cls, real: RealBookKeeper, port: int, root: str, manager: str = "hierarchical"
+    ) -> Cluster:
         """Make a cluster below a root of a ZooKeeper that runs."""
-        cluster = cls(real, port, root)
+        cluster = cls(real, port, root, manager)
         cluster.instance_id = real.call("new_cluster", conf={"metadataServiceUri": cluster.uri})
         return cluster
 
     @property
     def uri(self) -> str:
         """The metadata service's address, as all parts of BookKeeper take it."""
-        return f"zk+hierarchical://127.0.0.1:{self.port}{self.root}"
+        return f"zk+{self.manager}://127.0.0.1:{self.port}{self.root}"
+
+    def expire(self, bookie_id: str) -> None:
+        """End the session that keeps a bookie registered, as if its time were up."""
+        path = f"{self.root}/available/{bookie_id}"
+        self.real.call("expire", port=self.port, path=path)
 
     def new_id(self) -> str:
         """Return a bookie id that none has had."""

@@ -141,6 +141,23 @@ def test_a_bookie_that_moved(uri: str, tmp_path: Path) -> None:
             assert b"x" == reader.read_entry(0).payload
 
 
+def test_recoveries_of_bookies_that_moved(uri: str, tmp_path: Path) -> None:
+    """Where the bookies of an open ledger are elsewhere now, the first question for its LAC finds
+    them, and so does the first recovery."""
+    with Client(uri, timeout=1) as client:
+        with registered(uri, tmp_path, "b1"):
+            ledgers = [client.create_ledger(1, 1, 1) for _ in range(2)]
+            for ledger in ledgers:
+                ledger.append(b"x")
+                ledger.append(b"y")
+        with registered(uri, tmp_path, "b1"):
+            assert 0 == client.open_ledger_no_recovery(ledgers[0].ledger).last_add_confirmed
+        with registered(uri, tmp_path, "b1"):
+            time.sleep(0.25)  # at most five looks a second
+
+            assert 1 == client.open_ledger(ledgers[1].ledger).last_add_confirmed
+
+
 # -- registered, and what is registered
 
 

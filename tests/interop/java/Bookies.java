@@ -29,15 +29,18 @@ import org.apache.bookkeeper.server.EmbeddedServer;
 import org.apache.bookkeeper.server.conf.BookieConfiguration;
 import org.apache.bookkeeper.versioning.Version;
 import org.apache.bookkeeper.versioning.Versioned;
+import org.apache.zookeeper.data.Stat;
 import org.apache.zookeeper.server.NIOServerCnxnFactory;
 import org.apache.zookeeper.server.ZooKeeperServer;
 
 /** Real bookies with a real ZooKeeper: started on directories, asked, written to, stopped. */
 class Bookies {
     private final Map<String, EmbeddedServer> running = new HashMap<>();
+    private final Map<Integer, ZooKeeperServer> servers = new HashMap<>();
 
     void offer(Map<String, Driver.Call> calls) {
         calls.put("zookeeper", this::zookeeper);
+        calls.put("expire", this::expire);
         calls.put("new_cluster", this::newCluster);
         calls.put("register_cookie", this::registerCookie);
         calls.put("start", this::start);
@@ -61,10 +64,20 @@ class Bookies {
         NIOServerCnxnFactory connections = new NIOServerCnxnFactory();
         connections.configure(new InetSocketAddress("127.0.0.1", 0), 1000);
         connections.startup(server);
+        servers.put(connections.getLocalPort(), server);
         return connections.getLocalPort();
     }
 
-    private static ServerConfiguration configured(JsonNode settings) {
+    /** Ends the session that an ephemeral node belongs to, as if its time were up. */
+    private Object expire(JsonNode arguments) throws Exception {
+        ZooKeeperServer server = servers.get(arguments.get("port").asInt());
+        Stat stat = new Stat();
+        server.getZKDatabase().getData(arguments.get("path").asText(), stat, null);
+        server.closeSession(stat.getEphemeralOwner());
+        return null;
+    }
+
+    static ServerConfiguration configured(JsonNode settings) {
         ServerConfiguration conf = new ServerConfiguration();
         Iterator<Map.Entry<String, JsonNode>> fields = settings.fields();
         while (fields.hasNext()) {

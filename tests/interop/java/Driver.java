@@ -30,6 +30,8 @@ public class Driver {
         new Bookies().offer(calls);
         new BookieClients().offer(calls);
         new WholeClients().offer(calls);
+        new Clusters().offer(calls);
+        new Replication().offer(calls);
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

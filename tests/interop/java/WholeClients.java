@@ -2,6 +2,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.Enumeration;
 import java.util.HashMap;
@@ -9,6 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
+import java.util.stream.Collectors;
 import org.apache.bookkeeper.client.BKException;
 import org.apache.bookkeeper.client.BookKeeper;
 import org.apache.bookkeeper.client.BookKeeperAdmin;
@@ -45,6 +47,11 @@ class WholeClients {
         calls.put("whole_delete", this::delete);
         calls.put("whole_list", this::list);
         calls.put("whole_ensembles", this::ensembles);
+        calls.put("whole_outcomes", this::outcomes);
+        calls.put("whole_await", this::startAwaiting);
+        calls.put("whole_awaited", this::awaited);
+        calls.put("whole_ledgers", this::ledgers);
+        calls.put("whole_bookies", this::bookies);
     }
 
     // -- registration, as a bookie does it
@@ -100,6 +107,8 @@ class WholeClients {
         conf.setNumChannelsPerBookie(1);
         conf.setNumIOThreads(1);
         conf.setNumWorkerThreads(1);
+        arguments.get("settings").fields().forEachRemaining(
+            setting -> conf.setProperty(setting.getKey(), setting.getValue().asText()));
         open.put(name(arguments), new BookKeeper(conf));
         handles.put(name(arguments), new HashMap<>());
         return null;
@@ -111,17 +120,25 @@ class WholeClients {
         return null;
     }
 
+    private static Map<String, byte[]> custom(JsonNode arguments) {
+        Map<String, byte[]> found = new LinkedHashMap<>();
+        arguments.get("custom").fields().forEachRemaining(
+            entry -> found.put(entry.getKey(), Hex.bytes(entry.getValue().asText())));
+        return found;
+    }
+
     private Object create(JsonNode arguments) throws Exception {
         LedgerHandle handle = client(arguments).createLedger(
             arguments.get("ensemble").asInt(), arguments.get("write").asInt(),
             arguments.get("ack").asInt(),
-            BookKeeper.DigestType.valueOf(arguments.get("digest").asText()), password(arguments));
+            BookKeeper.DigestType.valueOf(arguments.get("digest").asText()), password(arguments),
+            custom(arguments));
         handles.get(name(arguments)).put(handle.getId(), handle);
         return handle.getId();
     }
 
-    /** Adds payloads, all under way together; returns their entry ids. */
-    private Object add(JsonNode arguments) throws Exception {
+    /** Sends payloads, all under way together. */
+    private List<CompletableFuture<Long>> send(JsonNode arguments) {
         List<CompletableFuture<Long>> sent = new ArrayList<>();
         for (JsonNode payload : arguments.get("payloads")) {
             CompletableFuture<Long> future = new CompletableFuture<>();
@@ -135,11 +152,49 @@ class WholeClients {
                 }, null);
             sent.add(future);
         }
+        return sent;
+    }
+
+    /** Adds payloads, all under way together; returns their entry ids. */
+    private Object add(JsonNode arguments) throws Exception {
         List<Long> entries = new ArrayList<>();
-        for (CompletableFuture<Long> future : sent) {
+        for (CompletableFuture<Long> future : send(arguments)) {
             entries.add(future.get());
         }
         return entries;
+    }
+
+    /** Adds payloads as `add` does; returns for each its entry id, or its error's code. */
+    private Object outcomes(JsonNode arguments) throws Exception {
+        List<Long> entries = new ArrayList<>();
+        for (CompletableFuture<Long> future : send(arguments)) {
+            entries.add(future.handle((entry, error) ->
+                error == null ? entry : (long) ((BKException) error).getCode()).get());
+        }
+        return entries;
+    }
+
+    // -- waiting for a LAC to grow, while other calls go on
+
+    private final Map<String, CompletableFuture<Map<String, Object>>> awaited = new HashMap<>();
+
+    private Object startAwaiting(JsonNode arguments) {
+        CompletableFuture<Map<String, Object>> future = new CompletableFuture<>();
+        handle(arguments).asyncReadLastConfirmedAndEntry(arguments.get("entry").asLong(),
+            arguments.get("timeout_ms").asLong(), false, (rc, lac, entry, context) -> {
+                Map<String, Object> said = new LinkedHashMap<>();
+                said.put("rc", rc);
+                said.put("lac", lac);
+                said.put("entry", entry == null ? null : entry.getEntryId());
+                said.put("payload", entry == null ? null : Hex.text(entry.getEntry()));
+                future.complete(said);
+            }, null);
+        awaited.put(name(arguments), future);
+        return null;
+    }
+
+    private Object awaited(JsonNode arguments) throws Exception {
+        return awaited.remove(name(arguments)).get();
     }
 
     private static List<String> payloads(Enumeration<LedgerEntry> entries) {
@@ -199,6 +254,29 @@ class WholeClients {
             return admin.asyncGetListOfEntriesOfLedger(
                 BookieId.parse(arguments.get("bookie_id").asText()),
                 arguments.get("ledger").asLong()).get().getTotalNumOfAvailableEntries();
+        }
+    }
+
+    private Object ledgers(JsonNode arguments) throws Exception {
+        try (BookKeeperAdmin admin = new BookKeeperAdmin(client(arguments))) {
+            List<Long> found = new ArrayList<>();
+            admin.listLedgers().forEach(found::add);
+            return found;
+        }
+    }
+
+    private static List<String> texts(Collection<BookieId> ids) {
+        return ids.stream().map(BookieId::toString).sorted().collect(Collectors.toList());
+    }
+
+    /** The bookies as an administrator sees them. */
+    private Object bookies(JsonNode arguments) throws Exception {
+        try (BookKeeperAdmin admin = new BookKeeperAdmin(client(arguments))) {
+            Map<String, Object> found = new LinkedHashMap<>();
+            found.put("writable", texts(admin.getAvailableBookies()));
+            found.put("read_only", texts(admin.getReadOnlyBookies()));
+            found.put("ever", texts(admin.getAllBookies()));
+            return found;
         }
     }
 

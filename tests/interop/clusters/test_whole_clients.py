@@ -21,79 +21,17 @@ from bkstore.wire.client import WireClients
 from bkstore.wire.server import BookieServer
 from tests.interop.bookies import Cluster, Place
 from tests.interop.clients import FENCED
-from tests.interop.driver import RealBookKeeper, RealError
+from tests.interop.clusters.whole_client import WholeClient
+from tests.interop.driver import RealError
 
 NO_LEDGER_IN_METADATA = -25
 STORAGES = ("sorted", "interleaved", "db")
 
 _roots = count()
-_clients = map(str, count())
 
 
 def _payloads(numbers: range) -> list[bytes]:
     return [b"%d," % number * (number % 40) for number in numbers]
-
-
-class WholeClient:
-    """The whole real client; a ledger is named by its id."""
-
-    def __init__(self, real: RealBookKeeper, uri: str, protocol: str) -> None:
-        self._real = real
-        self._name = next(_clients)
-        self._call("open", uri=uri, v2=protocol == "v2", explicit_lac_ms=50)
-
-    def _call(self, what: str, **arguments: Any) -> Any:
-        common = {"digest": "CRC32C", "password": "pw", **arguments}
-        return self._real.call(f"whole_{what}", name=self._name, **common)
-
-    def close(self) -> None:
-        """Close it."""
-        self._call("close")
-
-    def create(self, ensemble: int, write: int, ack: int) -> int:
-        """Make a ledger and return its id."""
-        return int(self._call("create", ensemble=ensemble, write=write, ack=ack))
-
-    def add(self, ledger: int, payloads: list[bytes]) -> list[int]:
-        """Add payloads, under way together; return their entry ids."""
-        texts = [payload.hex() for payload in payloads]
-        return list(self._call("add", ledger=ledger, payloads=texts))
-
-    def read(self, ledger: int, first: int, last: int) -> list[bytes]:
-        """Return the payloads of entries."""
-        found = self._call("read", ledger=ledger, first=first, last=last)
-        return [bytes.fromhex(text) for text in found]
-
-    def batch(self, ledger: int, start: int, max_count: int, max_size: int) -> list[bytes]:
-        """Return the payloads of a batch read."""
-        limits = {"max_count": max_count, "max_size": max_size}
-        found = self._call("batch", ledger=ledger, start=start, **limits)
-        return [bytes.fromhex(text) for text in found]
-
-    def confirmed(self, ledger: int) -> dict[str, int]:
-        """Return the LAC, "by_entries" and "explicit"."""
-        return dict(self._call("confirmed", ledger=ledger))
-
-    def open(self, ledger: int, recovery: bool) -> dict[str, Any]:
-        """Open a ledger to read it; "last", "length", "closed"."""
-        return dict(self._call("open_ledger", ledger=ledger, recovery=recovery))
-
-    def close_ledger(self, ledger: int) -> None:
-        """Close a ledger that was written."""
-        self._call("close_ledger", ledger=ledger)
-
-    def delete(self, ledger: int) -> None:
-        """Delete a ledger."""
-        self._call("delete", ledger=ledger)
-
-    def listed(self, ledger: int, bookie_id: str) -> int:
-        """Return how many entries a bookie says it has."""
-        return int(self._call("list", ledger=ledger, bookie_id=bookie_id))
-
-    def ensembles(self, ledger: int) -> dict[int, list[str]]:
-        """Return a ledger's ensembles by their first entry."""
-        found = self._call("ensembles", ledger=ledger)
-        return {int(first): members for first, members in found.items()}
 
 
 class Ours:
