@@ -141,12 +141,12 @@ def test_a_bookie_that_moved(uri: str, tmp_path: Path) -> None:
             assert b"x" == reader.read_entry(0).payload
 
 
-def test_recoveries_of_bookies_that_moved(uri: str, tmp_path: Path) -> None:
-    """Where the bookies of an open ledger are elsewhere now, the first question for its LAC finds
-    them, and so does the first recovery."""
+def test_whatever_is_asked_of_one_that_moved(uri: str, tmp_path: Path) -> None:
+    """A bookie that is elsewhere now is found there by the first question for a LAC, the first
+    recovery, and the first append: with no other bookie, none of them fails."""
     with Client(uri, timeout=1) as client:
         with registered(uri, tmp_path, "b1"):
-            ledgers = [client.create_ledger(1, 1, 1) for _ in range(2)]
+            ledgers = [client.create_ledger(1, 1, 1) for _ in range(3)]
             for ledger in ledgers:
                 ledger.append(b"x")
                 ledger.append(b"y")
@@ -156,6 +156,11 @@ def test_recoveries_of_bookies_that_moved(uri: str, tmp_path: Path) -> None:
             time.sleep(0.25)  # at most five looks a second
 
             assert 1 == client.open_ledger(ledgers[1].ledger).last_add_confirmed
+        with registered(uri, tmp_path, "b1"):
+            time.sleep(0.25)
+
+            assert 2 == ledgers[2].append(b"z")
+            assert 1 == len(ledgers[2].metadata.segments)
 
 
 # -- registered, and what is registered

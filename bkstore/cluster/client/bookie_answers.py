@@ -57,16 +57,29 @@ class Doubting(Protocol):
 def ask(
     bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], T]
 ) -> Answer[T]:
-    """Return what `work` gets from the bookie `name`, or the error that it raised."""
+    """Return what `work` gets from the bookie `name`, or the error that it raised.
+
+    One that cannot be reached, and is elsewhere by now, is asked there: `work` may be called twice.
+    """
+    answer, asked = _asked(bookies, name, work)
+    if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, Doubting):
+        bookies.doubt(name)
+        if asked is not None and bookies.get(name) not in (None, asked):
+            answer, _ = _asked(bookies, name, work)
+    return answer
+
+
+def _asked(
+    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], T]
+) -> tuple[Answer[T], BookieClient | None]:
+    client = None
     try:
         client = bookies.get(name)
         if client is None:
-            return Answer(name, None, BookieUnavailable(f"{name} is not known here"))
-        return Answer(name, work(client), None)
+            return Answer(name, None, BookieUnavailable(f"{name} is not known here")), None
+        return Answer(name, work(client), None), client
     except BkstoreError as error:
-        if isinstance(error, BookieUnavailable) and isinstance(bookies, Doubting):
-            bookies.doubt(name)
-        return Answer(name, None, error)
+        return Answer(name, None, error), client
 
 
 def told(answers: Sequence[Answer[T]]) -> str:

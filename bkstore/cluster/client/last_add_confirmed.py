@@ -15,6 +15,7 @@ from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry
+from bkstore.schedule import is_covered
 
 __all__ = ["ConfirmedRead", "read_confirmed"]
 
@@ -36,8 +37,10 @@ def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
     if metadata.closed:
         return ConfirmedRead(metadata.last_entry_id, NO_ENTRY, [])
     first, ensemble = metadata.segments[-1]
-    answers, covered = access.ask_covering(ensemble, lambda client: _told_by(access, client))
-    if not covered:
+    questions = ((bookie, lambda client: _told_by(access, client)) for bookie in ensemble)
+    answers = list(access.ask_each(questions))
+    known = [answer.value is not None or answer.negative for answer in answers]
+    if not is_covered(known, metadata.write_quorum_size, metadata.ack_quorum_size):
         raise NotEnoughBookies(
             f"ledger {access.ledger}: too few bookies told their LAC: {told(answers)}"
         )

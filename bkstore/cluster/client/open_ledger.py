@@ -28,7 +28,7 @@ from bkstore.formats.entry import (
 )
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
-from bkstore.schedule import is_covered, write_set
+from bkstore.schedule import write_set
 from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 
 __all__ = ["ClientContext", "ClientOptions", "LedgerAccess", "check_record_size"]
@@ -175,31 +175,6 @@ class LedgerAccess:
             return map(work, items)
         return self.context.workers.each(work, items)
 
-    def ask_covering(
-        self, ensemble: Sequence[str], work: Callable[[BookieClient], T]
-    ) -> tuple[list[Answer[T]], bool]:
-        """Return the answers of an ensemble, and whether every ack quorum has one who told.
-
-        If not, and a bookie that could not be reached has come back at another address, all are
-        asked once more.
-        """
-        answers, covered = self._asked(ensemble, work)
-        if not covered and self._moved(ensemble):
-            return self._asked(ensemble, work)
-        return answers, covered
-
-    def _asked(
-        self, ensemble: Sequence[str], work: Callable[[BookieClient], T]
-    ) -> tuple[list[Answer[T]], bool]:
-        answers = list(self.ask_each((bookie, work) for bookie in ensemble))
-        known = [answer.value is not None or answer.negative for answer in answers]
-        numbers = self.metadata.write_quorum_size, self.metadata.ack_quorum_size
-        return answers, is_covered(known, *numbers)
-
-    def _moved(self, names: Iterable[str]) -> bool:
-        bookies = self.context.bookies
-        return isinstance(bookies, Doubting) and bookies.moved(names)
-
     def replicas(self, entry: int, ensemble: Sequence[str]) -> list[str]:
         """Return the bookies of an ensemble that have to have an entry, in order."""
         quorum = self.metadata.write_quorum_size
@@ -242,7 +217,8 @@ class LedgerAccess:
             return work(replicas)
         except BkstoreError:
             now = self.replicas(entry, self.refresh().ensemble_at(entry))
-            if now == replicas and not self._moved(now):
+            bookies = self.context.bookies
+            if now == replicas and not (isinstance(bookies, Doubting) and bookies.moved(now)):
                 raise
         return work(now)
 

@@ -28,6 +28,7 @@ from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import CorruptionError, IllegalOperation, NotEnoughBookies
 from bkstore.formats.entry import Entry, RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata
+from bkstore.schedule import is_covered
 
 __all__ = ["recover"]
 
@@ -113,8 +114,10 @@ class _Recovery:
         What lies before the last segment was confirmed when the segment was made.
         """
         first, ensemble = self.begun.segments[-1]
-        answers, covered = self.access.ask_covering(ensemble, self._fenced)
-        if not covered:
+        answers = list(self.access.ask_each((bookie, self._fenced) for bookie in ensemble))
+        known = [answer.value is not None or answer.negative for answer in answers]
+        write, ack = self.begun.write_quorum_size, self.begun.ack_quorum_size
+        if not is_covered(known, write, ack):
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: too few bookies are fenced: {told(answers)}"
             )

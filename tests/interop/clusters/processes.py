@@ -75,7 +75,9 @@ class BookieProcesses:
         settings = self.cluster.settings(place, storage)
         conf.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         main = "org.apache.bookkeeper.server.Main"
-        return self._made(name, java(self._classes, main, "--conf", str(conf)))
+        command = java(self._classes, main, "--conf", str(conf))
+        command[1:1] = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]  # starts in half of the time
+        return self._made(name, command)
 
     def _made(self, name: str, command: list[str]) -> BookieProcess:
         self.bookies[name] = made = BookieProcess(name, self._folder / name, command)

@@ -15,8 +15,10 @@ import java.util.TreeMap;
 import java.util.concurrent.CompletableFuture;
 import org.apache.bookkeeper.bookie.Bookie;
 import org.apache.bookkeeper.bookie.BookieException;
+import org.apache.bookkeeper.bookie.BookieImpl;
 import org.apache.bookkeeper.bookie.LedgerStorage;
 import org.apache.bookkeeper.bookie.SortedLedgerStorage;
+import org.apache.bookkeeper.bookie.StateManager;
 import org.apache.bookkeeper.bookie.InterleavedLedgerStorage;
 import org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage;
 import org.apache.bookkeeper.client.BKException;
@@ -45,6 +47,7 @@ class Bookies {
         calls.put("register_cookie", this::registerCookie);
         calls.put("start", this::start);
         calls.put("stop", this::stop);
+        calls.put("read_only", this::readOnly);
         calls.put("ledgers", this::ledgers);
         calls.put("answers", this::answers);
         calls.put("add", this::add);
@@ -142,6 +145,13 @@ class Bookies {
     private Object stop(JsonNode arguments) {
         running.remove(arguments.get("name").asText()).getLifecycleComponentStack().close();
         return null;
+    }
+
+    /** Makes a bookie read-only, or writable again, as the monitor of its disks does. */
+    private Object readOnly(JsonNode arguments) throws Exception {
+        StateManager state = ((BookieImpl) bookie(arguments)).getStateManager();
+        return arguments.get("read_only").asBoolean()
+            ? state.transitionToReadOnlyMode().get() : state.transitionToWritableMode().get();
     }
 
     private Bookie bookie(JsonNode arguments) {
