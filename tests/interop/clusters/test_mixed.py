@@ -199,7 +199,7 @@ def test_metadata_are_the_same(mixed: BookieProcesses, sides: dict[str, Side]) -
     assert isinstance(whole, RealSide)
     for digest in ("CRC32", "HMAC", "DUMMY"):
         custom = {"application": b"a\0b", "n": digest.encode()}
-        whole.whole.create(2, 2, 1, digest, custom)
+        whole.whole.create(2, 2, 1, "MAC" if digest == "HMAC" else digest, custom)
         made = Client(store).create_ledger(
             2, 2, 1, digest_type=digest, password=b"pw", custom_metadata=custom
         )

@@ -70,9 +70,20 @@ class Replication {
         return null;
     }
 
+    /** Stops it; returns whether it ended: a worker that is interrupted while it copies may not. */
     private Object stop(JsonNode arguments) throws Exception {
-        running.remove(name(arguments)).stop();
-        return null;
+        Stopping found = running.remove(name(arguments));
+        Thread stopping = new Thread(() -> {
+            try {
+                found.stop();
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+        });
+        stopping.setDaemon(true);
+        stopping.start();
+        stopping.join(10_000);
+        return !stopping.isAlive();
     }
 
     // -- marks
