@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         ending_at_once() as stopping,
         _store(args) as store,
         _bookie(args, store) as bookie,
-        admin_of(settings, bookie) as admin,
+        admin_of(settings, bookie, store) as admin,
         BookieServer(
             bookie,
             args.host,

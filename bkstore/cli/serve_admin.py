@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from bkstore.cluster.store.api import MetadataStore
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.admin import AdminServer
 
@@ -77,11 +78,16 @@ def _token_in(path: Path | None) -> str | None:
 
 
 def admin_of(
-    settings: AdminSettings | None, bookie: Bookie
+    settings: AdminSettings | None, bookie: Bookie, metadata: MetadataStore | None = None
 ) -> AbstractContextManager[AdminServer | None]:
-    """Return the admin of a bookie, which listens inside its block; None where none is wanted."""
+    """Return the admin of a bookie, which listens inside its block; None where none is wanted.
+
+    `metadata` is the bookie's cluster: it says which ledgers are garbage.
+    """
     if settings is None:
         return nullcontext()
     from bkstore.wire.admin import AdminServer
 
-    return AdminServer(bookie, settings.host, settings.port, token=settings.token)
+    return AdminServer(
+        bookie, settings.host, settings.port, metadata=metadata, token=settings.token
+    )

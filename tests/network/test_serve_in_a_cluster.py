@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
+from bkstore import BookieDir
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.network import Client
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
+from tests.wire.admin.asking import TOKEN
 
 
 def _served(folder: Path, uri: str, *words: str) -> subprocess.Popen[str]:
@@ -57,6 +62,34 @@ def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Si
         finally:
             process.kill()
             process.communicate()
+
+
+def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """The admin of a bookie of a cluster collects what the cluster has deleted, and no more."""
+    pytest.importorskip("aiohttp")
+    uri, token = new_uri(zookeeper), tmp_path / "token"
+    token.write_text(TOKEN)
+    with ZooKeeperStore.format(uri), Client(uri) as client:
+        words = ["--create", "--bookie-id", "b1", "--http", "0", "--http-token-file", str(token)]
+        process = _served(tmp_path / "b1", uri, *words)
+        try:
+            ledgers = [client.create_ledger(1, 1, 1) for _ in range(4)]
+            for ledger in ledgers:
+                ledger.append_many([b"x"] * 9)
+            client.delete_ledger(ledgers[1].ledger)
+            assert process.stderr is not None
+            url = process.stderr.readline().split()[-1]
+            head = {"Authorization": f"Bearer {TOKEN}"}
+            urlopen(Request(f"{url}/api/v1/bookie/gc", method="PUT", headers=head)).read()
+            while json.load(urlopen(f"{url}/api/v1/bookie/gc"))["is_in_force_gc"] == "true":
+                time.sleep(0.02)
+        finally:
+            process.terminate()
+            process.communicate()
+    with BookieDir(tmp_path / "b1") as bookie:
+        kept = [ledger.ledger for ledger in ledgers if ledger is not ledgers[1]]
+
+        assert kept == list(bookie.index.ledgers())
 
 
 def test_refusals(

@@ -13,14 +13,21 @@ import pytest
 from bkstore import BookieDir
 from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import LedgerFenced
-from bkstore.network import Client, RegisteredBookie
+from bkstore.network import Client, DiskOptions, RegisteredBookie
 from bkstore.schedule import expected
+from bkstore.storage.options import Storage
 from tests.interop.bookies import Cluster
 from tests.interop.clusters.conftest import MakeClient, MakeCluster
 from tests.interop.clusters.replication import RealMarks, replication
 from tests.interop.driver import RealError
 
-STORAGES = {"b0": "sorted", "b1": "interleaved", "b2": "db", "b3": "sorted", "b4": "db"}
+STORAGES: dict[str, Storage] = {
+    "b0": "sorted",
+    "b1": "interleaved",
+    "b2": "db",
+    "b3": "sorted",
+    "b4": "db",
+}
 SHORT = 1.5
 """Seconds in which a worker that may would have copied."""
 
@@ -34,15 +41,18 @@ class World:
         self.store = ZooKeeperStore(cluster.uri)
         self.client = Client(self.store)
         self.marks = RealMarks(cluster)
-        self.bookies = {
-            name: RegisteredBookie.open(
-                cluster.uri,
-                folder / name,
-                STORAGES[name],
-                bookie_id=name,  # type: ignore[arg-type]
-            )
-            for name in STORAGES
-        }
+        self.used = dict.fromkeys(STORAGES, 0.5)
+        self.bookies = {name: self._opened(name) for name in STORAGES}
+
+    def _opened(self, name: str) -> RegisteredBookie:
+        return RegisteredBookie.open(
+            self.cluster.uri,
+            self.folder / name,
+            STORAGES[name],
+            bookie_id=name,
+            limits=DiskOptions(full=0.9, writable_again=0.9, interval=3600),
+            used=lambda path: self.used[name],
+        )
 
     def lose(self, name: str) -> None:
         """Stop a bookie without a checkpoint; its registration goes."""
@@ -267,13 +277,14 @@ def test_disabled(world: World, who: str) -> None:
 
 
 def test_read_only_bookies_are_not_lost(world: World) -> None:
-    """The real auditor marks nothing of a bookie of ours that is read-only."""
+    """The real auditor marks the ledgers of a bookie that is gone, and none for one of ours that
+    is read-only."""
     ledger = world.written(PAYLOADS, 5, 2, 2)
-    bookie = world.bookies["b0"]
-    bookie._registration.set_read_only(True)
-    world.store.underreplication.mark(77, ["gone"])
+    world.used["b0"] = 0.99
+    world.bookies["b0"].check_disks()
+    world.lose("b4")
     with replication(world.cluster, "auditor"):
-        world.until(lambda: world.store.underreplication.recovery_delay() is not None)
-        time.sleep(SHORT)
+        world.until(world.store.underreplicated)
 
-    assert ledger.ledger not in world.store.underreplicated()
+    assert {"b0"} == world.store.read_only_bookies()
+    assert {ledger.id: ["b4"]} == world.marks.all()

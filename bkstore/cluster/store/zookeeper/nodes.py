@@ -144,8 +144,9 @@ class Nodes:
         """Yield the keys below `top`, below the root, that are not entered, level by level.
 
         `enter` is asked for each key. A folder that is empty counts as one that is not.
+        `UnsupportedLayout` where the root is not there: that is not the same as nothing in it.
         """
-        return self._leaves(self.root, top, enter)
+        return self._leaves(self.root, top, enter, there=True)
 
     def leaves_beside(self, enter: Callable[[str], bool]) -> Iterator[str]:
         """Yield keys as `leaves`, of the folder beside the root."""
@@ -153,13 +154,17 @@ class Nodes:
             self.check_beside()
         return self._leaves(self.beside, "", enter)
 
-    def _leaves(self, folder: str, top: str, enter: Callable[[str], bool]) -> Iterator[str]:
+    def _leaves(
+        self, folder: str, top: str, enter: Callable[[str], bool], *, there: bool = False
+    ) -> Iterator[str]:
         level = [folder + top]
         while level:
             below: list[str] = []
             for path, answer in self.connection.ask_many(level, "get_children"):
                 key = path.removeprefix(folder)
                 if isinstance(answer, NoNodeError):
+                    if there and path == self.root:
+                        raise self._no_cluster()
                     continue
                 if isinstance(answer, KazooException):
                     raise answer
@@ -178,7 +183,7 @@ class Nodes:
     def make_folder(self, path: str) -> None:
         """Make a folder and those above it, with no value, as real clients do."""
         if path == self.root or not path.startswith((f"{self.root}/", self.beside)):
-            raise UnsupportedLayout(f"{self.root} is not there: has the cluster been initialized?")
+            raise self._no_cluster()
         data = self._marker() if path == self.beside else b""
         while True:
             try:
@@ -189,6 +194,9 @@ class Nodes:
                 self.make_folder(path.rpartition("/")[0])
                 continue
             return
+
+    def _no_cluster(self) -> UnsupportedLayout:
+        return UnsupportedLayout(f"{self.root} is not there: has the cluster been initialized?")
 
     def _tidy(self, key: str) -> None:
         """Remove the folders above a key that are empty; what cannot be asked stays."""

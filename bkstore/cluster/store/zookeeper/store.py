@@ -207,7 +207,11 @@ class ZooKeeperStore(KeyValueStore):
         return super().write(replace(metadata, c_token=0), version)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """As `MetadataStore.ledgers`; a request a folder, many under way."""
+        """As `MetadataStore.ledgers`; a request a folder, many under way.
+
+        `UnsupportedLayout` where the ledgers root is gone: garbage collection takes what is not
+        listed for deleted.
+        """
         scope = check_scope(scope)
         found: list[LedgerId | None] = []
         if scope in (None, 0):

@@ -187,6 +187,22 @@ def test_roots_that_are_refused(
     assert "\n" not in str(caught.value)
 
 
+def test_a_root_that_goes(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
+    """Ledgers of a root that is gone, or was gone for a while, are not told as none: garbage
+    collection would delete all that a bookie has."""
+    one, other = stores
+    one.create(metadata_of(7))
+    raw, root = raw_client(one), root_of(one)
+    raw.delete(root, recursive=True)
+    for store in stores:
+        for ask in (store.ledgers, lambda store=store: store.ledgers(0)):
+            with pytest.raises(UnsupportedLayout, match="is not there"):
+                ask()
+    raw.create(root)
+
+    assert [] == other.ledgers()
+
+
 def test_uri_without_a_manager(zookeeper: ZooKeeperServer) -> None:
     """`zk://` takes the manager that LAYOUT names, and makes a hierarchical cluster."""
     uri = new_uri(zookeeper, "longhierarchical")
