@@ -31,6 +31,7 @@ def place(tmp_path: Path) -> Path:
 WORDS = [
     ("led", {"ledger", "ledgers"}),
     ("streams ", {"lookup", "compare"}),
+    ("ensemble ", {"up", "status", "down"}),
     ("completion ", {"bash", "zsh", "fish", "tcsh"}),
     ("ledgers d --form", {"--format"}),
     ("ledgers d --format j", {"json", "jsonl"}),

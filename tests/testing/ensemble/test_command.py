@@ -66,6 +66,9 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     state = json.loads((made / "ensemble.json").read_text())
     pids = [state["zookeeper_pid"], *(one["pid"] for one in state["bookies"])]
     assert [True, True] == [alive(pid) for pid in pids]
+    words = subprocess.run(["ps", "-ww", "-o", "args=", "-p", str(pids[0])], capture_output=True)
+    assert b"forceSync=no" not in words.stdout  # ZooKeeper waits for the disk
+    assert b"ZooKeeperServerMain" in words.stdout
     (bookie,) = _bookies(capsys, 0, made)
     assert (uri, "writable", "db") == (bookie["uri"], bookie["state"], bookie["storage"])
     assert (pids[1], str(made / "bookie-1")) == (bookie["pid"], bookie["directory"])
@@ -77,21 +80,26 @@ def test_up_and_down(made: Path, capsys: Capsys) -> None:
     assert all_end([state["pid"], *pids])
     assert [(None, None)] == [(one["pid"], one["state"]) for one in _bookies(capsys, 1, made)]
     with subprocess.Popen(["sleep", "600"]) as other:  # has the number of the process that ended
-        state["pid"] = other.pid
-        (made / "ensemble.json").write_text(json.dumps(state))
-        assert "did not run" in _says(capsys, 0, "down", "--dir", place)
-        assert other.poll() is None
-        other.kill()
+        try:
+            state["pid"] = other.pid
+            (made / "ensemble.json").write_text(json.dumps(state))
+            assert "did not run" in _says(capsys, 0, "down", "--dir", place)
+            assert other.poll() is None
+        finally:
+            other.kill()
 
     command = [sys.executable, "-m", "bkstore", "ensemble", "up", "--dir", place]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as front:
         assert front.stdout is not None
-        assert uri == front.stdout.readline().strip()
-        state = json.loads((made / "ensemble.json").read_text())
-        said = _says(capsys, 0, "down", "--dir", place, "--remove")
-        told = front.communicate(timeout=60)[1]
+        try:
+            assert uri == front.stdout.readline().strip()
+            state = json.loads((made / "ensemble.json").read_text())
+            said = _says(capsys, 0, "down", "--dir", place, "--remove")
+            told = front.communicate(timeout=60)[1]
+        finally:
+            front.kill()
 
     assert 0 == front.returncode
     assert "stopping" in told

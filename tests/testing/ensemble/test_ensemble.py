@@ -138,10 +138,13 @@ def test_nothing_outlives_a_killed_owner(tmp_path: Path) -> None:
     with owner:
         assert owner.stdout is not None
         pids = [int(word) for word in owner.stdout.readline().split()]
-        assert [True, True] == [alive(pid) for pid in pids]
+        running = [alive(pid) for pid in pids]
         owner.kill()
+    ended = all_end(pids)
+    for pid in filter(alive, pids):
+        os.kill(pid, signal.SIGKILL)
 
-    assert all_end(pids)
+    assert ([True, True], True) == (running, ended)
     found = StateFile.read(place)
     assert found is not None
     assert (pids[1], False) == (found[0].bookies[0].pid, found[1])
@@ -164,6 +167,7 @@ def ensemble(java: None) -> Iterator[Ensemble]:
 def test_a_child_that_was_forked_leaves_it_alone(ensemble: Ensemble) -> None:
     """In a forked child the ensemble is closed, and the child's end kills nothing; a guard that
     was killed is replaced by the next that is started."""
+    before = StateFile.read(ensemble.path)
     child = os.fork()
     if child == 0:
         code = 1
@@ -177,6 +181,7 @@ def test_a_child_that_was_forked_leaves_it_alone(ensemble: Ensemble) -> None:
 
     assert 0 == os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     assert ensemble.bookies["bookie-1"].running
+    assert (ensemble.note(), True) == before == StateFile.read(ensemble.path)
     guard = ensemble._group._guard
     assert guard is not None
     guard.kill()
@@ -214,6 +219,20 @@ def test_a_start_that_fails_half_way(ensemble: Ensemble) -> None:
     ensemble.start()
 
     assert all(alive(pid) for pid in _pids(ensemble))
+
+
+def test_a_bookie_that_hangs(ensemble: Ensemble) -> None:
+    """A bookie that does not end in time is killed; one that is not registered in time is told."""
+    bookie = ensemble.bookies["bookie-1"]
+    assert bookie.pid is not None
+    os.kill(bookie.pid, signal.SIGSTOP)
+    bookie.stop(0.1)
+
+    assert (None, -signal.SIGKILL) == (bookie.pid, bookie.exit_code)
+    bookie.launch(ensemble.uri)
+    with pytest.raises(BookieUnavailable, match="bookie-1 is not registered in time: "):
+        bookie.ready(0.0)
+    ensemble.kill(bookie)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
