@@ -74,6 +74,7 @@ ROOMS = (
     "network",
     "offline.partial_output",
     "offline.worker_process",
+    "offline.reading",
     "offline.dump",
     "offline.load",
     "offline.analyses",

@@ -1,16 +1,16 @@
 """Spark as an engine of `bkstore.offline.analyses`: the same texts and kernels, on many machines.
 
-SQL texts run as they are. A kernel runs in `mapInArrow`, over rows brought together by ledger
-(`repartition`, `sortWithinPartitions`); entries are condensed to groups first, where they lie,
-so that only groups are shuffled. Rows are never exploded, and nothing is collected but the
-answer.
+SQL texts run as they are. A kernel runs in executors' Python workers (`mapInArrow`): over sorted
+files, which they open themselves by a table of tasks (`read_tasks`), so that no row crosses from
+the JVM and nothing is shuffled. Rows of other files are brought together by ledger (`repartition`,
+`sortWithinPartitions`), entries condensed to groups first, where they lie. Rows are never
+exploded, and nothing is collected but the answer.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from functools import reduce
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,13 @@ from bkstore.files.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
 from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.engine_steps import checked, finish
-from bkstore.offline.analyses.kernels import Condense
+from bkstore.offline.analyses.sorted_files import plan
 from bkstore.offline.analyses.sql import HOLES_SQL
 from bkstore.offline.dump import TABLES
 from bkstore.offline.dump.manifest import no_dump
+from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.spark.errors import spark_errors
+from bkstore.spark.read_tasks import answered, task_rows
 from bkstore.tables import ENTRIES, GROUPS, Schema
 
 if TYPE_CHECKING:
@@ -53,7 +55,6 @@ _KINDS = {
 }
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _OTHER = ("groups", "ledgers")
-_MOST_BOOKIES = 200
 
 _TABLE = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
 
@@ -121,7 +122,32 @@ class SparkEngine:
         made = analysis.work(inputs)
         if isinstance(made, str):
             return spark.sql(made).select(*analysis.schema.names)
-        return _fed(spark, analysis, inputs, made)
+        return self._passed(spark, analysis, made, inputs)
+
+    def _passed(
+        self, spark: SparkSession, analysis: Analysis, made: Pass, inputs: Inputs
+    ) -> DataFrame:
+        """Return what a kernel makes: of sorted files where they are read, of others shuffled."""
+        schema = _ddl(analysis.schema)
+        if made.direct is None:
+            return _shuffled(spark.sql(made.feed.text or ""), made, schema)
+        files = inputs.dump.files[made.direct.table]
+        rows = task_rows(spark, sum(file.rows for file in files))
+        other = inputs.other if analysis.needs_other else None
+        planned = plan(made.direct, inputs.dump, other, rows)
+        if planned is None:
+            return _shuffled(spark.sql(made.feed.text or ""), made, schema)
+        frame = answered(spark, planned.tasks, rows, made.direct.answers, schema)
+        if not planned.others:
+            return frame
+        if made.before is not None:
+            tasks = loose_tasks(planned.others, rows)
+            others = answered(spark, tasks, rows, made.before.answers, _ddl(GROUPS))
+        else:
+            read = spark.read.schema(_ddl(ENTRIES)).parquet(*(f.path for f in planned.others))
+            others = read.select("bookie", *made.direct.columns)
+        others = _shuffled(others, made, schema)
+        return frame.unionAll(others) if planned.tasks else others
 
     def _session(self, inputs: Inputs) -> SparkSession:
         """Return a session of its own that knows the tables of these inputs."""
@@ -179,35 +205,12 @@ def _ddl(schema: Schema) -> str:
     return ", ".join(f"`{column.name}` {_KINDS[column.kind]}" for column in schema.columns)
 
 
-def _condensed(spark: SparkSession, dump: Dump, made: Pass) -> DataFrame:
-    """Return the groups of entries, made where the entries lie.
-
-    Names of bookies as text cost more on their way to Python than the ids: where each file is
-    one bookie's, and bookies are few enough for a plan, they stay behind.
-    """
-    files = dump.files["entries"]
-    names = sorted({file.bookie for file in files})
-    if not all(file.pure for file in files) or not 0 < len(names) <= _MOST_BOOKIES:
-        return spark.sql(made.feed.text).mapInArrow(Condense(), _ddl(GROUPS))
-    parts = []
-    for name in names:
-        reader = spark.read.schema(_ddl(ENTRIES))
-        rows = reader.parquet(*(file.path for file in files if file.bookie == name))
-        rows = rows.select("scope_id", "ledger_id", "entry_id")
-        parts.append(rows.mapInArrow(Condense(name), _ddl(GROUPS)))
-    return reduce(lambda a, b: a.unionAll(b), parts)
-
-
-def _fed(spark: SparkSession, analysis: Analysis, inputs: Inputs, made: Pass) -> DataFrame:
-    """Return what a kernel makes of its feed, rows of a ledger brought together."""
-    if made.before is not None:
-        rows = _condensed(spark, inputs.dump, made)
-    else:
-        rows = spark.sql(made.feed.text)
+def _shuffled(rows: DataFrame, made: Pass, schema: str) -> DataFrame:
+    """Return what a kernel makes of rows, those of a ledger brought together."""
     # Rows of a key have to lie together; in which order keys come is all the same here.
     order = (*made.feed.keys, *made.feed.order)
     rows = rows.repartition(*made.feed.keys).sortWithinPartitions(*order)
-    return rows.mapInArrow(made.kernel, _ddl(analysis.schema))
+    return rows.mapInArrow(made.kernel, schema)
 
 
 # -- a session's own tables

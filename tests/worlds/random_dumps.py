@@ -17,7 +17,8 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import TABLES
 from bkstore.offline.dump.manifest import MANIFEST, encode_manifest
-from bkstore.tables import Table
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
+from bkstore.tables import Schema, Table
 from tests.models.audit import random_world
 from tests.models.sequence_groups import groups_of
 
@@ -139,8 +140,11 @@ def later_dump(world: DumpWorld, seed: int) -> DumpWorld:
 # -- writing it
 
 
-def write_dump(world: DumpWorld, out: Path, cut: int = 3) -> Path:
-    """Write the world as a dump, each bookie's index in files of `cut` ledgers; return `out`."""
+def write_dump(world: DumpWorld, out: Path, cut: int = 3, ordered: bool = True) -> Path:
+    """Write the world as a dump, each bookie's index in files of `cut` ledgers; return `out`.
+
+    `ordered`: the manifest says of each file how it is sorted.
+    """
     tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
     bookies = []
     for name in world.held:
@@ -159,6 +163,10 @@ def write_dump(world: DumpWorld, out: Path, cut: int = 3) -> Path:
         rows["findings"] = finding_rows(world, name)
         for table in rows:
             _write(out, tables, table, name, rows[table])
+    if not ordered:
+        for file in (file for files in tables.values() for file in files):
+            for name in ("sorted_by", "first_ledger", "last_ledger"):
+                file.pop(name, None)
     out.joinpath(MANIFEST).write_bytes(encode_manifest(bookies, tables, [], {"length": False}))
     return out
 
@@ -174,7 +182,16 @@ def _write(
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(Table.from_rows(schema, rows).to_arrow(), path)
     said = {"path": f"{table}/{path.name}", "bookie": bookie, "rows": len(rows), "bytes": 1}
-    tables[table].append(said)
+    tables[table].append({**said, **_order(schema, rows)})
+
+
+def _order(schema: Schema, rows: list[Row]) -> dict[str, Any]:
+    """Return what a manifest says of sorted rows."""
+    if schema.name not in SORTED_BY or not rows:
+        return {}
+    at = [schema.names.index(name) for name in ("scope_id", "ledger_id")]
+    ledgers = [LedgerId.from_signed(*(row[n] for n in at)) for row in (rows[0], rows[-1])]
+    return {"sorted_by": list(SORTED_BY[schema.name]), **LedgerRange(*ledgers).to_json()}
 
 
 def _index_rows(world: DumpWorld, name: str, ledgers: list[LedgerId]) -> dict[str, list[Row]]:

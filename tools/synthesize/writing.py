@@ -122,7 +122,7 @@ def _write_bookie(job: _Job) -> list[FileDone]:
         path = job.folder / f"{file_name(name)}.{table.schema.name}"
         with ParquetFile(path, table.schema, _Unsynced()) as file:
             file.write(table)
-        done.append(FileDone(table.schema.name, path.name, file.rows, file.bytes))
+        done.append(FileDone(table.schema.name, path.name, file.rows, file.bytes, file.ledgers))
     return done
 
 

@@ -1,6 +1,7 @@
 """The catalogue: every analysis by name, what it needs, what it is made by, how it is ordered.
 
-An analysis is a SQL text, or a kernel and the SQL text of the rows it is fed. Engines run them
+An analysis is a SQL text, or a kernel and the rows that it is fed: of sorted files as they lie,
+else sorted. Engines run them
 (`local_engine`, and `bkstore.spark.analysis`); rules, columns and costs: `docs/analyses.md`.
 """
 
@@ -16,12 +17,15 @@ from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
 from bkstore.offline.analyses.against_metadata import Judge, Output
 from bkstore.offline.analyses.dump_files import Dump
-from bkstore.offline.analyses.kernels import Compare, Condense, Sequences
+from bkstore.offline.analyses.fragmentation import Fragmentation
+from bkstore.offline.analyses.kernels import Compare, Condense, CondensedSequences, Sequences
 from bkstore.offline.analyses.metadata_table import Metadata
+from bkstore.offline.analyses.sorted_files import Direct
 from bkstore.tables import (
     BOOKIE_BYTES,
     COMPARISON,
     FRAGMENTATION,
+    GROUPS,
     HEALTH,
     HOLES,
     HOMELESS,
@@ -82,11 +86,12 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Feed:
-    """Rows that a kernel is fed: a SQL text; `keys` are what must stay together, and `order`
+    """Rows that a kernel is fed, sorted: a SQL text, or None for the columns that `Pass.direct`
+    reads (or what `Pass.before` makes of them). `keys` are what must stay together, and `order`
     what the rows of a key are sorted by. Ids among `keys` sort unsigned.
     """
 
-    text: str
+    text: str | None
     keys: tuple[str, ...]
     order: tuple[str, ...] = ()
 
@@ -95,12 +100,14 @@ class Feed:
 class Pass:
     """A kernel at work: what it is fed, and what is made.
 
-    `before` shrinks the rows first, entries to `groups`, wherever they lie and in any order.
+    `direct` is how sorted files answer without any sorting. `before` shrinks the rows of others
+    first, entries to `groups`, where they lie and in any order.
     """
 
     feed: Feed
     kernel: Kernel
-    before: Condense | None = None
+    direct: Direct | None = None
+    before: Direct | None = None
 
 
 @dataclass(frozen=True)
@@ -157,10 +164,20 @@ def _by_bookie(inputs: Inputs) -> str:
     return sql.BOOKIE_BYTES_SQL.format(live=_live(inputs))
 
 
+_BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
+
+
 def _sequences(_: Inputs) -> Pass:
-    keys = ("bookie", "scope_id", "ledger_id")
-    feed = Feed(sql.ENTRY_IDS, keys, ("first_sequence_start",))
-    return Pass(feed, Sequences(), Condense())
+    columns = ("scope_id", "ledger_id", "entry_id")
+    feed = Feed(None, _BOOKIE_LEDGER, ("first_sequence_start",))
+    direct, before = (Direct("entries", columns, made) for made in (CondensedSequences, Condense))
+    return Pass(feed, Sequences(), direct, before)
+
+
+def _fragmentation(_: Inputs) -> Pass:
+    columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
+    feed = Feed(None, _BOOKIE_LEDGER, columns[2:])
+    return Pass(feed, Fragmentation(), Direct("entries", columns, Fragmentation))
 
 
 def _judged(output: Output) -> Callable[[Inputs], Pass]:
@@ -174,7 +191,8 @@ def _judged(output: Output) -> Callable[[Inputs], Pass]:
 
 def _compared(_: Inputs) -> Pass:
     order = ("side", "first_sequence_start")
-    return Pass(Feed(sql.COMPARED, ("bookie", "scope_id", "ledger_id"), order), Compare())
+    feed = Feed(sql.COMPARED, _BOOKIE_LEDGER, order)
+    return Pass(feed, Compare(), Direct("groups", tuple(GROUPS.names[1:]), Compare))
 
 
 _BY_BOOKIE = ("bookie", "qualified_name")
@@ -197,7 +215,7 @@ _LISTED = (
     Analysis(SCOPE_BYTES, sql.SCOPE_BYTES_SQL, ("scope_id",), "bytes"),
     Analysis(LEDGER_BYTES, sql.LEDGER_BYTES_SQL, _BY_LEDGER, "bytes"),
     Analysis(LOG_OCCUPANCY, _occupancy, ("bookie", "dir_index", "log_id"), "garbage_bytes"),
-    Analysis(FRAGMENTATION, sql.FRAGMENTATION_SQL, _BY_BOOKIE, "stretches"),
+    Analysis(FRAGMENTATION, _fragmentation, _BY_BOOKIE, "stretches"),
     Analysis(SEQUENCES, _sequences, _BY_BOOKIE, "sequences"),
     Analysis(COMPARISON, _compared, _BY_BOOKIE, "added", needs_other=True),
 )

@@ -8,11 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import CorruptionError, UnsupportedLayout
-from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import readable
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.offline.dump import TABLES
 from bkstore.offline.dump.manifest import MANIFEST, file_in, read_manifest
+from bkstore.offline.reading.dump_file import DumpFile, is_pure, row_groups
+from bkstore.offline.reading.ledger_ranges import LedgerRange
+from bkstore.offline.reading.places import opened_parquet
 from bkstore.tables import Schema, require_pyarrow
 from bkstore.tables.table import schema
 
@@ -21,23 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["BOOKIES", "Dump", "DumpFile", "open_dump"]
+__all__ = ["BOOKIES", "Dump", "open_dump"]
 
 BOOKIES = schema("bookies", ("bookie", "string"), ("is_read", "bool"))
 """One row a bookie of the manifest, read or not."""
-
-
-@dataclass(frozen=True)
-class DumpFile:
-    """A Parquet file of a dump, whose rows it has, and how many.
-
-    `pure`: its statistics say so, too, of all of its rows.
-    """
-
-    path: str
-    bookie: str
-    rows: int
-    pure: bool
 
 
 @dataclass(frozen=True)
@@ -62,14 +50,11 @@ class Dump:
     def read(self, table: str) -> pa.Table:
         """Return all rows of a table, in the manifest's order of files."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         (schema,) = (each.to_arrow() for each in TABLES if each.name == table)
         parts = []
         for path in self.paths(table):
-            with readable(path):
-                check_regular(path)
-            with readable(path), pq.ParquetFile(path) as file:
+            with opened_parquet(path) as file:
                 parts.append(file.read().cast(schema))
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
@@ -110,34 +95,24 @@ def _files(top: Path, manifest: Mapping[str, Any], table: Schema) -> list[DumpFi
         rows = int(footer.num_rows)
         if rows != said["rows"]:
             raise CorruptionError(path, None, f"has {rows} rows, the manifest says {said['rows']}")
-        pure = _is_pure(footer, said["bookie"])
-        found.append(DumpFile(str(path), said["bookie"], rows, pure))
+        found.append(_described(path, said, footer, table))
     return found
 
 
-def _is_pure(footer: Any, bookie: str) -> bool:
-    for at in range(footer.num_row_groups):
-        column = footer.row_group(at).column(0)
-        said = column.statistics
-        if column.path_in_schema != "bookie" or said is None or not said.has_min_max:
-            return False
-        if not said.min == said.max == bookie:
-            return False
-    return True
+def _described(path: Path, said: Mapping[str, Any], footer: Any, table: Schema) -> DumpFile:
+    try:
+        ledgers = LedgerRange.from_json(said, table.name)
+    except InvalidArgument as error:
+        raise CorruptionError(path, None, f"the manifest says: {error}") from None
+    pure = is_pure(footer, said["bookie"])
+    groups = row_groups(footer)
+    return DumpFile(str(path), said["bookie"], footer.num_rows, pure, ledgers, groups)
 
 
 def _footer(path: Path, table: Schema) -> Any:
     """Return the metadata of a Parquet file; refuse it unless it is of the table."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with readable(path):
-        try:
-            check_regular(path)
-            with pq.ParquetFile(path) as file:
-                here, footer = file.schema_arrow, file.metadata
-        except pa.ArrowInvalid as error:
-            raise CorruptionError(path, None, f"no Parquet file: {error}") from None
+    with opened_parquet(str(path)) as file:
+        here, footer = file.schema_arrow, file.metadata
     wanted = table.to_arrow()
     if here.names != wanted.names or here.types != wanted.types:
         odd = [f"{f.name} {f.type}" for f in here if f not in wanted] or here.names

@@ -30,7 +30,7 @@ from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Compare", "Condense", "Sequences", "qualified_names"]
+__all__ = ["Compare", "Condense", "CondensedSequences", "Sequences", "qualified_names"]
 
 _GROUP_COLUMNS = GROUPS.names[3:]
 
@@ -122,18 +122,36 @@ class Sequences:
             yield from Table(SEQUENCES, made).to_arrow().to_batches()
 
 
+class CondensedSequences:
+    """Entries to `sequences` rows, of rows that come by ledger. O(entries)."""
+
+    def __init__(self, bookie: str | None = None) -> None:
+        self._condense = Condense(bookie)
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of `sequences`."""
+        yield from Sequences()(self._condense(batches))
+
+
 class Compare:
     """Groups of two dumps to `comparison` rows.
 
     Rows of `groups` and `side` (0 before, 1 after), sorted by bookie, ledger, side and first
-    sequence. Set algebra on groups: O(groups), entries are not taken apart.
+    sequence. With `bookie` given all rows are that one's, and the column is not looked at. Set
+    algebra on groups: O(groups), entries are not taken apart.
     """
+
+    def __init__(self, bookie: str | None = None) -> None:
+        self.bookie = bookie
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `comparison`."""
-        for block in whole_blocks(batches, GROUPS.names[:3]):
+        for block in whole_blocks(batches, GROUPS.names[0 if self.bookie is None else 1 : 3]):
             scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
-            bookie, names = codes(block, "bookie")
+            if self.bookie is None:
+                bookie, names = codes(block, "bookie")
+            else:
+                bookie, names = np.zeros(block.num_rows, np.int64), [self.bookie]
             starts, rows = _owned(block, bookie, scope, ledger)
             side = int64(block, "side")
             here, there = (fold_many(rows.take(side == each)) for each in (0, 1))

@@ -1,26 +1,24 @@
 """The local engine: DuckDB for SQL and sorting, kernels over its Arrow batches, no Java.
 
 DuckDB works within `memory` and spills to a temp directory; kernels take batches as they come.
-`sequences` needs neither: the files of a dump are sorted, and are read one after the other.
+Where files are sorted and say so, neither is needed: they are read one after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import optional, whole
 from bkstore.errors import BkstoreError, MissingDependency
-from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import readable
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
-from bkstore.offline.analyses.dump_files import Dump, DumpFile
 from bkstore.offline.analyses.engine_steps import checked, finish, order_terms
-from bkstore.offline.analyses.kernels import Condense, Sequences
+from bkstore.offline.analyses.sorted_files import Planned, plan
 from bkstore.offline.dump import TABLES
-from bkstore.tables import GROUPS, SEQUENCES
+from bkstore.offline.reading.read_tasks import loose_tasks
+from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +34,9 @@ MACROS = (
 """The functions of `sql`, in DuckDB's words."""
 
 _BATCH = 1 << 16
-_FILE_BATCH = 1 << 18
+_ALL = 1 << 62
+"""Rows of a task here: there is one for each bookie."""
+
 _OTHER = ("groups", "ledgers")
 
 
@@ -61,6 +61,7 @@ class LocalEngine:
         self._settings: dict[str, Any] = {"memory_limit": f"{memory}MiB"}
         if threads is not None:
             self._settings["threads"] = threads
+        self._threads = threads != 1
         self._scratch = scratch
 
     def run(self, analysis: Analysis, inputs: Inputs) -> pa.Table:
@@ -71,16 +72,46 @@ class LocalEngine:
         """
         checked(analysis, inputs)
         made = analysis.work(inputs)
-        table = None
-        if isinstance(made, Pass) and made.before is not None:
-            table = _sequences(inputs.dump)
-        if table is None:
+        if isinstance(made, str):
             with self._connected(inputs) as con:
-                if isinstance(made, str):
-                    table = con.sql(made).to_arrow_table()
-                else:
-                    table = _fed(con, analysis, made)
+                table = con.sql(made).to_arrow_table()
+        else:
+            table = self._passed(analysis, made, inputs)
         return finish(table, analysis, inputs.options)
+
+    def _passed(self, analysis: Analysis, made: Pass, inputs: Inputs) -> pa.Table:
+        """Return what a kernel makes: of sorted files as they lie, of other rows by DuckDB."""
+        import pyarrow as pa
+
+        planned = None
+        if made.direct is not None:
+            planned = plan(
+                made.direct, inputs.dump, inputs.other if analysis.needs_other else None, _ALL
+            )
+        parts: list[pa.RecordBatch] = []
+        if made.direct is not None and planned is not None:
+            for task in planned.tasks:
+                parts += made.direct.answers(task, threads=self._threads)
+        if planned is None or planned.others:
+            with self._connected(inputs) as con:
+                source = made.feed.text or self._others(con, made, planned)
+                parts += made.kernel(_read(con, _sorted(source, made.feed)))
+        return pa.Table.from_batches(parts, analysis.schema.to_arrow())
+
+    def _others(self, con: Any, made: Pass, planned: Planned | None) -> str:
+        """Return the text of the rows of files that are not sorted; condensed, if they can be."""
+        import pyarrow as pa
+
+        assert made.direct is not None
+        assert planned is not None
+        if made.before is None:
+            _view(con, "others", [file.path for file in planned.others])
+            return f"select bookie, {', '.join(made.direct.columns)} from others"  # noqa: S608
+        parts: list[pa.RecordBatch] = []
+        for task in loose_tasks(planned.others, _ALL):
+            parts += made.before.answers(task, threads=self._threads)
+        con.register("others", pa.Table.from_batches(parts, GROUPS.to_arrow()))
+        return "select * from others"
 
     @contextmanager
     def _connected(self, inputs: Inputs) -> Iterator[Any]:
@@ -100,32 +131,19 @@ class LocalEngine:
 
 def _declare(con: Any, inputs: Inputs) -> None:
     for schema in TABLES:
-        _view(con, schema.name, inputs.dump, schema.name)
+        _view(con, schema.name, inputs.dump.paths(schema.name))
     con.register("bookies", inputs.dump.bookie_rows())
     if inputs.metadata is not None:
         con.register("metadata", inputs.metadata.table)
     if inputs.other is not None:
         for name in _OTHER:
-            _view(con, f"other_{name}", inputs.other, name)
+            _view(con, f"other_{name}", inputs.other.paths(name))
         con.register("other_bookies", inputs.other.bookie_rows())
 
 
-def _view(con: Any, name: str, dump: Dump, table: str) -> None:
-    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in dump.paths(table))
+def _view(con: Any, name: str, paths: Iterable[str]) -> None:
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     con.execute(f'create view "{name}" as select * from read_parquet([{listed}])')  # noqa: S608
-
-
-def _fed(con: Any, analysis: Analysis, made: Pass) -> pa.Table:
-    """Return what a kernel makes of its feed, sorted by DuckDB."""
-    import pyarrow as pa
-
-    source = made.feed.text
-    if made.before is not None:
-        batches = made.before(_read(con, source))
-        con.register("between", pa.Table.from_batches(batches, GROUPS.to_arrow()))
-        source = "select * from between"
-    rows = _read(con, _sorted(source, made.feed))
-    return pa.Table.from_batches(made.kernel(rows), analysis.schema.to_arrow())
 
 
 def _sorted(text: str, feed: Feed) -> str:
@@ -135,35 +153,3 @@ def _sorted(text: str, feed: Feed) -> str:
 
 def _read(con: Any, text: str) -> Iterator[pa.RecordBatch]:
     return iter(con.sql(text).to_arrow_reader(_BATCH))
-
-
-# -- sequences, straight from the files
-
-
-def _sequences(dump: Dump) -> pa.Table | None:
-    """Return `sequences` from files that are read once, in their order.
-
-    None where they are not as bkstore writes them (a ledger in several places, a file of
-    several bookies): then they have to be sorted.
-    """
-    import pyarrow as pa
-
-    parts: list[Any] = []
-    for file in dump.files["entries"]:
-        if not file.pure:
-            return None
-        parts += Sequences()(Condense(file.bookie)(_entry_batches(file)))
-    table = pa.Table.from_batches(parts, SEQUENCES.to_arrow())
-    names = table.select(["bookie", "qualified_name"])
-    distinct = names.group_by(names.column_names).aggregate([])
-    return table if distinct.num_rows == table.num_rows else None
-
-
-def _entry_batches(file: DumpFile) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
-    columns = ["scope_id", "ledger_id", "entry_id"]
-    with readable(file.path):
-        check_regular(file.path)
-    with readable(file.path), pq.ParquetFile(file.path) as opened:
-        yield from opened.iter_batches(_FILE_BATCH, columns=columns)

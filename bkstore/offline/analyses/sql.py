@@ -13,8 +13,6 @@ from __future__ import annotations
 __all__ = [
     "BOOKIE_BYTES_SQL",
     "COMPARED",
-    "ENTRY_IDS",
-    "FRAGMENTATION_SQL",
     "HOLES_SQL",
     "JUDGED",
     "LEDGER_BYTES_SQL",
@@ -154,32 +152,7 @@ left join kept v on b.bookie = v.bookie
 left join damaged d on b.bookie = d.bookie
 """
 
-FRAGMENTATION_SQL = """
-with placed as (
-  select bookie, scope_id, ledger_id, entry_id, position,
-    cast(dir_index as bigint) * 4294967296 + log_id as place from entries),
-steps as (
-  select bookie, scope_id, ledger_id, position, place,
-    lag(place) over (partition by bookie, scope_id, ledger_id
-      order by entry_id, place, position) as place_before,
-    lag(position) over (partition by bookie, scope_id, ledger_id
-      order by entry_id, place, position) as position_before
-  from placed),
-counted as (
-  select bookie, scope_id, ledger_id, count(*) as entries, count(distinct place) as logs,
-    cast(sum(case when place <> place_before then 1 else 0 end) as bigint) as log_changes,
-    cast(sum(case when place_before is null or place <> place_before
-      or position <= position_before then 1 else 0 end) as bigint) as stretches
-  from steps group by bookie, scope_id, ledger_id)
-select bookie, scope_id, ledger_id, bk_qualified(scope_id, ledger_id) as qualified_name,
-  entries, logs, log_changes, stretches,
-  cast(entries as double) / cast(stretches as double) as mean_stretch
-from counted
-"""
-
 # -- what kernels are fed
-
-ENTRY_IDS = "select bookie, scope_id, ledger_id, entry_id from entries"
 
 JUDGED = """
 select scope_id, ledger_id, 0 as role, '' as bookie, cast(0 as bigint) as first_sequence_start,

@@ -14,13 +14,13 @@ import numpy as np
 
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
-from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import readable
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.dump_files import Dump, DumpFile, open_dump
+from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.ledgers_side_by_side import opens
 from bkstore.offline.diff.sides import Held, Kept
 from bkstore.offline.dump.manifest import MANIFEST
+from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.places import opened_parquet
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,10 +95,7 @@ class DumpSide:
         return merge(*streams, key=itemgetter(0))
 
     def _batches(self, file: DumpFile, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
-        check_regular(file.path)
-        with readable(file.path), pq.ParquetFile(file.path) as opened:
+        with opened_parquet(file.path) as opened:
             yield from opened.iter_batches(_ROWS, columns=list(columns))
 
 

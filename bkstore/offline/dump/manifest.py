@@ -21,6 +21,7 @@ from bkstore.version import __version__
 
 __all__ = [
     "FORMAT",
+    "FORMATS",
     "MANIFEST",
     "encode_manifest",
     "file_in",
@@ -31,7 +32,12 @@ __all__ = [
 ]
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+"""What is written: files say how they are sorted, and which ledgers they hold."""
+
+FORMATS = (1, FORMAT)
+"""What is read. Format 1 says nothing of order."""
+
 _KIND = "bkstore dump"
 _LIMIT = 1 << 30  # some 200 bytes a file
 _LISTED = 1000
@@ -83,8 +89,9 @@ def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
     document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
-    if document.get("format") != FORMAT:
-        raise UnsupportedLayout(f"{path}: format {document.get('format')}, known is {FORMAT}")
+    if document.get("format") not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
+        raise UnsupportedLayout(f"{path}: format {document.get('format')}, known are {known}")
     return document
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import syncing, writing
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange, OrderWatch
 from bkstore.tables import Schema, Table, require_pyarrow
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class ParquetFile:
         self.rows = 0
         self.bytes = 0
         self._files = files
+        self.order = OrderWatch() if schema.name in SORTED_BY else None
         self._waiting: list[Any] = []
         self._waiting_rows = 0
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
@@ -76,11 +78,23 @@ class ParquetFile:
 
     def write_arrow(self, table: pa.Table) -> None:
         """Append rows that are Arrow already, of the schema's types."""
+        self._watch(table)
         self._waiting.append(table)
         self._waiting_rows += len(table)
         self.rows += len(table)
         if self._waiting_rows >= ROW_GROUP:
             self._write_groups(self._waiting_rows // ROW_GROUP * ROW_GROUP)
+
+    def _watch(self, table: pa.Table) -> None:
+        if self.order is not None and len(table):
+            names = SORTED_BY[self.schema.name]
+            if self.order.add([table.column(name).to_numpy() for name in names]) is not None:
+                self.order = None
+
+    @property
+    def ledgers(self) -> LedgerRange | None:
+        """From which ledger to which, if all rows came in the table's order."""
+        return None if self.order is None else self.order.seen()
 
     def _write_groups(self, count: int) -> None:
         import pyarrow as pa

@@ -25,6 +25,7 @@ from bkstore.offline.dump.manifest import MANIFEST, finding_from_json, finding_t
 from bkstore.offline.dump.piece import FileDone, PieceDone
 from bkstore.offline.dump.plan import Piece, file_name
 from bkstore.offline.partial_output import locked, partial_path, remove_growing, remove_tree
+from bkstore.offline.reading.ledger_ranges import LedgerRange
 
 __all__ = ["PartialDump", "dumped_name"]
 
@@ -99,7 +100,7 @@ class PartialDump:
         if not isinstance(said, dict) or said.get("key") != key:
             return None
         done = PieceDone(
-            [FileDone(**file) for file in said["files"]],
+            [_file_done(file) for file in said["files"]],
             list(map(finding_from_json, said["findings"])),
         )
         whole = all(_is_whole(self._place(piece, file), file) for file in done.files)
@@ -123,7 +124,7 @@ class PartialDump:
             said = {
                 "key": key,
                 "files": [
-                    {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes}
+                    {"table": f.table, "name": f.name, "rows": f.rows, "bytes": f.bytes, **f.order}
                     for f in done.files
                 ],
                 "findings": list(map(finding_to_json, done.findings)),
@@ -161,6 +162,11 @@ class PartialDump:
         """Remove it."""
         with writing(self.top):
             remove_growing(self.top, _MADE)
+
+
+def _file_done(said: Any) -> FileDone:
+    ledgers = LedgerRange.from_json(said, said["table"])
+    return FileDone(said["table"], said["name"], said["rows"], said["bytes"], ledgers)
 
 
 def _is_whole(path: Path, file: FileDone) -> bool:

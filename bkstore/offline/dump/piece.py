@@ -18,6 +18,7 @@ from bkstore.offline.dump.log_rows import log_tables
 from bkstore.offline.dump.parquet import ParquetFile
 from bkstore.offline.dump.plan import Piece
 from bkstore.offline.dump.record_lengths import RecordLengths
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
 from bkstore.tables import (
     ENTRIES,
     ENTRY_LOGS,
@@ -39,12 +40,23 @@ Report = Callable[[int], None]
 
 @dataclass(frozen=True)
 class FileDone:
-    """A finished Parquet file: its table, its name in the work folder, rows and bytes."""
+    """A finished Parquet file: its table, its name in the work folder, rows and bytes.
+
+    `ledgers`: it is sorted, and from which ledger to which.
+    """
 
     table: str
     name: str
     rows: int
     bytes: int
+    ledgers: LedgerRange | None = None
+
+    @property
+    def order(self) -> dict[str, Any]:
+        """What a manifest says of how it is sorted; nothing where it is not."""
+        if self.ledgers is None:
+            return {}
+        return {"sorted_by": list(SORTED_BY[self.table]), **self.ledgers.to_json()}
 
 
 @dataclass
@@ -85,7 +97,7 @@ def write_piece(
             rows = stack.enter_context(PieceIndex(piece)) if index is None else index
             _IndexPiece(piece, rows, targets, done.findings).write(report)
     for name, file in targets.items():
-        done.files.append(FileDone(name, file.path.name, file.rows, file.bytes))
+        done.files.append(FileDone(name, file.path.name, file.rows, file.bytes, file.ledgers))
     return done
 
 

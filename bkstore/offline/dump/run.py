@@ -378,7 +378,8 @@ class _Run:
 
 def listed(path: str, bookie_id: str, file: FileDone) -> dict[str, Any]:
     """Return what the manifest says of a file."""
-    return {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
+    said = {"path": path, "bookie": bookie_id, "rows": file.rows, "bytes": file.bytes}
+    return {**said, **file.order}
 
 
 def described(made: BookieDump) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from bkstore.offline.analyses import (
     against_metadata,
     ledgers_side_by_side,
     local_engine as local_module,
+    sorted_files,
 )
 from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.analyses.kernels import Condense
@@ -62,7 +63,7 @@ def test_every_analysis_of_many_dumps(part: int, tmp_path: Path) -> None:
 
 def _check(seed: int, folder: Path) -> None:
     world = random_dump(seed)
-    dump = write_dump(world, folder / "dump", cut=1 + seed % 5)
+    dump = write_dump(world, folder / "dump", cut=1 + seed % 5, ordered=seed % 3 > 0)
     inputs = analyses.open_inputs(dump, world.store())
     for name in ALONE:
         table = ENGINE.run(ANALYSES[name], inputs)
@@ -201,7 +202,7 @@ def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
     dump = write_dump(random_dump(1), tmp_path / "dump")
     path = sorted((dump / "groups").iterdir())[0]
     path.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
-    with pytest.raises(CorruptionError, match=r"groups.*no Parquet file"):
+    with pytest.raises(CorruptionError, match=r"groups.*cannot be read as Parquet"):
         analyses.open_dump(dump)
 
 
@@ -255,22 +256,30 @@ def test_judging_does_not_mind_where_batches_end(
     _feed_in_pieces(name, size, 1 + size % 5, tmp_path, monkeypatch)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("size", [1, 5, 33])
-@pytest.mark.parametrize("name", ["sequences", "comparison"])
+@pytest.mark.parametrize("name", ["sequences", "comparison", "fragmentation"])
 def test_kernels_do_not_mind_where_batches_end(
-    name: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, size: int, ordered: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Entries and groups cut anywhere give the same availability, and the same comparison."""
-    _feed_in_pieces(name, size, 1, tmp_path, monkeypatch)
+    """Entries and groups cut anywhere give the same rows, of files that are sorted and others."""
+    _feed_in_pieces(name, size, 1, tmp_path, monkeypatch, ordered)
 
 
 def _feed_in_pieces(
-    name: str, size: int, block: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    size: int,
+    block: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ordered: bool = True,
 ) -> None:
     world = random_dump(11)
     later = later_dump(world, 11)
     inputs = analyses.open_inputs(
-        write_dump(world, folder / "dump"), world.store(), write_dump(later, folder / "later")
+        write_dump(world, folder / "dump", ordered=ordered),
+        world.store(),
+        write_dump(later, folder / "later", ordered=ordered),
     )
     read = local_module._read
 
@@ -287,7 +296,7 @@ def _feed_in_pieces(
         whole = module.whole_blocks
         monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read", in_pieces)
-    monkeypatch.setattr(local_module, "_sequences", lambda dump: None)  # let DuckDB sort
+    monkeypatch.setattr(sorted_files, "_BATCH", size)
     expected = Expected(world)
     rows = expected.comparison(Expected(later)) if name == "comparison" else None
 
@@ -316,7 +325,7 @@ def test_condensing_takes_rows_in_any_order() -> None:
 def test_files_with_a_ledger_in_two_places_are_sorted(tmp_path: Path) -> None:
     """A ledger whose rows lie in two files is still one row, with all its entries."""
     world = DumpWorld(held={"b": {LedgerId.of(n): {n: (0, 1, 9), 4: (0, 1, 70)} for n in (1, 2)}})
-    dump = write_dump(world, tmp_path / "dump", cut=1)
+    dump = write_dump(world, tmp_path / "dump", cut=1, ordered=False)
     _, second = sorted((dump / "entries").iterdir())
     import pyarrow.compute as pc
     import pyarrow.parquet as pq

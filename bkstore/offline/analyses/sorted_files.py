@@ -1,0 +1,145 @@
+"""Answers straight from files that are sorted: read by tasks, no row sorted or sent anywhere.
+
+What a manifest declares sorted is cut into tasks in which every ledger is whole; a kernel over a
+task's rows gives finished rows. The same calls run in this process and in Spark's executors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bkstore.ids import LedgerId
+from bkstore.offline.analyses.dump_files import Dump
+from bkstore.offline.analyses.ledgers_side_by_side import opens
+from bkstore.offline.analyses.whole_ledger_blocks import int64
+from bkstore.offline.reading.dump_file import DumpFile, has_nulls
+from bkstore.offline.reading.ledger_ranges import SORTED_BY
+from bkstore.offline.reading.places import opened_parquet
+from bkstore.offline.reading.read_tasks import Read, Task, apart, loose_tasks, sorted_tasks
+from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
+from bkstore.offline.reading.side_by_side import side_by_side
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Direct", "Planned", "plan"]
+
+Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+_BATCH = BATCH_ROWS
+
+
+@dataclass(frozen=True)
+class Direct:
+    """How a task of a table is answered: which columns are read, and the kernel for a bookie.
+
+    The kernel of None takes rows that say their bookie themselves. It can be pickled.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    kernel: Callable[[str | None], Kernel]
+
+    def answers(self, task: Task, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield what the kernel makes of a task. Memory: a batch of each side, and the kernel's."""
+        columns = self.columns if task.bookie is not None else ("bookie", *self.columns)
+        sides = [_rows(side, columns, SORTED_BY[self.table], threads) for side in task.sides]
+        rows = sides[0] if len(sides) == 1 else side_by_side(sides)
+        if task.leave_out:
+            rows = _without(rows, task.leave_out)
+        yield from self.kernel(task.bookie)(rows)
+
+
+def _rows(
+    side: Sequence[Read], columns: Sequence[str], sorted_by: Sequence[str], threads: bool
+) -> Iterator[pa.RecordBatch]:
+    return chain.from_iterable(
+        read_rows(read, columns, sorted_by, batch=_BATCH, threads=threads) for read in side
+    )
+
+
+def _without(
+    batches: Iterator[pa.RecordBatch], ledgers: Sequence[LedgerId]
+) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    left_out = {ledger.signed for ledger in ledgers}
+    for batch in batches:
+        scope, ledger = int64(batch, "scope_id"), int64(batch, "ledger_id")
+        starts = opens(scope, ledger)
+        keep = [
+            pair not in left_out for pair in zip(scope[starts].tolist(), ledger[starts].tolist())
+        ]
+        if all(keep):
+            yield batch
+            continue
+        mask = np.repeat(keep, np.diff(np.append(starts, batch.num_rows)))
+        yield batch.filter(pa.array(mask))
+
+
+class Planned(NamedTuple):
+    """`tasks` that are answered as they are, and files whose rows have to be sorted first."""
+
+    tasks: list[Task]
+    others: list[DumpFile]
+
+
+def plan(direct: Direct, dump: Dump, other: Dump | None, rows: int) -> Planned | None:
+    """Return how a table is read: in tasks of about `rows` rows, where its files are sorted.
+
+    Of two dumps it is all or nothing: None where files have to be sorted.
+    """
+    if other is not None:
+        tasks = _plan_two(direct.table, dump, other, rows)
+        return None if tasks is None else Planned(tasks, [])
+    files = dump.files[direct.table]
+    if not all(file.pure for file in files):  # it may have any ledger of any bookie
+        return Planned([], [file for file in files if file.rows])
+    found = Planned([], [])
+    for mine in _by_bookie(files).values():
+        alone, rest = apart(mine)
+        found.tasks.extend(sorted_tasks([alone], rows))
+        found.others.extend(rest)
+    return found
+
+
+def _by_bookie(files: Sequence[DumpFile]) -> dict[str, list[DumpFile]]:
+    ordered = sorted(files, key=lambda file: file.bookie)
+    return {name: list(mine) for name, mine in groupby(ordered, key=lambda file: file.bookie)}
+
+
+def _plan_two(table: str, here: Dump, there: Dump, rows: int) -> list[Task] | None:
+    """Return tasks over the bookies that both dumps have read, without ledgers that either could
+    not read.
+    """
+    files = [{n: _by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in (here, there)]
+    if not all(f.pure for dump in (here, there) for n in (table, "ledgers") for f in dump.files[n]):
+        return None
+    tasks: list[Task] = []
+    for name in sorted(set(here.bookies) & set(there.bookies)):
+        split = [apart(dump[table].get(name, [])) for dump in files]
+        if any(rest for _, rest in split):
+            return None
+        known = [file for dump in files for file in dump["ledgers"].get(name, [])]
+        unread = {ledger for file in known for ledger in _unread(file)}
+        tasks += sorted_tasks([alone for alone, _ in split], rows, unread)
+    return tasks
+
+
+def _unread(file: DumpFile) -> Iterator[LedgerId]:
+    """Yield the ledgers of a file that could not be read; statistics skip it where all were."""
+    import pyarrow.compute as pc
+
+    with opened_parquet(file.path) as opened:
+        if not has_nulls(opened.metadata, "entries"):
+            return
+    for task in loose_tasks([file], file.rows):
+        for batch in read_rows(task.sides[0][0], ("scope_id", "ledger_id", "entries")):
+            for row in batch.filter(pc.is_null(batch.column("entries"))).to_pylist():
+                yield LedgerId.from_signed(row["scope_id"], row["ledger_id"])

@@ -1,0 +1,15 @@
+"""Reading the Parquet files of dumps where they lie: in tasks, in order, in bounded memory.
+
+`read_tasks` cuts files into tasks by row groups and ranges of ledgers: read it first. `row_stream`
+gives the rows of a task, `side_by_side` those of several sorted streams ledger by ledger.
+`ledger_ranges` is what a manifest says of a sorted file, `dump_file` a file with what its footer
+says, `places` where files lie: paths, and URIs of other file systems. One process and Spark's
+executors read by the same calls.
+"""
+
+from bkstore.offline.reading.dump_file import DumpFile, RowGroup
+from bkstore.offline.reading.ledger_ranges import LedgerRange
+from bkstore.offline.reading.read_tasks import Read, Task
+from bkstore.offline.reading.row_stream import read_rows
+
+__all__ = ["DumpFile", "LedgerRange", "Read", "RowGroup", "Task", "read_rows"]

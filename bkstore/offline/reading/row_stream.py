@@ -1,0 +1,95 @@
+"""The rows of a task: columns that are asked for, row groups that may have them, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from bkstore.errors import CorruptionError
+from bkstore.ids import Int64Array
+from bkstore.offline.reading.ledger_ranges import OrderWatch, ledger_at
+from bkstore.offline.reading.places import opened_parquet
+from bkstore.offline.reading.read_tasks import Read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BATCH_ROWS", "behind", "read_rows"]
+
+BATCH_ROWS = 1 << 18
+"""Rows of a batch: some 2 MiB a column."""
+
+_ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
+
+
+def read_rows(
+    read: Read,
+    columns: Sequence[str],
+    sorted_by: Sequence[str] = (),
+    *,
+    batch: int = BATCH_ROWS,
+    threads: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the columns of a read's rows in the order of the file, in bounded memory.
+
+    `sorted_by` (of which the first two are the ledger's) is looked at where the read is declared
+    sorted: `CorruptionError` for the first row that is out of order, and for what is no
+    Parquet. `threads` decodes columns beside each other. Memory: a batch, and the compressed
+    columns of a row group.
+    """
+    watch = OrderWatch()
+    with opened_parquet(read.path) as file:
+        batches = file.iter_batches(
+            batch, range(read.first, read.stop), columns=list(columns), use_threads=threads
+        )
+        for rows in batches:
+            if not read.is_sorted or not rows.num_rows:
+                yield rows
+                continue
+            keys = [_int64(rows, name) for name in sorted_by]
+            _check(read, watch, keys)
+            if read.upto is not None and ledger_at(keys[0], keys[1], 0) > read.upto:
+                return
+            part = _wanted(read, keys[0], keys[1])
+            if part.start < part.stop:
+                yield rows.slice(part.start, part.stop - part.start)
+
+
+def _int64(rows: pa.RecordBatch, name: str) -> Int64Array:
+    found: Int64Array = rows.column(name).to_numpy(zero_copy_only=False)
+    return found.astype(np.int64, copy=False)
+
+
+def _check(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> None:
+    odd = watch.add(keys)
+    if odd is not None:
+        shown = ", ".join(str(int(column[odd])) for column in keys)
+        reason = f"the manifest says that it is sorted, and ({shown}) stands behind a later row"
+        raise CorruptionError(read.path, None, reason)
+
+
+def _wanted(read: Read, scope: Int64Array, ledger: Int64Array) -> slice:
+    """Return which rows of a sorted batch are in the range of the read."""
+    start, stop = 0, int(scope.size)
+    if read.above is not None and ledger_at(scope, ledger, 0) <= read.above:
+        start = behind(scope, ledger, read.above)
+    if read.upto is not None and ledger_at(scope, ledger, -1) > read.upto:
+        stop = behind(scope, ledger, read.upto)
+    return slice(start, stop)
+
+
+def behind(
+    scope: Int64Array,
+    ledger: Int64Array,
+    key: tuple[int, int],
+    side: Literal["left", "right"] = "right",
+) -> int:
+    """Return the first of sorted rows whose ledger is above `key`; their number if none is.
+
+    With `side` "left" the first whose ledger is `key` or above it.
+    """
+    scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
+    lo, hi = (int(np.searchsorted(scopes, np.uint64(key[0]), end)) for end in _ENDS)
+    return lo + int(np.searchsorted(ledgers[lo:hi], np.uint64(key[1]), side))
