@@ -1,15 +1,16 @@
 """Bulk load with Spark: rows sorted by many executors, written as pieces, put together here.
 
-Entries are cut into key ranges (`repartitionByRange`) and sorted in each, ids unsigned; each
-task writes RocksDB table files or index files (`load_tasks`). The driver puts them together,
-compares the result with the dump, and gives it its name: `bkstore.offline.load`. Its use are
-dumps that are unsorted, bigger than memory, or read on many machines; on one machine, one
-process is as fast (`docs/performance.md`).
+Files that a manifest declares sorted are read by the tasks that write them, ledger range by
+ledger range: nothing is shuffled. Rows of other files are cut into key ranges
+(`repartitionByRange`) and sorted in each, ids unsigned. Each task writes RocksDB table files or
+index files (`load_tasks`). The driver puts them together, compares the result with the dump, and
+gives it its name: `bkstore.offline.load`. Figures: `docs/performance.md`.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,12 @@ from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.load import LoadJob, LoadResult, To
+from bkstore.offline.load.declared_order import declared, ordered_tasks
 from bkstore.offline.load.dump_rows import LoadSource
 from bkstore.offline.load.index_files import TableFile
 from bkstore.spark.errors import RAISED, spark_errors
-from bkstore.spark.load_tasks import MESSAGE, WritePieces
+from bkstore.spark.load_tasks import MESSAGE, ReadTasks, SortedRows, WritePieces
+from bkstore.spark.read_tasks import task_rows, task_table
 from bkstore.spark.source.registering import register
 
 if TYPE_CHECKING:
@@ -85,20 +88,42 @@ class SparkEngine:
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Have the rows sorted and written; return the pieces of the attempts that counted."""
-        folder = job.work / "spark"
+        files = declared(job.source)
+        others = [file for each in files for file in each.others]
+        frames = []
         with spark_errors("the bulk load"):
-            rows = self._entries(job.source)
-            by = self._order(rows)
-            whole = by[:3] if job.to == "idx" else by[:4]  # one file, one task
-            cut = rows.repartitionByRange(self._count(job.source), *whole)
-            ordered = cut.sortWithinPartitions(*by).select(*_KEY, "location")
-            found = ordered.mapInArrow(self.task(job.to, str(folder)), MESSAGE).collect()
+            if any(each.ready for each in files):
+                frames.append(self._read_and_written(job))
+            if others:
+                rest = replace(job.source, files=tuple(others))
+                frames.append(self._sorted_and_written(job, rest))
+            found = [row for frame in frames for row in frame.collect()]
         made = [TableFile(*row[:5]) for row in found]
         return made, sum(row.duplicates for row in found)
 
-    def task(self, to: str, folder: str) -> WritePieces:
+    def _read_and_written(self, job: LoadJob) -> DataFrame:
+        """Return the pieces of files that are sorted, which executors read themselves."""
+        source = job.source
+        if self._partitions is None:
+            rows = task_rows(self._spark, source.rows, _PIECE_ROWS)
+        else:
+            rows = -(-source.rows // self._partitions)
+        tasks = task_table(self._spark.newSession(), ordered_tasks(source, rows), rows)
+        reader = ReadTasks(replace(source, files=(), ledgers=()))
+        return tasks.mapInArrow(self.task(job.to, str(job.work / "ready"), reader), MESSAGE)
+
+    def _sorted_and_written(self, job: LoadJob, source: LoadSource) -> DataFrame:
+        """Return the pieces of files in any order, which Spark reads and sorts."""
+        rows = self._entries(source)
+        by = self._order(rows)
+        whole = by[:3] if job.to == "idx" else by[:4]  # one file, one task
+        cut = rows.repartitionByRange(self._count(source), *whole)
+        ordered = cut.sortWithinPartitions(*by).select(*_KEY, "location")
+        return ordered.mapInArrow(self.task(job.to, str(job.work / "spark"), SortedRows()), MESSAGE)
+
+    def task(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> WritePieces:
         """Return what each task runs."""
-        return WritePieces(to, folder)
+        return WritePieces(to, folder, rows)
 
     def _count(self, source: LoadSource) -> int:
         if self._partitions is not None:

@@ -1,5 +1,8 @@
 """What executors do in a bulk load: sorted rows in, finished pieces out.
 
+Rows come from the JVM, which has sorted them, or from files that are declared sorted, of which a
+worker gets tasks and reads them itself.
+
 Each attempt of a task writes in a folder named by partition and attempt, and tells what it made
 in the row it returns. Spark hands the driver the rows of one attempt of each task; what others
 made is never looked at.
@@ -14,12 +17,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.index.api import IndexBatch
+from bkstore.offline.load.declared_order import task_rows
+from bkstore.offline.load.dump_rows import LoadSource
 from bkstore.offline.load.index_files import RowWriter, row_writer
+from bkstore.spark.read_tasks import tasks_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MESSAGE", "WritePieces"]
+__all__ = ["MESSAGE", "ReadTasks", "SortedRows", "WritePieces"]
 
 MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, duplicates bigint"
 """A finished piece; `duplicates` of the whole task stand in its first one."""
@@ -28,13 +34,13 @@ MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, 
 class WritePieces:
     """The function of `mapInArrow`: writes a partition's rows, yields its pieces.
 
-    Rows are (home, scope, ledger, entry, location), sorted by all five, ids unsigned. Of rows
-    of one key the last one stays, that with the highest location.
+    `rows` takes what the partition has, and yields (directory, rows) in order, one row a key.
     """
 
-    def __init__(self, to: str, folder: str) -> None:
+    def __init__(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> None:
         self.to = to
         self.folder = folder
+        self.rows = rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write, and yield one batch of `MESSAGE`."""
@@ -45,12 +51,10 @@ class WritePieces:
         assert task is not None
         name = f"attempt-{task.partitionId()}-{task.taskAttemptId()}"
         writer = self.writer(Path(self.folder) / name)
-        taken = _Counted(batches)
-        for rows in _distinct(taken):
-            for home, part in _by_home(rows):
-                writer.add(home, part)
+        for home, rows in self.rows(batches):
+            writer.add(home, rows)
         made = writer.finish()
-        duplicates = taken.rows - sum(piece.rows for piece in made)
+        duplicates = self.rows.taken - sum(piece.rows for piece in made)
         for at, piece in enumerate(made):
             message = {**piece._asdict(), "duplicates": 0 if at else duplicates}
             yield pa.RecordBatch.from_pylist([message], schema=_message_schema())
@@ -68,19 +72,48 @@ def _message_schema() -> pa.Schema:
     return pa.schema([(name, kinds[kind]) for name, kind in fields])
 
 
-class _Counted:
-    """Arrow batches as index rows, counted."""
+class SortedRows:
+    """Rows that Spark has sorted: (home, scope, ledger, entry, location), ids unsigned.
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.rows = 0
+    Of rows of one key the last one stays, that with the highest location.
+    """
 
-    def __iter__(self) -> Iterator[IndexBatch]:
-        for batch in self._batches:
+    taken = 0
+    """Rows so far, all of each key."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, IndexBatch]]:
+        """Yield the rows of one directory after the other."""
+        self.taken = 0
+        for rows in _distinct(self._counted(batches)):
+            yield from _by_home(rows)
+
+    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[IndexBatch]:
+        for batch in batches:
             if batch.num_rows:
                 columns = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
                 yield IndexBatch(*(column.astype(np.int64, copy=False) for column in columns))
-                self.rows += batch.num_rows
+                self.taken += batch.num_rows
+
+
+class ReadTasks:
+    """Rows of tasks over files that are sorted, which are read here; `source` says whose.
+
+    What comes is texts: lists of [directory, task], in order.
+    """
+
+    taken = 0
+    """Rows so far."""
+
+    def __init__(self, source: LoadSource) -> None:
+        self.source = source
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, IndexBatch]]:
+        """Yield the rows of one task after the other."""
+        self.taken = 0
+        for home, task in tasks_of(batches):
+            for rows in task_rows(self.source, home, task):
+                self.taken += rows.entry_id.size
+                yield home, rows
 
 
 def _by_home(rows: IndexBatch) -> Iterator[tuple[int, IndexBatch]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import pickle
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWar
 pytest.importorskip("pyspark")
 
 ALONE = [name for name in ANALYSES if name != "comparison"]
+BY_LEDGER = ["sequences", "fragmentation", "comparison"]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 
 
@@ -36,7 +38,8 @@ def spark() -> Iterator[Any]:
     """One session for the family."""
     from bkstore.spark import start_session
 
-    session = start_session("bkstore tests of analyses")
+    few = {"spark.sql.shuffle.partitions": "2"}
+    session = start_session("bkstore tests of analyses", config=few)
     yield session
     session.stop()
     with warnings.catch_warnings():  # py4j leaves sockets, and the JVM, to the interpreter's end
@@ -89,6 +92,59 @@ def test_comparison_equals_the_oracle(
     expected = Expected(world).comparison(Expected(later))
 
     assert expected == rows_of(engine.run(ANALYSES["comparison"], inputs))
+
+
+def test_files_that_do_not_say_their_order(
+    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs], tmp_path: Path
+) -> None:
+    """Rows of dumps whose manifest says nothing of order are brought together: the same rows.
+
+    So is a bookie of which two files share a ledger, beside others that are read as they lie.
+    """
+    world, later, inputs = asked
+    loose = [write_dump(each, tmp_path / str(n), 2, False) for n, each in enumerate((world, later))]
+    old = analyses.open_inputs(loose[0], world.store(), loose[1])
+    mixed = write_dump(world, tmp_path / "mixed", 2)
+    overlapping(mixed, next(name for name in world.held if name not in world.lost))
+    for name in BY_LEDGER:
+        expected = engine.run(ANALYSES[name], inputs)
+        assert "Exchange" in plan_of(engine, name, old)
+        assert expected.equals(engine.run(ANALYSES[name], old)), name
+    for name in ("sequences", "fragmentation"):
+        given = Inputs(analyses.open_dump(mixed))
+        assert "Exchange" in plan_of(engine, name, given)
+        assert engine.run(ANALYSES[name], inputs).equals(engine.run(ANALYSES[name], given)), name
+
+
+def overlapping(dump: Path, bookie: str) -> None:
+    """Say in the manifest that the bookie's files all hold the same range of ledgers."""
+    path = dump / "manifest.json"
+    manifest = json.loads(path.read_text())
+    files = [f for f in manifest["tables"]["entries"]["files"] if f["bookie"] == bookie]
+    first, last = files[0]["first_ledger"], files[-1]["last_ledger"]
+    for file in files:
+        file.update(first_ledger=first, last_ledger=last)
+    path.write_text(json.dumps(manifest))
+
+
+def plan_of(engine: Any, name: str, inputs: Inputs) -> str:
+    """Return the physical plan that Spark makes of an analysis."""
+    frame = engine.frame(ANALYSES[name], inputs)
+    return str(frame._jdf.queryExecution().executedPlan())
+
+
+def test_sorted_files_are_not_shuffled(
+    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Of sorted files nothing is brought from elsewhere: no exchange, and no file read by Java.
+
+    Tasks that are worth it are partitions; the plan does not grow with files or bookies.
+    """
+    plans = {name: plan_of(engine, name, asked[2]) for name in BY_LEDGER}
+
+    assert set() == {name for name, plan in plans.items() if "Exchange" in plan}
+    assert set() == {name for name, plan in plans.items() if "parquet" in plan.lower()}
+    assert [1] * 3 == [plan.count("MapInArrow") for plan in plans.values()]
 
 
 def test_availability_is_that_of_the_entries(

@@ -6,6 +6,7 @@ What is loaded is compared with plain Python over the worlds that the dumps were
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES
 from tests.worlds.loads import (
     World,
+    edit_manifest,
     entry_row,
     fill,
     jumbled,
@@ -30,6 +32,7 @@ from tests.worlds.loads import (
     plain_dump,
     read_world,
     scanned,
+    share_a_range,
     write_table,
 )
 
@@ -43,6 +46,15 @@ def jumble(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, World]:
     world = make_world(31, 24)
     given, expected = jumbled(world, 32)
     return plain_dump(tmp_path_factory.mktemp("jumble") / "dump", world, given), expected
+
+
+@pytest.fixture(scope="module")
+def sorted_dump(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, World]:
+    """Return a dump of several files, which says how they are sorted, and what it means."""
+    top, world = tmp_path_factory.mktemp("sorted"), make_world(43, 10)
+    fill(RocksIndex(top / "b", writable=True), world)
+    dump([top / "b"], top / "dump", piece_rows=500)
+    return top / "dump", world
 
 
 @pytest.mark.parametrize("to", ["rocksdb", "idx"])
@@ -93,10 +105,32 @@ def test_bulk_load_of_several_directories(
     spark: Any, bookies: tuple[list[Path], Path], tmp_path: Path
 ) -> None:
     """Each ledger goes to the directory of its unsigned id, as a bookie looks for it."""
+    _check_directories(spark, bookies[1], bookies[0][2], tmp_path / "out")
+
+
+def test_bulk_load_of_files_that_share_a_ledger(
+    spark: Any, bookies: tuple[list[Path], Path], tmp_path: Path
+) -> None:
+    """Files that may share a ledger are sorted together, beside those that are ready."""
+    shutil.copytree(bookies[1], tmp_path / "dump")
+
+    def share(manifest: Any) -> None:
+        whole = manifest["tables"]["entries"]
+        homes: Any = {}
+        for file in (f for f in whole["files"] if f["bookie"] == "rocks3" and f["rows"]):
+            homes.setdefault(int(file["first_ledger"][16:], 16) % 3, []).append(file)
+        (home,) = [files for files in homes.values() if len(files) > 1][:1]
+        share_a_range({"tables": {"entries": {"files": home}}})
+
+    edit_manifest(tmp_path / "dump", share)
+    _check_directories(spark, tmp_path / "dump", bookies[0][2], tmp_path / "out")
+
+
+def _check_directories(spark: Any, dumped: Path, directory: Path, out: Path) -> None:
     from bkstore.spark import load
 
-    result = load(spark, bookies[1], tmp_path / "out", bookie="rocks3", partitions=4)
-    with open_index(tmp_path / "out") as index, open_index(bookies[0][2]) as source:
+    result = load(spark, dumped, out, bookie="rocks3", partitions=4)
+    with open_index(out) as index, open_index(directory) as source:
         assert (9050, 3) == (result.rows, result.directories)
         assert read_world(source) == read_world(index)
         assert [] == index.findings()
@@ -134,15 +168,18 @@ class FailsAlways:
         raise WriteFailed("/x/00000.sst", OSError(28, os.strerror(28)))
 
 
-@pytest.mark.parametrize("to", ["rocksdb", "idx"])
+@pytest.mark.parametrize(("to", "lies"), [("rocksdb", "in any order"), ("idx", "sorted")])
 def test_task_that_is_retried(
     spark: Any,
     jumble: tuple[Path, World],
+    sorted_dump: tuple[Path, World],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     to: Any,
+    lies: str,
 ) -> None:
     """What the first attempts of all tasks wrote does no harm: nothing is twice, nothing lacks."""
+    dumped, expected = sorted_dump if lies == "sorted" else jumble
     from bkstore.spark import load
     from bkstore.spark.load import SparkEngine
 
@@ -151,17 +188,18 @@ def test_task_that_is_retried(
     real = sys.modules["bkstore.offline.load.run"].build
 
     def build(to: str, top: Path, *rest: Any) -> None:
-        seen.extend(top.parent.glob("work/spark/attempt-*"))
+        seen.extend(top.parent.glob("work/*/attempt-*"))
         real(to, top, *rest)
 
     monkeypatch.setattr(SparkEngine, "task", lambda *a: FailsOnce(task(*a), "torn"))
     monkeypatch.setattr(finish, build)
-    load(spark, jumble[0], tmp_path / "out", to, partitions=2)
+    load(spark, dumped, tmp_path / "out", to, partitions=2)
 
     assert 4 == len(seen)
+    assert {"sorted": "ready"}.get(lies, "spark") == seen[0].parent.name
     assert ["out"] == [path.name for path in tmp_path.iterdir()]
     with open_index(tmp_path / "out") as index:
-        assert jumble[1] == read_world(index)
+        assert expected == read_world(index)
 
 
 def test_task_that_fails_for_good(

@@ -68,7 +68,7 @@ class Kills:
         os.kill(os.getpid(), signal.SIGKILL)
 
 task = SparkEngine.task
-SparkEngine.task = lambda self, to, folder: Kills(task(self, to, folder), out + ".once")
+SparkEngine.task = lambda self, *rest: Kills(task(self, *rest), out + ".once")
 result = load(spark, dumped, out, "rocksdb", partitions=4)
 print(result.rows, result.compared)
 """

@@ -117,6 +117,23 @@ def jumbled(world: World, seed: int) -> tuple[list[tuple[Any, ...]], World]:
     return [rows[at] for at in rng.permutation(len(rows))], expected
 
 
+def share_a_range(manifest: Any) -> None:
+    """Have the manifest say that all files of `entries` of a bookie hold the same ledgers."""
+    files = [file for file in manifest["tables"]["entries"]["files"] if "sorted_by" in file]
+    for file in files:
+        mine = [other for other in files if other["bookie"] == file["bookie"]]
+        file["first_ledger"] = min(other["first_ledger"] for other in mine)
+        file["last_ledger"] = max(other["last_ledger"] for other in mine)
+
+
+def say_nothing(manifest: Any) -> None:
+    """Have the manifest say nothing of order, as those of format 1."""
+    manifest["format"] = 1
+    for file in (file for table in manifest["tables"].values() for file in table["files"]):
+        for name in ("sorted_by", "first_ledger", "last_ledger"):
+            file.pop(name, None)
+
+
 def edit_manifest(dump: Path, change: Any) -> None:
     """Let `change` alter the parsed manifest of a dump."""
     path = dump / "manifest.json"

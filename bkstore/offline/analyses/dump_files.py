@@ -8,11 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.offline.dump import TABLES
 from bkstore.offline.dump.manifest import MANIFEST, file_in, read_manifest
-from bkstore.offline.reading.dump_file import DumpFile, is_pure, row_groups
-from bkstore.offline.reading.ledger_ranges import LedgerRange
+from bkstore.offline.reading.dump_file import DumpFile, described
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.tables import Schema, require_pyarrow
 from bkstore.tables.table import schema
@@ -95,18 +94,8 @@ def _files(top: Path, manifest: Mapping[str, Any], table: Schema) -> list[DumpFi
         rows = int(footer.num_rows)
         if rows != said["rows"]:
             raise CorruptionError(path, None, f"has {rows} rows, the manifest says {said['rows']}")
-        found.append(_described(path, said, footer, table))
+        found.append(described(path, said, footer, table.name))
     return found
-
-
-def _described(path: Path, said: Mapping[str, Any], footer: Any, table: Schema) -> DumpFile:
-    try:
-        ledgers = LedgerRange.from_json(said, table.name)
-    except InvalidArgument as error:
-        raise CorruptionError(path, None, f"the manifest says: {error}") from None
-    pure = is_pure(footer, said["bookie"])
-    groups = row_groups(footer)
-    return DumpFile(str(path), said["bookie"], footer.num_rows, pure, ledgers, groups)
 
 
 def _footer(path: Path, table: Schema) -> Any:

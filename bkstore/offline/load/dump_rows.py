@@ -18,16 +18,28 @@ import numpy as np
 
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.files.opening import check_regular
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.manifest import MANIFEST, file_in, no_dump, read_manifest
+from bkstore.offline.reading.dump_file import DumpFile, described, row_groups
+from bkstore.offline.reading.ledger_ranges import SORTED_BY
+from bkstore.offline.reading.places import opened_parquet
+from bkstore.offline.reading.read_tasks import Read
+from bkstore.offline.reading.row_stream import read_rows as stored_rows
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-__all__ = ["ENTRY_COLUMNS", "LoadSource", "open_dump", "read_ledgers", "read_rows"]
+__all__ = [
+    "ENTRY_COLUMNS",
+    "LoadSource",
+    "open_dump",
+    "read_ledgers",
+    "read_part",
+    "read_rows",
+]
 
 ENTRY_COLUMNS = (
     "bookie",
@@ -58,8 +70,8 @@ _BATCH = 1 << 18
 class LoadSource:
     """One bookie of a dump: its files in order, and what is known of them by their footers.
 
-    `rows` is of the files, which may hold other bookies' rows too unless `pure`. `directories`
-    are the ledger directories it is spread over: ledger L lies in number ``L mod n``; with
+    `files` are those of `entries`, with other bookies' rows too unless `pure`. `directories` are
+    the ledger directories it is spread over: ledger L lies in number ``L mod n``; with
     index files there is one place, whatever `dir_index` says. `findings` tell what the dump
     itself lacks.
     """
@@ -67,12 +79,21 @@ class LoadSource:
     dump: Path
     bookie: str
     layout: str
-    entries: tuple[Path, ...]
+    files: tuple[DumpFile, ...]
     ledgers: tuple[Path, ...]
-    rows: int
     pure: bool
     directories: int = 1
     findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files together."""
+        return sum(file.rows for file in self.files)
+
+    @property
+    def entries(self) -> tuple[Path, ...]:
+        """Where the files of `entries` lie."""
+        return tuple(Path(file.path) for file in self.files)
 
 
 def open_dump(dump: Path, bookie: str | None = None, directories: int | None = None) -> LoadSource:
@@ -108,49 +129,42 @@ def _by_manifest(dump: Path, bookie: str | None) -> LoadSource:
         some = counted(damage, "finding")
         detail = f"{some} of damage: what bookie {name} could not read is not loaded"
         findings = (Finding("damage", detail, str(dump / "findings")),)
-    rows = sum(rows for _, rows in files["entries"])
-    entries, ledgers = (tuple(p for p, _ in files[table]) for table in ("entries", "ledgers"))
+    ledgers = tuple(Path(file.path) for file in files["ledgers"])
     spread = len(index) if layout == "rocksdb" else 1
-    return LoadSource(dump, name, layout, entries, ledgers, rows, True, spread, findings)
+    return LoadSource(dump, name, layout, tuple(files["entries"]), ledgers, True, spread, findings)
 
 
-def _listed(
-    dump: Path, manifest: dict[str, Any], table: str, bookie: str
-) -> list[tuple[Path, int]]:
-    """Return the files of a bookie's table with their rows, each as the manifest says it."""
+def _listed(dump: Path, manifest: dict[str, Any], table: str, bookie: str) -> list[DumpFile]:
+    """Return the files of a bookie's table, each as the manifest says it."""
     found = []
     for said in manifest["tables"][table]["files"]:
         if said["bookie"] == bookie:
             path = file_in(dump, said["path"])
-            rows = _footer(path, ENTRIES if table == "entries" else LEDGERS)
-            if rows != said["rows"]:
-                reason = f"has {counted(rows, 'row')}, the manifest says {said['rows']}"
+            footer = _footer(path, ENTRIES if table == "entries" else LEDGERS)
+            if footer.num_rows != said["rows"]:
+                reason = f"has {counted(footer.num_rows, 'row')}, the manifest says {said['rows']}"
                 raise CorruptionError(path, None, reason)
-            found.append((path, rows))
+            found.append(described(path, said, footer, table))
     return found
 
 
 def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:
     files: dict[str, list[Path]] = {}
-    rows: dict[str, int] = {}
+    entries: list[DumpFile] = []
     for schema in (ENTRIES, LEDGERS):
         folder = dump / schema.name
         if not folder.is_dir():
             raise no_dump(dump, f"{MANIFEST} and no {schema.name}/")
         files[schema.name] = _parquet_files(folder)
-        rows[schema.name] = sum(_footer(path, schema) for path in files[schema.name])
+        for path in files[schema.name]:
+            footer = _footer(path, schema)
+            if schema is ENTRIES:
+                groups = row_groups(footer)
+                entries.append(DumpFile(str(path), "", footer.num_rows, False, None, groups))
     names = {name for paths in files.values() for name in _distinct(paths, "bookie")}
     name = _chosen(dump, sorted(names), bookie)
-    source = LoadSource(
-        dump,
-        name,
-        "idx",
-        tuple(files["entries"]),
-        tuple(files["ledgers"]),
-        rows["entries"],
-        names == {name},
-        directories,
-    )
+    known = tuple(files["ledgers"])
+    source = LoadSource(dump, name, "idx", tuple(entries), known, names == {name}, directories)
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
         raise InvalidArgument(f"{dump}: bookie {name} is of several layouts: {sorted(layouts)}")
@@ -178,9 +192,9 @@ def _chosen(dump: Path, names: Sequence[str], asked: str | None) -> str:
 # -- files
 
 
-def _footer(path: Path, schema: Schema) -> int:
-    """Return how many rows a file has; refuse it unless it has the columns that are read."""
-    with _Opened(path) as file:
+def _footer(path: Path, schema: Schema) -> pq.FileMetaData:
+    """Return what a file says of itself; refuse it unless it has the columns that are read."""
+    with opened_parquet(str(path)) as file:
         here = file.schema_arrow
         wanted = ENTRY_COLUMNS if schema is ENTRIES else _LEDGER_COLUMNS
         for column in schema.to_arrow():
@@ -194,47 +208,18 @@ def _footer(path: Path, schema: Schema) -> int:
                 kind = here.field(at[0]).type
                 reason = f"not the table {schema.name} of a dump: {column.name} is {kind}"
                 raise UnsupportedLayout(f"{path}: {reason}, not {column.type}")
-        return int(file.metadata.num_rows)
+        return file.metadata
 
 
 def _alike(here: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(here == wanted) or str(here) == f"large_{wanted}"
 
 
-class _Opened:
-    """A Parquet file; what pyarrow cannot read is a `CorruptionError`."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> Any:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        try:
-            check_regular(self.path)
-            self.file = pq.ParquetFile(self.path)
-        except (OSError, pa.ArrowException) as error:
-            raise self._unreadable(error) from None
-        return self.file
-
-    def _unreadable(self, error: Exception) -> CorruptionError:
-        text = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return CorruptionError(self.path, None, f"cannot be read as Parquet: {text}")
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        import pyarrow as pa
-
-        self.file.close()
-        if isinstance(error, (OSError, pa.ArrowException)):
-            raise self._unreadable(error) from None
-
-
 def _batches(
     path: Path, columns: Sequence[str], validate: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield the file's rows; `validate` where texts are taken out, which may be no UTF-8."""
-    with _Opened(path) as file:
+    with opened_parquet(str(path)) as file:
         for batch in file.iter_batches(_BATCH, columns=list(columns), use_threads=False):
             if validate:
                 batch.validate(full=True)
@@ -276,15 +261,25 @@ def read_ledgers(source: LoadSource) -> Iterator[dict[str, Any]]:
                 yield row
 
 
-def read_rows(source: LoadSource, paths: Sequence[Path] | None = None) -> Iterator[IndexBatch]:
+def read_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> Iterator[IndexBatch]:
     """Yield the bookie's rows of `entries` as the files have them, in bounded memory.
 
-    Raises `CorruptionError` for rows that no index has: null or out of range.
+    Raises `CorruptionError` for rows that no index has: null or out of range; and for those that
+    are not sorted as the manifest says.
     """
+    for file in source.files if files is None else files:
+        is_sorted = file.ledgers is not None
+        groups = len(file.row_groups)
+        yield from read_part(
+            source, Read(file.path, None, 0, groups, None, None, file.rows, is_sorted)
+        )
+
+
+def read_part(source: LoadSource, read: Read) -> Iterator[IndexBatch]:
+    """Yield the rows of a part of a file, checked as those of `read_rows`."""
     names = ENTRY_COLUMNS[1:] if source.pure else ENTRY_COLUMNS
-    for path in source.entries if paths is None else paths:
-        for batch in _batches(path, names):
-            yield _checked(source, path, _mine(source, batch))
+    for batch in stored_rows(read, names, SORTED_BY["entries"]):
+        yield _checked(source, Path(read.path), _mine(source, batch))
 
 
 def _checked(source: LoadSource, path: Path, batch: pa.RecordBatch) -> IndexBatch:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["DumpFile", "RowGroup", "has_nulls", "is_pure", "row_groups"]
+__all__ = ["DumpFile", "RowGroup", "described", "has_nulls", "is_pure", "row_groups"]
 
 
 class RowGroup(NamedTuple):
@@ -41,6 +43,22 @@ class DumpFile:
     pure: bool
     ledgers: LedgerRange | None = None
     row_groups: tuple[RowGroup, ...] = ()
+
+
+def described(
+    path: str | os.PathLike[str], said: Mapping[str, Any], footer: pq.FileMetaData, table: str
+) -> DumpFile:
+    """Return a file of a table, of which a manifest says `said`.
+
+    Raises `CorruptionError` where that makes no sense.
+    """
+    try:
+        ledgers = LedgerRange.from_json(said, table)
+    except InvalidArgument as error:
+        raise CorruptionError(path, None, f"the manifest says: {error}") from None
+    pure = is_pure(footer, said["bookie"])
+    groups = row_groups(footer)
+    return DumpFile(os.fspath(path), said["bookie"], footer.num_rows, pure, ledgers, groups)
 
 
 def is_pure(footer: pq.FileMetaData, bookie: str) -> bool:

@@ -99,6 +99,8 @@ def opened_parquet(place: str) -> Iterator[pq.ParquetFile]:
                 check_regular(path)
                 with pq.ParquetFile(path) as file:
                     yield file
+        except FileNotFoundError as error:  # a dump names the files that it has
+            raise CorruptionError(place, None, f"cannot be read: {error.strerror}") from None
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the system's; pyarrow's own, about what it cannot decode, has no number

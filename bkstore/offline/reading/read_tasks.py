@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import DumpFile
 
 __all__ = ["Read", "Task", "apart", "loose_tasks", "packed", "sorted_tasks"]
+
+T = TypeVar("T")
 
 _END = LedgerId(2**64 - 1, 2**64 - 1)
 
@@ -202,14 +204,18 @@ def loose_tasks(files: Iterable[DumpFile], rows: int) -> list[Task]:
     return found
 
 
-def packed(tasks: Iterable[Task], rows: int) -> list[list[Task]]:
-    """Return the tasks in order, small ones put together up to about `rows` rows."""
-    found: list[list[Task]] = []
+def packed(tasks: Iterable[T], rows: int, rows_of: Callable[[T], int]) -> list[list[T]]:
+    """Return tasks in order, small ones put together up to about `rows` rows.
+
+    >>> packed([3, 4, 9, 1], 8, int)
+    [[3, 4], [9], [1]]
+    """
+    found: list[list[T]] = []
     so_far = 0
     for task in tasks:
-        if not found or so_far + task.rows > rows:
+        if not found or so_far + rows_of(task) > rows:
             found.append([])
             so_far = 0
         found[-1].append(task)
-        so_far += task.rows
+        so_far += rows_of(task)
     return found

@@ -48,7 +48,7 @@ def read_rows(
             if not read.is_sorted or not rows.num_rows:
                 yield rows
                 continue
-            keys = [_int64(rows, name) for name in sorted_by]
+            keys = [_int64(read, rows, name) for name in sorted_by]
             _check(read, watch, keys)
             if read.upto is not None and ledger_at(keys[0], keys[1], 0) > read.upto:
                 return
@@ -57,7 +57,9 @@ def read_rows(
                 yield rows.slice(part.start, part.stop - part.start)
 
 
-def _int64(rows: pa.RecordBatch, name: str) -> Int64Array:
+def _int64(read: Read, rows: pa.RecordBatch, name: str) -> Int64Array:
+    if rows.column(name).null_count:
+        raise CorruptionError(read.path, None, f"null in column {name}")
     found: Int64Array = rows.column(name).to_numpy(zero_copy_only=False)
     return found.astype(np.int64, copy=False)
 

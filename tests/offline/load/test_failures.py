@@ -380,6 +380,6 @@ def test_manifest_of_a_later_format(tmp_path: Path) -> None:
     fill(HierarchicalIndex(tmp_path / "b", writable=True), ONE)
     dump([tmp_path / "b"], tmp_path / "dump")
     path = tmp_path / "dump/manifest.json"
-    path.write_text(path.read_text().replace('"format": 1', '"format": 2'))
-    with pytest.raises(UnsupportedLayout, match="format 2, known is 1"):
+    path.write_text(path.read_text().replace('"format": 2', '"format": 3'))
+    with pytest.raises(UnsupportedLayout, match="format 3, known are 1 and 2"):
         load(tmp_path / "dump", tmp_path / "out")

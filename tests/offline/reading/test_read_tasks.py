@@ -1,0 +1,240 @@
+"""Tasks over files: each row is read once, ledgers stay whole, order is looked at."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore import CorruptionError, InvalidArgument
+from bkstore.errors import MissingDependency
+from bkstore.ids import LedgerId
+from bkstore.offline.reading import DumpFile, LedgerRange, Read, Task, places, read_rows
+from bkstore.offline.reading.dump_file import is_pure, row_groups
+from bkstore.offline.reading.ledger_ranges import SORTED_BY
+from bkstore.offline.reading.read_tasks import apart, loose_tasks, sorted_tasks
+from bkstore.offline.reading.side_by_side import side_by_side
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+KEYS = SORTED_BY["entries"]
+SCOPES = (0, 1, 2**63 - 1, 2**63, 2**64 - 1)
+Row = tuple[LedgerId, int]
+
+
+def random_rows(chance: random.Random, ledgers: int = 30) -> list[Row]:
+    """Return sorted rows of ledgers of few entries and of many, with ids of either sign."""
+    ids = set()
+    for _ in range(ledgers):
+        scope = chance.choice(SCOPES)
+        top = 2**63 - 1 if scope == 0 else 2**64 - 1
+        ids.add(LedgerId(scope, chance.choice([chance.randint(0, 20), chance.randint(0, top)])))
+    return [(n, e) for n in sorted(ids) for e in range(chance.choice([1, 1, 3, 40]))]
+
+
+def written(path: Path, rows: list[Row], group: int, ordered: bool = True) -> DumpFile:
+    """Write rows in row groups of `group`, and return the file as a dump's."""
+    columns = [[row[0].signed[at] for row in rows] for at in (0, 1)] + [[row[1] for row in rows]]
+    arrays = [pa.array(["b"] * len(rows)), *(pa.array(each, pa.int64()) for each in columns)]
+    table = pa.Table.from_arrays(arrays, ["bookie", *KEYS])
+    pq.write_table(table, path, row_group_size=group)
+    footer = pq.read_metadata(path)
+    ledgers = LedgerRange(rows[0][0], rows[-1][0]) if ordered and rows else None
+    return DumpFile(str(path), "b", len(rows), is_pure(footer, "b"), ledgers, row_groups(footer))
+
+
+def cut(chance: random.Random, rows: list[Row], parts: int) -> list[list[Row]]:
+    """Return the rows in stretches cut between ledgers."""
+    names = sorted({row[0] for row in rows})
+    stops = sorted(chance.sample(names[1:], min(parts - 1, len(names) - 1)))
+    bounds = [LedgerId(0, 0), *stops, None]
+    return [
+        [row for row in rows if lo <= row[0] and (hi is None or row[0] < hi)]  # type: ignore[operator]
+        for lo, hi in pairwise(bounds)
+    ]
+
+
+def rows_of(batches: Iterator[Any]) -> list[Row]:
+    """Return what was read as ids and entries."""
+    columns = [batch.select(list(KEYS)).to_pydict().values() for batch in batches]
+    return [
+        (LedgerId.from_signed(scope, ledger), entry)
+        for each in columns
+        for scope, ledger, entry in zip(*each)
+    ]
+
+
+def read(task: Task, side: int = 0, batch: int = 1 << 18) -> list[Row]:
+    """Return the rows of one side of a task, which has travelled as text."""
+    reads = Task.from_json(task.to_json()).sides[side]
+    return [row for each in reads for row in rows_of(read_rows(each, KEYS, KEYS, batch=batch))]
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_tasks_have_every_row_once_and_ledgers_whole(seed: int, tmp_path: Path) -> None:
+    """Of sorted files in any row groups, tasks of any size have all rows, in order, once; no
+    ledger is in two tasks, of one side or another.
+    """
+    chance = random.Random(seed)
+    group, size, batch = chance.randint(1, 60), chance.randint(1, 150), chance.randint(1, 90)
+    sides, expected = [], []
+    for side in range(2):
+        rows = random_rows(chance)
+        parts = cut(chance, rows, chance.randint(1, 5))
+        files = [written(tmp_path / f"{side}-{n}", p, group) for n, p in enumerate(parts) if p]
+        chance.shuffle(files)
+        alone, others = apart(files)
+
+        assert [] == others
+        sides.append(alone)
+        expected.append(rows)
+    tasks = sorted_tasks(sides, size)
+    found = [[read(task, side, batch) for task in tasks] for side in (0, 1)]
+
+    assert expected == [[row for part in parts for row in part] for parts in found]
+    held = [{row[0] for parts in found for row in parts[at]} for at in range(len(tasks))]
+
+    assert sum(map(len, held)) == len(set().union(*held))
+
+
+def test_tasks_are_cut_and_skip_row_groups(tmp_path: Path) -> None:
+    """Where statistics tell ledgers, a file is cut near the rows asked for, and a task opens just
+    the row groups that may have its ledgers.
+    """
+    rows = [(LedgerId(0, n), e) for n in range(40) for e in range(10)]
+    tasks = sorted_tasks([[written(tmp_path / "f", rows, 50)]], 100)
+
+    assert [(0, 2), (2, 4), (4, 6), (6, 8)] == [t.sides[0][0][2:4] for t in tasks]
+    assert [100] * 4 == [len(read(task)) for task in tasks]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_side_by_side_is_by_ledger_then_by_stream(seed: int, tmp_path: Path) -> None:
+    """Streams come together by ledger, those of a ledger in the order of the streams; no ledger
+    is cut by a block.
+    """
+    chance = random.Random(seed)
+    streams, everything = [], []
+    for number in range(3):
+        rows = random_rows(chance, 12) if number < 2 or seed % 2 else []
+        file = written(tmp_path / str(number), rows, 20)
+        tasks = sorted_tasks([[file]], 1 << 40) if rows else []
+        reads = [each for task in tasks for each in task.sides[0]]
+        streams.append(chain_of(reads, chance.randint(1, 30)))
+        everything += [(name, number, entry) for name, entry in rows]
+    found = []
+    for block in side_by_side(streams):
+        sides = block.column("side").to_pylist()
+        rows = rows_of(iter([block]))
+        assert not {name for name, _ in rows} & {name for name, _, _ in found}
+        found += [(name, side, entry) for (name, entry), side in zip(rows, sides)]
+
+    assert sorted(everything) == found
+
+
+def chain_of(reads: list[Read], batch: int) -> Iterator[Any]:
+    """Yield the batches of reads, one after the other."""
+    for each in reads:
+        yield from read_rows(each, KEYS, KEYS, batch=batch)
+
+
+@pytest.mark.parametrize("batch", [1, 3, 1 << 10])
+def test_rows_that_are_not_as_declared(batch: int, tmp_path: Path) -> None:
+    """A file that is not sorted as its manifest says is damage, wherever batches end; one that
+    says nothing is read as it lies.
+    """
+    rows = [(LedgerId(0, n), e) for n in range(3) for e in range(4)]
+    for wrong in ([*rows[1:], rows[0]], [*rows[:4], *rows[3:]], [*rows[:2], rows[3], rows[2]]):
+        (task,) = sorted_tasks([[written(tmp_path / "f", wrong, 50)]], 100)
+        with pytest.raises(CorruptionError, match=r"says that it is sorted, and \(0, "):
+            read(task, batch=batch)
+        (task,) = loose_tasks([written(tmp_path / "f", wrong, 50, ordered=False)], 100)
+
+        assert wrong == read(task, batch=batch)
+
+
+def test_files_that_share_a_ledger_are_told(tmp_path: Path) -> None:
+    """Files with a common ledger, and all where one does not say its order, are the others."""
+    spans = {"a": (0, 4), "b": (4, 6), "c": (5, 9), "d": (10, 11), "e": (20, 30)}
+    files = {}
+    for name, span in spans.items():
+        files[name] = written(tmp_path / name, [(LedgerId(0, n), 0) for n in span], 5)
+    alone, others = apart(files.values())
+    unsaid = written(tmp_path / "x", [(LedgerId(0, 99), 0)], 5, ordered=False)
+
+    assert [files[n] for n in "de"] == alone
+    assert [files[n] for n in "abc"] == others
+    assert ([], [*files.values(), unsaid]) == apart([*files.values(), unsaid])
+
+
+def test_loose_tasks_have_every_row_once(tmp_path: Path) -> None:
+    """Files in any order are cut at row groups, near the rows asked for."""
+    rows = [(LedgerId(0, n % 7), n) for n in range(100)]
+    tasks = loose_tasks([written(tmp_path / "f", rows, 10, ordered=False)], 25)
+
+    assert [30, 30, 30, 10] == [task.rows for task in tasks]
+    assert rows == [row for task in tasks for row in read(task)]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ({"last_ledger": "0" * 32}, "from 1 to 0 are no range"),
+        ({"last_ledger": "x" * 32}, "ledger"),
+        ({"last_ledger": None}, "None is no ledger of 32 hex digits"),
+        ({"first_ledger": 7}, "7 is no ledger"),
+    ],
+)
+def test_ranges_that_are_none(said: dict[str, Any], reason: str) -> None:
+    """What a manifest says of a file's ledgers is a range; another order is not made use of."""
+    whole = {"sorted_by": list(KEYS), **LedgerRange(LedgerId(0, 1), LedgerId(0, 9)).to_json()}
+    with pytest.raises(InvalidArgument, match=reason):
+        LedgerRange.from_json({**whole, **said}, "entries")
+
+    assert LedgerRange(LedgerId(0, 1), LedgerId(0, 9)) == LedgerRange.from_json(whole, "entries")
+    assert LedgerRange.from_json({**whole, "sorted_by": ["position"]}, "entries") is None
+
+
+# -- other file systems
+
+
+def test_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A path, a file: URI and a URI of another file system give the same rows.
+
+    The other file system is pyarrow's, of a folder that has a scheme of its own.
+    """
+    from pyarrow import fs
+
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    rows = [(LedgerId(0, n), 0) for n in range(9)]
+    (task,) = loose_tasks([written(folder / "f", rows, 5)], 100)
+    uris: list[str] = []
+
+    def from_uri(uri: str) -> tuple[Any, str]:
+        uris.append(uri)
+        return fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "with space/f"
+
+    monkeypatch.setattr(fs, "FileSystem", type("FileSystem", (), {"from_uri": from_uri}))
+    (local,) = task.sides[0]
+    for place in (local.path, folder.joinpath("f").as_uri(), "s3a://bucket/f"):
+        assert rows == rows_of(read_rows(local._replace(path=place), KEYS))
+    assert ["s3://bucket/f"] == uris
+
+
+def test_places_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another host's file, a scheme that nobody knows, and what is no Parquet are one line."""
+    (tmp_path / "f").write_bytes(b"PAR1" + bytes(20) + b"PAR1")
+    monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
+    for place, kind, reason in (
+        ("file://elsewhere/f", InvalidArgument, "names another host"),
+        ("no-such-scheme://x/f", MissingDependency, "need fsspec: pip install fsspec"),
+        ((tmp_path / "f").as_uri(), CorruptionError, "cannot be read as Parquet"),
+    ):
+        with pytest.raises(kind, match=reason), places.opened_parquet(place):
+            pass
