@@ -2,8 +2,8 @@
 
 `session` starts Spark on the runtime that `java` finds: read it first. `source` is
 ``format("bookie")``, which `register` makes known; `load` makes an index of a dump, `load_tasks` is
-its part on executors; `analysis` is Spark as an engine of the analyses; `errors` brings Spark's
-errors to one line.
+its part on executors; `read_tasks` has files read there; `analysis` is Spark as an engine of the
+analyses; `errors` brings Spark's errors to one line.
 """
 
 from bkstore.spark.analysis import holes, read_dump, totals

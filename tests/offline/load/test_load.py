@@ -22,9 +22,8 @@ from bkstore.offline.load import LoadProgress, LocalEngine, load
 from bkstore.offline.load.index_files import TableWriter
 from bkstore.offline.load.partial_load import GrowingLoad
 from bkstore.offline.load.verify import compare_rows
-from bkstore.offline.reading import row_stream
 from bkstore.spark.load_tasks import _distinct
-from tests.worlds.dumps import CONTENT, KEY, rows, three_bookies
+from tests.worlds.dumps import CONTENT, KEY, rows
 from tests.worlds.loads import (
     World,
     edit_manifest,
@@ -34,9 +33,7 @@ from tests.worlds.loads import (
     make_world,
     plain_dump,
     read_world,
-    say_nothing,
     scanned,
-    share_a_range,
 )
 
 pytest.importorskip("pyarrow")
@@ -47,14 +44,6 @@ LAYOUTS = ("rocksdb", "idx")
 def expected_rows(world: World) -> list[tuple[LedgerId, int, int]]:
     """Return the rows of a world in the order of keys."""
     return sorted((name, *row) for name, (held, _) in world.items() for row in held.items())
-
-
-@pytest.fixture(scope="module")
-def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a dump of a bookie of each layout, all with CONTENT."""
-    top = tmp_path_factory.mktemp("three")
-    dump(three_bookies(top), top / "dump", piece_rows=2000)
-    return top / "dump"
 
 
 # -- round trips
@@ -411,76 +400,6 @@ def test_manifest_that_lies(three: Path, tmp_path: Path) -> None:
         with pytest.raises(CorruptionError, match=match):
             load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="idx")
         shutil.copy(three / "manifest.json", tmp_path / "dump")
-
-
-# -- what the manifest says of order
-
-
-@pytest.mark.parametrize("bookie", ["idx", "rocks3"])
-def test_sorted_files_are_not_looked_at_first(
-    three: Path, tmp_path: Path, bookie: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files that are declared sorted are read once for the index and once to compare."""
-    seen: list[str] = []
-    real = row_stream.opened_parquet
-
-    def opened(place: str) -> Any:
-        seen.append(place)
-        return real(place)
-
-    monkeypatch.setattr(row_stream, "opened_parquet", opened)
-    load(three, tmp_path / "out", "rocksdb", bookie=bookie)
-
-    assert sorted(2 * [str(path) for path in (three / "entries").glob(f"{bookie}-*")]) == sorted(
-        seen
-    )
-
-
-@pytest.mark.parametrize("bookie", ["idx", "rocks3"])
-@pytest.mark.parametrize("said", [share_a_range, say_nothing])
-def test_files_that_are_not_declared_apart(
-    three: Path, tmp_path: Path, bookie: str, said: Any
-) -> None:
-    """Files that may share a ledger, or say nothing of their order, give the same index."""
-    shutil.copytree(three, tmp_path / "dump")
-    edit_manifest(tmp_path / "dump", said)
-    result = load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie=bookie)
-
-    assert result.compared
-    with open_index(tmp_path / "out") as index:
-        assert {n: e.tolist() for n, e in CONTENT.items() if e.size} == {
-            name: index.entries(name).tolist()
-            for name in index.ledgers()
-            if index.entries(name).size
-        }
-
-
-def test_ledgers_of_another_directory(three: Path, tmp_path: Path) -> None:
-    """A file with rows of several directories, where the manifest says that it is sorted, is
-    damage: none is passed over.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    shutil.copytree(three, tmp_path / "dump")
-    paths = sorted((tmp_path / "dump/entries").glob("rocks3-*"))
-    table = pa.concat_tables([pq.read_table(path) for path in paths])
-    narrow = table.filter(pa.compute.equal(table["scope_id"], 0)).sort_by(
-        [("ledger_id", "ascending"), ("entry_id", "ascending")]
-    )
-    pq.write_table(narrow, paths[0])
-
-    def said(manifest: Any) -> None:
-        listed = manifest["tables"]["entries"]["files"]
-        (first, *_) = [file for file in listed if file["bookie"] == "rocks3"]
-        ids = narrow["ledger_id"].to_pylist()
-        first.update(rows=len(ids), first_ledger=f"{ids[0]:032x}", last_ledger=f"{ids[-1]:032x}")
-        manifest["tables"]["entries"]["files"] = [first]
-
-    edit_manifest(tmp_path / "dump", said)
-    with pytest.raises(CorruptionError, match="of directory . and of others"):
-        load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="rocks3")
-    assert ["dump"] == [path.name for path in tmp_path.iterdir()]
 
 
 # -- the command
