@@ -34,7 +34,7 @@ class Checkpoints:
     def run(self) -> None:
         """Checkpoint if something was written since the last time, or if the last one failed."""
         places = self._positions()
-        if places == self._places and self.problem is None:
+        if places == self._places:
             return
         problem = None
         try:

@@ -32,8 +32,8 @@ def ask_for_entries(
 ) -> ManyEntries:
     """Ask a bookie for entries, by single reads that are under way together.
 
-    It ends once `enough` bytes of records are there; a call is for as many entries as would fit if
-    they were like the largest so far, 16 to begin with and 256 at most. Raises nothing: where the
+    It ends where `enough` bytes of records leave no room for another like the largest so far; a
+    call is for as many entries as would fit, 16 to begin with and 256 at most. Raises nothing: where the
     bookie gave no answer, that is the error of every entry that it had not sent before.
     """
     answers = ManyEntries({}, {})
@@ -57,7 +57,7 @@ def _read(
 ) -> None:
     at, held, count = 0, 0, _FIRST
     largest = 1
-    while at < len(entries) and held < enough:
+    while at < len(entries) and (not at or held + largest <= enough):
         part = entries[at : at + count]
         batch = _records(access, client, part, answers.errors, fence)
         take(access, batch, answers)

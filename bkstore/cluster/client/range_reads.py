@@ -31,6 +31,9 @@ SHARE_BYTES = 1 << 20
 _LEAST = 64
 """Entries below which a share is not cut again, and which the first ones have."""
 
+_AROUND = 64
+"""Bytes of a record around its payload, and a frame's: header, digest, size."""
+
 _PIECES = 2
 _PLAIN_SECONDS = 30.0
 """How long a bookie that fell silent over a batch is asked for single entries: it may be one that
@@ -75,11 +78,11 @@ class RangeReader:
             while at <= last and len(ahead) < _PIECES:
                 ahead.append(self._begun(range(at, last + 1), most, turn, silent))
                 at, turn = ahead[-1].entries.stop, turn + 1
-            largest = 1
+            largest = 0
             for entry in self._told(ahead.popleft(), silent):
                 largest = max(largest, len(entry.payload))
                 yield entry
-            most = max(1, min(SHARE_ENTRIES, SHARE_BYTES // largest))
+            most = max(1, min(SHARE_ENTRIES, SHARE_BYTES // (largest + _AROUND)))
 
     def _told(self, piece: _Piece, silent: set[str]) -> Iterator[Entry]:
         """Yield the entries of a piece."""

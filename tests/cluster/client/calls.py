@@ -23,6 +23,8 @@ class Calls:
         self.made: list[tuple[str, str, tuple[Any, ...]]] = []
         self.bytes = 0
         """Bytes of records that reads returned."""
+        self.by_caller = 0
+        """Calls by the main thread."""
         self.before: Callable[[str, str], object] = lambda bookie, method: None
         self._lock = threading.Lock()
         self.clients: dict[str, Any] = {
@@ -38,6 +40,7 @@ class Calls:
         """Take note of a call."""
         with self._lock:
             self.made.append((bookie, method, arguments))
+            self.by_caller += threading.current_thread() is threading.main_thread()
         self.before(bookie, method)
 
 

@@ -187,6 +187,25 @@ def test_memory_is_bounded(
         assert 20_000 < most < 2 * 3 * share
 
 
+def test_shares_follow_the_sizes(
+    bkstore_cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once sizes are known, bookies are asked side by side for what fits: the caller's thread does
+    not have to ask for the rest of shares that were too large."""
+    monkeypatch.setattr(range_reads, "SHARE_BYTES", 20_000)
+    cluster = bkstore_cluster()
+    with Workers(8) as workers:
+        for numbers in ((3, 2, 2), (3, 3, 2)):
+            ledger = cluster.create_ledger(*numbers)
+            ledger.append_many([bytes(1000)] * 1500)
+            reader, calls = _reader(cluster, workers, ledger)
+            calls.made.clear()
+            calls.by_caller = 0
+
+            assert 1500 == len(reader.read(0, 1499))
+            assert 2 * calls.by_caller < len(calls.made) < 200
+
+
 def test_a_bookie_without_batches(
     bkstore_cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
