@@ -33,8 +33,8 @@ def ask_for_entries(
     """Ask a bookie for entries, by single reads that are under way together.
 
     It ends where `enough` bytes of records leave no room for another like the largest so far; a
-    call is for as many entries as would fit, 16 to begin with and 256 at most. Raises nothing: where the
-    bookie gave no answer, that is the error of every entry that it had not sent before.
+    call is for as many entries as would fit, 16 to begin with and 256 at most. Raises nothing:
+    where the bookie gave no answer, that is the error of every entry that it had not sent before.
     """
     answers = ManyEntries({}, {})
     answer = access.ask(
