@@ -1,8 +1,8 @@
 """The lab: experiments and benchmarks, `python -m tools.NAME` in a checkout.
 
 Experiments, each a question about layouts, over the frame of `lab`: `layouts`, `deletes`, `pages`,
-`keys`, `blooms`, `availability`, `cache`, `batch`. `lookups` and `pipeline` measure look-ups of
-streams and the road from dump to analyses, `bench` has the ratios that must hold. The house:
+`keys`, `blooms`, `availability`, `cache`, `batch`, `lookups`. `pipeline` measures the road from
+dump to analyses, `bench` has the ratios that must hold. The house:
 `rooms` is the order of the package's rooms, `pythons` runs the tests on others, `site` makes the
 pages and the reference a site.
 """

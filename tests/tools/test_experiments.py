@@ -29,7 +29,17 @@ from tools.lab.index_loads import index_load
 from tools.lab.traces import trace
 from tools.pages import PAGE_SIZES, PagePool, ledgers_of
 
-NAMES = ("layouts", "deletes", "pages", "keys", "blooms", "availability", "cache", "batch")
+NAMES = (
+    "layouts",
+    "deletes",
+    "pages",
+    "keys",
+    "blooms",
+    "availability",
+    "cache",
+    "batch",
+    "lookups",
+)
 SHORT = ("deletes", "pages", "keys", "blooms", "availability")
 """Those that are run twice in a short test run."""
 

@@ -1,71 +1,72 @@
-"""The lab of look-ups runs, and its document and picture have what a reader needs. No times."""
+"""The experiment about look-ups: its numbers that are known beforehand. No times."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
 from bkstore.streams import STRATEGIES
-from tools import lookups
+from tools.lab import Run
+from tools.lookups import EXPERIMENT, KEPT, LOAD_MS, RATES
+
+Rows = list[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Measure the tiny size, its claim's world tiny too; return the JSON."""
-    path = tmp_path_factory.mktemp("lookups") / "result.json"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lookups, "CLAIM", {"objects": 60, "streams": 30})
-        assert 0 == lookups.main(["--size", "tiny", "--seed", "1", "--json", str(path)])
-    return path
+def rows() -> Rows:
+    """Measure the tiny size."""
+    return list(EXPERIMENT.measure(Run(Path(), 0.001, 1)))
 
 
-def test_document(result: Path) -> None:
-    """Every series has its points and strategies, both turns, and says how it was made."""
-    document: dict[str, Any] = json.loads(result.read_text())
-    rows = document["rows"]
-    points = [(row["series"], row["objects"], row["streams"], row["fpp"]) for row in rows]
+def _series(rows: Rows, name: str) -> Rows:
+    return [row for row in rows if row["series"] == name]
 
-    assert "bkstore-lookups/1" == document["format"]
-    assert document["command"].startswith("python -m tools.lookups --size tiny --seed 1")
-    assert set(STRATEGIES) == {row["strategy"] for row in rows if row["series"] == "claim"}
-    assert [
-        ("length", 10, 15, 0.01),
-        ("length", 20, 15, 0.01),
-        ("streams", 20, 10, 0.01),
-        ("streams", 20, 20, 0.01),
-        ("rate", 20, 20, 0.5),
-        ("rate", 20, 20, 0.01),
-        ("claim", 60, 30, 0.01),
-    ] == list(dict.fromkeys(points))
+
+def test_every_strategy_is_asked(rows: Rows) -> None:
+    """Each series has its points, and all strategies but where filters alone are tried."""
+    for name in ("length", "streams", "kept", "load", "claim"):
+        assert set(STRATEGIES) == {row["strategy"] for row in _series(rows, name)}
+    assert {"index", "bloom"} == {row["strategy"] for row in _series(rows, "rate")}
+    assert set(RATES) == {row["fpp"] for row in _series(rows, "rate")}
+    assert set(KEPT) == {row["kept"] for row in _series(rows, "kept")}
+    assert set(LOAD_MS) == {row["load_ms"] for row in _series(rows, "load")}
+
+
+def test_load_all_loads_all(rows: Rows) -> None:
+    """In one wave, the first time and again, where nothing is kept at hand."""
     for row in rows:
-        if row["strategy"] == "load-all":
-            assert (row["objects"], 1) == (row["first"]["loads"], row["first"]["waves"])
+        if row["strategy"] == "load-all" and not row["kept"]:
+            assert (row["objects"], 1) == (row["first_loads"], row["first_waves"])
+            assert (row["objects"], 1) == (row["loads"], row["waves"])
 
 
-def test_claims(result: Path) -> None:
-    """The claims are the ratios of the rows that they are about."""
-    document: dict[str, Any] = json.loads(result.read_text())
-    warm = {r["strategy"]: r["again"] for r in document["rows"] if r["series"] == "claim"}
-    claims = document["claims"]
+def test_what_is_kept_is_not_loaded(rows: Rows) -> None:
+    """Where all objects are kept, the second turn loads none, by any strategy."""
+    every = [row for row in _series(rows, "kept") if row["kept"] >= row["objects"]]
 
-    assert 60 / warm["bloom"]["loads"] == claims["load_all_loads_per_bloom_load"]
-    assert warm["bloom"]["waves"] == claims["bloom_waves"]
-    assert warm["bloom"]["loads"] < warm["index"]["loads"] < warm["sparse-index"]["loads"]
+    assert len(STRATEGIES) <= len(every)
+    assert {0} == {row["loads"] for row in every}
 
 
-def test_picture(result: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The picture is drawn from the JSON alone, and is an SVG with a line for each strategy."""
-    pytest.importorskip("matplotlib")
-    path = tmp_path / "lookups.svg"
-    assert 0 == lookups.main(["--read", str(result), "--svg", str(path)])
-    out = capsys.readouterr().out
-    text = path.read_text()
+def test_filters_cost_bytes_and_save_loads(rows: Rows) -> None:
+    """The lower the rate, the more bytes and the fewer loads; the other strategies have none."""
+    bloom = sorted(
+        (row for row in _series(rows, "rate") if row["strategy"] == "bloom"),
+        key=lambda row: -row["fpp"],
+    )
 
-    assert "fewer loads than load-all" in out
-    assert "{http://www.w3.org/2000/svg}svg" == ElementTree.fromstring(text).tag
-    for strategy in STRATEGIES:
-        assert f"<!-- {strategy} -->" in text
+    assert sorted({row["filter_bytes"] for row in bloom})[0] == bloom[0]["filter_bytes"] > 0
+    assert bloom[-1]["filter_bytes"] == max(row["filter_bytes"] for row in bloom)
+    assert bloom[-1]["loads"] <= bloom[0]["loads"]
+    assert {0} == {row["filter_bytes"] for row in rows if row["strategy"] == "load-all"}
+
+
+def test_the_headline(rows: Rows) -> None:
+    """Bloom loads fewer than the index, this fewer than sparse-index; the finding says how many."""
+    warm = {row["strategy"]: row for row in _series(rows, "claim")}
+    loads = [warm[name]["loads"] for name in ("bloom", "index", "sparse-index", "load-all")]
+
+    assert sorted(loads) == loads
+    assert f"{loads[3] / loads[0]:.0f} times fewer loads than load-all" in EXPERIMENT.found(rows)[0]
