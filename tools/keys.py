@@ -7,7 +7,9 @@ What a bookie writes (ledger, entry: 16 bytes), what 128-bit ledger ids need (sc
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
+from tools.lab.peer_stores import LevelDb, Lmdb, Store
 from tools.lab.samples import files_below, latency, median_of, spending
 from tools.lab.table import shown
 
@@ -49,6 +52,11 @@ SIDES = {
     "scope, ledger, entry; UUIDs": Side((0, 1, 2), "UUID", 2),
 }
 """Orders by name."""
+
+USUAL = "ledger, entry"
+TABLES = (".sst", ".ldb", ".mdb")
+
+Opened = Callable[[Path], Store]
 
 
 def _ids(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
@@ -84,55 +92,50 @@ def _bytes(words: Words) -> list[bytes]:
     return made
 
 
-def _written(run: Run, rows: Filling) -> Row:
-    """Fill a database once a round; return what it takes, the log's bytes before the flush too."""
+def _rocksdb(top: Path) -> Store:
+    return Database(top, location_options())
+
+
+def _written(run: Run, opened: Opened, rows: Filling) -> Row:
+    """Fill a store once a round; return what it takes, the log's bytes before the flush too."""
     keys, places, top = _bytes(rows.keys), values(rows.places), run.directory / "locations"
     spent, log = [], 0
     for _ in range(run.rounds):
         shutil.rmtree(top, ignore_errors=True)
         with spending() as cost:
-            database = Database(top, location_options())
-            database.put_list(keys, places, 10_000)
-            database.sync()
+            store = opened(top)
+            store.put_list(keys, places, 10_000)
+            store.sync()
             log = files_below(top, (".log",)).bytes
-            database.close()
-            database = Database(top, location_options())
-            database.compact()
-            database.close()
+            store.compact()
+            store.close()
         spent.append(cost)
     return {
         "rows": len(keys),
         "key_bytes": len(keys[0]),
-        "log_per_entry": log / len(keys),
-        "table_per_entry": files_below(top, (".sst",)).bytes / len(keys),
+        "log_per_entry": log / len(keys) if isinstance(store, Database) else None,
+        "table_per_entry": files_below(top, TABLES).on_disk / len(keys),
         "write_rate": len(keys) / median_of(spent).cpu / 1e3,
     }
 
 
-def _asked(run: Run, side: Side, rows: Filling) -> Row:
+def _asked(run: Run, store: Store, side: Side, rows: Filling) -> Row:
     """Return latencies: of single rows, and of listing and ending a ledger by its prefix."""
     width = 8 * rows.keys.shape[1]
-    rng = np.random.default_rng(run.seed)
-    some = rng.integers(0, len(rows.keys), run.scaled(QUERIES, 50))
+    some = np.random.default_rng(run.seed).integers(0, len(rows.keys), run.scaled(QUERIES, 50))
     singles = _bytes(rows.keys[some])
-    with_database = Database(run.directory / "locations", None)
-    try:
-        point = latency(with_database.get, singles, run.rounds)
-        if not side.prefix:
-            every = (bytes(width), b"\xff" * width)
-            listed = latency(lambda ends: with_database.keys(*ends, width), [every], run.rounds)
-            return {"point_p50": point.p50, "point_p99": point.p99, "list_p50": listed.p50}
+    point = latency(store.get, singles, run.rounds)
+    ranges, last = [(bytes(width), b"\xff" * width)], None
+    if side.prefix:
         heads = sorted({key[: 8 * side.prefix] for key in singles})[:50]
         ranges = [(head + bytes(8), head + b"\xff" * 8) for head in heads]
-        listed = latency(lambda ends: with_database.keys(*ends, width), ranges, run.rounds)
-        last = latency(lambda ends: with_database.last_below(ends[1]), ranges, run.rounds)
-    finally:
-        with_database.close()
+        last = latency(lambda ends: store.last_below(ends[1]), ranges, run.rounds).p50
+    listed = latency(lambda ends: store.keys(*ends, width), ranges, run.rounds)
     return {
         "point_p50": point.p50,
         "point_p99": point.p99,
         "list_p50": listed.p50,
-        "last_p50": last.p50,
+        "last_p50": last,
     }
 
 
@@ -142,22 +145,36 @@ def _record_bytes(scopes: str) -> int:
     return len(Coder("CRC32C").encode_many(name, [0], [b"x" * 100])[0]) - 100
 
 
-def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each order of words."""
-    count = run.scaled(LEDGERS, 8)
+def _stores(run: Run) -> Iterator[tuple[str, Side, Opened]]:
+    """Yield RocksDB with each order of words, then the peers that are here with a bookie's."""
     for name, side in SIDES.items():
+        yield name, side, _rocksdb
+    for module, kind in (("lmdb", Lmdb), ("plyvel", LevelDb)):
+        found = run.peer(module)
+        if found is not None:
+            yield f"{USUAL}; {module}", SIDES[USUAL], partial(kind, found)
+
+
+def measure(run: Run) -> Iterator[Row]:
+    """Yield a row for each order of words, and for each peer."""
+    count = run.scaled(LEDGERS, 8)
+    for name, side, opened in _stores(run):
         run.tell(name)
         rows = _rows(side, count, run.seed)
-        written = _written(run, rows)
-        record = {"record_bytes": _record_bytes(side.scopes)}
-        yield {"key": name, **written, **record, **_asked(run, side, rows)}
+        row = {"key": name, **_written(run, opened, rows)}
+        store = opened(run.directory / "locations")
+        try:
+            row |= _asked(run, store, side, rows)
+        finally:
+            store.close()
+        yield {**row, "record_bytes": _record_bytes(side.scopes)}
         shutil.rmtree(run.directory / "locations")
 
 
 def found(rows: Rows) -> list[str]:
     """Return what the rows come to."""
     by = {row["key"]: row for row in rows}
-    narrow, wide = by["ledger, entry"], by["scope, ledger, entry"]
+    narrow, wide = by[USUAL], by["scope, ledger, entry"]
     uuids, across = by["scope, ledger, entry; UUIDs"], by["entry, ledger"]
 
     def more(column: str, side: Row = wide) -> float:
@@ -175,6 +192,13 @@ def found(rows: Rows) -> list[str]:
         f"With entries before ledgers a ledger can be listed only by a scan of everything: "
         f"{across['list_p50'] / narrow['list_p50']:,.0f} times as long. An entry "
         f"takes {tables}.",
+    ] + [
+        f"{row['key'].rpartition(' ')[2]} takes {shown(row['table_per_entry'])} bytes an entry; it "
+        f"is written at {row['write_rate'] / narrow['write_rate']:.2f} times RocksDB's rate, a row "
+        f"found in {row['point_p50'] / narrow['point_p50']:.2f} times the time, a ledger listed in "
+        f"{row['list_p50'] / narrow['list_p50']:.2f} times."
+        for row in rows
+        if row["key"].startswith(f"{USUAL};")
     ]
 
 
@@ -182,11 +206,12 @@ EXPERIMENT = Experiment(
     name="keys",
     question="What do order and width of keys cost, and 128-bit ledger ids?",
     method=(
-        "Rows are put in write batches of 10,000, synced, closed, and compacted once, so that "
-        "tables are sorted through; rates are by CPU seconds of the process, keys made before. "
-        "The log's bytes are those before it is flushed. Latencies are wall time of warm caches, "
-        "of each query the median of the rounds; a listing reads the keys of one ledger, or all "
-        "where a ledger has no prefix of its own. A record's bytes are those beside its payload."
+        "Rows are put in batches of 10,000, synced, compacted and closed, so that tables are "
+        "sorted through; rates are by CPU seconds of the process, keys made before. Tables are "
+        "what the disk gave them. The log's bytes are those before it is flushed. Latencies are "
+        "wall time of warm caches, of each query the median of the rounds; a listing reads the "
+        "keys of one ledger, or all where a ledger has no prefix of its own. A record's bytes are "
+        "those beside its payload."
     ),
     data=(
         f"{LEDGERS} ledgers at scale 1 of {PER_LEDGER} entries each, which arrive interleaved, in "

@@ -6,6 +6,7 @@ No times. The documents are those of `python -m tools.NAME --scale 0.001 --round
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
 import math
 from collections import OrderedDict
@@ -298,3 +299,23 @@ def test_a_batch_is_a_request(result: Result) -> None:
     for row in result("batch")["rows"]:
         assert math.ceil(row["entries"] / (row["batch"] or 1)) == row["requests"]
         assert ("server" in row and row["server"] is not None) == (row["where"] != "in process")
+
+
+@pytest.mark.parametrize(
+    ("name", "peers"),
+    [
+        ("keys", ("lmdb", "plyvel")),
+        ("blooms", ("rbloom", "fastbloom_rs")),
+        ("availability", ("pyroaring",)),
+    ],
+)
+def test_peers_are_measured_or_named(name: str, peers: tuple[str, ...], result: Result) -> None:
+    """A library to compare with is a side where it is installed, and absent by name elsewhere."""
+    document = result(name)
+    text = json.dumps(document["rows"])
+    absent = sorted(peer for peer in peers if importlib.util.find_spec(peer) is None)
+
+    assert absent == document["absent"]
+    assert [] == [
+        peer for peer in peers if peer not in absent and peer.removeprefix("py") not in text
+    ]

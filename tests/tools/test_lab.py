@@ -13,12 +13,15 @@ import pytest
 
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
+from bkstore.index.rocks.database import Database
+from bkstore.index.rocks.options import location_options
 from tools.bench.measure import Side, sample
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.comparison import differences
 from tools.lab.document import FORMAT, made, read, save
 from tools.lab.index_loads import SHAPES, index_load, load_of_dump
 from tools.lab.page import page
+from tools.lab.peer_stores import LevelDb, Lmdb, Store
 from tools.lab.picture import drawn
 from tools.lab.samples import files_below, latency, median_of, spending
 from tools.lab.table import print_document, shown
@@ -311,3 +314,27 @@ def test_zipf_prefers_few() -> None:
         shares[order] = counts[-100:].sum() / 5000
 
     assert shares["uniform"] < 0.25 < 0.5 < shares["zipf"]
+
+
+@pytest.mark.parametrize("name", ["lmdb", "plyvel"])
+def test_peers_answer_alike(name: str, tmp_path: Path) -> None:
+    """What is compared with RocksDB has the same rows, keys and last keys as it."""
+    module = pytest.importorskip(name)
+    rows = [number.to_bytes(16, "big") for number in (3, 1, 260, 2**100)]
+    stores: list[Store] = [
+        Database(tmp_path / "a", location_options()),
+        (Lmdb if name == "lmdb" else LevelDb)(module, tmp_path / "b"),
+    ]
+    answers = []
+    for store in stores:
+        store.put_list(rows, [key[:8] for key in rows], 3)
+        store.sync()
+        store.compact()
+        some = [store.get(key) for key in (*rows, bytes(16))]
+        ends = [store.last_below(key) for key in (*rows, bytes(16), b"\xff" * 16)]
+        listed = np.asarray(store.keys(bytes(16), rows[2] + b"\0", 16)).tobytes()
+        answers.append((some, ends, listed))
+        store.close()
+
+    assert answers[0] == answers[1]
+    assert 3 * 16 == len(answers[0][2])
