@@ -160,8 +160,8 @@ def found(rows: Rows) -> list[str]:
         f"A stripe of {shown(stripe['entries'])} entries takes {shown(stripe['bytes'])} bytes as "
         f"groups, {shown(built['bytes'])} as BookKeeper builds it, "
         f"{shown(by['2 of 3', 'bit vector']['bytes'])} as bits.",
-        f"Groups are the smallest form of: {', '.join(grouped) or 'none'}. "
-        f"Elsewhere: {', '.join(others) or 'nothing'}.",
+        f"Groups are the smallest form of: {'; '.join(grouped) or 'none'}. "
+        f"Elsewhere: {'; '.join(others) or 'nothing'}.",
         f"Making groups of the stripe takes {1 / encode:.2f} times as long as making bits; what "
         f"is missing is counted in {shown(stripe['missing'])} ms, from bits in "
         f"{shown(by['2 of 3', 'bit vector']['missing'])} ms.",

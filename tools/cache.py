@@ -221,12 +221,13 @@ EXPERIMENT = Experiment(
     ),
     panels=(
         Panel(
-            "Room 10 %: hits by entries read ahead",
+            "Room 10 %: hits",
             "ahead",
             "hit_ratio",
             "trace",
             {"series": "entries", "room": 10.0},
             log="x",
+            label="entries read at a time",
         ),
         Panel(
             "Room 10 %: bytes fetched",
@@ -235,6 +236,7 @@ EXPERIMENT = Experiment(
             "trace",
             {"series": "entries", "room": 10.0},
             log="xy",
+            label="entries read at a time",
         ),
         Panel(
             "Room 10 %: CPU of a read",
@@ -243,6 +245,7 @@ EXPERIMENT = Experiment(
             "trace",
             {"series": "entries", "room": 10.0},
             log="xy",
+            label="entries read at a time",
         ),
         Panel(
             "Write cache: hits by lag of the reader",
@@ -251,6 +254,7 @@ EXPERIMENT = Experiment(
             "room",
             {"series": "tail"},
             log="x",
+            label="entries behind the writers",
         ),
     ),
     measure=measure,

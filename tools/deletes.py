@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,9 @@ __all__ = ["EXPERIMENT", "STRATEGIES"]
 
 PER_STEP, PER_LEDGER, LIVE_STEPS, STEPS, EVERY = 40, 500, 2, 12, 4
 """Ledgers of a step, entries of each, steps that stay live, steps, steps between repairs."""
+
+LEFT = 2
+"""Ledgers that are left in the last step, in which nothing is written."""
 
 ROW = 24  # bytes of a key and a location
 _DELETIONS = re.compile(r"# (range )?deletions=(\d+)")
@@ -118,22 +122,22 @@ def _step(run: Run, store: Store, step: int, live: list[LedgerId]) -> Row:
 
 
 def _life(run: Run, name: str) -> Iterator[Row]:
+    """Yield a row a step; in the last one nothing is written and nearly all is deleted."""
     delete, repair = STRATEGIES[name]
     written = run.scaled(PER_STEP, 4)
     top = run.directory / "database"
     store = Store(top, max(written * PER_LEDGER * ROW // 2, 64 << 10))
     live: list[LedgerId] = []
-    for step in range(1, STEPS + 1):
-        fresh = [LedgerId(0, step * written + at) for at in range(written)]
-        for ledger in fresh:
-            store.put(ledger, run.seed)
-        live += fresh
-        gone = live[: -LIVE_STEPS * written] if delete is not None else []
-        for ledger in gone:
+    for step in range(1, STEPS + 2):
+        keep = LIVE_STEPS * written if step <= STEPS else LEFT
+        for at in range(written if step <= STEPS else 0):
+            live.append(LedgerId(0, step * written + at))
+            store.put(live[-1], run.seed)
+        for ledger in live[:-keep] if delete is not None else ():
             assert delete is not None
             delete(store, ledger)
-        live = live[len(gone) :]
-        if repair is not None and step % EVERY == 0:
+        live = live if delete is None else live[-keep:]
+        if repair is not None and (step % EVERY == 0 or step > STEPS):
             repair(store)
         store.settle()
         yield {"strategy": name, **_step(run, store, step, live)}
@@ -149,21 +153,36 @@ def measure(run: Run) -> Iterator[Row]:
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to, at the last step."""
-    end = {row["strategy"]: row for row in rows if row["step"] == STEPS}
-    ranged, rebuilt = end["deleteRange"], end["deleteRange, rebuild"]
-    points, nothing = end["point deletes"], end["nothing deleted"]
-    peak = max(row["first_p50"] for row in rows if row["strategy"] == "point deletes")
-    calm = max(row["first_p50"] for row in rows if row["strategy"] == "nothing deleted")
+    """Return what the rows come to, by the medians of the second half of the steps."""
+    late = [row for row in rows if STEPS // 2 < row["step"] <= STEPS]
+    end = {row["strategy"]: row for row in rows if row["step"] > STEPS}
+
+    def usual(column: str, strategy: str) -> str:
+        values = [row[column] for row in late if row["strategy"] == strategy]
+        return shown(round(statistics.median(values)))
+
+    ranged, points, nothing = "deleteRange", "point deletes", "nothing deleted"
+    longest = {
+        name: shown(max(row["first_p50"] for row in rows if row["strategy"] == name))
+        for name in (ranged, points, nothing)
+    }
     return [
-        f"After {STEPS} steps {shown(ranged['live'])} rows are live. Their database takes "
-        f"{shown(ranged['kib'])} KiB by deleteRange, {shown(points['kib'])} by point deletes, "
-        f"{shown(rebuilt['kib'])} where it is rebuilt every {EVERY} steps, and "
-        f"{shown(nothing['kib'])} where nothing is deleted.",
-        f"Tombstones at the end: {shown(ranged['tombstones'])} by deleteRange, "
-        f"{shown(points['tombstones'])} by point deletes.",
-        f"The first row behind the deleted ones is found in up to {shown(peak)} us after point "
-        f"deletes, in up to {shown(calm)} us where nothing is deleted.",
+        f"{usual('live', ranged)} rows are live. Their database takes {usual('kib', ranged)} KiB "
+        f"by deleteRange, {usual('kib', 'deleteRange, compactRange')} compacted every {EVERY} "
+        f"steps, {usual('kib', 'deleteRange, rebuild')} rebuilt as often, "
+        f"{usual('kib', points)} by point deletes; {usual('kib', nothing)} where nothing is "
+        f"deleted.",
+        f"Then all but {shown(end[ranged]['live'])} rows are deleted and nothing is written: "
+        f"deleteRange leaves {shown(end[ranged]['kib'])} KiB, with compactRange "
+        f"{shown(end['deleteRange, compactRange']['kib'])}, rebuilt "
+        f"{shown(end['deleteRange, rebuild']['kib'])}; point deletes leave "
+        f"{shown(end[points]['kib'])}.",
+        f"Tombstones: {usual('tombstones', ranged)} by deleteRange, "
+        f"{usual('tombstones', points)} by point deletes, {usual('tombstones', nothing)} where "
+        f"nothing is deleted.",
+        f"The first row behind the deleted ones takes up to {longest[points]} us after point "
+        f"deletes, {longest[ranged]} after deleteRange, {longest[nothing]} where nothing is "
+        f"deleted.",
     ]
 
 
@@ -181,7 +200,8 @@ EXPERIMENT = Experiment(
     ),
     data=(
         f"A step writes {PER_STEP} ledgers of {PER_LEDGER} entries at scale 1 and leaves the last "
-        f"{LIVE_STEPS} steps' ledgers live; {STEPS} steps."
+        f"{LIVE_STEPS} steps' ledgers live; {STEPS} steps. Then all but {LEFT} ledgers are deleted "
+        "and nothing is written."
     ),
     columns=(
         Column("strategy", "deleted by", kind="given"),
@@ -196,7 +216,7 @@ EXPERIMENT = Experiment(
     ),
     panels=(
         Panel("Bytes of the database", "step", "kib", "strategy"),
-        Panel("Tombstones", "step", "tombstones", "strategy"),
+        Panel("Scan of all rows", "step", "scan", "strategy"),
         Panel("The first row, past what was deleted", "step", "first_p50", "strategy", log="y"),
         Panel("Last entry of a live ledger", "step", "last_p50", "strategy"),
     ),

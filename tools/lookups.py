@@ -25,9 +25,9 @@ OBJECTS, STREAMS, FPP = 200, 120, 0.01
 LENGTHS = (50, 100, 200, 400)
 STREAM_COUNTS = (40, 100, 300)
 RATES = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
-KEPT = (0, 10, 50, 200)
+KEPT = (0, 20, 200)
 LOAD_MS = (1, 4, 16)
-QUERIES, SLOW_QUERIES = 80, 8
+QUERIES, SLOW_QUERIES = 60, 8
 
 Queries = Sequence[tuple[int, int, int, int]]
 
@@ -93,7 +93,13 @@ def measure(run: Run) -> Iterator[Row]:
     yield from _series(run, "streams", by_streams, queries)
     rates = [usual._replace(fpp=rate) for rate in RATES]
     yield from _series(run, "rate", rates, queries, ("index", "bloom"))
-    yield from _series(run, "kept", [usual._replace(kept=kept) for kept in KEPT], queries)
+    yield from _series(
+        run,
+        "kept",
+        [usual._replace(kept=kept) for kept in KEPT],
+        queries,
+        ("load-all", "index", "bloom"),
+    )
     yield from _series(run, "load", [usual._replace(load_ms=each) for each in LOAD_MS], slow)
     claim = Point(run.scaled(CLAIM[0], 40), run.scaled(CLAIM[1], 24))
     yield from _series(run, "claim", [claim], run.scaled(390, 12))
@@ -176,7 +182,7 @@ EXPERIMENT = Experiment(
         Panel(
             "Loads by rate of the filters", "fpp", "loads", "strategy", {"series": "rate"}, log="x"
         ),
-        Panel("Loads by objects kept", "kept", "loads", "strategy", {"series": "kept"}, log="y"),
+        Panel("Loads by objects kept", "kept", "loads", "strategy", {"series": "kept"}),
         Panel(
             "Time by latency of a load", "load_ms", "ms", "strategy", {"series": "load"}, log="xy"
         ),

@@ -46,7 +46,7 @@ class Panel:
 
     Numbers in `x` make lines, words make bars. `where` chooses rows by the values of columns, a
     tuple being any of them. `high` is a column whose values are ticks above the bars. `log` names
-    the logarithmic axes.
+    the logarithmic axes, `label` stands at the x axis in place of the column's title.
     """
 
     title: str
@@ -56,6 +56,7 @@ class Panel:
     where: Mapping[str, Any] = field(default_factory=dict)
     high: str | None = None
     log: Literal["", "x", "y", "xy"] = ""
+    label: str = ""
 
     def rows(self, rows: Rows) -> list[Row]:
         """Return the rows that the panel shows: chosen, and with a value."""

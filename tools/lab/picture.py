@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bkstore.report.charts import require_matplotlib
 from tools.lab.document import Document
 from tools.lab.experiment import Experiment, Panel, Row
+from tools.lab.table import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +104,8 @@ def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"
             if same:
                 named |= {name: key for name, key in keys.items() if name not in named}
             elif len(keys) > 1:
-                axes.legend(keys.values(), keys.keys(), fontsize=9)
+                title = experiment.column(panel.by or panel.x).title
+                axes.legend(keys.values(), keys.keys(), title=title, fontsize=9, title_fontsize=9)
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         if len(named) > 1:
@@ -113,12 +116,19 @@ def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"
         if form == "svg":
             canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
             canvas.print_svg(out, metadata=_NOTHING)
+            return _tight(out.getvalue())
         else:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
 
             canvas = FigureCanvasAgg(figure)
             canvas.print_png(out, metadata={"Software": None})  # type: ignore[no-untyped-call]
     return out.getvalue()
+
+
+def _tight(svg: bytes) -> bytes:
+    """Return the same drawing without comments, metadata and blanks between elements."""
+    text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg.decode(), flags=re.DOTALL)
+    return (re.sub(r">\s+<", "><", text).strip() + "\n").encode()
 
 
 def _draw(experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row]) -> dict[str, Any]:
@@ -129,7 +139,7 @@ def _draw(experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row]) -> 
     for row in shown:
         series.setdefault(_name(panel, row), []).append(row)
     axes.set_title(panel.title)
-    axes.set_xlabel(experiment.column(panel.x).title)
+    axes.set_xlabel(panel.label or experiment.column(panel.x).title)
     axes.set_ylabel(experiment.column(panel.y).title)
     words = any(isinstance(row[panel.x], str) for row in shown)
     draw = _bars if words else _lines
@@ -150,7 +160,7 @@ def _draw(experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row]) -> 
 
 
 def _name(panel: Panel, row: Row) -> str:
-    return "" if panel.by is None else str(row[panel.by])
+    return "" if panel.by is None else shown(row[panel.by])
 
 
 def _styles(panel: Panel, rows: list[Row]) -> dict[str, Style]:
