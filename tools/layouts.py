@@ -10,13 +10,15 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bkstore.ids import Int64Array
-from bkstore.index.api import EntryIndex, EntrySource, LedgerLike
+from bkstore.ids import Int64Array, LedgerId
+from bkstore.index.api import EntryIndex, LedgerLike
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.layered import LayeredSource
 from bkstore.index.memtable import MemtableIndex
@@ -24,7 +26,7 @@ from bkstore.index.rocks import RocksIndex
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.index_loads import SHAPES, IndexLoad, Put, index_load, load_of_dump
-from tools.lab.samples import ROWS, files_below, latency, median_of, spending
+from tools.lab.samples import ROWS, files_below, latencies, median_of, spending
 from tools.lab.table import shown
 from tools.lab.traces import trace
 from tools.lab.tuned_rocks import TunedFiles, compressed, tables, write_buffer
@@ -55,6 +57,8 @@ class Layered(LayeredSource):
         return found
 
 
+Source = EntryIndex | Layered
+Query = tuple[LedgerId, int]
 Opening = Callable[[Path, bool], EntryIndex]
 
 
@@ -102,10 +106,10 @@ def _fill(index: EntryIndex, puts: Sequence[Put]) -> None:
         index.put_many(put.ledger, put.entries, put.locations)
 
 
-def _built(run: Run, side: Side, load: IndexLoad) -> tuple[Path, MemtableIndex, Row]:
-    """Fill a side once a round; return the last one and what filling takes."""
+def _built(run: Run, side: Side, load: IndexLoad, top: Path) -> tuple[MemtableIndex, Row]:
+    """Fill a side below `top` several times; return its memory and what filling takes."""
     below, above = _split(load, side.in_memory)
-    spent, top, memory = [], run.directory / "index", MemtableIndex()
+    spent, memory = [], MemtableIndex()
     for _ in range(min(run.rounds, BUILDS)):
         shutil.rmtree(top, ignore_errors=True)
         top.mkdir()
@@ -118,20 +122,16 @@ def _built(run: Run, side: Side, load: IndexLoad) -> tuple[Path, MemtableIndex, 
             for name in memory.ledgers():
                 memory.entries(name)  # sorted at the first read: part of the price
         spent.append(cost)
-    cost, files = median_of(spent), files_below(top)
-    rows = files_below(top, ROWS).bytes
+    cost, rows = median_of(spent), files_below(top, ROWS).bytes
     held = sum(part.nbytes for name in memory.ledgers() for part in memory.items(name))
-    written = None if cost.written is None else cost.written / load.entries
-    return (
-        top,
-        memory,
-        {
-            "bytes_per_entry": (rows + held) / load.entries,
-            "files": files.number,
-            "write_rate": load.entries / cost.cpu / 1e3,
-            "written_per_entry": written,
-        },
-    )
+    return memory, {
+        "entries": load.entries,
+        "ledgers": len(load.expected),
+        "bytes_per_entry": (rows + held) / load.entries,
+        "files": files_below(top).number,
+        "write_rate": load.entries / cost.cpu / 1e3,
+        "written_per_entry": None if cost.written is None else cost.written / load.entries,
+    }
 
 
 def _opened(run: Run, side: Side, top: Path) -> tuple[EntryIndex | None, float | None]:
@@ -146,60 +146,78 @@ def _opened(run: Run, side: Side, top: Path) -> tuple[EntryIndex | None, float |
     return side.open(top, False), statistics.median(taken) * 1e3
 
 
-def _asked(run: Run, source: EntrySource, load: IndexLoad) -> Row:
-    """Return latencies and bytes of reads; the first look is the one that reads the disk."""
-    assert isinstance(source, EntryIndex | Layered)
-    reads = trace("zipf", load.expected, run.scaled(QUERIES, 50), run.seed)
+def _first_look(source: Source, load: IndexLoad, queries: Sequence[Query]) -> Row:
+    """Return what is listed, and the bytes that the first reads ask of the system."""
     with spending() as cold:
-        found = [source.get(*query) for query in reads.queries]
+        found = [source.get(*query) for query in queries]
     if None in found:
         raise RuntimeError("an entry that was put is not found")
-    point = latency(lambda query: source.get(*query), reads.queries, run.rounds)
-    some = [name for name in reads.ledgers[:50] if load.expected[name].size]
-    runs = [(name, load.expected[name][:1000]) for name in some]
-    batch = latency(lambda query: source.get_many(*query), runs, run.rounds)
-    listing = latency(source.availability, some, run.rounds)
-    rows = sum(source.availability(name).entries().size for name in load.expected)
     return {
-        "listed": rows,
+        "listed": sum(len(source.availability(name)) for name in load.expected),
         "read_per_get": None if cold.read is None else cold.read / len(found),
-        "point_p50": point.p50,
-        "point_p99": point.p99,
-        "batch_p50": batch.p50,
-        "batch_p99": batch.p99,
-        "availability_p50": listing.p50,
-        "availability_p99": listing.p99,
     }
 
 
-def _row(run: Run, shape: str, name: str, side: Side, load: IndexLoad) -> Row:
-    run.tell(f"{shape}: {name}")
-    top, memory, row = _built(run, side, load)
-    index, opening = _opened(run, side, top)
-    source: EntrySource = memory if index is None else index
-    if index is not None and side.in_memory:
-        source = Layered(memory, index)
-    try:
-        row |= _asked(run, source, load)
-    finally:
-        if index is not None:
-            index.close()
-        shutil.rmtree(top)
-    size = {"entries": load.entries, "ledgers": len(load.expected), "open": opening}
-    return {"shape": shape, "side": name, **size, **row}
+def _latencies(
+    run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[Query]
+) -> dict[str, Row]:
+    """Return latencies of each source, all asked beside each other."""
+    some = list(load.expected)[:50]
+    runs = [(name, load.expected[name][:1000]) for name in some]
+    taken = {
+        "point": latencies({n: _unpacked(s.get) for n, s in sources.items()}, queries, run.rounds),
+        "batch": latencies(
+            {n: _unpacked(s.get_many) for n, s in sources.items()}, runs, run.rounds
+        ),
+        "availability": latencies(
+            {n: s.availability for n, s in sources.items()}, some, run.rounds
+        ),
+    }
+    return {
+        name: {
+            f"{what}_{percentile}": getattr(found[name], percentile)
+            for what, found in taken.items()
+            for percentile in ("p50", "p99")
+        }
+        for name in sources
+    }
+
+
+def _unpacked(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
+    return lambda query: ask(*query)
+
+
+def _rows(run: Run, shape: str, sides: dict[str, Side], load: IndexLoad) -> Iterator[Row]:
+    """Yield a row for each side: filled one by one, then asked beside each other."""
+    queries = trace("zipf", load.expected, run.scaled(QUERIES, 50), run.seed).queries
+    rows: dict[str, Row] = {}
+    sources: dict[str, Source] = {}
+    with ExitStack() as closing:
+        for name, side in sides.items():
+            run.tell(f"{shape}: {name}")
+            top = run.directory / name
+            memory, row = _built(run, side, load, top)
+            closing.callback(shutil.rmtree, top)
+            index, opening = _opened(run, side, top)
+            sources[name] = memory if index is None else index
+            if index is not None:
+                closing.callback(index.close)
+                if side.in_memory:
+                    sources[name] = Layered(memory, index)
+            rows[name] = {**row, "open": opening, **_first_look(sources[name], load, queries)}
+        taken = _latencies(run, sources, load, queries)
+    for name, row in rows.items():
+        yield {"shape": shape, "side": name, **row, **taken[name]}
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each shape and layout, and for each option of RocksDB over one shape."""
+    """Yield a row for each shape and layout, over one shape for each option of RocksDB too."""
     count = run.scaled(ENTRIES, 600)
     loads = {shape: index_load(shape, count, run.seed) for shape in SHAPES}
     if run.dump is not None:
         loads["dump"] = load_of_dump(run.dump, count)
     for shape, load in loads.items():
-        for name, side in SIDES.items():
-            yield _row(run, shape, name, side, load)
-    for name, side in TUNED.items():
-        yield _row(run, DETAILED, name, side, loads[DETAILED])
+        yield from _rows(run, shape, SIDES | TUNED if shape == DETAILED else SIDES, load)
 
 
 def found(rows: Rows) -> list[str]:
@@ -236,8 +254,8 @@ EXPERIMENT = Experiment(
         "Each side is filled three times, a flush of 20,000 arrivals at a time, a ledger a call; "
         "closing, which makes it durable, is included. Rates are by CPU seconds of the process, "
         "RocksDB's threads included; opening, and reads of it, by wall time of warm page caches: "
-        "of each query the median of the rounds, then p50 and p99 over the queries. Reads follow "
-        "Zipf's law; a batch is up to 1,000 entries of a ledger. Bytes written and read are "
+        "sides take turns, of each query the median of the rounds counts, then p50 and p99 over "
+        "the queries. Reads follow Zipf's law; a batch is up to 1,000 entries of a ledger. Bytes written and read are "
         "what the process gave to and asked of the system (wchar, rchar of /proc/self/io), the "
         "latter in the first look after opening. The index is what table files, write-ahead logs "
         "and index files have; a memtable's are those of its arrays."

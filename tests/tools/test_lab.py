@@ -23,7 +23,7 @@ from tools.lab.index_loads import SHAPES, index_load, load_of_dump
 from tools.lab.page import page
 from tools.lab.peer_stores import LevelDb, Lmdb, Store
 from tools.lab.picture import drawn
-from tools.lab.samples import files_below, latency, median_of, spending
+from tools.lab.samples import files_below, latencies, latency, median_of, spending
 from tools.lab.table import print_document, shown
 from tools.lab.traces import TRACES, trace
 
@@ -217,6 +217,16 @@ def test_latency_is_of_the_middle_round() -> None:
 
     assert [1, 2, 3] * 5 == asked
     assert 0 < found.p50 <= found.p99
+
+
+def test_ways_to_ask_take_turns() -> None:
+    """Every way is asked all queries in each round, another one first in each."""
+    asked: list[str] = []
+    ways = {name: lambda query, name=name: asked.append(f"{name}{query}") for name in "ab"}  # type: ignore[misc]
+    found = latencies(ways, [1, 2], 2)
+
+    assert ["a1", "a2", "b1", "b2", "b1", "b2", "a1", "a2"] == asked
+    assert {"a", "b"} == found.keys()
 
 
 def test_spending_counts_bytes(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from bkstore.ids import Int64Array
+
 __all__ = [
     "ROWS",
     "FileSizes",
     "Latency",
     "Spent",
     "files_below",
+    "latencies",
     "latency",
     "median_of",
     "spending",
@@ -43,18 +46,34 @@ class Latency(NamedTuple):
     p99: float
 
 
+def latencies(
+    asks: Mapping[str, Callable[[Q], object]], queries: Sequence[Q], rounds: int
+) -> dict[str, Latency]:
+    """Return how long one query takes by each way to ask; ways take turns, in turning order."""
+    names = list(asks)
+    taken = {name: np.empty((rounds, len(queries)), np.int64) for name in names}
+    for nth in range(rounds):
+        turn = nth % len(names)
+        for name in names[turn:] + names[:turn]:
+            _ask_all(asks[name], queries, taken[name][nth])
+    found = {}
+    for name, lines in taken.items():
+        p50, p99 = np.percentile(np.median(lines, axis=0) / 1e3, (50, 99))
+        found[name] = Latency(float(p50), float(p99))
+    return found
+
+
+def _ask_all(ask: Callable[[Q], object], queries: Sequence[Q], line: Int64Array) -> None:
+    clock = time.perf_counter_ns
+    for at, query in enumerate(queries):
+        begin = clock()
+        ask(query)
+        line[at] = clock() - begin
+
+
 def latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: int) -> Latency:
     """Return how long one query takes, asked one by one, all of them in each round."""
-    clock = time.perf_counter_ns
-    taken = np.empty((rounds, len(queries)), np.int64)
-    for line in taken:
-        for at, query in enumerate(queries):
-            begin = clock()
-            ask(query)
-            line[at] = clock() - begin
-    each = np.median(taken, axis=0) / 1e3
-    p50, p99 = np.percentile(each, (50, 99))
-    return Latency(float(p50), float(p99))
+    return latencies({"": ask}, queries, rounds)[""]
 
 
 @dataclass(slots=True)
