@@ -10,7 +10,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -192,6 +192,11 @@ def found(rows: Rows) -> list[str]:
     ]
 
 
+def _ahead(title: str, y: str, log: Literal["x", "xy"]) -> Panel:
+    chosen = {"series": "entries", "room": SHARES[1] * 100}
+    return Panel(title, "ahead", y, "trace", chosen, log=log, label="entries read at a time")
+
+
 EXPERIMENT = Experiment(
     name="cache",
     question="How far should a bookie read ahead, and what does its write cache answer?",
@@ -220,33 +225,9 @@ EXPERIMENT = Experiment(
         Column("us", "read, CPU", "us"),
     ),
     panels=(
-        Panel(
-            "Room 10 %: hits",
-            "ahead",
-            "hit_ratio",
-            "trace",
-            {"series": "entries", "room": 10.0},
-            log="x",
-            label="entries read at a time",
-        ),
-        Panel(
-            "Room 10 %: bytes fetched",
-            "ahead",
-            "amplification",
-            "trace",
-            {"series": "entries", "room": 10.0},
-            log="xy",
-            label="entries read at a time",
-        ),
-        Panel(
-            "Room 10 %: CPU of a read",
-            "ahead",
-            "us",
-            "trace",
-            {"series": "entries", "room": 10.0},
-            log="xy",
-            label="entries read at a time",
-        ),
+        _ahead("Room 10 %: hits", "hit_ratio", "x"),
+        _ahead("Room 10 %: bytes fetched", "amplification", "xy"),
+        _ahead("Room 10 %: CPU of a read", "us", "xy"),
         Panel(
             "Write cache: hits by lag of the reader",
             "ahead",
