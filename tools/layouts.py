@@ -256,9 +256,9 @@ EXPERIMENT = Experiment(
         "RocksDB's threads included; opening, and reads of it, by wall time of warm page caches: "
         "sides take turns, of each query the median of the rounds counts, then p50 and p99 over "
         "the queries. Reads follow Zipf's law; a batch is up to 1,000 entries of a ledger. Bytes "
-        "written and read are what the process gave to and asked of the system "
-        "(wchar, rchar of /proc/self/io), the latter in the first look after opening. The index is what table files, write-ahead logs "
-        "and index files have; a memtable's are those of its arrays."
+        "written and read are what the process gave to and asked of the system (wchar, rchar of "
+        "/proc/self/io), the latter in the first look after opening. The index is what table "
+        "files, write-ahead logs and index files have; a memtable's are those of its arrays."
     ),
     data=(
         "60,000 entries at scale 1: ledgers of 60 entries; 3 ledgers; 3 ledgers of which a bookie "
