@@ -24,11 +24,20 @@ from hypothesis.stateful import (
     rule,
 )
 
+from bkstore.availability import Availability
 from bkstore.cluster import ClientOptions, ZooKeeperStore
+from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.placement.policies import DefaultPlacement
-from bkstore.errors import BkstoreError, IllegalOperation, LedgerFenced, NotEnoughBookies
+from bkstore.errors import (
+    BkstoreError,
+    IllegalOperation,
+    LedgerFenced,
+    NoSuchLedger,
+    NotEnoughBookies,
+)
 from bkstore.ids import LedgerId
 from bkstore.network import Client
+from bkstore.schedule import write_set
 from bkstore.testing.ensemble import Ensemble
 from tests.cluster.client.cluster_machine import CONFIGS, ClusterMachine
 from tests.cluster.client.cluster_model import Config, LedgerModel, payload
@@ -115,6 +124,13 @@ class _Processes:
             client.close()
 
 
+def _listed(bookie: BookieClient, ledger: LedgerId) -> Availability:
+    try:
+        return bookie.availability(ledger)
+    except NoSuchLedger:
+        return Availability.from_entries([])
+
+
 class EnsembleMachine(ClusterMachine):
     """The rules over processes."""
 
@@ -148,8 +164,23 @@ class EnsembleMachine(ClusterMachine):
                 self.processes.bring_back(name, way)
             self.down.clear()
             super().everything_acknowledged_is_readable()
+            self.everything_acknowledged_has_its_copies()
         finally:
             self.processes.close()
+
+    def everything_acknowledged_has_its_copies(self) -> None:
+        """With all bookies back A of each entry's write set have it: none forgot what it took."""
+        for name, model in self.models.items():
+            metadata = self.other.store.read(name).metadata
+            listed = {
+                bookie: _listed(self.other.bookies[bookie], name) for bookie in metadata.bookies
+            }
+            for entry in range(len(model.content())):
+                ensemble = metadata.ensemble_at(entry)
+                places = write_set(entry, metadata.ensemble_size, metadata.write_quorum_size)
+                having = [place for place in places if entry in listed[ensemble[place]]]
+
+                assert metadata.ack_quorum_size <= len(having), (name, entry)
 
     # -- ledgers
 

@@ -204,6 +204,8 @@ def change_of_ensemble_and_change(here: TwoClients) -> None:
         store = here.stores[1]
         metadata, version = store.read(handle.ledger)
         start, ensemble = metadata.segments[-1]
+        if gone not in ensemble:  # the writer was first
+            return False
         spare = sorted(set(here.bookies.bookies) - set(ensemble))[-1]
         changed = tuple(spare if bookie == gone else bookie for bookie in ensemble)
         try:
