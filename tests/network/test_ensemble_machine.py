@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -66,10 +67,14 @@ def test_kills(start: Start) -> None:
         third = machine.create(0)
         assert isinstance(third, LedgerId)
         machine.append(third, 5)
-        machine.take_down(machine.handles[third].metadata.segments[-1].ensemble[1], "pause")
+        paused = machine.handles[third].metadata.segments[-1].ensemble[1]
+        machine.take_down(paused, "pause")
+        going_on = threading.Timer(1.5, machine.bring_one_back, [paused])
+        going_on.start()
         machine.append_many(third, [5] * 8)
         machine.recover(third)
         machine.append(third, 5)
+        going_on.join()
 
         assert all(not model.writable for model in machine.models.values())
     finally:
