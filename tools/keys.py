@@ -130,6 +130,9 @@ def _asked(run: Run, store: Store, side: Side, rows: Filling) -> Row:
         heads = sorted({key[: 8 * side.prefix] for key in singles})[:50]
         ranges = [(head + bytes(8), head + b"\xff" * 8) for head in heads]
         last = latency(lambda ends: store.last_below(ends[1]), ranges, run.rounds).p50
+    found = {len(store.keys(*ends, width)) for ends in ranges}
+    if found != {PER_LEDGER if side.prefix else len(rows.keys)}:
+        raise RuntimeError(f"a listing of {found} rows")
     listed = latency(lambda ends: store.keys(*ends, width), ranges, run.rounds)
     return {
         "point_p50": point.p50,

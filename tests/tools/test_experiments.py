@@ -22,12 +22,15 @@ import pytest
 from bkstore import LedgerId, LedgerStorage
 from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.memtable import MemtableIndex
+from bkstore.index.rocks import RocksIndex
 from tests.paths import ROOT
 from tools.cache import ReadCache
 from tools.lab import Experiment, main
 from tools.lab.experiment import kinds
 from tools.lab.index_loads import index_load
 from tools.lab.traces import trace
+from tools.layouts import DETAILED, Layered
 from tools.pages import PAGE_SIZES, PagePool, ledgers_of
 
 NAMES = (
@@ -170,6 +173,28 @@ def test_layouts_list_what_was_put(result: Result) -> None:
 
         assert (known, len(ids)) == (row["bytes_per_entry"], row["files"])
     assert {16} == {row["bytes_per_entry"] for row in rows if row["side"] == "memtable"}
+
+
+def test_options_of_rocksdb_are_applied(result: Result) -> None:
+    """Less compression and more bits of the filter make larger tables."""
+    rows = result("layouts")["rows"]
+    size = {row["side"]: row["bytes_per_entry"] for row in rows if row["shape"] == DETAILED}
+
+    assert size["zstd"] < size["rocksdb"] < size["no compression"]
+    assert size["no bloom filter"] < size["rocksdb"] < size["20 bloom bits"]
+    assert size["rocksdb"] < size["4 KiB blocks"]
+
+
+def test_memory_goes_before_the_disk(tmp_path: Path) -> None:
+    """Both are asked for locations, single ones and many; memory has the newer ones."""
+    memory = MemtableIndex()
+    memory.put_many(7, [2, 3], [20, 30])
+    with RocksIndex(tmp_path, writable=True) as disk:
+        disk.put_many(7, [0, 2], [1, 2])
+        both = Layered(memory, disk)
+
+        assert [1, None, 20, 30] == [both.get(7, entry) for entry in range(4)]
+        assert [1, 0, 20, 30] == both.get_many(7, np.arange(4)).tolist()
 
 
 def test_deletes_leave_what_is_live(result: Result) -> None:

@@ -219,6 +219,15 @@ def test_latency_is_of_the_middle_round() -> None:
     assert 0 < found.p50 <= found.p99
 
 
+def test_a_slow_round_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query that took long in one round of three has the latency of its middle round."""
+    taken = [1000, 2000, 90_000, 3000, 2000, 5000]  # three rounds of two queries, nanoseconds
+    clock = iter([tick for each in taken for tick in (0, each)])
+    monkeypatch.setattr("tools.lab.samples.time.perf_counter_ns", lambda: next(clock))
+
+    assert (2.5, pytest.approx(2.99)) == latency(lambda _: None, [1, 2], 3)
+
+
 def test_ways_to_ask_take_turns() -> None:
     """Every way is asked all queries in each round, another one first in each."""
     asked: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +24,7 @@ class Store(Protocol):
     def get(self, key: bytes) -> bytes | None:
         """Return one value."""
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> object:
+    def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
         """Return the keys of lo..hi as an array."""
 
     def last_below(self, key: bytes) -> bytes | None:
@@ -59,7 +60,7 @@ class Lmdb:
             found: bytes | None = view.get(key)
         return found
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> object:
+    def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
         """Return the keys of lo..hi as an array."""
         with self._env.begin() as view, view.cursor() as cursor:
             cursor.set_range(lo)
@@ -101,7 +102,7 @@ class LevelDb:
         """Make them durable: a synced write syncs the log before it."""
         self._db.delete(b"", sync=True)
 
-    def keys(self, lo: bytes, hi: bytes, width: int) -> object:
+    def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
         """Return the keys of lo..hi as an array."""
         rows = self._db.iterator(start=lo, stop=hi, include_value=False)
         return np.fromiter(rows, f"S{width}")
