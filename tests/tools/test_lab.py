@@ -331,7 +331,9 @@ def test_zipf_prefers_few() -> None:
     for order in ("zipf", "uniform"):
         counts = np.sort(np.bincount(trace(order, entries, 5000, 1).entry, minlength=1000))
         shares[order] = counts[-100:].sum() / 5000
+    hot = np.argsort(np.bincount(trace("zipf", entries, 5000, 1).entry, minlength=1000))[-50:]
 
+    assert 300 < hot.mean() < 700, "the most wanted rows lie anywhere"
     assert shares["uniform"] < 0.25 < 0.5 < shares["zipf"]
 
 
