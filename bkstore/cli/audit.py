@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -98,7 +99,9 @@ def run(args: argparse.Namespace) -> int:
             from bkstore.network import AuditedBookies
 
             bookies = stack.enter_context(AuditedBookies(store, bookies, timeout=args.timeout))
-        auditor = Auditor(store, bookies, placement=placement, options=options)
+        auditor = Auditor(
+            store, bookies, placement=placement, options=options, wait=_told(options.look_delay)
+        )
         with work_progress("ledgers") as show:
             report = auditor.run(
                 progress=_progress(show), resume=args.resume, what=_what(args, store, opened, live)
@@ -111,6 +114,17 @@ def run(args: argparse.Namespace) -> int:
     for line in report.summary():
         tell(line)
     return 0 if report.clean else 1
+
+
+def _told(look_delay: float) -> Callable[[float], None]:
+    """Return what passes time, and says so where it is the time between two looks."""
+
+    def wait(seconds: float) -> None:
+        if seconds == look_delay:
+            tell(f"some bookies gave no answer: they are asked again in {seconds:g} s")
+        time.sleep(seconds)
+
+    return wait
 
 
 def _what(

@@ -1,4 +1,4 @@
-"""The page of clusters over sockets: its example, on a real ZooKeeper."""
+"""The pages of clusters over sockets: their examples, on a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from tests.cluster.store.samples import new_uri
 from tests.paths import ROOT
 
 
+@pytest.mark.parametrize(("page", "name"), [("network", "ensemble"), ("live-audit", "live-audit")])
 def test_example(
+    page: str,
+    name: str,
     zookeeper: ZooKeeperServer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The page's example prints what it shows."""
-    page = (ROOT / "docs" / "network.md").read_text(encoding="utf-8")
-    found = re.search(
-        r"<!-- example: ensemble -->\n```py\n(.*?)^```\n\n```text\n(.*?)^```", page, re.M | re.S
-    )
+    """A page's example prints what it shows."""
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    example = rf"<!-- example: {name} -->\n```py\n(.*?)^```\n\n```text\n(.*?)^```"
+    found = re.search(example, text, re.M | re.S)
     assert found is not None
     monkeypatch.chdir(tmp_path)
     uri = new_uri(zookeeper)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
 from bkstore.wire.server import BookieServer, ServerOptions
 
-__all__ = ["Served", "registered"]
+__all__ = ["Served", "registered", "serving"]
 
 JOURNAL = JournalOptions(preallocate=64 << 10)
 ABRUPT = ServerOptions(stop_timeout=0)  # what has no answer gets none
@@ -43,3 +45,16 @@ def registered(uri: str, top: Path, name: str, **options: Any) -> RegisteredBook
     return RegisteredBookie.open(
         uri, top / name, bookie_id=name, journal=JOURNAL, server={"options": ABRUPT}, **options
     )
+
+
+def serving(folder: Path, uri: str, *words: str) -> subprocess.Popen[str]:
+    """Return a process of `bkstore serve` once its bookie, b1, is registered."""
+    command = [sys.executable, "-m", "bkstore", "serve", str(folder), "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--metadata", uri, *words], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    told = [process.stderr.readline(), process.stderr.readline()]
+
+    assert f"bkstore: bookie b1 is registered at {uri}\n" in told
+    return process

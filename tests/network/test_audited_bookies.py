@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,11 +22,12 @@ from bkstore.network import AuditedBookies
 from bkstore.network.audited_bookies import AT_A_TIME
 from bkstore.wire.status import Status
 from tests.network.listing_servers import HungUp, Listing, asked_ledger, list_of, refusal
-from tests.wire.client.scripted import served
+from tests.wire.client.scripted import Peer, served
 from tests.worlds.audits import FULL, closed
 
 WHOLE = range(6)
-QUICK = 0.25
+QUICK = 0.4
+"""Seconds that a bookie has to answer in where one does not, or does not always."""
 
 
 def _whole(request: Any) -> bytes:
@@ -53,7 +52,9 @@ def _bookie(
         yield "{}:{}".format(*server.address), script
 
 
-def _audit(name: str, ledgers: int = 1, looks: int = 0, **options: Any) -> AuditReport:
+def _audit(
+    name: str, ledgers: int = 1, looks: int = 0, timeout: float = 60.0, **options: Any
+) -> AuditReport:
     """Audit ledgers that lie on two sound bookies and the one in question."""
     store = MemoryStore()
     ensemble = ("b1", "b2", name)
@@ -61,7 +62,7 @@ def _audit(name: str, ledgers: int = 1, looks: int = 0, **options: Any) -> Audit
         store.create(closed(number, ensemble=ensemble))
     for each in ensemble:
         store.register_bookie(each)
-    with AuditedBookies(store, {"b1": FULL, "b2": FULL}, timeout=QUICK) as bookies:
+    with AuditedBookies(store, {"b1": FULL, "b2": FULL}, timeout=timeout) as bookies:
         auditor = Auditor(
             store,
             bookies,
@@ -112,20 +113,17 @@ def test_silence_is_no_answer_and_soon_over() -> None:
     """A bookie that accepts connections and says nothing is given up after its time, however many
     ledgers it has; the next batches do not wait for it."""
     with _bookie(_silent) as (name, script):
-        begin = time.monotonic()
-        report = _audit(name, ledgers=3 * AT_A_TIME, batch=AT_A_TIME)
-        took = time.monotonic() - begin
+        report = _audit(name, ledgers=3 * AT_A_TIME, batch=AT_A_TIME, timeout=QUICK)
 
     assert {"bookie_unavailable": 3 * AT_A_TIME} == _categories(report)
     assert AT_A_TIME == script.asked.count("GET_LIST_OF_ENTRIES_OF_LEDGER")
-    assert took < 12 * QUICK
 
 
 def test_a_bookie_that_lists_nothing_has_lost_nothing() -> None:
     """A bookie that answers reads and no list, as a real one with db storage, is named with the
     way to give its directory; nothing is lost or unavailable, and the run is no pass."""
     with _bookie(_silent, reads=True) as (name, script):
-        report = _audit(name, ledgers=300, looks=1, batch=100)
+        report = _audit(name, ledgers=300, looks=1, batch=100, timeout=QUICK)
     (line,) = [line for line in report.summary() if line.startswith("not judged: what")]
 
     assert ([], {}) == (report.violations, _categories(report))
@@ -152,7 +150,7 @@ def test_what_is_known_to_be_lost_beside_a_bookie_without_lists() -> None:
         return refusal(request, Status.ENOLEDGER) if asked_ledger(request) == 8 else None
 
     with _bookie(known, reads=True) as (name, _):
-        report = _audit(name, ledgers=3)
+        report = _audit(name, ledgers=3, timeout=QUICK)
 
     assert [("below_write_quorum", LedgerId.of(8))] == [row[:2] for row in report.violations]
     assert 2 == report.unlisted[name].ledgers
@@ -161,14 +159,13 @@ def test_what_is_known_to_be_lost_beside_a_bookie_without_lists() -> None:
 def test_a_bookie_that_was_quiet_for_a_while() -> None:
     """One that let the time of some lists run out, and lists again when it is asked once more, is
     none without lists: all is judged."""
-    quiet = threading.Event()
 
     def lists(request: Any) -> bytes | None:
-        return _whole(request) if quiet.is_set() else None
+        return _whole(request) if "READ_ENTRY" in script.asked else None
 
-    with _bookie(lists, reads=True) as (name, _):
-        threading.Timer(0.6 * QUICK, quiet.set).start()
-        report = _audit(name, ledgers=5, looks=3)
+    script = Listing(lists, reads=True)
+    with served(script) as server:
+        report = _audit("{}:{}".format(*server.address), ledgers=5, timeout=QUICK)
 
     assert report.clean
     assert 5 == report.checked
@@ -179,7 +176,7 @@ def test_one_that_has_listed_is_slow_not_without_lists() -> None:
     with _bookie(
         lambda request: _whole(request) if asked_ledger(request) == 7 else None, reads=True
     ) as (name, _):
-        report = _audit(name, ledgers=4)
+        report = _audit(name, ledgers=4, timeout=QUICK)
 
     assert {"bookie_unavailable": 3} == _categories(report)
     assert {} == report.unlisted
@@ -233,28 +230,26 @@ def test_a_connection_that_is_lost() -> None:
 
 
 def test_requests_under_way_are_bounded() -> None:
-    """No more requests have no answer at a time than `AT_A_TIME`, and many are under way."""
-    most, waiting = [0], list[Any]()
-    lock = threading.Lock()
+    """As many requests as `AT_A_TIME` have no answer at a time, and no more."""
+    most, ledgers = 0, 3 * AT_A_TIME + 50
 
     class Holding(Listing):
-        def __call__(self, peer: Any) -> None:
+        def __call__(self, peer: Peer) -> None:
+            nonlocal most
+            waiting = []
             for message in peer.requests():
-                with lock:
-                    waiting.append(self._answer(message))
-                    most[0] = max(most[0], len(waiting))
-                if not peer._frames:
-                    time.sleep(0.02)
-                    if not peer._frames:
-                        for each in waiting:
-                            peer.answer(each)
-                        waiting.clear()
+                waiting.append(self._answer(message))
+                if len(waiting) == AT_A_TIME or len(self.asked) == ledgers:
+                    most = max(most, len(waiting) + len(peer._frames))
+                    for each in waiting:
+                        peer.answer(each or b"")
+                    waiting = []
 
     with served(Holding(_whole)) as server:
-        report = _audit("{}:{}".format(*server.address), ledgers=500)
+        report = _audit("{}:{}".format(*server.address), ledgers=ledgers)
 
     assert report.clean
-    assert AT_A_TIME // 2 < most[0] <= AT_A_TIME
+    assert AT_A_TIME == most
 
 
 def test_single_calls_raise() -> None:
@@ -263,7 +258,7 @@ def test_single_calls_raise() -> None:
     with _bookie(lambda request: refusal(request, Status.ENOLEDGER)) as (name, _):
         store.register_bookie(name)
         store.register_bookie("nowhere")
-        with AuditedBookies(store, timeout=QUICK) as bookies:
+        with AuditedBookies(store) as bookies:
             bookie: Any = bookies[name]
             with pytest.raises(NoSuchLedger):
                 bookie.availability(7)

@@ -95,11 +95,12 @@ def test_bookies_that_are_not_there(
     either is judged from its directory, if that is given beside."""
     running["b2"].server.close()  # it stays registered
     running["b3"].close()
-    code, rows, _ = audited(capsys, uri, "--looks", 0)
+    code, rows, err = audited(capsys, uri, "--look-delay", 0.125)
     silent = [row for row in rows if row["category"] == "bookie_unavailable"]
     absent, *others = silent
 
     assert (1, 6) == (code, len(silent))
+    assert err.startswith("some bookies gave no answer: they are asked again in 0.125 s\n")
     assert (None, "b3") == (absent["ledger_id"], absent["bookie"])
     assert "it is not registered" in absent["detail"]
     assert {"b2"} == {row["bookie"] for row in others}

@@ -15,10 +15,10 @@ from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport
 from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
-from bkstore.network import AuditedBookies, RegisteredBookie
+from bkstore.network import AuditedBookies, Client, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
-from tests.network.bookies_on_sockets import registered
+from tests.network.bookies_on_sockets import registered, serving
 from tests.network.live_audits import audited, cluster_of
 from tests.worlds.audits import closed
 from tests.worlds.zookeeper import expire, raw_client
@@ -126,6 +126,44 @@ def test_a_bookie_that_dies_and_an_audit_that_is_resumed(
     assert 20 == seen[0]
     assert 14 == len(whole.violations)
     assert _told(whole) == _told(resumed)
+
+
+@pytest.mark.long
+def test_a_bookie_that_is_killed_and_an_audit_that_is_resumed(
+    zookeeper: ZooKeeperServer, tmp_path: Path
+) -> None:
+    """The same with a process that is killed, which stays registered: its ledgers are looked at
+    again when the run goes on."""
+    uri, folder = new_uri(zookeeper), tmp_path / "b1"
+    with ZooKeeperStore.format(uri) as store:
+        process = serving(folder, uri, "--create", "--bookie-id", "b1", "--session-timeout", "4")
+        try:
+            with Client(uri) as client:
+                for _ in range(LEDGERS):
+                    with client.create_ledger(1, 1, 1) as ledger:
+                        ledger.append(b"x")
+                store.create(closed(1000, ensemble=("b1",)))  # of which it has nothing
+
+            def die(done: int, _: int) -> None:
+                if done == 8:
+                    process.kill()
+                    process.communicate()
+                if done == 20:
+                    raise Killed
+
+            whole = _run(store)
+            with pytest.raises(Killed):
+                _run(store, resume=tmp_path / "kept", progress=die)
+            assert store.registered_bookies() == {"b1"}
+            process = serving(folder, uri)
+            resumed = _run(store, resume=tmp_path / "kept")
+        finally:
+            process.kill()
+            process.communicate()
+
+    assert ["no_replica"] == [row.category for row in whole.violations]
+    assert _told(whole) == _told(resumed)
+    assert LEDGERS + 1 == resumed.checked
 
 
 def test_a_file_of_another_instance_is_refused(

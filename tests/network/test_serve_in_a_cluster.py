@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -18,20 +16,8 @@ from bkstore.cluster import ZooKeeperStore
 from bkstore.network import Client
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
+from tests.network.bookies_on_sockets import serving
 from tests.wire.admin.asking import TOKEN
-
-
-def _served(folder: Path, uri: str, *words: str) -> subprocess.Popen[str]:
-    """Return the process once the bookie is registered."""
-    command = [sys.executable, "-m", "bkstore", "serve", str(folder), "--port", "0"]
-    process = subprocess.Popen(
-        [*command, "--metadata", uri, *words], stderr=subprocess.PIPE, text=True
-    )
-    assert process.stderr is not None
-    told = [process.stderr.readline(), process.stderr.readline()]
-
-    assert f"bkstore: bookie b1 is registered at {uri}\n" in told
-    return process
 
 
 @pytest.mark.parametrize(
@@ -42,7 +28,7 @@ def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Si
     session expires; started again it has what was acknowledged, under the id that it has."""
     uri = new_uri(zookeeper)
     with ZooKeeperStore.format(uri) as store, Client(uri) as client:
-        process = _served(
+        process = serving(
             tmp_path / "b1", uri, "--create", "--bookie-id", "b1", "--session-timeout", "4"
         )
         try:
@@ -54,7 +40,7 @@ def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Si
 
             assert (-way if killed else 0) == process.returncode
             assert (frozenset({"b1"}) if killed else frozenset()) == store.registered_bookies()
-            process = _served(tmp_path / "b1", uri, "--extended", "--session-timeout", "4")
+            process = serving(tmp_path / "b1", uri, "--extended", "--session-timeout", "4")
             reader = client.open_ledger(ledger.ledger)
 
             assert 50 == len(reader.read(0, 49))
@@ -71,7 +57,7 @@ def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     token.write_text(TOKEN)
     with ZooKeeperStore.format(uri), Client(uri) as client:
         words = ["--create", "--bookie-id", "b1", "--http", "0", "--http-token-file", str(token)]
-        process = _served(tmp_path / "b1", uri, *words)
+        process = serving(tmp_path / "b1", uri, *words)
         try:
             ledgers = [client.create_ledger(1, 1, 1) for _ in range(4)]
             for ledger in ledgers:
