@@ -114,7 +114,7 @@ def _written(run: Run, opened: Opened, rows: Filling) -> Row:
         "rows": len(keys),
         "key_bytes": len(keys[0]),
         "log_per_entry": log / len(keys) if isinstance(store, Database) else None,
-        "table_per_entry": files_below(top, TABLES).on_disk / len(keys),
+        "table_per_entry": files_below(top, TABLES).bytes / len(keys),
         "write_rate": len(keys) / median_of(spent).cpu / 1e3,
     }
 
@@ -211,7 +211,7 @@ EXPERIMENT = Experiment(
     method=(
         "Rows are put in batches of 10,000, synced, compacted and closed, so that tables are "
         "sorted through; rates are by CPU seconds of the process, keys made before. Tables are "
-        "what the disk gave them. The log's bytes are those before it is flushed. Latencies are "
+        "the bytes of their files. The log's bytes are those before it is flushed. Latencies are "
         "wall time of warm caches, of each query the median of the rounds; a listing reads the "
         "keys of one ledger, or all where a ledger has no prefix of its own. A record's bytes are "
         "those beside its payload."
