@@ -115,6 +115,7 @@ def test_bookies_that_are_not_there(
     }
 
 
+@pytest.mark.long
 def test_a_read_only_bookie_answers(
     uri: str, running: dict[str, RegisteredBookie], capsys: Capsys
 ) -> None:

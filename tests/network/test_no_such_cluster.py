@@ -92,7 +92,11 @@ CONDITIONS: dict[str, Callable[..., Given]] = {
 }
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    ["audit", "metadata list", "serve"]
+    + [pytest.param(f"metadata {word}", marks=pytest.mark.long) for word in ("show", "export")],
+)
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_one_line_and_nothing_done(
     condition: str,
