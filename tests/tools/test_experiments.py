@@ -347,3 +347,22 @@ def test_peers_are_measured_or_named(name: str, peers: tuple[str, ...], result: 
     assert [] == [
         peer for peer in peers if peer not in absent and peer.removeprefix("py") not in text
     ]
+
+
+@pytest.mark.long
+def test_a_dump_is_data(tmp_path: Path) -> None:
+    """With `--dump` the entries of a dump are a shape of `layouts` and the ledgers of `cache`."""
+    pytest.importorskip("pyarrow")
+    from bkstore.offline.dump import dump
+    from bkstore.testing import workloads
+
+    world = workloads.interleaved(5, 40)
+    with LedgerStorage.open(tmp_path / "b", "db") as storage:
+        storage.add_entries(world.records(), master_key=world.master_key)
+    dump([tmp_path / "b"], tmp_path / "dump")
+    words = ["--scale", "0.001", "--rounds", "1", "--dump", str(tmp_path / "dump")]
+    rows = _run("layouts", tmp_path, *words)["rows"]
+    mine = [row for row in rows if row["shape"] == "dump"]
+
+    assert {(200, 5, 200)} == {(row["entries"], row["ledgers"], row["listed"]) for row in mine}
+    assert _run("cache", tmp_path, *words)["rows"]
