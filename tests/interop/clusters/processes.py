@@ -58,6 +58,7 @@ class BookieProcesses:
         self.bookies: dict[str, BookieProcess] = {}
         self._folder = folder
         self._classes = classes
+        self._gone: set[str] = set()
 
     def ours(self, name: str, storage: str = "sorted", *words: str) -> BookieProcess:
         """Start `bkstore serve` on a new directory; `registered` waits for it."""
@@ -92,12 +93,7 @@ class BookieProcesses:
                 assert time.monotonic() < until, f"{name}: see {bookie.log}"
                 time.sleep(0.02)
 
-            assert bookie.running() or bookie in self._killed(), bookie.log.read_text()[-2000:]
-
-    def _killed(self) -> list[BookieProcess]:
-        return [each for name, each in self.bookies.items() if name in self._gone]
-
-    _gone: frozenset[str] = frozenset()
+            assert bookie.running() or name in self._gone, bookie.log.read_text()[-2000:]
 
     def _listens(self, name: str) -> bool:
         info = self.store.service_info(name)
@@ -111,7 +107,7 @@ class BookieProcesses:
 
     def kill(self, name: str) -> None:
         """Kill a bookie; it stays registered until its session ends."""
-        self._gone |= {name}
+        self._gone.add(name)
         self.bookies[name].kill()
 
     def lose(self, name: str) -> None:
@@ -123,9 +119,15 @@ class BookieProcesses:
         """Start a bookie that was killed, and wait for it."""
         if name in self.store.registered_bookies():
             self.cluster.expire(name)
-        self._gone -= {name}
+        self._gone.discard(name)
         self.bookies[name].start()
         self.registered()
+
+    def all_again(self) -> None:
+        """Start all bookies again that were killed."""
+        for name, bookie in self.bookies.items():
+            if not bookie.running():
+                self.start_again(name)
 
     def close(self) -> None:
         """Kill all."""
