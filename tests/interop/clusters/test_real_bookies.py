@@ -230,6 +230,7 @@ def test_read_only_bookie(real_bookies: RealBookies, client: Client) -> None:
     full = mine.metadata.segments[0].ensemble[0]
     real_bookies.read_only(full, True)
     _until(lambda: client.store.read_only_bookies() == {full})
+    _until(lambda: full not in client.store.writable_bookies())  # it was both for a moment
     mine.append_many([b"y"] * 10)
 
     assert full not in mine.metadata.segments[-1].ensemble
