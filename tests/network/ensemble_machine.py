@@ -7,22 +7,12 @@ and a bookie or ZooKeeper killed, in the middle of appends too.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
-
-from hypothesis import strategies as st
-from hypothesis.stateful import (
-    Bundle,
-    MultipleResults,
-    initialize,
-    invariant,
-    multiple,
-    precondition,
-    rule,
-)
 
 from bkstore.availability import Availability
 from bkstore.cluster import ClientOptions, ZooKeeperStore
@@ -50,8 +40,6 @@ TIMEOUT = 4.0  # of a client for an answer: whoever is slower on a busy machine 
 PATIENCE = 60.0
 WAYS = ["kill", "kill", "stop", "pause"]
 
-_names = st.integers(1, BOOKIES).map(lambda number: f"bookie-{number}")
-
 
 class _Processes:
     """What the machine asks of a cluster, of processes that all runs share."""
@@ -61,11 +49,20 @@ class _Processes:
         self._settings = settings
         self._clients: list[Client] = []
         self._starting: threading.Thread | None = None
+        self.least = BOOKIES
+        """How many bookies were registered, at the worst moment since one came back."""
+
+    def _told(self, writable: frozenset[str], read_only: frozenset[str]) -> None:
+        self.least = min(self.least, len(writable))
 
     def client(self, name: str) -> Client:
         """Return a client with a session and connections of its own."""
-        self._clients.append(Client(self.ensemble.uri, timeout=TIMEOUT, **self._settings))
-        return self._clients[-1]
+        made = Client(self.ensemble.uri, timeout=TIMEOUT, **self._settings)
+        if not self._clients:
+            assert isinstance(made.store, ZooKeeperStore)
+            made.store.watch_bookies(self._told)
+        self._clients.append(made)
+        return made
 
     def delete_ledger(self, name: LedgerId) -> None:
         """Delete a ledger."""
@@ -94,6 +91,7 @@ class _Processes:
         while name not in self.writable():
             assert time.monotonic() < until, f"{name} is not registered again"
             time.sleep(0.02)
+        self.least = len(self.writable())
 
     def _signal(self, name: str, number: int) -> None:
         pid = self.ensemble.bookies[name].pid
@@ -134,13 +132,10 @@ def _listed(bookie: BookieClient, ledger: LedgerId) -> Availability:
 class EnsembleMachine(ClusterMachine):
     """The rules over processes."""
 
-    ledgers: Bundle[LedgerId] = ClusterMachine.ledgers
-
     def __init__(self, ensemble: Ensemble) -> None:
         super().__init__()
         self.ensemble = ensemble
 
-    @initialize(config=st.sampled_from(CONFIGS), seed=st.integers(0, 3), delay=st.booleans())
     def start(self, config: Config, seed: int, delay: bool) -> None:
         """Begin with clients of their own."""
         self.config = config
@@ -153,6 +148,12 @@ class EnsembleMachine(ClusterMachine):
         self.writer = self.processes.client("writer")
         self.other = self.processes.client("other")
         self.handles, self.models, self.deleted, self.down = {}, {}, [], {}
+
+    @property
+    def may_fail(self) -> bool:
+        """Whether there are, or were, too few bookies: one whose session ended takes no places."""
+        away = max(len(self.down), BOOKIES - self.processes.least)
+        return self.config.may_fail(BOOKIES, away)
 
     def teardown(self) -> None:
         """Let all come back, and look at all that was acknowledged once more."""
@@ -182,28 +183,69 @@ class EnsembleMachine(ClusterMachine):
 
                 assert metadata.ack_quorum_size <= len(having), (name, entry)
 
+    # -- in any order
+
+    def go(self, seed: int, steps: int) -> None:
+        """Do so many steps that a seed chooses; an error tells which they were."""
+        chosen, done = random.Random(seed), [f"seed {seed}"]
+        self.start(chosen.choice(CONFIGS), chosen.randrange(4), chosen.random() < 0.5)
+        try:
+            try:
+                for _ in range(steps):
+                    name, arguments = self._step(chosen)
+                    done.append(f"{name}{arguments}")
+                    getattr(self, name)(*arguments)
+                    self.everything_acknowledged_is_readable()
+            finally:
+                self.teardown()
+        except Exception as error:
+            raise AssertionError("; ".join(done)) from error
+
+    def _step(self, chosen: random.Random) -> tuple[str, tuple[Any, ...]]:
+        """Return what to do next, of what can be done now."""
+        bookie = f"bookie-{chosen.randint(1, BOOKIES)}"
+        sizes = [chosen.randint(0, 20) for _ in range(chosen.randint(1, 60))]
+        steps: list[tuple[str, tuple[Any, ...]]] = [
+            ("create", (chosen.choice([0, 0, 1, 2**64 - 1]),)),
+            ("kill_zookeeper", (chosen.choice([0.0, 0.3]),)),
+            ("end_a_session", (chosen.random() < 0.5,)),
+            *([("bounce", (bookie,)), ("flush", (bookie,))] if chosen.random() < 0.5 else []),
+        ]
+        if self.models:
+            ledger = chosen.choice(list(self.models))
+            steps += [("append_many", (ledger, sizes))] * 3
+            steps += [("append", (ledger, sizes[0])), ("follow", (ledger,))] * 2
+            steps += [("recover", (ledger,)), ("close", (ledger,))]
+            steps += [("append_during_a_recovery", (ledger, len(sizes)))]
+            steps += [("delete", (ledger, None))] if len(self.models) > 3 else []
+            if self.may_go_down():
+                steps += [("kill_during_appends", (bookie, ledger, sizes * 4))]
+                steps += [("kill_during_a_recovery", (bookie, ledger))]
+        if self.may_go_down():
+            steps += [("take_down", (bookie, chosen.choice(WAYS)))] * 2
+        if self.down:
+            steps += [("bring_one_back", (chosen.choice(sorted(self.down)),))] * 3
+        return chosen.choice(steps)
+
     # -- ledgers
 
-    @rule(target=ledgers, scope=st.sampled_from([0, 0, 1, 2**64 - 1]))
-    def create(self, scope: int) -> LedgerId | MultipleResults[LedgerId]:
+    def create(self, scope: int) -> LedgerId | None:  # type: ignore[override]
         """Make a ledger; killed bookies are registered for a while, and then too few may be."""
         numbers = (self.config.ensemble, self.config.write, self.config.ack)
         try:
             handle = self.writer.create_ledger(*numbers, scope=scope, password=b"secret")
         except NotEnoughBookies as error:
-            if self.config.ensemble <= BOOKIES - len(self.down):
+            if self.config.ensemble <= min(BOOKIES - len(self.down), self.processes.least):
                 raise AssertionError("there are enough bookies") from error
-            return multiple()
+            return None
         self.handles[handle.ledger] = handle
         self.models[handle.ledger] = LedgerModel()
         return handle.ledger
 
-    @rule(name=ledgers, collect=st.none())
     def delete(self, name: LedgerId, collect: None) -> None:
         """Delete a ledger; nobody opens it any more."""
         super().delete(name, False)
 
-    @rule(name=ledgers, count=st.integers(1, 40))
     def append_during_a_recovery(self, name: LedgerId, count: int) -> None:
         """While the writer appends another closes the ledger: then nothing is acknowledged."""
         model = self.models.get(name)
@@ -277,16 +319,12 @@ class EnsembleMachine(ClusterMachine):
         """Whether one more bookie may be away."""
         return len(self.down) < self.config.ack - 1
 
-    @precondition(lambda self: self.may_go_down())
-    @rule(name=_names, way=st.sampled_from(WAYS))
     def take_down(self, name: str, way: str) -> None:
         """One more bookie is away, of at most A - 1."""
         if name not in self.down:
             self.down[name] = way
             self.processes.take_down(name, way)
 
-    @precondition(lambda self: self.may_go_down())
-    @rule(name=_names, ledger=ledgers, sizes=st.lists(st.integers(0, 20), min_size=8, max_size=60))
     def kill_during_appends(self, name: str, ledger: LedgerId, sizes: list[int]) -> None:
         """A bookie is killed while many entries are under way: none is lost."""
         if name in self.down or ledger not in self.models:
@@ -296,10 +334,9 @@ class EnsembleMachine(ClusterMachine):
             lambda: self.append_all(ledger, sizes, at_once=True),
             lambda: self.processes.take_down(name, "kill"),
         )
-        assert failure is None, failure
+        if failure is not None:
+            raise AssertionError("appends have to succeed") from failure
 
-    @precondition(lambda self: self.may_go_down())
-    @rule(name=_names, ledger=ledgers)
     def kill_during_a_recovery(self, name: str, ledger: LedgerId) -> None:
         """A bookie is killed while another client closes the ledger: it ends all the same."""
         if name in self.down or ledger not in self.models:
@@ -312,7 +349,6 @@ class EnsembleMachine(ClusterMachine):
         finally:
             killing.join()
 
-    @rule(writers=st.booleans())
     def end_a_session(self, writers: bool) -> None:
         """A client's session with ZooKeeper ends."""
         self.processes.wait_for_zookeeper()
@@ -320,39 +356,29 @@ class EnsembleMachine(ClusterMachine):
         assert isinstance(store, ZooKeeperStore)
         expire(store)
 
-    @precondition(lambda self: self.down)
-    @rule(data=st.data())
-    def bring_back(self, data: Any) -> None:
-        """A bookie comes back with what it had."""
-        self.bring_one_back(data.draw(st.sampled_from(sorted(self.down))))
-
     def bring_one_back(self, name: str) -> None:
         """Let a bookie come back."""
         self.processes.bring_back(name, self.down[name])
         del self.down[name]
 
-    @rule(name=_names)
     def bounce(self, name: str) -> None:
         """A bookie is killed, and comes back when its old session has ended."""
         if name not in self.down:
             self.processes.take_down(name, "kill")
             self.processes.bring_back(name, "kill")
 
-    @rule(name=_names)
     def flush(self, name: str) -> None:
         """A bookie stops in order, which makes a checkpoint, and starts again."""
         if name not in self.down:
             self.processes.take_down(name, "stop")
             self.processes.bring_back(name, "stop")
 
-    @rule(away=st.sampled_from([0.0, 0.3]))
     def kill_zookeeper(self, away: float) -> None:
         """ZooKeeper is killed; the next steps meet it dead, or as it starts."""
         self.processes.kill_zookeeper(away)
 
     # -- what must hold
 
-    @invariant()
     def everything_acknowledged_is_readable(self) -> None:
         """Through any A - 1 failures; later, where each answer of a paused bookie is waited for."""
         if "pause" not in getattr(self, "down", {}).values():
