@@ -3,9 +3,11 @@
     python -m tools.pipeline 10000000 --json pipeline.json
 
 Makes the indexes of three bookies (2-of-3 striped ledgers, some with random losses), then runs
-each step in a process of its own: seconds (the best of a few rounds; start-up of Python, Spark
-and libraries is not counted), rows a second, and the highest resident size (Python's, and
-Java's where Spark runs). JSON first, the table is made of it.
+each step in a process of its own: seconds (the first round apart, in which libraries and Spark's
+workers start, and the best of the others; start-up of Python and of a Spark session is not
+counted), seconds of CPU of the process and all below it, rows a second, and the highest resident
+sizes (Python's, Java's and those of Spark's Python workers, together). JSON first, the table is
+made of it.
 """
 
 from __future__ import annotations
@@ -221,30 +223,46 @@ def _steps(engine: str, top: Path) -> Iterator[tuple[str, Work]]:
 # -- measuring
 
 
-def _resident() -> int:
-    """Return the highest resident sizes of this process and its Java children, in bytes."""
-    total = 0
-    for path in Path("/proc").glob("[0-9]*/status"):
+def _processes() -> Iterator[tuple[str, str]]:
+    """Yield (status, stat) of this process and of all below it, as Linux shows them."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            text = path.read_text(encoding="utf-8")
+            texts = (path / "status").read_text(), (path / "stat").read_text()
         except OSError:
             continue  # it has ended
-        mine = path.parent.name == str(os.getpid())
-        java = f"\nPPid:\t{os.getpid()}\n" in text and text.startswith("Name:\tjava\n")
-        if mine or java:
-            total += int(text.partition("VmHWM:")[2].split()[0]) * 1024
-    return total
+        found[int(path.name)] = int(texts[0].partition("PPid:")[2].split()[0]), texts
+    for number in found:
+        above = number
+        while above in found and above != os.getpid():
+            above = found[above][0]
+        if above == os.getpid():
+            yield found[number][1]
+
+
+def _resident() -> int:
+    """Return the highest resident sizes of this process and of all below it, in bytes."""
+    said = (status.partition("VmHWM:")[2].split() for status, _ in _processes())
+    return sum(int(words[0]) * 1024 for words in said if words)
+
+
+def _cpu() -> float:
+    """Return the seconds of CPU of this process and of all below it, also those that ended."""
+    ticks = (stat.rpartition(")")[2].split()[11:15] for _, stat in _processes())
+    return sum(sum(map(int, each)) for each in ticks) / os.sysconf("SC_CLK_TCK")
 
 
 def run_step(engine: str, name: str, top: Path, rounds: int) -> dict[str, Any]:
-    """Run one step of an engine; return its best time, its rows and the memory it took."""
+    """Run one step of an engine; return its times, its rows and the memory it took."""
     work = next(work for each, work in _steps(engine, top) if each == name)
-    times, rows = [], 0
+    times, spent, rows = [], [], 0
     for _ in range(max(rounds, 1)):
-        begin = time.perf_counter()
+        begin, before = time.perf_counter(), _cpu()
         rows = work()
         times.append(time.perf_counter() - begin)
-    return {"engine": engine, "step": name, "seconds": times, "rows": rows, "peak": _resident()}
+        spent.append(_cpu() - before)
+    made = {"engine": engine, "step": name, "seconds": times, "cpu": spent, "rows": rows}
+    return {**made, "peak": _resident()}
 
 
 def _in_a_process(engine: str, name: str, top: Path, rounds: int) -> dict[str, Any]:
@@ -272,16 +290,19 @@ def _wanted(engines: list[str]) -> Iterator[tuple[str, str]]:
 
 def _table(document: dict[str, Any]) -> str:
     lines = [
-        "| step | engine | seconds | million entries a second | peak MiB |",
-        "|---|---|---|---|---|",
+        "| step | engine | first | seconds | CPU | million entries a second | peak MiB |",
+        "|---|---|---|---|---|---|---|",
     ]
     for each in sorted(document["steps"], key=lambda found: found["step"]):
         if "error" in each:
-            lines.append(f"| {each['step']} | {each['engine']} | {each['error']} | | |")
+            lines.append(f"| {each['step']} | {each['engine']} | {each['error']} | | | | |")
             continue
-        best = min(each["seconds"])
+        first, *later = each["seconds"]
+        best = min(later, default=first)
+        spent = min(each["cpu"][1:], default=each["cpu"][0])
         count = document["entries"] if "load" not in each["step"] else each["rows"]
-        figures = f"{best:.2f} | {count / best / 1e6:.2f} | {each['peak'] // MIB}"
+        times = f"{first:.2f} | {best:.2f} | {spent:.2f}"
+        figures = f"{times} | {count / best / 1e6:.2f} | {each['peak'] // MIB}"
         lines.append(f"| {each['step']} | {each['engine']} | {figures} |")
     return "\n".join(lines)
 
