@@ -22,7 +22,8 @@ def spark(request: pytest.FixtureRequest) -> Iterator[Any]:
 
     from bkstore.spark import register, start_session
 
-    session = start_session("bkstore source tests", "local[2,3]")
+    few = {"spark.sql.shuffle.partitions": "2"}
+    session = start_session("bkstore source tests", "local[2,3]", config=few)
     register(session)
     cloudpickle.register_pickle_by_value(request.module)  # workers cannot import tests
     yield session

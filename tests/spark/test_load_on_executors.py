@@ -15,10 +15,12 @@ from pathlib import Path
 import pytest
 
 from bkstore import open_index
+from bkstore.index.rocks import RocksIndex
+from bkstore.offline.dump import dump
 from bkstore.offline.load import load
 from tests.spark.standalone_master import standalone_master
 from tests.worlds.dumps import CONTENT, three_bookies
-from tests.worlds.loads import World, entry_row, jumbled, make_world, plain_dump, read_world
+from tests.worlds.loads import World, entry_row, fill, jumbled, make_world, plain_dump, read_world
 
 pytest.importorskip("pyspark")
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -161,19 +163,29 @@ def test_standalone(
 
 
 @pytest.mark.usefixtures("clean_work")
+@pytest.mark.parametrize("lies", ["in any order", "sorted"])
 def test_killed_executor(
-    bookies: list[Path], jumble: tuple[Path, World, int], tmp_path: Path
+    bookies: list[Path], jumble: tuple[Path, World, int], tmp_path: Path, lies: str
 ) -> None:
-    """An executor that is killed after it wrote its pieces is replaced; the index is whole."""
+    """An executor that is killed after it wrote its pieces is replaced; the index is whole.
+
+    So it is where the pieces are of files that the executor reads itself.
+    """
     out = tmp_path / "out"
-    told = run(KILLS_EXECUTOR, "local-cluster[2,1,1024]", bookies, jumble[0], out)
-    kept = sum(len(held) for held, _ in jumble[1].values())
+    dumped, expected, _ = jumble
+    if lies == "sorted":
+        top, expected = bookies[0].parent, make_world(53, 30)
+        dumped = top / "sorted"
+        fill(RocksIndex(top / "b", writable=True), expected)
+        dump([top / "b"], dumped, piece_rows=500)
+    told = run(KILLS_EXECUTOR, "local-cluster[2,1,1024]", bookies, dumped, out)
+    kept = sum(len(held) for held, _ in expected.values())
 
     assert [f"{kept} True"] == told
     assert (tmp_path / "out.once").exists()
     assert {"out", "out.once"} == {path.name for path in tmp_path.iterdir()}
     with open_index(out) as index:
-        assert jumble[1] == read_world(index)
+        assert expected == read_world(index)
 
 
 @pytest.mark.parametrize("point", ["build", "_compare"])
