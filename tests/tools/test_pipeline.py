@@ -27,7 +27,8 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     } == set(steps)
     assert 2800 < document["entries"] <= 3000
     for each in steps.values():
-        assert 2 == len(each["seconds"])
+        assert 2 == len(each["seconds"]) == len(each["cpu"])
+        assert 0 < min(each["cpu"])
         assert each["rows"] > 0
         assert each["peak"] > 20 << 20
     assert 6 * 3 == steps["duckdb", "comparison"]["rows"]
@@ -43,4 +44,4 @@ def test_a_step_that_fails_is_told(
     code = main(["600", "--ledgers", "2", "--rounds", "1"])
 
     assert 1 == code
-    assert "| nothing | duckdb | StopIteration | | |" in capsys.readouterr().out
+    assert "| nothing | duckdb | StopIteration | | | | |" in capsys.readouterr().out
