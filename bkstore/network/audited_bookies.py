@@ -88,10 +88,10 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
         return self._store.registered_bookies() or frozenset()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._directories.keys() | self._names()))
+        return iter(sorted(self._directories.keys() | set(self._registered)))
 
     def __len__(self) -> int:
-        return len(self._directories.keys() | self._names())
+        return len(self._directories.keys() | set(self._registered))
 
     def close(self) -> None:
         """End the connections. Idempotent."""

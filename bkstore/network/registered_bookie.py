@@ -156,7 +156,7 @@ class RegisteredBookie(Closing):
                 self.server.read_only = False
             try:
                 self._registration.set_read_only(reason is not None)
-            except MetadataUnavailable as error:
+            except BkstoreError as error:  # it goes on trying
                 _log.warning("bookie %s: registered later: %s", self.bookie.bookie_id, error)
             self.server.read_only = reason is not None
             return reason

@@ -61,6 +61,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         self._doubted: set[str] = set()
         self._looked: dict[str, float] = {}
         self._looks: dict[str, Future[ServiceInfo | None]] = {}
+        self._closed = False
         self._workers = Workers(_THREADS)
         self._lock = Lock()
         forks.register(self)
@@ -73,6 +74,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
 
     def __getitem__(self, bookie: str) -> ScopedClient:
         with self._lock:
+            self._check_open()
             known = self._clients.get(bookie)
             recent = time.monotonic() < self._looked.get(bookie, 0.0) + _PAUSE
             if known is not None and (recent or bookie not in self._doubted):
@@ -111,12 +113,18 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         return {name: client for name, client in zip(wanted, found) if client is not None}
 
     def close(self) -> None:
-        """Close every client that was made. Idempotent."""
+        """Close every client that was made. Idempotent; a bookie that is asked for later is
+        `IllegalOperation`."""
         self._workers.close()
         with self._lock:
+            self._closed = True
             clients, self._clients = self._clients, {}
         for client in clients.values():
             client.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise forks.closed("this client")
 
     # -- registrations
 
@@ -159,6 +167,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         if address is None:
             return None
         with self._lock:
+            self._check_open()
             known = self._clients.get(bookie)
             if known is not None and (known.address, known.extended) == (address, extended):
                 return known

@@ -6,6 +6,7 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from bkstore.errors import (
     NoListOfEntries,
     NoSuchLedger,
 )
+from bkstore.formats.metadata.service_info import ServiceInfo, decode_service_info
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies
 from bkstore.network.audited_bookies import AT_A_TIME
@@ -266,5 +268,44 @@ def test_single_calls_raise() -> None:
                 bookie.availability(LedgerId(5, 1))
             with pytest.raises(IllegalOperation):
                 bookie.availability_many()
-            assert {name, "nowhere"} == set(bookies)
+            assert {name} == set(bookies)
             assert "nowhere" not in bookies  # its id is no address
+
+
+class _HalfRegistered(MemoryStore):
+    """A bookie of it is listed, and its registration is gone, or tells no address."""
+
+    def service_info(self, bookie: str) -> ServiceInfo | None:
+        return None if bookie == "b1" else decode_service_info(b"", bookie)
+
+
+def test_a_registration_without_an_address_is_no_bookie(tmp_path: Path) -> None:
+    """Who is listed can be asked for; an audit that keeps its steps passes the others over."""
+    store = _HalfRegistered()
+    for each in ("b1", "127.0.0.1:1"):
+        store.register_bookie(each)
+    options = AuditOptions(looks=0)
+    with AuditedBookies(store, {"b2": FULL}) as bookies:
+        report = Auditor(store, bookies, options=options).run(resume=tmp_path / "steps")
+
+        assert 0 == report.checked
+        assert (["127.0.0.1:1", "b2"], 2) == (sorted(bookies), len(bookies))
+        assert sorted(bookies) == [name for name, _ in sorted(bookies.items())]
+
+
+def test_a_bookie_that_goes_while_they_are_listed(tmp_path: Path) -> None:
+    """An audit that keeps its steps begins though a bookie unregisters meanwhile."""
+
+    class Going(dict[str, Any]):
+        def __getitem__(self, name: str) -> Any:
+            raise KeyError(name)
+
+        def get(self, name: str, default: Any = None) -> Any:
+            return default
+
+        def values(self) -> Any:
+            return (self[name] for name in self)
+
+    report = Auditor(MemoryStore(), Going(b1=FULL)).run(resume=tmp_path / "steps")
+
+    assert 0 == report.checked

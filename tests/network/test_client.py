@@ -11,6 +11,7 @@ import pytest
 
 from bkstore.cluster import ClientOptions, DirectoryStore, MemoryStore
 from bkstore.errors import (
+    BookieUnavailable,
     IllegalOperation,
     LedgerFenced,
     NoSuchLedger,
@@ -192,3 +193,16 @@ def test_a_store_in_a_directory(tmp_path: Path, served: Served) -> None:
         ledger.append(b"x")
     with pytest.raises(UnsupportedLayout):
         Client(tmp_path)
+
+
+def test_a_closed_client_connects_no_more(store: MemoryStore) -> None:
+    """What is asked of a closed client is refused, and makes no new connection."""
+    with Client(store) as client:
+        with client.create_ledger() as ledger:
+            ledger.append(b"x")
+        reader = client.open_ledger(ledger.ledger)
+    for call in (lambda: reader.read(0, 0), client.create_ledger, lambda: len(client.bookies)):
+        with pytest.raises((IllegalOperation, BookieUnavailable), match="is closed"):
+            call()
+
+    assert {} == client.bookies._clients

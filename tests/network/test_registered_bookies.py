@@ -234,6 +234,22 @@ def test_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
         assert 0 == client.create_ledger(1, 1, 1).append(b"z")
 
 
+def test_full_disks_while_another_is_registered(
+    uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever becomes of its registration, a bookie without room takes no adds."""
+    used = [0.5]
+    with registered(uri, tmp_path, "b1", used=lambda path: used[0]) as bookie:
+        foreign = bookie._registration._foreign()
+        monkeypatch.setattr(bookie._registration, "_settle", lambda: False)
+        used[0] = 0.99
+
+        assert "full: 99.0% used" in str(bookie.check_disks())
+        assert bookie.read_only
+        assert str(foreign).replace("b1", "readonly/b1", 1) == str(bookie.problem)
+        monkeypatch.undo()
+
+
 def test_started_with_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
     """A bookie that starts without room is read-only at once; it looks again by itself."""
     used = [0.99]

@@ -119,7 +119,9 @@ class Auditor:
     ) -> AuditReport:
         if resume is None:
             return self._go(progress, None, wait)
-        for each in (self.store, *self.bookies.values()):
+        # Not `values`: a running bookie may go while they are listed.
+        guarded: list[object] = [self.store, *map(self.bookies.get, self.bookies)]
+        for each in guarded:
             if isinstance(each, _Guarded):
                 each.refuse_output(Path(resume))
         run = {**self._parameters(), "what": what}

@@ -29,6 +29,10 @@ class EntriesOfLedger(Protocol):
         ...
 
 
+_LONGEST, _SLOWEST = 86400.0, 1e-5
+"""A delay in seconds, and a rate: the system cannot sleep for as long as some numbers would say."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
     """How an audit goes about it.
@@ -36,11 +40,11 @@ class AuditOptions:
     `grace_period`: seconds after which an underreplicated mark is overdue (upstream
     `underreplicatedLedgerRecoveryGracePeriod`); None = marks are not judged.
     `looks`: how often ledgers with an unreachable bookie are looked at again, `look_delay`
-    seconds after the look before. `redo_limit`: how often a ledger is begun anew because it
-    changed while it was judged. `concurrency`: bookies' answers waited for at a time (1 = the
-    calling thread asks); `batch`: ledgers judged together. `rate`: ledgers a second at most, in
-    each look; None = no limit. ``compat="bookkeeper"``: the checks as they were built, false
-    alarms included (`docs/parity.md`); it has no rate.
+    seconds after the look before, a day at most. `redo_limit`: how often a ledger is begun anew
+    because it changed while it was judged. `concurrency`: bookies' answers waited for at a time
+    (1 = the calling thread asks); `batch`: ledgers judged together. `rate`: ledgers a second at
+    most, in each look; None = no limit. ``compat="bookkeeper"``: the checks as they were built,
+    false alarms included (`docs/parity.md`); it has no rate.
     """
 
     grace_period: float | None = None
@@ -62,10 +66,10 @@ class AuditOptions:
 _CHECKS = {
     "grace_period": optional(number(above=True)),
     "looks": whole(0),
-    "look_delay": number(),
+    "look_delay": number(0, _LONGEST),
     "redo_limit": whole(0),
     "concurrency": whole(1, 1 << 16),  # a thread each
     "batch": whole(1),
-    "rate": optional(number(above=True)),
+    "rate": optional(number(_SLOWEST)),
     "compat": check_compat,
 }

@@ -55,6 +55,7 @@ def _read(
     answers: ManyEntries,
     fence: bool,
 ) -> None:
+    answers.errors.clear()  # of a try at an address that the bookie has left
     at, held, count = 0, 0, _FIRST
     largest = 1
     while at < len(entries) and (not at or held + largest <= enough):

@@ -183,7 +183,8 @@ class _Recovery:
     def _write_again(self, found: Sequence[Entry]) -> None:
         """Write entries to all of their write sets: the writer may have reached one bookie only.
 
-        All at once, and one by one where a bookie fails: then it is replaced.
+        All at once, and one by one where a bookie fails: then it is replaced. One that is silent,
+        and that nobody can replace, is waited for twice, not once for each of the entries.
         """
         coder = self.access.coder
         records = [coder.encode(each._replace(lac=each.entry_id - 1)) for each in found]
@@ -191,10 +192,11 @@ class _Recovery:
         ensemble = self.changed.segments[-1].ensemble
         if len(found) > 1 and all_took(self.access, batch, ensemble, recovery=True):
             return
+        silent: dict[str, Answer[int]] = {}
         for each, record in zip(found, records):
-            self._write_one(each.entry_id, record)
+            self._write_one(each.entry_id, record, silent)
 
-    def _write_one(self, entry: int, record: bytes) -> None:
+    def _write_one(self, entry: int, record: bytes, silent: dict[str, Answer[int]]) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
             now = self.changed.segments[-1].ensemble
             chosen = replacement(self.access.context, self.changed, now, failed, refused)
@@ -203,7 +205,8 @@ class _Recovery:
             return chosen
 
         ensemble = self.changed.segments[-1].ensemble
-        QuorumAdd(self.access, entry, record, ensemble, change, recovery=True).run()
+        add = QuorumAdd(self.access, entry, record, ensemble, change, recovery=True, silent=silent)
+        add.run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
         mine = len(self.begun.segments) - 1

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bkstore.cluster import Client, ClientOptions, Cluster, LedgerHandle
 from bkstore.cluster.client import range_reads
+from bkstore.cluster.client.many_entries import ask_for_entries
 from bkstore.cluster.client.workers import Workers
 from bkstore.errors import (
     BookieUnavailable,
@@ -17,6 +20,7 @@ from bkstore.errors import (
     InvalidArgument,
     NoSuchEntry,
 )
+from bkstore.formats.entry import RecordBatch
 from bkstore.testing.factories import ClusterFactory
 from tests.cluster.client.calls import Calls
 from tests.cluster.client.ensembles import ensemble
@@ -262,3 +266,49 @@ class _Single:
 
     def __init__(self, inner: Calls) -> None:
         self.read_entry = inner.read_entry  # type: ignore[attr-defined]
+
+
+def test_a_bookie_that_answers_elsewhere(bkstore_cluster: ClusterFactory) -> None:
+    """One that was lost in the middle of a share, and came back at another address, tells the
+    whole share there: what was not answered at first counts no more."""
+    cluster = bkstore_cluster()
+    ledger = cluster.create_ledger(3, 2, 2)
+    ledger.append_many([b"x"] * 200)
+    reader, calls = _reader(cluster, None, ledger)
+    name = ensemble(ledger)[0]
+    moving = _Moving(calls.clients, name)
+    access = replace(reader._access.context, bookies=moving)
+    reader._access.context = access
+    entries = [
+        entry for entry in range(200) if name in reader._access.replicas(entry, ensemble(ledger))
+    ]
+    answers = ask_for_entries(reader._access, name, entries, 1 << 20)
+
+    assert {} == answers.errors
+    assert entries == sorted(answers.found)
+
+
+class _Moving(dict[str, Any]):
+    """Bookies of which one loses its connection once, and is elsewhere then."""
+
+    def __init__(self, clients: dict[str, Any], name: str) -> None:
+        super().__init__(clients)
+        self._there = self[name]
+        self[name] = _Lost(self._there)
+
+    def doubt(self, name: str) -> None:
+        self[name] = self._there
+
+    def moved(self, names: Iterable[str]) -> bool:
+        return False
+
+
+class _Lost:
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def read_many(self, ledger: Any, entries: Any, errors: Any, **options: Any) -> RecordBatch:
+        lost = BookieUnavailable("the connection is lost")
+        errors.update(dict.fromkeys(list(entries)[3:], lost))
+        found: RecordBatch = self._inner.read_many(ledger, entries[:3], errors, **options)
+        return found

@@ -9,6 +9,7 @@ import pytest
 from bkstore.cluster import Client
 from bkstore.cluster.client.recovery import _Recovery
 from bkstore.errors import (
+    BookieUnavailable,
     LedgerFenced,
     NotEnoughBookies,
 )
@@ -364,6 +365,46 @@ class TestWindows:
         assert [0, 8] == [first for first, _ in closed.metadata.segments]
         assert list(range(8, 40)) == held(cluster, "bookie-4", name)
         assert list(range(40)) == held(cluster, "bookie-2", name)
+
+    def test_a_silent_bookie_that_nobody_replaces(self, bkstore_cluster: ClusterFactory) -> None:
+        """Its silence is waited for twice in a window, not once an entry; where its answer is
+        needed for the acknowledgements it is asked all the same."""
+        cluster = bkstore_cluster(3)
+        name = made(cluster, (3, 3, 2), (0, ABC))
+        for entry in range(100):
+            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
+        calls = Calls(cluster)
+
+        def fails(bookie: str, what: str) -> None:
+            if bookie == "bookie-3" and what.startswith("add"):
+                raise BookieUnavailable("silent")
+
+        calls.before = fails
+        closed = Client(cluster.store, calls.clients).open_ledger(name)
+
+        assert (99, 1000) == (closed.last_add_confirmed, closed.length)
+        assert list(range(100)) == held(cluster, "bookie-2", name)
+        windows = calls.of("bookie-2", "add_batch")
+        assert 2 * len(windows) >= len(calls.of("bookie-3", "add_entry", "add_batch"))
+
+    def test_silence_of_a_moment(self, bkstore_cluster: ClusterFactory) -> None:
+        """A bookie that was silent once is asked again where too few others have the entry."""
+        cluster = bkstore_cluster(3)
+        name = made(cluster, (3, 3, 3), (0, ABC))
+        for entry in range(20):
+            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
+        calls = Calls(cluster)
+        adds = itertools.count()
+
+        def fails(bookie: str, what: str) -> None:
+            if (bookie, what) == ("bookie-3", "add_batch") and not next(adds):
+                raise BookieUnavailable("silent")
+
+        calls.before = fails
+        closed = Client(cluster.store, calls.clients).open_ledger(name)
+
+        assert 19 == closed.last_add_confirmed
+        assert list(range(20)) == held(cluster, "bookie-3", name)
 
     def test_large_entries(self, bkstore_cluster: ClusterFactory) -> None:
         """A bookie tells about a megabyte at a time: the rest of the window comes with the next."""

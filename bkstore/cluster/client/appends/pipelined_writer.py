@@ -90,7 +90,7 @@ class PipelinedWriter(LedgerWriter):
             self._gathered_size += len(payload)
             entry = self.pushed + len(self._gathered)
             many = len(self._gathered) >= _STRETCH or self._gathered_size >= _STRETCH_BYTES
-            if many or not self._pending:
+            if many or not self._pending or not self._all_well():
                 self._send_gathered()
             return PendingAppend(entry, self)
 

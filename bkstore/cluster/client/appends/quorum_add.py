@@ -17,6 +17,7 @@ from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.bookie_client import BookieClient, TakesMany
 from bkstore.cluster.client.open_ledger import ClientContext, LedgerAccess
 from bkstore.errors import (
+    BookieUnavailable,
     IllegalOperation,
     InvalidArgument,
     LedgerFenced,
@@ -51,7 +52,8 @@ class QuorumAdd:
     """One entry on its way to W bookies.
 
     `replace` is called with the indexes of failed bookies, and makes the change of ensemble
-    known as its owner has to.
+    known as its owner has to. Bookies in `silent` gave no answer to an entry before: they count as
+    failed, and are asked only where fewer than A others take this one. New ones are noted there.
     """
 
     access: LedgerAccess
@@ -61,8 +63,10 @@ class QuorumAdd:
     replace: Replace
     recovery: bool = False
     sync: bool = True
+    silent: dict[str, Answer[int]] = field(default_factory=dict)
     acks: set[int] = field(default_factory=set)
     answers: dict[str, Answer[int]] = field(default_factory=dict)
+    _passed_over: list[int] = field(default_factory=list)
 
     def run(self) -> None:
         """Return when at least A bookies have it, and each of W if enough bookies can be had.
@@ -80,6 +84,8 @@ class QuorumAdd:
             if not failed or (enough and self.access.context.options.delay_ensemble_change):
                 return
             todo = self._replaced(failed)
+            if not todo and not enough:
+                todo = self._needed_after_all()
         if not enough:
             raise NotEnoughBookies(
                 f"entry {self.entry} of ledger {self.access.ledger}: {len(self.acks)} of "
@@ -92,12 +98,26 @@ class QuorumAdd:
                 self.record, self.access.key, recovery=self.recovery, sync=self.sync
             )
 
-        answers = self.access.ask_each((self.ensemble[index], add) for index in indexes)
-        for index, answer in zip(indexes, answers):
+        asked = [index for index in indexes if self.ensemble[index] not in self.silent]
+        for index in set(indexes).difference(asked):
+            self.answers[self.ensemble[index]] = self.silent[self.ensemble[index]]
+            self._passed_over.append(index)
+        answers = self.access.ask_each((self.ensemble[index], add) for index in asked)
+        for index, answer in zip(asked, answers):
             self.answers[answer.bookie] = answer
             raise_if_final(answer)
             if answer.error is None:
                 self.acks.add(index)
+            elif isinstance(answer.error, BookieUnavailable):
+                self.silent[answer.bookie] = answer
+
+    def _needed_after_all(self) -> list[int]:
+        """Return the indexes of silent bookies that were not asked, which are asked now."""
+        passed, self._passed_over = self._passed_over, []
+        needed = [index for index in passed if self.ensemble[index] in self.silent]
+        for index in needed:
+            del self.silent[self.ensemble[index]]
+        return needed
 
     def _replaced(self, failed: list[int]) -> list[int]:
         """Replace as many of the failed bookies as there are others; return their indexes."""

@@ -15,7 +15,7 @@ from bkstore.cluster.store.zookeeper.connection import Request
 from bkstore.cluster.store.zookeeper.events import Events
 from bkstore.cluster.store.zookeeper.kazoo_client import NodeExistsError, NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
-from bkstore.errors import BkstoreError, IllegalOperation, MetadataUnavailable
+from bkstore.errors import BkstoreError, IllegalOperation
 from bkstore.formats.metadata.service_info import READ_ONLY, ServiceInfo, encode_service_info
 
 __all__ = ["Registration"]
@@ -62,7 +62,7 @@ class Registration:
     def set_read_only(self, read_only: bool) -> None:
         """Register as read only or as writable: the new node is made, then the old one goes.
 
-        Raises `MetadataUnavailable` without an answer: it is tried again until it is so.
+        Raises `problem`, if there is one then: it is tried again until it is so.
         """
         with self._lock:
             self._read_only = read_only
@@ -142,7 +142,7 @@ class Registration:
     def _settle_or_later(self) -> None:
         try:
             self.problem = None if self._settle() else self._foreign()
-        except MetadataUnavailable as error:
+        except BkstoreError as error:
             self.problem = error
         if self.problem is not None:
             _log.warning("not registered: %s", self.problem)

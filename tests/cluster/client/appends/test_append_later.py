@@ -196,6 +196,24 @@ def test_a_failed_bookie_is_replaced_by_who_waits(
     assert set(ensemble(ledger)) == holders(cluster, ledger, 300)
 
 
+def test_a_failed_bookie_is_replaced_by_the_next_append(
+    bkstore_cluster: ClusterFactory, workers: Workers
+) -> None:
+    """A single append that is not waited for is enough: all that is under way goes on."""
+    cluster = bkstore_cluster(4)
+    client, _ = gated(cluster, workers)
+    ledger = client.create_ledger(3, 3, 3)
+    gone = ensemble(ledger)[2]
+    cluster.stop(gone)
+    pending = [ledger.append_later(b"x")]
+    until(lambda: gone in ledger._writer._answers)  # type: ignore[union-attr]
+    pending.append(ledger.append_later(b"y"))
+    until(lambda: all(each.done for each in pending))
+
+    assert gone not in ensemble(ledger)
+    assert 1 == ledger.last_add_confirmed
+
+
 def test_what_is_refused_at_once(bkstore_cluster: ClusterFactory, workers: Workers) -> None:
     """What is no payload or no frame takes is refused by the call, and nothing ends by that."""
     client, _ = gated(bkstore_cluster(3), workers, max_frame=100)
