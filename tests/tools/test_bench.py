@@ -20,14 +20,31 @@ ROUNDS = 2
 STORAGES = ("sorted", "interleaved", "db")
 
 
-@pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Every row, the long ones too, at a thousandth of its size."""
-    file = tmp_path_factory.mktemp("bench") / "result.json"
-    arguments = ["--long", "--size", "0.001", "--rounds", str(ROUNDS), "--json", str(file)]
+IN_PROCESSES = ("ledger-memory", "dump-sizes", "care")
+"""Rows of which each sample is a process of its own: they run in the long tests."""
+
+
+def _measured(rows: list[str], folder: Path) -> dict[str, Any]:
+    """Run some rows at a thousandth of their size."""
+    file = folder / "result.json"
+    chosen = [word for name in rows for word in ("--row", name)]
+    arguments = ["--size", "0.001", "--rounds", str(ROUNDS), "--json", str(file), *chosen]
     assert main(arguments) == 0
     loaded: dict[str, Any] = json.loads(file.read_text())
     return loaded
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All rows but those in processes, at a thousandth of their size."""
+    rows = [row.name for row in ROWS if row.name not in IN_PROCESSES]
+    return _measured(rows, tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The rows in processes, at a thousandth of their size."""
+    return _measured(list(IN_PROCESSES), tmp_path_factory.mktemp("bench-processes"))
 
 
 def all_cases(document: dict[str, Any]) -> list[dict[str, Any]]:
@@ -58,13 +75,25 @@ def test_document_says_where_and_how(document: dict[str, Any]) -> None:
 
     assert wanted <= document.keys()
     assert {"numpy", "rocksdict", "sortedcontainers", "pyroaring"} <= document["packages"].keys()
-    assert document["command"].startswith("python -m tools.bench --long --size 0.001")
+    assert document["command"].startswith("python -m tools.bench --size 0.001")
 
 
 def test_every_row_is_there_with_its_method(document: dict[str, Any]) -> None:
     """Each row says in words what is included on both sides."""
-    assert [row.name for row in ROWS] == [row["name"] for row in document["rows"]]
+    names = [row.name for row in ROWS if row.name not in IN_PROCESSES]
+
+    assert names == [row["name"] for row in document["rows"]]
     assert all(row["method"] and row["cases"] for row in document["rows"])
+
+
+@pytest.mark.long
+def test_rows_in_processes_are_there_too(processes: dict[str, Any]) -> None:
+    """They keep to what all rows keep to."""
+    assert list(IN_PROCESSES) == [row["name"] for row in processes["rows"]]
+    assert all(row["method"] and row["cases"] for row in processes["rows"])
+    test_every_sample_is_kept(processes)
+    test_one_baseline_counts(processes)
+    test_verdict_follows_the_target(processes)
 
 
 def test_every_sample_is_kept(document: dict[str, Any]) -> None:
@@ -144,14 +173,15 @@ def test_writes_and_upkeep_tell_rates(document: dict[str, Any]) -> None:
             assert pytest.approx(payload + 36, rel=0.01) == megabytes * 1e6 / entries
 
 
-def test_memory_is_held_against_what_is_configured(document: dict[str, Any]) -> None:
+@pytest.mark.long
+def test_memory_is_held_against_what_is_configured(processes: dict[str, Any]) -> None:
     """The peak of a process of its own, which begins below it, and a limit in words."""
     expected = {
         "sorted": "<= 214: write cache 64 + 150",
         "interleaved": "<= 150: 150",
         "db": "<= 534: write cache 64 + block cache 64 + write buffers 256 + 150",
     }
-    found = cases_of(document, "ledger-memory")
+    found = cases_of(processes, "ledger-memory")
     peaks = {name: case["facts"][0] for name, case in found.items()}
 
     assert {
@@ -188,7 +218,8 @@ def test_long_rows_run_when_they_are_asked_for() -> None:
     """Without `--long` or its name a long row does not run; there are some."""
     parser = argparse.ArgumentParser()
 
-    long = ["ledger-memory", "listing", "audit", "audit-memory", "dump", "dump-sizes", "care"]
+    long = ["ledger-memory", "listing", "audit", "audit-memory", "live-audit"]
+    long += ["dump", "dump-sizes", "care"]
 
     assert long == [row.name for row in ROWS if row.long]
     assert ROWS == tuple(_chosen(parser, None, long=True))
