@@ -26,11 +26,14 @@ from bkstore.storage.options import Storage, check_storage
 from bkstore.testing.ensemble.bookie_process import BookieProcess, is_free
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import (
+    CUT_OFF,
     ID,
     LOCK_NAME,
+    STATE_NAME,
     BookieState,
     EnsembleState,
     StateFile,
+    drop_cut_off,
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
@@ -340,6 +343,7 @@ def _own_place(path: StrPath | None, undo: ExitStack) -> tuple[Path, int | None]
     fd = held_lock(place / LOCK_NAME, taken)
     undo.callback(os.close, fd)
     _check_ours(place)
+    drop_cut_off(place)
     return place, fd
 
 
@@ -349,7 +353,11 @@ def _check_ours(place: Path) -> None:
         return
     if not place.is_dir():
         raise InvalidArgument(f"{place}: is no directory")
-    if StateFile.read(place) is None and any(one.name != LOCK_NAME for one in place.iterdir()):
+    if StateFile.read(place) is not None:
+        return
+    ours = (LOCK_NAME, STATE_NAME)  # another may be making it one now
+    names = [one.name for one in place.iterdir()]
+    if any(name not in ours and not CUT_OFF.fullmatch(name) for name in names):
         raise InvalidArgument(f"{place}: is not empty, and no ensemble's directory")
 
 

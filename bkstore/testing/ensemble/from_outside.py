@@ -18,7 +18,13 @@ from typing import NamedTuple
 from bkstore.errors import DirectoryInUse, IllegalOperation, InvalidArgument
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.lock_files import held_lock, lock_file
-from bkstore.testing.ensemble.state_file import LOCK_NAME, STATE_NAME, EnsembleState, StateFile
+from bkstore.testing.ensemble.state_file import (
+    LOCK_NAME,
+    STATE_NAME,
+    EnsembleState,
+    StateFile,
+    drop_cut_off,
+)
 
 __all__ = ["LOG_NAME", "Seen", "look", "remove", "stop"]
 
@@ -120,6 +126,7 @@ def remove(path: StrPath) -> list[str]:
             _unlink(place / f"{name}.log")
         for name in (LOG_NAME, STATE_NAME, LOCK_NAME):
             _unlink(place / name)
+        drop_cut_off(place)
         left = sorted(one.name for one in place.iterdir())
         if not left:
             place.rmdir()

@@ -22,12 +22,24 @@ from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.storage.options import Storage
 
-__all__ = ["ID", "LOCK_NAME", "STATE_NAME", "BookieState", "EnsembleState", "StateFile"]
+__all__ = [
+    "CUT_OFF",
+    "ID",
+    "LOCK_NAME",
+    "STATE_NAME",
+    "BookieState",
+    "EnsembleState",
+    "StateFile",
+    "drop_cut_off",
+]
 
 STATE_NAME = "ensemble.json"
 LOCK_NAME = "ensemble.lock"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 """What a bookie may be called: its directory has the name."""
+
+CUT_OFF = re.compile(re.escape(f".{STATE_NAME}.") + "[0-9a-f]{16}")
+"""Names of state files that are not whole yet; where their writer was killed, never."""
 
 _FORMAT = 1
 _LIMIT = 1 << 20
@@ -123,6 +135,13 @@ class StateFile:
                     return _decoded(data, path), lives
             finally:
                 os.close(fd)
+
+
+def drop_cut_off(directory: Path) -> None:
+    """Remove what killed writers left, for one who has the lock of the directory."""
+    for path in directory.iterdir():
+        if CUT_OFF.fullmatch(path.name):
+            path.unlink()
 
 
 def _locked(fd: int) -> bool:

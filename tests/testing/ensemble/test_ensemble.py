@@ -27,7 +27,8 @@ from bkstore.errors import (
 )
 from bkstore.network import Client
 from bkstore.testing.ensemble import Ensemble
-from bkstore.testing.ensemble.state_file import StateFile
+from bkstore.testing.ensemble.from_outside import remove
+from bkstore.testing.ensemble.state_file import STATE_NAME, StateFile
 from tests.testing.ensemble.processes import alive, all_end
 
 pytestmark = pytest.mark.usefixtures("java")
@@ -233,6 +234,21 @@ def test_a_bookie_that_hangs(ensemble: Ensemble) -> None:
     with pytest.raises(BookieUnavailable, match="bookie-1 is not registered in time: "):
         bookie.ready(0.0)
     ensemble.kill(bookie)
+
+
+def test_a_start_that_was_cut_off(tmp_path: Path) -> None:
+    """A process that is killed while it writes the state file leaves a part of one: that keeps
+    nobody from starting there, and goes with what is removed."""
+    place = tmp_path / "trial"
+    place.mkdir()
+    cut = place / f".{STATE_NAME}.0123456789abcdef"
+    cut.write_text('{"for')
+    Ensemble(place, 1).close()
+
+    assert not cut.exists()
+    cut.write_text('{"for')
+    (place / f".{STATE_NAME}.mine").write_text("mine")
+    assert [f".{STATE_NAME}.mine"] == remove(place)
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
