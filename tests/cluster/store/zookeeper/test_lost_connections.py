@@ -15,6 +15,7 @@ from bkstore.errors import (
     LedgerExists,
     MetadataUnavailable,
     NoSuchLedger,
+    UnauthorizedAccess,
 )
 from bkstore.formats.cookie import Cookie
 from bkstore.formats.metadata.serialized import Mark
@@ -175,6 +176,27 @@ def test_registration(store: ZooKeeperStore, other: ZooKeeperStore, lose: Lose) 
     lose(DELETE)
     registration.close()
     assert frozenset() == other.registered_bookies()
+
+
+def test_a_registration_that_is_forbidden_for_a_while(
+    store: ZooKeeperStore, other: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever keeps a bookie from being registered as it should be, it is tried again."""
+    registration = store.register("b1", ServiceInfo.at("127.0.0.1", 3181))
+
+    def forbids() -> bool:
+        raise UnauthorizedAccess("an access list")
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(registration, "_settle", forbids)
+        with pytest.raises(UnauthorizedAccess):
+            registration.set_read_only(True)
+        assert isinstance(registration.problem, UnauthorizedAccess)
+    until = time.monotonic() + 20
+    while registration.problem is not None and time.monotonic() < until:
+        time.sleep(0.02)
+
+    assert (frozenset(), {"b1"}) == (other.writable_bookies(), other.read_only_bookies())
 
 
 def test_expiry_in_the_middle(store: ZooKeeperStore, other: ZooKeeperStore, proxy: Proxy) -> None:
