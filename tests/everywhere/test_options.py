@@ -128,6 +128,7 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "redo_limit": FROM_0,
         "concurrency": (*POSITIVE, 2**20),
         "batch": POSITIVE,
+        "rate": SECONDS,
         "compat": COMPAT,
     },
     LookupOptions: {

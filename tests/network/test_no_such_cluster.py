@@ -159,7 +159,7 @@ def test_a_textfile_without_prometheus_client(
     [
         (["PLACE"], "only a service URI tells where bookies are; give BOOKIE=DIR"),
         (["URI", "--offline"], "--offline needs directories: BOOKIE=DIR"),
-        (["URI", "--rate", "0"], "rate must be a number above 0"),
+        (["URI", "--rate", "0"], "rate must be a number of 1e-05 or more"),
         (["URI", "--looks", "-1"], "looks must be"),
         (["URI", "--look-delay", "-1"], "look_delay must be"),
         (["URI", "--timeout", "0"], "timeout must be a number above 0"),

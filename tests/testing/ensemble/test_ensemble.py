@@ -71,13 +71,14 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
             assert (None, -signal.SIGKILL, False) == (first.pid, first.exit_code, alive(old))
             ledger.append(b"one")
             ensemble.start("bookie-1")
+            ledger.append(b"two")  # asks who could replace the killed one
             ensemble.kill_zookeeper()
-            ledger.append(b"two")
+            ledger.append(b"three")
             ensemble.start_zookeeper()
             ensemble.stop(second)
 
             assert (False, 0) == (second.running, second.exit_code)
-            ledger.append(b"three")
+            ledger.append(b"four")
             ledger.close()
         with ZooKeeperStore(ensemble.uri) as store:
             assert _registered(store, {"bookie-1"})
@@ -113,9 +114,9 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
 
         assert [one.port for one in before.bookies] == ports
         with Client(store) as client:
-            read = client.open_ledger(ledger.ledger).read(0, 3)
+            read = client.open_ledger(ledger.ledger).read(0, 4)
 
-        assert [b"zero", b"one", b"two", b"three"] == [entry.payload for entry in read]
+        assert [b"zero", b"one", b"two", b"three", b"four"] == [entry.payload for entry in read]
 
 
 OWNER = """
