@@ -11,9 +11,9 @@ any failure: one of them closes the ledger, the others take over what it says. S
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
@@ -25,7 +25,7 @@ from bkstore.cluster.client.bookie_answers import Answer, told
 from bkstore.cluster.client.bookie_client import BookieClient
 from bkstore.cluster.client.many_entries import ManyEntries, ask_for_entries
 from bkstore.cluster.client.open_ledger import LedgerAccess
-from bkstore.errors import CorruptionError, IllegalOperation, NotEnoughBookies
+from bkstore.errors import BookieUnavailable, CorruptionError, IllegalOperation, NotEnoughBookies
 from bkstore.formats.entry import Entry, RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import is_covered
@@ -95,6 +95,8 @@ class _Recovery:
         self.begun = begun
         self.changed = begun
         self.seen: list[Entry] = []
+        self.silent: set[str] = set()
+        """Bookies that gave no answer: they are asked for entries behind the others."""
 
     def run(self) -> LedgerMetadata:
         last, window = self._fence(), _FIRST
@@ -115,6 +117,7 @@ class _Recovery:
         """
         first, ensemble = self.begun.segments[-1]
         answers = list(self.access.ask_each((bookie, self._fenced) for bookie in ensemble))
+        self._note_silent(answers)
         known = [answer.value is not None or answer.negative for answer in answers]
         write, ack = self.begun.write_quorum_size, self.begun.ack_quorum_size
         if not is_covered(known, write, ack):
@@ -123,6 +126,9 @@ class _Recovery:
             )
         self.seen = [entry for answer in answers for entry in answer.value or []]
         return max([first - 1, *(entry.lac for entry in self.seen)])
+
+    def _note_silent(self, answers: Iterable[Answer[Any]]) -> None:
+        self.silent |= {one.bookie for one in answers if isinstance(one.error, BookieUnavailable)}
 
     def _fenced(self, client: BookieClient) -> list[Entry]:
         """Fence the ledger at a bookie; return its last entry, nothing if the digest is wrong.
@@ -163,18 +169,25 @@ class _Recovery:
         return found, False
 
     def _asked(self, window: range) -> _Asked:
-        """Ask for entries: each its first replica, then the next one for what that did not have."""
+        """Ask for entries: each its first replica, then the next one for what that did not have;
+        replicas that were silent before come last."""
         ensemble = self.begun.segments[-1].ensemble
         asked = _Asked({}, {entry: [] for entry in window}, set())
+        order = {
+            entry: sorted(self.access.replicas(entry, ensemble), key=self.silent.__contains__)
+            for entry in window
+        }
         for nth in range(self.begun.write_quorum_size):
             left = [entry for entry in window if asked.wants(entry)]
             shares: dict[str, list[int]] = {}
             for entry in left:
-                shares.setdefault(self.access.replicas(entry, ensemble)[nth], []).append(entry)
+                shares.setdefault(order[entry][nth], []).append(entry)
             for (bookie, entries), many in zip(
                 shares.items(), self.access.each(self._entries_of, shares.items())
             ):
                 asked.note(bookie, entries, many)
+        for answers in asked.answers.values():
+            self._note_silent(answers)
         return asked
 
     def _entries_of(self, share: tuple[str, list[int]]) -> ManyEntries:

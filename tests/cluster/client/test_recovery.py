@@ -387,6 +387,24 @@ class TestWindows:
         windows = calls.of("bookie-2", "add_batch")
         assert 2 * len(windows) >= len(calls.of("bookie-3", "add_entry", "add_batch"))
 
+    def test_a_bookie_that_answers_no_read(self, bkstore_cluster: ClusterFactory) -> None:
+        """Once it was silent it is asked behind the others: in the last window, and no more."""
+        cluster = bkstore_cluster(3)
+        name = made(cluster, (3, 3, 2), (0, ABC))
+        for entry in range(100):
+            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
+        calls = Calls(cluster)
+
+        def fails(bookie: str, what: str) -> None:
+            if bookie == "bookie-2" and what.startswith("read"):
+                raise BookieUnavailable("silent")
+
+        calls.before = fails
+        closed = Client(cluster.store, calls.clients).open_ledger(name)
+
+        assert 99 == closed.last_add_confirmed
+        assert 2 == len(calls.of("bookie-2", "read_entry", "read_many"))
+
     def test_silence_of_a_moment(self, bkstore_cluster: ClusterFactory) -> None:
         """A bookie that was silent once is asked again where too few others have the entry."""
         cluster = bkstore_cluster(3)
