@@ -20,7 +20,7 @@ ROUNDS = 2
 STORAGES = ("sorted", "interleaved", "db")
 
 
-IN_PROCESSES = ("ledger-memory", "dump-sizes", "care")
+IN_PROCESSES = ("ledger-memory", "live-audit", "dump-sizes", "care")
 """Rows of which each sample is a process of its own: they run in the long tests."""
 
 

@@ -82,7 +82,7 @@ def _one_by_one(client: WireClient, held: int) -> Work:
 
 
 def _read_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(HELD, 500)
+    held = context.scaled(HELD, 100)
     for payload in PAYLOADS:
         records = records_of(context, held, payload)
         with (

@@ -261,8 +261,9 @@ def test_watched_bookies(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     assert (none, none) == seen.get(timeout=20)
     end()
     other.register("b2", HERE)
-    with pytest.raises(queue.Empty):
-        seen.get(timeout=0.3)
+    time.sleep(0.3)  # what was under way at the end may still come
+
+    assert {(none, none)} >= {seen.get_nowait() for _ in range(seen.qsize())}
 
 
 def test_watched_ledger(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:

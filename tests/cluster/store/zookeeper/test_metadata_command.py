@@ -147,7 +147,7 @@ def test_other_commands_take_uris(
         raw = store._connection.client
         before = raw.get(store.uri.root)[1], raw.get(f"{store.uri.root}/00/0000")[1]
 
-        assert 1 == main(["audit", uri, f"b1={tmp_path}/b1", "--format", "jsonl"])
+        assert 1 == main(["audit", uri, f"b1={tmp_path}/b1", "--looks", "0", "--format", "jsonl"])
         rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert {8} == {row["ledger_id"] for row in rows if row["bookie"] == "b1"}
         assert before == (raw.get(store.uri.root)[1], raw.get(f"{store.uri.root}/00/0000")[1])

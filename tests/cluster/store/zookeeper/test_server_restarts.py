@@ -85,7 +85,9 @@ def test_killed_while_clients_work(server: ZooKeeperServer, uri: str) -> None:
         time.sleep(0.3)
         server.kill()
         server.start()
-    time.sleep(0.3)
+    last = time.monotonic() + 30
+    while min(len(work.ids) for work in works) <= 5 and time.monotonic() < last:
+        time.sleep(0.1)
     for work in works:
         work.end()
     with ZooKeeperStore(uri) as store:
