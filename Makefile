@@ -4,8 +4,8 @@ PYTHON ?= python3
 BOOKIE ?=
 WITHOUT ?=
 BIN := .venv/bin
-# One worker more than there are processors: tests wait for processes and servers half of their time.
-WORKERS := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1))) --dist loadfile
+# Two workers more than there are processors: tests wait for processes and servers half their time.
+WORKERS := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2))) --dist loadfile
 # Tests sync many small files, and none asks for a disk: they lie in memory where 6 GiB are free.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 6291456 { print "/dev/shm" }')
 SCRATCH = scratch=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/bkstore-tests.XXXXXX) && \

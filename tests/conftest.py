@@ -36,7 +36,7 @@ pytest.register_assert_rewrite(  # what these assert is shown as what tests asse
 
 settings.register_profile(
     "default",
-    max_examples=100,
+    max_examples=50,
     stateful_step_count=20,
     deadline=None,
     derandomize=True,

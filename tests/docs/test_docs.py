@@ -66,8 +66,19 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     run_page(page, spark=False)
 
 
+LONG_WITH_SPARK = "command-line.md"
+"""Its examples start a session each; by default it runs without those, by `test_page_runs`."""
+
+
+def _marks(page: Path) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.long,) if page.name == LONG_WITH_SPARK else ()
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize("page", list(filter(_needs_spark, PAGES)), ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(p, marks=_marks(p), id=p.name) for p in PAGES if _needs_spark(p)],
+)
 def test_page_runs_with_spark(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A page's Spark examples run too, behind the others."""
     pytest.importorskip("pyspark")

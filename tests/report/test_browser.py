@@ -315,9 +315,13 @@ def test_what_scrolls_is_seen(look: Look, tmp_path: Path, theme: int) -> None:
 
 
 SIZES = [(1280, 800), pytest.param((500, 1600), marks=pytest.mark.long)]
+THEMES = [
+    pytest.param(LIGHT, id="light"),
+    pytest.param(DARK, id="dark", marks=pytest.mark.long),
+]
 
 
-@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", ["sick", pytest.param("hundred", marks=pytest.mark.long)])
 @pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
 def test_screenshots(

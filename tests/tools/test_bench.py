@@ -16,7 +16,7 @@ from tools.bench.cli import _chosen, main
 from tools.bench.rows import ROWS
 from tools.bench.rows.start import cpu_seconds
 
-ROUNDS = 2
+ROUNDS = 1
 STORAGES = ("sorted", "interleaved", "db")
 
 

@@ -26,9 +26,11 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ("write batch", "load to rocksdb"),
     } == set(steps)
     assert 2800 < document["entries"] <= 3000
+    # A round may take less CPU than the system counts in, a hundredth of a second; not all do.
+    assert 0 < sum(sum(each["cpu"]) for each in steps.values())
     for each in steps.values():
         assert 2 == len(each["seconds"]) == len(each["cpu"])
-        assert 0 < min(each["cpu"])
+        assert 0 <= min(each["cpu"])
         assert each["rows"] > 0
         assert each["peak"] > 20 << 20
     assert 6 * 3 == steps["duckdb", "comparison"]["rows"]
