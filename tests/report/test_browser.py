@@ -145,6 +145,7 @@ def test_foreign_script_is_refused(look: Look, tmp_path: Path) -> None:
     assert any("Content Security Policy" in line for line in _messages(messages))
 
 
+@pytest.mark.long
 def test_first_screen(look: Look, tmp_path: Path) -> None:
     """At 1280 x 800 the headline and all four tiles are seen whole, and nothing in them is cut."""
     code = """
@@ -278,9 +279,8 @@ def _shaded(pixels: Any, theme: int) -> float:
     return float((abs(pixels - list(PANEL[theme])) > 12).any(axis=1).mean())
 
 
-@pytest.mark.parametrize(
-    "theme", [LIGHT, pytest.param(DARK, marks=pytest.mark.long)], ids=["light", "dark"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["light", "dark"])
 def test_what_scrolls_is_seen(look: Look, tmp_path: Path, theme: int) -> None:
     """Where a table goes on beyond its frame that edge is shaded, and where it ends it is not."""
     code = """

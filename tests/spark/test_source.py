@@ -83,6 +83,7 @@ CONDITIONS: dict[str, Callable[[str, LedgerId, int], bool]] = {
 }
 
 
+@pytest.mark.long
 def test_filters(spark: Any, bookies: tuple[list[Path], Path]) -> None:
     """Filters give the rows that plain Python keeps, ids compared as signed numbers."""
     frame = spark.read.format("bookie").load(list(map(str, bookies[0])))

@@ -45,7 +45,7 @@ NAMES = (
     "batch",
     "lookups",
 )
-SHORT = ("deletes", "pages", "keys", "blooms", "availability")
+SHORT = ("pages", "keys")
 """Those that are run twice in a short test run."""
 
 Rows = list[dict[str, Any]]
