@@ -47,7 +47,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     nothing, as old ones and those of stores without addresses, is where its id ``host:port`` says.
     Others are no bookies here (`KeyError`). Whoever cannot reach one says so by `doubt`: then its
     registration is read again at the next call, at most five times a second; without an answer in
-    a second the known address stays. `options` are those of `WireClient`.
+    a second the known address stays until there is one. `options` are those of `WireClient`.
 
     Threads: safe. Fork: as `WireClient`.
     """
@@ -60,7 +60,7 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         self._clients: dict[str, ScopedClient] = {}
         self._doubted: set[str] = set()
         self._looked: dict[str, float] = {}
-        self._looks: dict[str, Future[ServiceInfo | None]] = {}
+        self._looks: dict[str, Future[ScopedClient | None]] = {}
         self._closed = False
         self._workers = Workers(_THREADS)
         self._lock = Lock()
@@ -133,19 +133,25 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         with self._lock:
             look = self._looks.get(bookie)
             if look is None:
-                look = self._looks[bookie] = self._workers.start(self._info, bookie)
+                look = self._looks[bookie] = self._workers.start(self._look, bookie)
         try:
-            info = look.result(_PATIENCE)
+            found = look.result(_PATIENCE)
         except (TimeoutError, BkstoreError) as error:
             _log.info("bookie %s: no news of its address: %s", bookie, error)
-            info = None
+            found = None
+        with self._lock:
+            self._check_open()
+            self._doubted.discard(bookie)
+            self._looked[bookie] = time.monotonic()
+            return found or self._clients.get(bookie, known)
+
+    def _look(self, bookie: str) -> ScopedClient | None:
+        """Read a registration: what it says holds from now on, whoever waits for it still."""
+        try:
+            return self._told(bookie)
         finally:
             with self._lock:
-                if look.done():
-                    self._looks.pop(bookie, None)
-                self._doubted.discard(bookie)
-                self._looked[bookie] = time.monotonic()
-        return (None if info is None else self._client(bookie, info)) or known
+                self._looks.pop(bookie, None)
 
     def _told(self, bookie: str) -> ScopedClient | None:
         info = self._info(bookie)

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import IO, Any, Self
 
-from tests.interop.class_path import java
+from tests.interop.class_path import java, tool
 
 SECONDS = 120
 """After that a call counts as hung."""
@@ -71,6 +71,14 @@ class RealBookKeeper:
         self._out.close()
         self._errors.close()
 
+    def _threads(self) -> Path:
+        """Write what all threads of the JVM do beside its log."""
+        found = self.log.with_suffix(".threads")
+        command = [str(tool("jstack")), "-l", str(self._process.pid)]
+        with found.open("wb") as out:
+            subprocess.run(command, stdout=out, stderr=out, timeout=30, check=False)
+        return found
+
     def call(self, name: str, /, **arguments: Any) -> Any:
         """Return what a call answers; raise `RealError` for what it throws."""
         self._in.write(json.dumps({"call": name, **arguments}) + "\n")
@@ -78,8 +86,10 @@ class RealBookKeeper:
         try:
             line = self._lines.get(timeout=SECONDS)
         except queue.Empty:
+            threads = self._threads()
             self._process.kill()
-            raise TimeoutError(f"{name}: no answer in {SECONDS} s; see {self.log}") from None
+            text = f"{name}: no answer in {SECONDS} s; see {self.log}, and {threads}"
+            raise TimeoutError(text) from None
         if not line:
             tail = self.log.read_text(errors="replace")[-2000:]
             raise RuntimeError(f"{name}: the JVM has ended: {tail}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,7 +25,8 @@ from bkstore.errors import (
 from bkstore.formats import cookie as cookies
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.formats.metadata.service_info import BOOKIE_RPC, Endpoint, ServiceInfo
-from bkstore.network import Client, DiskOptions, RegisteredBookie
+from bkstore.network import Client, DiskOptions, RegisteredBookie, registrations
+from bkstore.network.registrations import RegisteredBookies
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tests.cluster.store.samples import new_uri
@@ -372,3 +374,41 @@ def test_a_store_without_addresses() -> None:
         assert "bookie-1" not in client.bookies
         with pytest.raises(NotEnoughBookies):
             client.create_ledger(1, 1, 1)
+
+
+class _SlowStore(MemoryStore):
+    """Has addresses, and tells of them when `gate` is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = ServiceInfo.at("127.0.0.1", 1)
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def service_info(self, bookie: str) -> ServiceInfo:
+        """Return what the bookie registered, once the gate is open."""
+        self.gate.wait(60)
+        return self.info
+
+
+def test_late_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    """News of a bookie's address for which nobody waits any more hold from when they come; until
+    then the known address stays; the next doubt is looked at anew."""
+    monkeypatch.setattr(registrations, "_PATIENCE", 0.02)
+    monkeypatch.setattr(registrations, "_PAUSE", 0.0)
+    store = _SlowStore()
+    store.register_bookie("b1")
+    with RegisteredBookies(store) as bookies:
+
+        def port() -> int:
+            return bookies["b1"].address[1]
+
+        assert 1 == port()
+        for later in (2, 3):
+            store.gate.clear()
+            store.info = ServiceInfo.at("127.0.0.1", later)
+            bookies.doubt("b1")
+
+            assert later - 1 == port()
+            store.gate.set()
+            _until(lambda: later == port())  # noqa: B023

@@ -137,19 +137,25 @@ class WholeClients {
         return handle.getId();
     }
 
-    /** Sends payloads, all under way together. */
+    /**
+     * Sends payloads, all under way together, from the thread in which the client changes the
+     * ledger's ensembles. From another one an add is lost for good when the ensemble changes
+     * between the two steps of taking the bookies and joining the queue (upstream issue 4261).
+     */
     private List<CompletableFuture<Long>> send(JsonNode arguments) {
         List<CompletableFuture<Long>> sent = new ArrayList<>();
+        LedgerHandle handle = handle(arguments);
         for (JsonNode payload : arguments.get("payloads")) {
+            byte[] data = Hex.bytes(payload.asText());
             CompletableFuture<Long> future = new CompletableFuture<>();
-            handle(arguments).asyncAddEntry(Hex.bytes(payload.asText()),
-                (rc, of, entry, context) -> {
+            client(arguments).getMainWorkerPool().executeOrdered(handle.getId(), () ->
+                handle.asyncAddEntry(data, (rc, of, entry, context) -> {
                     if (rc == BKException.Code.OK) {
                         future.complete(entry);
                     } else {
                         future.completeExceptionally(BKException.create(rc));
                     }
-                }, null);
+                }, null));
             sent.add(future);
         }
         return sent;
