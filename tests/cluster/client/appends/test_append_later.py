@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,6 +58,43 @@ def test_they_go_on_by_themselves(bkstore_cluster: ClusterFactory, workers: Work
     until(lambda: pending[-1].done)
 
     assert 49 == ledger.last_add_confirmed
+
+
+def test_given_while_the_ensemble_changes(
+    bkstore_cluster: ClusterFactory, workers: Workers
+) -> None:
+    """Of what several threads give while bookies go and are replaced, each has its answer, and is
+    where the last ensembles say (in the real client one may have no answer, ever)."""
+    cluster = bkstore_cluster(6)
+    client, _ = gated(cluster, workers)
+    ledger = client.create_ledger(3, 2, 2)
+    over = threading.Event()
+
+    def given(writer: int) -> dict[bytes, PendingAppend]:
+        found = {}
+        while not over.is_set():
+            data = b"%d %d" % (writer, len(found))
+            found[data] = ledger.append_later(data)
+        return found
+
+    crashed: list[str] = []
+    with ThreadPoolExecutor(3) as threads:
+        futures = [threads.submit(given, writer) for writer in range(3)]
+        for _ in range(3):
+            confirmed = ledger.last_add_confirmed
+            until(lambda: ledger.last_add_confirmed > confirmed + 20)  # noqa: B023
+            crashed.append(next(name for name in ensemble(ledger) if name not in crashed))
+            cluster.crash(crashed[-1])
+        over.set()
+        pending = {data: each for future in futures for data, each in future.result().items()}
+    said = {each.result(20): data for data, each in pending.items()}
+
+    assert len(pending) == len(said)
+    assert 2 <= len(ledger.metadata.segments)
+    for name in crashed:
+        cluster.start(name)
+    entries = ledger.read(0, len(said) - 1)
+    assert said == {entry.entry_id: entry.payload for entry in entries}
 
 
 def test_in_one_process(bkstore_cluster: ClusterFactory) -> None:
