@@ -14,12 +14,12 @@ from tests.interop.bookies import Cluster
 from tests.interop.clients import FENCED
 from tests.interop.clusters.conftest import MakeClient, MakeCluster, MakeProcesses
 from tests.interop.clusters.processes import BookieProcesses
-from tests.interop.clusters.whole_client import WholeClient
+from tests.interop.clusters.whole_client import NOT_ENOUGH_BOOKIES, WholeClient
 from tests.interop.driver import RealError
 
 STORAGES = ("sorted", "interleaved", "db")
 NO_LEDGER_IN_METADATA = -25
-NOT_ENOUGH_BOOKIES, LEDGER_CLOSED = -6, -11
+LEDGER_CLOSED = -11
 
 
 def _until(holds: Callable[[], bool]) -> None:

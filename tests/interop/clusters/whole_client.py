@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from itertools import count
 from typing import Any
 
-from tests.interop.driver import RealBookKeeper
+from tests.interop.driver import RealBookKeeper, RealError
+
+NOT_ENOUGH_BOOKIES = -6
+SECONDS = 20
 
 _clients = map(str, count())
 
@@ -43,10 +47,21 @@ class WholeClient:
         digest: str = "CRC32C",
         custom: Mapping[str, bytes] = {},
     ) -> int:
-        """Make a ledger and return its id."""
+        """Make a ledger and return its id.
+
+        Bookies that came back are known to all others before the client's watch tells it of them:
+        with too few it is asked again, `SECONDS` long.
+        """
         sizes = {"ensemble": ensemble, "write": write, "ack": ack}
         texts = {key: value.hex() for key, value in custom.items()}
-        return int(self._call("create", digest=digest, custom=texts, **sizes))
+        until = time.monotonic() + SECONDS
+        while True:
+            try:
+                return int(self._call("create", digest=digest, custom=texts, **sizes))
+            except RealError as error:
+                if error.code != NOT_ENOUGH_BOOKIES or time.monotonic() > until:
+                    raise
+                time.sleep(0.1)
 
     def add(self, ledger: int, payloads: list[bytes]) -> list[int]:
         """Add payloads, under way together; return their entry ids."""
