@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
-from bkstore.cluster.in_process.bookie_client import LocalClient
+from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
 from bkstore.cluster.in_process.cluster import Cluster
 from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import RecordBatch
@@ -66,7 +66,7 @@ class SocketCluster(Cluster):
         )
 
     def _clients_as(self, name: str) -> Mapping[str, LocalClient]:
-        return _SocketClients(self._servers, name)
+        return LocalClients(self._servers, name, _SocketClient)
 
     def close(self, checkpoint: bool = True) -> None:
         """End all connections and servers and close all bookies. Idempotent."""
@@ -216,20 +216,3 @@ class _SocketClient(LocalClient):
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
         return iter(self._ask(lambda wire: list(wire.availability_many(ledgers, errors))))
-
-
-class _SocketClients(Mapping[str, LocalClient]):
-    """The bookies of a cluster by id, as one client sees them; those added later too."""
-
-    def __init__(self, servers: Mapping[str, LocalBookie], client: str) -> None:
-        self._servers = servers
-        self._client = client
-
-    def __getitem__(self, name: str) -> LocalClient:
-        return _SocketClient(self._servers[name], self._client)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(list(self._servers))
-
-    def __len__(self) -> int:
-        return len(self._servers)

@@ -182,14 +182,23 @@ def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
 
 
 class LocalClients(Mapping[str, LocalClient]):
-    """The bookies of a cluster by id, as one client sees them; those added later too."""
+    """The bookies of a cluster by id, as one client sees them; those added later too.
 
-    def __init__(self, servers: Mapping[str, LocalBookie], client: str) -> None:
+    `view` is the class of the handles: how a bookie is reached.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, LocalBookie],
+        client: str,
+        view: type[LocalClient] = LocalClient,
+    ) -> None:
         self._servers = servers
         self._client = client
+        self._view = view
 
     def __getitem__(self, name: str) -> LocalClient:
-        return LocalClient(self._servers[name], self._client)
+        return self._view(self._servers[name], self._client)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._servers))

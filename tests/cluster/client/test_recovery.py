@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 
-from bkstore.cluster import Client
+from bkstore.cluster import Client, Cluster, LedgerHandle
 from bkstore.cluster.client.recovery import _Recovery
 from bkstore.errors import (
     BookieUnavailable,
@@ -348,59 +349,43 @@ class TestWindows:
     def test_a_bookie_that_fails_in_a_window(self, bkstore_cluster: ClusterFactory) -> None:
         """The window is written entry by entry then: a new bookie has all from there on."""
         cluster = bkstore_cluster(4)
-        name = made(cluster, (3, 3, 2), (0, ABC))
-        for entry in range(40):
-            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
-        calls = Calls(cluster)
         adds = itertools.count()
 
         def fails(bookie: str, what: str) -> None:
             if (bookie, what) == ("bookie-3", "add_batch") and next(adds) == 1:
                 cluster.stop("bookie-3")
 
-        calls.before = fails
-        closed = Client(cluster.store, calls.clients).open_ledger(name)
+        closed, _ = _watched(cluster, 2, 40, fails)
 
         assert (39, 400) == (closed.last_add_confirmed, closed.length)
         assert [0, 8] == [first for first, _ in closed.metadata.segments]
-        assert list(range(8, 40)) == held(cluster, "bookie-4", name)
-        assert list(range(40)) == held(cluster, "bookie-2", name)
+        assert list(range(8, 40)) == held(cluster, "bookie-4", closed.ledger)
+        assert list(range(40)) == held(cluster, "bookie-2", closed.ledger)
 
     def test_a_silent_bookie_that_nobody_replaces(self, bkstore_cluster: ClusterFactory) -> None:
         """Its silence is waited for twice in a window, not once an entry; where its answer is
         needed for the acknowledgements it is asked all the same."""
         cluster = bkstore_cluster(3)
-        name = made(cluster, (3, 3, 2), (0, ABC))
-        for entry in range(100):
-            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
-        calls = Calls(cluster)
 
         def fails(bookie: str, what: str) -> None:
             if bookie == "bookie-3" and what.startswith("add"):
                 raise BookieUnavailable("silent")
 
-        calls.before = fails
-        closed = Client(cluster.store, calls.clients).open_ledger(name)
+        closed, calls = _watched(cluster, 2, 100, fails)
 
         assert (99, 1000) == (closed.last_add_confirmed, closed.length)
-        assert list(range(100)) == held(cluster, "bookie-2", name)
+        assert list(range(100)) == held(cluster, "bookie-2", closed.ledger)
         windows = calls.of("bookie-2", "add_batch")
         assert 2 * len(windows) >= len(calls.of("bookie-3", "add_entry", "add_batch"))
 
     def test_a_bookie_that_answers_no_read(self, bkstore_cluster: ClusterFactory) -> None:
         """Once it was silent it is asked behind the others: in the last window, and no more."""
-        cluster = bkstore_cluster(3)
-        name = made(cluster, (3, 3, 2), (0, ABC))
-        for entry in range(100):
-            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
-        calls = Calls(cluster)
 
         def fails(bookie: str, what: str) -> None:
             if bookie == "bookie-2" and what.startswith("read"):
                 raise BookieUnavailable("silent")
 
-        calls.before = fails
-        closed = Client(cluster.store, calls.clients).open_ledger(name)
+        closed, calls = _watched(bkstore_cluster(3), 2, 100, fails)
 
         assert 99 == closed.last_add_confirmed
         assert 2 == len(calls.of("bookie-2", "read_entry", "read_many"))
@@ -408,21 +393,16 @@ class TestWindows:
     def test_silence_of_a_moment(self, bkstore_cluster: ClusterFactory) -> None:
         """A bookie that was silent once is asked again where too few others have the entry."""
         cluster = bkstore_cluster(3)
-        name = made(cluster, (3, 3, 3), (0, ABC))
-        for entry in range(20):
-            put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
-        calls = Calls(cluster)
         adds = itertools.count()
 
         def fails(bookie: str, what: str) -> None:
             if (bookie, what) == ("bookie-3", "add_batch") and not next(adds):
                 raise BookieUnavailable("silent")
 
-        calls.before = fails
-        closed = Client(cluster.store, calls.clients).open_ledger(name)
+        closed, _ = _watched(cluster, 3, 20, fails)
 
         assert 19 == closed.last_add_confirmed
-        assert list(range(20)) == held(cluster, "bookie-3", name)
+        assert list(range(20)) == held(cluster, "bookie-3", closed.ledger)
 
     def test_large_entries(self, bkstore_cluster: ClusterFactory) -> None:
         """A bookie tells about a megabyte at a time: the rest of the window comes with the next."""
@@ -433,3 +413,18 @@ class TestWindows:
 
         assert 39 == cluster.open_ledger(name).last_add_confirmed
         assert list(range(40)) == held(cluster, "bookie-3", name)
+
+
+def _watched(
+    cluster: Cluster, ack_quorum: int, entries: int, before: Callable[[str, str], None]
+) -> tuple[LedgerHandle, Calls]:
+    """Recover a ledger of three bookies whose entries lie at the first only.
+
+    Return the closed ledger and the calls; `before` is called ahead of each.
+    """
+    name = made(cluster, (3, 3, ack_quorum), (0, ABC))
+    for entry in range(entries):
+        put(cluster, "bookie-1", 0, entry, -1, b"0123456789")
+    calls = Calls(cluster)
+    calls.before = before
+    return Client(cluster.store, calls.clients).open_ledger(name), calls
