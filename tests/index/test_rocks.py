@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import entry_key
-from bkstore.index.rocks.options import database_options, location_options
+from bkstore.index.rocks.options import database_options, location_options, opening_threads
 from tests.corruption.rocks.databases import QUESTIONS
 
 # -- states of the index itself
@@ -114,3 +115,23 @@ def test_storage_flags_of_several_directories(tmp_path: Path) -> None:
     with open_index(tmp_path) as index:
         assert 1 == index.storage_flags
         assert [LedgerId.of(0), LedgerId.of(1)] == index.ledgers()
+
+
+def test_few_tables_few_threads(tmp_path: Path) -> None:
+    """A database is opened by a thread for each four of its tables, not by RocksDB's 16."""
+    options = location_options()
+    options.set_disable_auto_compactions(True)
+    told = []
+    for tables in (3, 11, 11):
+        database = Database(tmp_path / "x", options)
+        newest = max((tmp_path / "x").glob("OPTIONS-*"), key=lambda file: file.name)
+        told += re.findall(r"max_file_opening_threads=(\d+)", newest.read_text())
+        while len(list((tmp_path / "x").glob("*.sst"))) < tables:
+            database.put(entry_key(LedgerId.of(1), 5), bytes(8))
+            database._handle.flush()
+        database.close()
+
+    assert ["1", "1", "2"] == told
+    for number in range(100):
+        (tmp_path / "x" / f"copy{number}.sst").touch()
+    assert 16 == opening_threads(tmp_path / "x")

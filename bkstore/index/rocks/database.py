@@ -36,7 +36,7 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import os_error, syncing, writing
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
 from bkstore.index.rocks.errors import readable_text, translated
-from bkstore.index.rocks.options import reading_options
+from bkstore.index.rocks.options import opening_threads, reading_options
 
 __all__ = ["Database", "Words"]
 
@@ -106,6 +106,7 @@ class Database:
         scratch_links.claim(self.path)
         self._stack.callback(scratch_links.release, self.path)
         after_fork.note_opened()
+        options.set_max_file_opening_threads(opening_threads(self.path))
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
@@ -135,8 +136,7 @@ class Database:
             torn = manifest_file.check_logs(said, scratch)
         scratch_links.cut_tails(scratch, torn)
         options = reading_options()
-        if after_fork.lost_threads():
-            options.set_max_file_opening_threads(1)  # none but this one
+        options.set_max_file_opening_threads(opening_threads(scratch))
         after_fork.note_opened()
         return Rdict(self._scratch, options, {"default": options}, AccessType.read_only(False))
 

@@ -8,6 +8,9 @@ cache is a constant, not a share of a JVM's direct memory.
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from rocksdict import (
     BlockBasedOptions,
     Cache,
@@ -17,7 +20,15 @@ from rocksdict import (
     Options,
 )
 
-__all__ = ["database_options", "location_options", "metadata_options", "reading_options"]
+from bkstore.index.rocks import after_fork
+
+__all__ = [
+    "database_options",
+    "location_options",
+    "metadata_options",
+    "opening_threads",
+    "reading_options",
+]
 
 _MIB = 1 << 20
 BLOCK_CACHE = 64 * _MIB
@@ -83,3 +94,15 @@ def reading_options() -> Options:
     options.set_num_levels(_MOST_LEVELS)
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     return options
+
+
+def opening_threads(database: Path) -> int:
+    """Return how many threads are to open its table files: one for each four, 16 at most.
+
+    RocksDB starts 16 whatever there is to open (`max_file_opening_threads`), and to start them
+    takes longer than to open a small database. One is the caller: no other is there in a fork.
+    """
+    if after_fork.lost_threads():
+        return 1
+    tables = sum(name.endswith(".sst") for name in os.listdir(database))
+    return min(max(tables // 4, 1), 16)
