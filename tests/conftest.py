@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, settings
 from bkstore import BookieDir
 from bkstore.errors import MissingDependency
 from bkstore.index.api import EntryIndex
+from tests.distribution import scheduling
 from tests.golden.data import GOLDEN, NO_GOLDEN, GoldenTree, golden_documents, golden_names
 from tests.golden.unpacking import extract
 
@@ -75,6 +76,15 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _room(nodeid: str) -> str:
     """Return the folder of a test below ``tests/``, such as ``storage/journal``."""
     return "/".join(nodeid.partition("::")[0].split("/")[1:-1]) or "tests"
+
+
+# -- workers
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run together what shares a start, and begin with what takes longest."""
+    return scheduling(config, log)
 
 
 # -- golden data
