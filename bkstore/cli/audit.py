@@ -17,6 +17,7 @@ from bkstore.cli.audit_settings import (
     is_live,
     options_of,
     placement_of,
+    tls_of,
 )
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.metadata_options import (
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     if args.textfile is not None:
         require_packages("--textfile", "prometheus_client")
     live = is_live(args)
-    placement, options = placement_of(args), options_of(args, live)
+    placement, options, tls = placement_of(args), options_of(args, live), tls_of(args)
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))
         opened = dict(_opened(args, stack))
@@ -98,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
         if live:
             from bkstore.network import AuditedBookies
 
-            bookies = stack.enter_context(AuditedBookies(store, bookies, timeout=args.timeout))
+            asking = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls)
+            bookies = stack.enter_context(asking)
         auditor = Auditor(
             store, bookies, placement=placement, options=options, wait=_told(options.look_delay)
         )

@@ -10,10 +10,20 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import ssl
+
     from bkstore.cluster.audit import AuditOptions
     from bkstore.cluster.placement.policies import PlacementPolicy
 
-__all__ = ["add_live", "add_rules", "check_bookies", "is_live", "options_of", "placement_of"]
+__all__ = [
+    "add_live",
+    "add_rules",
+    "check_bookies",
+    "is_live",
+    "options_of",
+    "placement_of",
+    "tls_of",
+]
 
 _BOOKIES_AT_A_TIME = 64
 _TIMEOUT = 5.0
@@ -85,6 +95,24 @@ def add_live(parser: Parser) -> None:
         default=_LOOK_DELAY,
         help=f"how long after the look before ({_LOOK_DELAY:g})",
     )
+    live.add_argument("--tls", action="store_true", help="encrypt; bookies must show certificates")
+    live.add_argument(
+        "--tls-ca",
+        metavar="FILE",
+        type=Path,
+        help="PEM: whom to trust (what the system trusts)",
+    )
+    live.add_argument(
+        "--tls-any-host",
+        action="store_true",
+        help="take certificates that name another host",
+    )
+    live.add_argument(
+        "--tls-certificate", metavar="FILE", type=Path, help="PEM, for bookies that ask for one"
+    )
+    live.add_argument(
+        "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
+    )
     parser.add_argument(
         "--rate", metavar="N", type=float, help="ledgers a second at most (default: no limit)"
     )
@@ -96,12 +124,26 @@ def is_live(args: argparse.Namespace) -> bool:
 
 
 def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse an audit in which nobody could be asked."""
+    """Refuse an audit in which nobody could be asked, and words that would do nothing."""
+    if args.tls_key is not None and args.tls_certificate is None:
+        parser.error("--tls-key needs --tls-certificate")
+    if not args.tls and (args.tls_ca or args.tls_any_host or args.tls_certificate):
+        parser.error("--tls-ca, --tls-any-host and --tls-certificate need --tls")
     if args.bookies or is_live(args):
         return
     if args.offline:
         parser.error("--offline needs directories: BOOKIE=DIR")
     parser.error(f"{args.metadata}: only a service URI tells where bookies are; give BOOKIE=DIR")
+
+
+def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return what connections to bookies are encrypted with; None: they are not."""
+    if not args.tls:
+        return None
+    from bkstore.wire.client import client_tls
+
+    shown = (args.tls_certificate, args.tls_key)
+    return client_tls(args.tls_ca, *shown, check_host=not args.tls_any_host)
 
 
 def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:

@@ -4,8 +4,19 @@
 hand-made messages, `v3` the protobuf ones (declared in `schema`); `detection` decides which of
 the two a connection speaks; `status` is the one table of status codes and of the errors that
 they stand for. None of these does I/O; the bytes are in `docs/formats/wire.md`. `server` answers
-such messages out of a bookie, over sockets; `client` asks bookies by them. `admin` answers
-HTTP about a bookie.
+such messages out of a bookie, over sockets; `client` asks bookies by them; `tls` makes the
+contexts of both. `admin` answers HTTP about a bookie.
 """
 
-__all__ = ["admin", "client", "detection", "frames", "schema", "server", "status", "v2", "v3"]
+__all__ = [
+    "admin",
+    "client",
+    "detection",
+    "frames",
+    "schema",
+    "server",
+    "status",
+    "tls",
+    "v2",
+    "v3",
+]

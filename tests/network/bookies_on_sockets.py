@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -40,10 +41,13 @@ class Served:
             self.kill(name)
 
 
-def registered(uri: str, top: Path, name: str, **options: Any) -> RegisteredBookie:
+def registered(
+    uri: str, top: Path, name: str, tls: ssl.SSLContext | None = None, **options: Any
+) -> RegisteredBookie:
     """Return a bookie of a cluster, in the directory of its name."""
+    served = {"options": ABRUPT, "tls": tls}
     return RegisteredBookie.open(
-        uri, top / name, bookie_id=name, journal=JOURNAL, server={"options": ABRUPT}, **options
+        uri, top / name, bookie_id=name, journal=JOURNAL, server=served, **options
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.audit import AuditOptions, Auditor
 from bkstore.formats.metadata.serialized import Mark
@@ -16,10 +17,12 @@ from bkstore.formats.metadata.service_info import ServiceInfo
 from bkstore.ids import LedgerId
 from bkstore.network import AuditedBookies, RegisteredBookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
+from bkstore.wire.server import server_tls
 from tests.cluster.store.samples import new_uri
 from tests.models.audit import BOOKIES, random_world
 from tests.network.bookies_on_sockets import registered
 from tests.network.live_audits import audited, cluster_of, rows_of
+from tests.wire.server.peer import AUTHORITY, CLIENT, SERVER
 from tests.worlds.audits import closed
 
 Capsys = pytest.CaptureFixture[str]
@@ -125,6 +128,29 @@ def test_a_read_only_bookie_answers(
 
     assert 6 == len(rows)
     assert "15 answers of bookies" in err
+
+
+def test_over_tls(uri: str, tmp_path: Path, capsys: Capsys) -> None:
+    """With --tls bookies are asked over TLS, and one that shows no certificate that is trusted
+    has given no answer; words that go with --tls alone are refused without it."""
+    tls = ["--tls", "--tls-ca", AUTHORITY, "--looks", 0]
+    shown = ["--tls-certificate", CLIENT[0], "--tls-key", CLIENT[1]]
+    held: dict[str, dict[LedgerId, Any]] = {b: {SCOPED: WHOLE} for b in B3}
+    context = server_tls(*SERVER, AUTHORITY)
+    with cluster_of(uri, tmp_path, [closed(SCOPED)], held, tls=context):
+        assert 0 == audited(capsys, uri, *tls, *shown)[0]
+
+        for words in (tls, ["--tls", *shown, "--looks", 0]):
+            code, rows, _ = audited(capsys, uri, *words)
+
+            assert 1 == code
+            assert {"bookie_unavailable"} == {row["category"] for row in rows}
+        assert all("no TLS connection" in row["detail"] for row in rows)
+    for words in (tls[1:], ["--tls-any-host"], shown[:2], ["--tls", *shown[2:]]):
+        with pytest.raises(SystemExit):
+            main(["audit", uri, *map(str, words)])
+
+        assert "--tls" in capsys.readouterr().err
 
 
 def test_a_bookie_that_comes_back(

@@ -14,12 +14,12 @@ __all__ = ["client_context", "made_certificate", "needs_openssl", "server_contex
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl command")
 
 
-def made_certificate(directory: Path) -> Path:
-    """Return a PEM file with a new key and its self-signed certificate for 127.0.0.1."""
+def made_certificate(directory: Path, name: str = "IP:127.0.0.1") -> Path:
+    """Return a PEM file with a new key and its self-signed certificate for a host."""
     key, certificate, both = (directory / name for name in ("key.pem", "cert.pem", "both.pem"))
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-nodes", "-days", "2", "-subj", "/CN=bookie"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key)]
+    command += ["-addext", f"subjectAltName={name}", "-keyout", str(key)]
     subprocess.run([*command, "-out", str(certificate)], check=True, capture_output=True)
     both.write_bytes(key.read_bytes() + certificate.read_bytes())
     return both

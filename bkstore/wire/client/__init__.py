@@ -9,5 +9,6 @@ asks them over a `link`, which connects as needed. `connection` has many request
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate
 from bkstore.wire.client.wire_client import WireClient
 from bkstore.wire.client.wire_clients import WireClients
+from bkstore.wire.tls import client_tls
 
-__all__ = ["DiskSpace", "LacUpdate", "WireClient", "WireClients"]
+__all__ = ["DiskSpace", "LacUpdate", "WireClient", "WireClients", "client_tls"]

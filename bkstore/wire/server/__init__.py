@@ -4,13 +4,12 @@
 out, back-pressure; `core` what all clients share. `requests` turns messages of both protocols into
 operations, `rules` answers them out of the bookie: read that to see what a bookie says to what.
 `group_sync` lets answers go when they are durable, `long_polls` keeps reads that wait for a LAC.
-`options` are the limits, `tls` makes what START_TLS goes on with, `observer` is told of each
-request.
+`options` are the limits, `observer` is told of each request.
 """
 
 from bkstore.wire.server.bookie_server import Address, BookieServer
 from bkstore.wire.server.observer import Observer
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.tls import server_tls
+from bkstore.wire.tls import server_tls
 
 __all__ = ["Address", "BookieServer", "Observer", "ServerOptions", "server_tls"]
