@@ -11,24 +11,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import whole
 from bkstore.errors import MissingDependency
-from bkstore.files.opening import check_regular
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
-from bkstore.offline.analyses.dump_files import Dump
-from bkstore.offline.analyses.engine_steps import checked, finish
+from bkstore.offline.analyses.dump_files import Dump, open_dump
+from bkstore.offline.analyses.engine_steps import checked, finish, tables_in
 from bkstore.offline.analyses.sorted_files import plan
 from bkstore.offline.analyses.sql import HOLES_SQL
-from bkstore.offline.dump import TABLES
-from bkstore.offline.dump.manifest import no_dump
+from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.spark.errors import spark_errors
-from bkstore.spark.read_tasks import answered, task_rows
+from bkstore.spark.read_tasks import answered, check_files, ddl, stored, task_rows
 from bkstore.tables import ENTRIES, GROUPS, Schema
+from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,17 +43,7 @@ FUNCTIONS = (
 )
 """The functions of `bkstore.offline.analyses.sql`, in Spark's words."""
 
-_KINDS = {
-    "int64": "bigint",
-    "int32": "int",
-    "float64": "double",
-    "string": "string",
-    "bool": "boolean",
-    "binary": "binary",
-    "rows": "array<array<bigint>>",
-}
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_OTHER = ("groups", "ledgers")
 
 _TABLE = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
 
@@ -118,8 +107,8 @@ class SparkEngine:
         For answers that do not fit the driver: write them from the executors. Nothing runs yet.
         """
         checked(analysis, inputs)
-        spark = self._session(inputs)
         made = analysis.work(inputs)
+        spark = self._session(inputs, made if isinstance(made, str) else "")
         if isinstance(made, str):
             return spark.sql(made).select(*analysis.schema.names)
         return self._passed(spark, analysis, made, inputs)
@@ -128,39 +117,54 @@ class SparkEngine:
         self, spark: SparkSession, analysis: Analysis, made: Pass, inputs: Inputs
     ) -> DataFrame:
         """Return what a kernel makes: of sorted files where they are read, of others shuffled."""
-        schema = _ddl(analysis.schema)
+        schema = ddl(analysis.schema)
         if made.direct is None:
-            return _shuffled(spark.sql(made.feed.text or ""), made, schema)
+            return self._fed(made, inputs, schema)
         files = inputs.dump.files[made.direct.table]
         rows = task_rows(spark, sum(file.rows for file in files))
         other = inputs.other if analysis.needs_other else None
         planned = plan(made.direct, inputs.dump, other, rows)
         if planned is None:
-            return _shuffled(spark.sql(made.feed.text or ""), made, schema)
+            return self._fed(made, inputs, schema)
         frame = answered(spark, planned.tasks, rows, made.direct.answers, schema)
         if not planned.others:
             return frame
         if made.before is not None:
             tasks = loose_tasks(planned.others, rows)
-            others = answered(spark, tasks, rows, made.before.answers, _ddl(GROUPS))
+            others = answered(spark, tasks, rows, made.before.answers, ddl(GROUPS))
         else:
-            read = spark.read.schema(_ddl(ENTRIES)).parquet(*(f.path for f in planned.others))
+            read = _files(spark, inputs.dump, ENTRIES, planned.others)
             others = read.select("bookie", *made.direct.columns)
         others = _shuffled(others, made, schema)
         return frame.unionAll(others) if planned.tasks else others
 
-    def _session(self, inputs: Inputs) -> SparkSession:
-        """Return a session of its own that knows the tables of these inputs."""
-        if self._declared is not None and self._declared[0] is inputs:
-            return self._declared[1]
+    def _fed(self, made: Pass, inputs: Inputs, schema: str) -> DataFrame:
+        text = made.feed.text or ""
+        return _shuffled(self._session(inputs, text).sql(text), made, schema)
+
+    def _session(self, inputs: Inputs, text: str) -> SparkSession:
+        """Return a session of its own that knows the tables of these inputs that a text reads."""
+        if self._declared is None or self._declared[0] is not inputs:
+            self._declared = inputs, self._fresh(inputs)
+        spark = self._declared[1]
+        for mark, dump, names in zip(("", "other_"), (inputs.dump, inputs.other), tables_in(text)):
+            for name in names:
+                if dump is not None and not spark.catalog.tableExists(f"{mark}{name}"):
+                    _view(spark, f"{mark}{name}", dump, DUMP_TABLES[name])
+        return spark
+
+    def _fresh(self, inputs: Inputs) -> SparkSession:
         spark = self._spark.newSession()
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         spark.conf.set("spark.sql.shuffle.partitions", _partitions(self._spark))
         spark.conf.set(_BATCH, str(self._batch))
         for function in FUNCTIONS:
             spark.sql(function)
-        _declare(spark, inputs)
-        self._declared = inputs, spark
+        _rows(spark, "bookies", inputs.dump.bookie_rows())
+        if inputs.metadata is not None:
+            _rows(spark, "metadata", inputs.metadata.table)
+        if inputs.other is not None:
+            _rows(spark, "other_bookies", inputs.other.bookie_rows())
         return spark
 
 
@@ -179,30 +183,20 @@ def _top(frame: DataFrame, ranked_by: str, analysis: Analysis, top: int) -> Data
     return frame.orderBy(*terms).limit(top)
 
 
-def _declare(spark: SparkSession, inputs: Inputs) -> None:
-    for schema in TABLES:
-        _view(spark, schema.name, inputs.dump, schema)
-    _rows(spark, "bookies", inputs.dump.bookie_rows())
-    if inputs.metadata is not None:
-        _rows(spark, "metadata", inputs.metadata.table)
-    if inputs.other is not None:
-        for schema in TABLES:
-            if schema.name in _OTHER:
-                _view(spark, f"other_{schema.name}", inputs.other, schema)
-        _rows(spark, "other_bookies", inputs.other.bookie_rows())
-
-
 def _view(spark: SparkSession, name: str, dump: Dump, schema: Schema) -> None:
-    reader = spark.read.schema(_ddl(schema))
-    reader.parquet(*dump.paths(schema.name)).createOrReplaceTempView(name)
+    check_files(spark, dump, [schema.name])
+    _files(spark, dump, schema, dump.files[schema.name]).createOrReplaceTempView(name)
+
+
+def _files(spark: SparkSession, dump: Dump, schema: Schema, files: Sequence[DumpFile]) -> DataFrame:
+    """Return files of a table as a DataFrame: Java reads paths, Python workers what has a URI."""
+    if dump.is_remote:
+        return stored(spark, files, task_rows(spark, sum(file.rows for file in files)), schema)
+    return spark.read.schema(ddl(schema)).parquet(*(file.path for file in files))
 
 
 def _rows(spark: SparkSession, name: str, table: Any) -> None:
     spark.createDataFrame(table).createOrReplaceTempView(name)
-
-
-def _ddl(schema: Schema) -> str:
-    return ", ".join(f"`{column.name}` {_KINDS[column.kind]}" for column in schema.columns)
 
 
 def _shuffled(rows: DataFrame, made: Pass, schema: str) -> DataFrame:
@@ -217,19 +211,16 @@ def _shuffled(rows: DataFrame, made: Pass, schema: str) -> DataFrame:
 
 
 def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, DataFrame]:
-    """Return the dump's tables as DataFrames by name; reads footers only.
+    """Return the tables of the dump at a path or a URI as DataFrames by name.
 
-    Raises `InvalidArgument` where `dump` is no dump.
+    Reads the manifest and footers only. Raises as `open_dump` and `Dump.check` do.
     """
-    found = {}
-    for schema in TABLES:
-        folder = Path(dump).resolve() / schema.name  # the JVM has a working directory of its own
-        if not folder.is_dir():
-            raise no_dump(dump, f"{schema.name}/")
-        for path in folder.rglob("*.parquet"):
-            check_regular(path)
-        found[schema.name] = spark.read.parquet(str(folder))
-    return found
+    opened = open_dump(dump)
+    check_files(spark, opened, DUMP_TABLES)
+    return {
+        schema.name: _files(spark, opened, schema, opened.files[schema.name])
+        for schema in DUMP_TABLES.values()
+    }
 
 
 def totals(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:

@@ -22,12 +22,15 @@ from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.load import LoadJob, LoadResult, To
 from bkstore.offline.load.declared_order import declared, ordered_tasks
-from bkstore.offline.load.dump_rows import LoadSource
+from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.load.index_files import TableFile
+from bkstore.offline.reading.dump_folder import DumpFolder
+from bkstore.offline.reading.places import is_remote, only_path
 from bkstore.spark.errors import RAISED, spark_errors
 from bkstore.spark.load_tasks import MESSAGE, ReadTasks, SortedRows, WritePieces
-from bkstore.spark.read_tasks import task_rows, task_table
+from bkstore.spark.read_tasks import stored, task_rows, task_table
 from bkstore.spark.source.registering import register
+from bkstore.tables import ENTRIES, Schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -68,8 +71,9 @@ def load(
     if find_spec("pandas") is None:  # which mapInArrow asks for
         raise MissingDependency.of("pandas", "spark", "a bulk load with Spark")
     optional(whole(1, 2**31 - 1))("partitions", partitions)
+    only_path(out, "an index")
     return local.load(
-        Path(dump).absolute(),
+        DumpFolder(dump).absolute(),
         Path(out).absolute(),
         to,
         bookie=bookie,
@@ -143,8 +147,11 @@ class SparkEngine:
         """Return the bookie's rows as (home, scope, ledger, entry, location), checked."""
         from pyspark.sql import functions as f
 
-        if source.entries:
-            frame = self._spark.read.parquet(*map(str, source.entries))
+        if is_remote(source.dump):
+            rows = task_rows(self._spark, source.rows)
+            frame = stored(self._spark.newSession(), source.files, rows, _READ)
+        elif source.entries:
+            frame = self._spark.read.parquet(*source.entries)
         else:
             frame = self._spark.createDataFrame([], _COLUMNS)
         if not source.pure:
@@ -185,6 +192,7 @@ class SparkEngine:
         return int(row.rows)
 
 
+_READ = Schema("entries", tuple(c for c in ENTRIES.columns if c.name in ENTRY_COLUMNS))
 _COLUMNS = (
     "bookie string, dir_index int, scope_id bigint, ledger_id bigint, entry_id bigint, "
     "log_id bigint, position bigint"

@@ -8,23 +8,50 @@ for no locality: on storage that all executors share there is none to ask for.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bkstore.offline.reading.read_tasks import Task, packed
+from bkstore.offline.analyses.dump_files import Dump, check_file
+from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.read_tasks import Task, loose_tasks, packed
+from bkstore.offline.reading.row_stream import read_rows
+from bkstore.spark.errors import spark_errors
+from bkstore.tables import Schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Answers", "answered", "task_rows", "task_table", "tasks_of"]
+__all__ = [
+    "Answers",
+    "answered",
+    "check_files",
+    "ddl",
+    "stored",
+    "task_rows",
+    "task_table",
+    "tasks_of",
+]
 
 _LEAST, _MOST = 1 << 20, 1 << 25
 """Rows of a task: fewer are not worth one, more are not done soon enough to be done again."""
 
 _TASKS_A_CORE = 3
 """So that cores that are done early have something left to do."""
+
+_FEW_FILES = 64
+"""Files whose footers are not worth a job of Spark's."""
+
+_KINDS = {
+    "int64": "bigint",
+    "int32": "int",
+    "float64": "double",
+    "string": "string",
+    "bool": "boolean",
+    "binary": "binary",
+    "rows": "array<array<bigint>>",
+}
 
 _CUT = "spark.sql.leafNodeDefaultParallelism"
 
@@ -72,6 +99,42 @@ def answered(
     """Return what `answers` makes of the tasks; nothing runs yet."""
     table = task_table(spark, ((0, task) for task in tasks), rows)
     return table.mapInArrow(_Worker(answers), schema)
+
+
+def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
+    """Return all rows of files, read by Python workers: of file systems that Java does not know."""
+    tasks = loose_tasks(files, rows)
+    return answered(spark, tasks, rows, StoredRows(tuple(schema.names)), ddl(schema))
+
+
+class StoredRows:
+    """Answers a task with these columns of its rows as they are."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self._columns = columns
+
+    def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
+        """Yield the rows."""
+        for read in (read for side in task.sides for read in side):
+            yield from read_rows(read, self._columns)
+
+
+def check_files(spark: SparkSession, dump: Dump, tables: Iterable[str]) -> None:
+    """Look at the footers of tables' files as `Dump.check` does; many of them on executors."""
+    for table in tables:
+        files = dump.files[table]
+        if len(files) <= _FEW_FILES:
+            dump.check(table)
+            continue
+        cores = spark.sparkContext.defaultParallelism
+        parts = min(-(-len(files) // _FEW_FILES), _TASKS_A_CORE * cores)
+        with spark_errors(f"looking at the files of {table}"):
+            spark.sparkContext.parallelize(files, parts).foreach(check_file)
+
+
+def ddl(schema: Schema) -> str:
+    """Return a schema in Spark's words."""
+    return ", ".join(f"`{column.name}` {_KINDS[column.kind]}" for column in schema.columns)
 
 
 class _Worker:

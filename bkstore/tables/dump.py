@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from bkstore.tables.table import schema
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from bkstore.tables.table import Schema, schema
 
 __all__ = [
     "BOOKIE_FINDINGS",
+    "DUMP_TABLES",
     "ENTRIES",
     "ENTRY_LOGS",
     "GROUPS",
@@ -92,3 +96,11 @@ BOOKIE_FINDINGS = schema(
     ("entries", "int64", True),
 )
 """Oddities and damage of many bookies (`bkstore dump`); of entries, a row a run of them."""
+
+DUMP_TABLES: Mapping[str, Schema] = MappingProxyType(
+    {
+        each.name: each
+        for each in (ENTRIES, GROUPS, LEDGERS, ENTRY_LOGS, LOG_LEDGERS, BOOKIE_FINDINGS)
+    }
+)
+"""Every table of a dump by its name, in the order in which a manifest has them."""

@@ -187,5 +187,5 @@ def test_not_a_dump(spark: Any, tmp_path: Path) -> None:
     """A folder that is no dump is refused by name."""
     from bkstore.spark import read_dump
 
-    with pytest.raises(InvalidArgument, match="not a dump: it has no entries/"):
+    with pytest.raises(InvalidArgument, match=r"not a dump: it has no manifest\.json"):
         read_dump(spark, tmp_path)

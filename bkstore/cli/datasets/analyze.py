@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from bkstore.cli.datasets.dump_place import DUMP_HELP, dump_place
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
@@ -33,7 +34,7 @@ _PINNED = 0.2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=Path, help="what `bkstore dump` wrote")
+    parser.add_argument("dump", metavar="DUMP", type=dump_place, help=DUMP_HELP)
     parser.add_argument(
         "--metadata",
         metavar="METADATA",
@@ -41,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"ledger metadata: {METADATA_HELP}",
     )
     parser.add_argument(
-        "--other", metavar="DUMP2", type=Path, help="a later dump, to compare DUMP with"
+        "--other", metavar="DUMP2", type=dump_place, help="a later dump, to compare DUMP with"
     )
     parser.add_argument(
         "--engine",

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bkstore.cli.datasets.dump_place import DUMP_HELP, dump_place
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.progress import work_progress
@@ -26,7 +27,7 @@ for one process."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("dump", metavar="DUMP", type=Path, help="what `bkstore dump` made")
+    parser.add_argument("dump", metavar="DUMP", type=dump_place, help=DUMP_HELP)
     parser.add_argument("out", metavar="DST", type=Path, help="a new or empty folder")
     parser.add_argument("--to", choices=("rocksdb", "idx"), required=True, help="the layout")
     parser.add_argument("--bookie", metavar="NAME", help="which one, where DUMP has several")

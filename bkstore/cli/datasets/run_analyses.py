@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import Line, summarise
+from bkstore.cli.datasets.dump_place import name_of
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.metadata_options import paths_only
@@ -35,6 +36,7 @@ from bkstore.offline.analyses import (
 )
 from bkstore.offline.analyses.engine_steps import top_rows
 from bkstore.offline.partial_output import check_target
+from bkstore.offline.reading.places import only_path
 from bkstore.tables import Column, Schema, Table
 
 if TYPE_CHECKING:
@@ -119,7 +121,10 @@ def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[An
 
 
 def _check_targets(args: argparse.Namespace) -> None:
-    """Refuse targets that are there, or lie in what is read."""
+    """Refuse targets that are there, that lie in what is read, or that are URIs."""
+    for target, what in ((args.out, "a folder of tables"), (args.report, "a report")):
+        if target is not None:
+            only_path(target, what)
     if args.out is not None:
         check_target(args.out)
     read = paths_only(args.dump, args.metadata, args.other)
@@ -220,5 +225,5 @@ def _report(
         suffix = _suffix(args.format or "parquet")
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
     shown = {**tables, "findings": inputs.dump.read("findings")}
-    write_report(args.report, shown, title=f"Bookies in {args.dump.name}", source=source)
+    write_report(args.report, shown, title=f"Bookies in {name_of(args.dump)}", source=source)
     tell(f"report: {args.report}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,13 +14,15 @@ from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses.catalog import Analysis, Inputs, Options
 from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
+from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Engine", "checked", "finish", "open_inputs", "order_terms", "top_rows"]
+__all__ = ["Engine", "checked", "finish", "open_inputs", "order_terms", "tables_in", "top_rows"]
 
 _IDS = ("scope_id", "ledger_id")
+_READ = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 
 
 class Engine(Protocol):
@@ -51,6 +54,18 @@ def checked(analysis: Analysis, inputs: Inputs) -> None:
         raise InvalidArgument(f"{analysis.name} needs {lack}")
     if inputs.options.top is not None:
         analysis.ranked_by(inputs.options)
+
+
+def tables_in(text: str) -> tuple[list[str], list[str]]:
+    """Return which tables of the dump, and of the other dump, a SQL text reads.
+
+    >>> tables_in("select * from groups g anti join other_ledgers l on g.bookie = l.bookie")
+    (['groups'], ['ledgers'])
+    """
+    found = set(_READ.findall(text))
+    both = ([name for name in DUMP_TABLES if (mark, name) in found] for mark in ("", "other_"))
+    mine, others = both
+    return mine, others
 
 
 def order_terms(names: Iterable[str]) -> list[str]:

@@ -6,7 +6,7 @@ Where files are sorted and say so, neither is needed: they are read one after th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,9 @@ from bkstore.arguments import optional, whole
 from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
-from bkstore.offline.analyses.engine_steps import checked, finish, order_terms
+from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, tables_in
 from bkstore.offline.analyses.sorted_files import Planned, plan
-from bkstore.offline.dump import TABLES
+from bkstore.offline.reading.places import remote_dataset
 from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.tables import GROUPS
 
@@ -36,8 +36,6 @@ MACROS = (
 _BATCH = 1 << 16
 _ALL = 1 << 62
 """Rows of a task here: there is one for each bookie."""
-
-_OTHER = ("groups", "ledgers")
 
 
 class LocalEngine:
@@ -73,7 +71,7 @@ class LocalEngine:
         checked(analysis, inputs)
         made = analysis.work(inputs)
         if isinstance(made, str):
-            with self._connected(inputs) as con:
+            with self._connected(inputs, made) as con:
                 table = con.sql(made).to_arrow_table()
         else:
             table = self._passed(analysis, made, inputs)
@@ -93,19 +91,20 @@ class LocalEngine:
             for task in planned.tasks:
                 parts += made.direct.answers(task, threads=self._threads)
         if planned is None or planned.others:
-            with self._connected(inputs) as con:
-                source = made.feed.text or self._others(con, made, planned)
+            with self._connected(inputs, made.feed.text or "") as con:
+                source = made.feed.text or self._others(con, made, planned, inputs)
                 parts += made.kernel(_read(con, _sorted(source, made.feed)))
         return pa.Table.from_batches(parts, analysis.schema.to_arrow())
 
-    def _others(self, con: Any, made: Pass, planned: Planned | None) -> str:
+    def _others(self, con: Any, made: Pass, planned: Planned | None, inputs: Inputs) -> str:
         """Return the text of the rows of files that are not sorted; condensed, if they can be."""
         import pyarrow as pa
 
         assert made.direct is not None
         assert planned is not None
         if made.before is None:
-            _view(con, "others", [file.path for file in planned.others])
+            inputs.dump.check(made.direct.table)
+            _view(con, "others", [file.path for file in planned.others], inputs.dump.is_remote)
             return f"select bookie, {', '.join(made.direct.columns)} from others"  # noqa: S608
         parts: list[pa.RecordBatch] = []
         for task in loose_tasks(planned.others, _ALL):
@@ -114,34 +113,37 @@ class LocalEngine:
         return "select * from others"
 
     @contextmanager
-    def _connected(self, inputs: Inputs) -> Iterator[Any]:
-        """Yield a connection that knows the tables and the functions."""
+    def _connected(self, inputs: Inputs, text: str) -> Iterator[Any]:
+        """Yield a connection that knows the functions, and the tables that a text reads."""
         with scratch_directory("local", self._scratch) as scratch:
             settings = {**self._settings, "temp_directory": str(scratch)}
             try:
                 with self._duckdb.connect(":memory:", config=settings) as con:
                     for macro in MACROS:
                         con.execute(macro)
-                    _declare(con, inputs)
+                    _declare(con, inputs, text)
                     yield con
             except self._duckdb.Error as error:
                 line = str(error).splitlines()[0]
                 raise BkstoreError(f"the analysis failed: {line}") from error
 
 
-def _declare(con: Any, inputs: Inputs) -> None:
-    for schema in TABLES:
-        _view(con, schema.name, inputs.dump.paths(schema.name))
-    con.register("bookies", inputs.dump.bookie_rows())
+def _declare(con: Any, inputs: Inputs, text: str) -> None:
+    for mark, dump, names in zip(("", "other_"), (inputs.dump, inputs.other), tables_in(text)):
+        if dump is None:
+            continue
+        dump.check(*names)
+        for name in names:
+            _view(con, f"{mark}{name}", dump.paths(name), dump.is_remote)
+        con.register(f"{mark}bookies", dump.bookie_rows())
     if inputs.metadata is not None:
         con.register("metadata", inputs.metadata.table)
-    if inputs.other is not None:
-        for name in _OTHER:
-            _view(con, f"other_{name}", inputs.other.paths(name))
-        con.register("other_bookies", inputs.other.bookie_rows())
 
 
-def _view(con: Any, name: str, paths: Iterable[str]) -> None:
+def _view(con: Any, name: str, paths: Sequence[str], is_remote: bool) -> None:
+    if is_remote:
+        con.register(name, remote_dataset(paths))
+        return
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
     con.execute(f'create view "{name}" as select * from read_parquet([{listed}])')  # noqa: S608
 

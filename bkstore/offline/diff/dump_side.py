@@ -55,6 +55,7 @@ class DumpSide:
     def __init__(self, path: str | os.PathLike[str], bookie: str | None = None) -> None:
         self._dump = open_dump(path)
         self.bookie = _chosen(self._dump, bookie)
+        self._dump.check("groups", "ledgers")
 
     @property
     def name(self) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.files.opening import read_whole
-from bkstore.files.os_errors import readable
+from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
+from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.version import __version__
 
 __all__ = [
@@ -24,10 +22,8 @@ __all__ = [
     "FORMATS",
     "MANIFEST",
     "encode_manifest",
-    "file_in",
     "finding_from_json",
     "finding_to_json",
-    "no_dump",
     "read_manifest",
 ]
 
@@ -74,18 +70,14 @@ def encode_manifest(
     return (format_json(document, indent=1) + "\n").encode()
 
 
-def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the manifest of a dump as it is written there.
+def read_manifest(dump: str | os.PathLike[str] | DumpFolder) -> dict[str, Any]:
+    """Return the manifest of a dump, at a path or a URI, as it is written there.
 
     Raises `InvalidArgument` where `dump` is none, `UnsupportedLayout` for one of a later
     format, `CorruptionError` for a manifest that cannot be parsed.
     """
-    path = Path(dump) / MANIFEST
-    with readable(path):
-        try:
-            data = read_whole(path, _LIMIT, text=True)
-        except (FileNotFoundError, NotADirectoryError):
-            raise no_dump(dump, MANIFEST) from None
+    folder = dump if isinstance(dump, DumpFolder) else DumpFolder(dump)
+    path, data = folder.of(MANIFEST), folder.read(MANIFEST, _LIMIT)
     document = parse_json(data, path)
     if not isinstance(document, dict) or document.get("kind") != _KIND:
         raise InvalidArgument(f"{path}: not the manifest of a dump")
@@ -93,35 +85,6 @@ def read_manifest(dump: str | os.PathLike[str]) -> dict[str, Any]:
         known = " and ".join(map(str, FORMATS))
         raise UnsupportedLayout(f"{path}: format {document.get('format')}, known are {known}")
     return document
-
-
-def no_dump(path: str | os.PathLike[str], lacks: str) -> InvalidArgument:
-    """Return the error for a path that is no dump: nothing, a file, or a folder that `lacks` it.
-
-    >>> str(no_dump("nowhere", "manifest.json"))
-    'nowhere: no such directory'
-    """
-    if not os.path.lexists(path):
-        return InvalidArgument(f"{path}: no such directory")
-    if not os.path.isdir(path):
-        return InvalidArgument(f"{path}: is no directory, as a dump is")
-    return InvalidArgument(f"{path}: not a dump: it has no {lacks}")
-
-
-def file_in(dump: str | os.PathLike[str], said: Any) -> Path:
-    """Return where a file of the manifest lies; `said` is its path there.
-
-    Raises `CorruptionError` for a path that leaves the dump: absolute, upward, or through a link.
-    """
-    top = Path(dump)
-    parts = said.split("/") if isinstance(said, str) else []
-    if not parts or "\0" in said or any(part in ("", ".", "..") for part in parts):
-        raise CorruptionError(top / MANIFEST, None, f"{said!r:.80} is no path in the dump")
-    path = top.joinpath(*parts)
-    real, inside = os.path.realpath(path), os.path.realpath(top)
-    if os.path.commonpath([real, inside]) != inside:
-        raise CorruptionError(top / MANIFEST, None, f"{said!r:.80} leaves the dump: to {real}")
-    return path
 
 
 def finding_to_json(found: Finding) -> dict[str, Any]:

@@ -31,18 +31,15 @@ from bkstore.offline.dump.plan import (
 )
 from bkstore.offline.dump.workers import Lost, Outcome, Refused, Task, Unread, run_tasks
 from bkstore.offline.partial_output import check_target
+from bkstore.offline.reading.places import only_path
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import (
     BOOKIE_FINDINGS,
-    ENTRIES,
-    ENTRY_LOGS,
-    GROUPS,
-    LEDGERS,
-    LOG_LEDGERS,
     Schema,
     Table,
     require_pyarrow,
 )
+from bkstore.tables.dump import DUMP_TABLES
 from bkstore.tables.safe_text import encodable
 
 __all__ = [
@@ -56,14 +53,7 @@ __all__ = [
     "listed",
 ]
 
-TABLES: tuple[Schema, ...] = (
-    ENTRIES,
-    GROUPS,
-    LEDGERS,
-    ENTRY_LOGS,
-    LOG_LEDGERS,
-    BOOKIE_FINDINGS,
-)
+TABLES: tuple[Schema, ...] = tuple(DUMP_TABLES.values())
 
 _Bookie = BookieDir | DumpSource | str | os.PathLike[str]
 
@@ -148,6 +138,7 @@ def dump(
     piece_rows = whole(1)("piece_rows", piece_rows)
     truth("length", length), truth("resume", resume)
     target = Path(out)
+    only_path(out, "a dump")
     _check_out(target)
     looked = [_look(bookie, length, piece_rows, target) for bookie in bookies]
     _check_names([found.bookie_id for found, _, _ in looked])

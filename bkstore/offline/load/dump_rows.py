@@ -20,8 +20,9 @@ from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.offline.dump.manifest import MANIFEST, file_in, no_dump, read_manifest
-from bkstore.offline.reading.dump_file import DumpFile, described, row_groups
+from bkstore.offline.dump.manifest import MANIFEST, read_manifest
+from bkstore.offline.reading.dump_file import DumpFile, check_footer, described
+from bkstore.offline.reading.dump_folder import DumpFolder, no_dump
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read
@@ -30,7 +31,6 @@ from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
 __all__ = [
     "ENTRY_COLUMNS",
@@ -76,11 +76,11 @@ class LoadSource:
     itself lacks.
     """
 
-    dump: Path
+    dump: str
     bookie: str
     layout: str
     files: tuple[DumpFile, ...]
-    ledgers: tuple[Path, ...]
+    ledgers: tuple[str, ...]
     pure: bool
     directories: int = 1
     findings: tuple[Finding, ...] = field(default=())
@@ -91,27 +91,33 @@ class LoadSource:
         return sum(file.rows for file in self.files)
 
     @property
-    def entries(self) -> tuple[Path, ...]:
+    def entries(self) -> tuple[str, ...]:
         """Where the files of `entries` lie."""
-        return tuple(Path(file.path) for file in self.files)
+        return tuple(file.path for file in self.files)
 
 
-def open_dump(dump: Path, bookie: str | None = None, directories: int | None = None) -> LoadSource:
+def open_dump(
+    dump: str | os.PathLike[str], bookie: str | None = None, directories: int | None = None
+) -> LoadSource:
     """Return the bookie of that name, or the only one. Reads footers, and names of bookies.
 
-    `directories` is for folders without a manifest (default 1). Raises `InvalidArgument` where
+    `dump` is a path or a URI (`docs/spark.md`), a URI only of a dump with its manifest.
+    `directories` is for folders without one (default 1). Raises `InvalidArgument` where
     `dump` is none, or which bookie is meant cannot be told; `CorruptionError` for a file that
     is no Parquet or not as the manifest says; `UnsupportedLayout` for other columns.
     """
     require_pyarrow("load")
-    if os.path.lexists(dump / MANIFEST):
+    folder = DumpFolder(dump)
+    if folder.has(MANIFEST):
         if directories is not None:
-            raise InvalidArgument(f"{dump}: its manifest says how many directories there are")
-        return _by_manifest(dump, bookie)
-    return _by_files(dump, bookie, directories or 1)
+            raise InvalidArgument(f"{folder}: its manifest says how many directories there are")
+        return _by_manifest(folder, bookie)
+    if folder.is_remote:
+        raise folder.lacking(f"{MANIFEST}, without which only folders of this machine are loaded")
+    return _by_files(Path(folder.place), bookie, directories or 1)
 
 
-def _by_manifest(dump: Path, bookie: str | None) -> LoadSource:
+def _by_manifest(dump: DumpFolder, bookie: str | None) -> LoadSource:
     manifest = read_manifest(dump)
     try:
         by_name = {said["id"]: said for said in manifest["bookies"]}
@@ -123,28 +129,26 @@ def _by_manifest(dump: Path, bookie: str | None) -> LoadSource:
         index = said["directories"]["index"]
         layout, damage = said["layout"], said["damage"]
     except (KeyError, TypeError) as error:
-        raise CorruptionError(dump / MANIFEST, None, f"lacks {error}") from None
+        raise CorruptionError(dump.of(MANIFEST), None, f"lacks {error}") from None
     findings: tuple[Finding, ...] = ()
     if damage:
         some = counted(damage, "finding")
         detail = f"{some} of damage: what bookie {name} could not read is not loaded"
-        findings = (Finding("damage", detail, str(dump / "findings")),)
-    ledgers = tuple(Path(file.path) for file in files["ledgers"])
+        findings = (Finding("damage", detail, dump.of("findings")),)
+    ledgers = tuple(file.path for file in files["ledgers"])
     spread = len(index) if layout == "rocksdb" else 1
-    return LoadSource(dump, name, layout, tuple(files["entries"]), ledgers, True, spread, findings)
+    entries = tuple(files["entries"])
+    return LoadSource(str(dump), name, layout, entries, ledgers, True, spread, findings)
 
 
-def _listed(dump: Path, manifest: dict[str, Any], table: str, bookie: str) -> list[DumpFile]:
+def _listed(dump: DumpFolder, manifest: dict[str, Any], table: str, bookie: str) -> list[DumpFile]:
     """Return the files of a bookie's table, each as the manifest says it."""
     found = []
     for said in manifest["tables"][table]["files"]:
         if said["bookie"] == bookie:
-            path = file_in(dump, said["path"])
-            footer = _footer(path, ENTRIES if table == "entries" else LEDGERS)
-            if footer.num_rows != said["rows"]:
-                reason = f"has {counted(footer.num_rows, 'row')}, the manifest says {said['rows']}"
-                raise CorruptionError(path, None, reason)
-            found.append(described(path, said, footer, table))
+            path = dump.file(said["path"], MANIFEST)
+            _footer(path, ENTRIES if table == "entries" else LEDGERS, said["rows"])
+            found.append(described(path, said, table))
     return found
 
 
@@ -157,14 +161,13 @@ def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:
             raise no_dump(dump, f"{MANIFEST} and no {schema.name}/")
         files[schema.name] = _parquet_files(folder)
         for path in files[schema.name]:
-            footer = _footer(path, schema)
+            rows = _footer(str(path), schema)
             if schema is ENTRIES:
-                groups = row_groups(footer)
-                entries.append(DumpFile(str(path), "", footer.num_rows, False, None, groups))
+                entries.append(DumpFile(str(path), schema.name, "", rows, False))
     names = {name for paths in files.values() for name in _distinct(paths, "bookie")}
     name = _chosen(dump, sorted(names), bookie)
-    known = tuple(files["ledgers"])
-    source = LoadSource(dump, name, "idx", tuple(entries), known, names == {name}, directories)
+    known = tuple(map(str, files["ledgers"]))
+    source = LoadSource(str(dump), name, "idx", tuple(entries), known, names == {name}, directories)
     layouts = {str(row["layout"]) for row in read_ledgers(source)}
     if len(layouts) > 1:
         raise InvalidArgument(f"{dump}: bookie {name} is of several layouts: {sorted(layouts)}")
@@ -178,7 +181,7 @@ def _parquet_files(folder: Path) -> list[Path]:
     return [path for path in found if not any(p[0] in "_." for p in path.relative_to(folder).parts)]
 
 
-def _chosen(dump: Path, names: Sequence[str], asked: str | None) -> str:
+def _chosen(dump: Path | DumpFolder, names: Sequence[str], asked: str | None) -> str:
     if asked is None and len(names) == 1:
         return names[0]
     listed = ", ".join(names) or "none"
@@ -192,31 +195,16 @@ def _chosen(dump: Path, names: Sequence[str], asked: str | None) -> str:
 # -- files
 
 
-def _footer(path: Path, schema: Schema) -> pq.FileMetaData:
-    """Return what a file says of itself; refuse it unless it has the columns that are read."""
-    with opened_parquet(str(path)) as file:
-        here = file.schema_arrow
-        wanted = ENTRY_COLUMNS if schema is ENTRIES else _LEDGER_COLUMNS
-        for column in schema.to_arrow():
-            if column.name not in wanted:
-                continue
-            at = here.get_all_field_indices(column.name)
-            if len(at) != 1:
-                reason = f"not the table {schema.name} of a dump: no column {column.name}"
-                raise UnsupportedLayout(f"{path}: {reason}")
-            if not _alike(here.field(at[0]).type, column.type):
-                kind = here.field(at[0]).type
-                reason = f"not the table {schema.name} of a dump: {column.name} is {kind}"
-                raise UnsupportedLayout(f"{path}: {reason}, not {column.type}")
-        return file.metadata
-
-
-def _alike(here: pa.DataType, wanted: pa.DataType) -> bool:
-    return bool(here == wanted) or str(here) == f"large_{wanted}"
+def _footer(path: str, schema: Schema, rows: int | None = None) -> int:
+    """Return how many rows a file has; refuse it unless it has the columns that are read."""
+    wanted = ENTRY_COLUMNS if schema is ENTRIES else _LEDGER_COLUMNS
+    with opened_parquet(path) as file:
+        check_footer(path, file, schema, wanted, rows)
+        return int(file.metadata.num_rows)
 
 
 def _batches(
-    path: Path, columns: Sequence[str], validate: bool = False
+    path: str | Path, columns: Sequence[str], validate: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield the file's rows; `validate` where texts are taken out, which may be no UTF-8."""
     with opened_parquet(str(path)) as file:
@@ -268,21 +256,19 @@ def read_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> It
     are not sorted as the manifest says.
     """
     for file in source.files if files is None else files:
-        is_sorted = file.ledgers is not None
-        groups = len(file.row_groups)
-        yield from read_part(
-            source, Read(file.path, None, 0, groups, None, None, file.rows, is_sorted)
-        )
+        bookie = file.bookie if file.pure else None
+        read = Read(file.path, file.table, bookie, file.rows, file.ledgers is not None)
+        yield from read_part(source, read)
 
 
 def read_part(source: LoadSource, read: Read) -> Iterator[IndexBatch]:
     """Yield the rows of a part of a file, checked as those of `read_rows`."""
     names = ENTRY_COLUMNS[1:] if source.pure else ENTRY_COLUMNS
     for batch in stored_rows(read, names, SORTED_BY["entries"]):
-        yield _checked(source, Path(read.path), _mine(source, batch))
+        yield _checked(source, read.path, _mine(source, batch))
 
 
-def _checked(source: LoadSource, path: Path, batch: pa.RecordBatch) -> IndexBatch:
+def _checked(source: LoadSource, path: str, batch: pa.RecordBatch) -> IndexBatch:
     columns = {}
     for name in ENTRY_COLUMNS[1:]:
         column = batch.column(name)
@@ -310,7 +296,7 @@ def _beyond(values: Int64Array, most: int) -> Any:
     return values.view(np.uint64) > np.uint64(most)  # negative ones are above too
 
 
-def _refuse(path: Path, rule: str, bad: Any, columns: dict[str, Int64Array]) -> None:
+def _refuse(path: str, rule: str, bad: Any, columns: dict[str, Int64Array]) -> None:
     if bad.any():
         at = int(np.flatnonzero(bad)[0])
         shown = ", ".join(f"{name} {int(values[at])}" for name, values in columns.items())

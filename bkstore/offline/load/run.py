@@ -27,6 +27,7 @@ from bkstore.offline.load.ledger_states import check_states, compare_states, rea
 from bkstore.offline.load.partial_load import GrowingLoad
 from bkstore.offline.load.verify import compare_rows
 from bkstore.offline.partial_output import check_target
+from bkstore.offline.reading.places import is_remote, only_path
 from bkstore.storage.directories.layout import check_layout
 from bkstore.storage.read_only.bookie_dir import open_index
 
@@ -131,12 +132,13 @@ def load(
 ) -> LoadResult:
     """Make `out`, new or an empty folder, the index of a bookie of a dump; say what it has.
 
-    `bookie` says which, where the dump has several. Entries may come in any order, and more
-    than once: the highest location (log id, then position) wins, which is the one that was put
-    last. Ledgers have their master keys, flags and explicit LACs. A RocksDB bookie of several
-    directories becomes ``out/ledgers0``, ``ledgers1``, ...; else `out` has one ``current/``.
-    Unless `compare` is False, the index is then opened, and each row and state of it compared
-    with the dump. All grows in ``OUT.partial``, and appears as `out` by one rename; a folder of
+    `dump` is a path, or a URI (`docs/spark.md`). `bookie` says which, where it has several.
+    Entries may come in any order, and more than once: the highest location (log id, then
+    position) wins, which is the one that was put last. Ledgers have their master keys, flags and
+    explicit LACs. A RocksDB bookie of several directories becomes ``out/ledgers0``, ``ledgers1``,
+    ...; else `out` has one ``current/``. Unless `compare` is False, the index is then opened, and
+    each row and state of it compared with the dump. All grows in ``OUT.partial``, and appears as
+    `out` by one rename; a folder of
     that name which no load began is refused as it is.
 
     Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not as a
@@ -158,7 +160,8 @@ def load(
     (3, 'rocksdb', 1200)
     """
     _check_arguments(to, directories, compare)
-    source = open_dump(Path(dump), bookie, directories)
+    only_path(out, "an index")
+    source = open_dump(dump, bookie, directories)
     target = Path(out)
     check_target(target)
     _check(source, target, to)
@@ -186,8 +189,7 @@ def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
 
 
 def _check(source: LoadSource, out: Path, to: To) -> None:
-    place = out.resolve()
-    if place.is_relative_to(source.dump.resolve()):
+    if not is_remote(source.dump) and out.resolve().is_relative_to(Path(source.dump).resolve()):
         raise InvalidArgument(f"{out} lies in the dump, where nothing is written")
     if to == "idx" and source.directories > 1:
         raise UnsupportedLayout(

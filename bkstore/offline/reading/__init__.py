@@ -2,8 +2,9 @@
 
 `read_tasks` cuts files into tasks by row groups and ranges of ledgers: read it first. `row_stream`
 gives the rows of a task, `side_by_side` those of several sorted streams ledger by ledger.
-`ledger_ranges` is what a manifest says of a sorted file, `dump_file` a file with what its footer
-says, `places` where files lie: paths, and URIs of other file systems. One process and Spark's
+`file_parts` finds the share of a file that a task has. `ledger_ranges` is what a manifest says of
+a sorted file, `dump_file` a file as manifest and footer have it, `places` where files lie: paths,
+and URIs of other file systems; `dump_folder` is a dump's folder there. One process and Spark's
 executors read by the same calls.
 """
 

@@ -1,20 +1,30 @@
-"""A Parquet file of a dump, with what its footer says of its row groups."""
+"""A Parquet file of a dump: what the manifest says of it, and what its own footer does."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.counts import counted
+from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.ledger_ranges import LedgerRange
+from bkstore.tables import Schema
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["DumpFile", "RowGroup", "described", "has_nulls", "is_pure", "row_groups"]
+__all__ = [
+    "DumpFile",
+    "RowGroup",
+    "check_footer",
+    "described",
+    "has_nulls",
+    "is_pure",
+    "row_groups",
+]
 
 
 class RowGroup(NamedTuple):
@@ -31,23 +41,21 @@ class RowGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A Parquet file of a dump, whose rows it has, and how many.
+    """A Parquet file of a dump, whose rows it has, and how many: what its manifest says.
 
-    `pure`: its statistics say so, too, of all of its rows. `ledgers`: the manifest says that it
-    is sorted, and from which ledger to which.
+    `pure`: all rows are of `bookie`, which who reads them looks at. `ledgers`: it is sorted, and
+    from which ledger to which. Nothing here asks for the file's footer.
     """
 
     path: str
+    table: str
     bookie: str
     rows: int
-    pure: bool
+    pure: bool = True
     ledgers: LedgerRange | None = None
-    row_groups: tuple[RowGroup, ...] = ()
 
 
-def described(
-    path: str | os.PathLike[str], said: Mapping[str, Any], footer: pq.FileMetaData, table: str
-) -> DumpFile:
+def described(path: str | os.PathLike[str], said: Mapping[str, Any], table: str) -> DumpFile:
     """Return a file of a table, of which a manifest says `said`.
 
     Raises `CorruptionError` where that makes no sense.
@@ -56,9 +64,43 @@ def described(
         ledgers = LedgerRange.from_json(said, table)
     except InvalidArgument as error:
         raise CorruptionError(path, None, f"the manifest says: {error}") from None
-    pure = is_pure(footer, said["bookie"])
-    groups = row_groups(footer)
-    return DumpFile(os.fspath(path), said["bookie"], footer.num_rows, pure, ledgers, groups)
+    return DumpFile(os.fspath(path), table, said["bookie"], said["rows"], True, ledgers)
+
+
+def check_footer(
+    place: str,
+    file: pq.ParquetFile,
+    schema: Schema,
+    columns: Sequence[str] | None,
+    rows: int | None,
+) -> None:
+    """Raise unless a file has the declared columns, or these of them, and so many rows (None:
+    any number).
+
+    `UnsupportedLayout` for other columns, `CorruptionError` for other rows. Of some columns, text
+    may be Arrow's large text too.
+    """
+    here, wanted = file.schema_arrow, schema.to_arrow()
+    if columns is None:
+        odd = [f"{f.name} {f.type}" for f in here if f not in wanted]
+        lost = [f.name for f in wanted if f.name not in here.names]
+        if here.names != wanted.names or here.types != wanted.types:
+            said = f"it has {', '.join(odd or here.names)}"
+            raise _other(place, schema, said + (f", it lacks {', '.join(lost)}" if lost else ""))
+    for column in (f for f in wanted if f.name in (columns or ())):
+        at = here.get_all_field_indices(column.name)
+        if len(at) != 1:
+            raise _other(place, schema, f"no column {column.name}")
+        kind = here.field(at[0]).type
+        if kind != column.type and str(kind) != f"large_{column.type}":
+            raise _other(place, schema, f"{column.name} is {kind}, not {column.type}")
+    if rows is not None and file.metadata.num_rows != rows:
+        has = counted(file.metadata.num_rows, "row")
+        raise CorruptionError(place, None, f"has {has}, the manifest says {rows}")
+
+
+def _other(place: str, schema: Schema, said: str) -> UnsupportedLayout:
+    return UnsupportedLayout(f"{place}: not the table {schema.name} of a dump: {said}")
 
 
 def is_pure(footer: pq.FileMetaData, bookie: str) -> bool:

@@ -7,8 +7,9 @@ scheme to fsspec, if that is installed. Hadoop's `s3a` and `s3n` are `s3` there.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,14 @@ from bkstore.files.os_errors import readable
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["is_remote", "local_path", "opened_parquet", "remote_file_system"]
+__all__ = [
+    "is_remote",
+    "local_path",
+    "only_path",
+    "opened_parquet",
+    "remote_dataset",
+    "remote_file_system",
+]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _HADOOP_S3 = ("s3a", "s3n")
@@ -53,23 +61,35 @@ def is_remote(place: str) -> bool:
     return found is not None and found[1].lower() != "file"
 
 
+def only_path(place: str | os.PathLike[str], what: str) -> None:
+    """Raise `InvalidArgument` for a URI where only a path of this machine will do.
+
+    `what` is what lies there: the error says that it goes to a path.
+    """
+    text = os.fspath(place)
+    if _SCHEME.match(text):
+        raise InvalidArgument(f"{text}: is a URI; {what} goes to a path of this machine")
+
+
 def remote_file_system(place: str) -> tuple[Any, str]:
     """Return (a pyarrow file system, the path there) of a URI.
 
-    Raises `InvalidArgument` for one that is none, `MissingDependency` where only fsspec might
-    know the scheme and is not installed.
+    Raises `InvalidArgument` for one that is none or whose scheme nobody knows,
+    `MissingDependency` where it needs fsspec, or what fsspec asks for, and that is not installed.
     """
     import pyarrow as pa
     from pyarrow import fs
 
     scheme, rest = place.split(":", 1)
+    if not rest.startswith("//"):
+        raise InvalidArgument(f"{place}: a URI is {scheme}://..., with two slashes")
     name = "s3" if scheme.lower() in _HADOOP_S3 else scheme.lower()
     try:
         found: tuple[Any, str] = fs.FileSystem.from_uri(f"{name}:{rest}")
         return found
     except pa.ArrowInvalid as error:
         if "nrecognized filesystem type" not in str(error):
-            raise InvalidArgument(f"{place}: {str(error).splitlines()[0]}") from None
+            raise InvalidArgument(f"{place}: {_first_line(error)}") from None
     try:
         core = import_module("fsspec.core")
     except ImportError as error:
@@ -77,9 +97,28 @@ def remote_file_system(place: str) -> tuple[Any, str]:
         raise MissingDependency(f"{reason} need fsspec: pip install fsspec") from error
     try:
         system, path = core.url_to_fs(place)
-    except (ImportError, ValueError) as error:
-        raise InvalidArgument(f"{place}: {error}") from None
+    except ImportError as error:
+        raise MissingDependency(f"files of {scheme}: {_first_line(error)}") from error
+    except ValueError as error:
+        raise InvalidArgument(f"{place}: {_first_line(error)}") from None
     return fs.PyFileSystem(fs.FSSpecHandler(system)), path
+
+
+def remote_dataset(places: Sequence[str]) -> Any:
+    """Return files of one remote file system as a `pyarrow.dataset.Dataset`; one at least."""
+    import pyarrow.dataset as ds
+
+    first, *_ = named = [place.partition("?")[0] for place in places]
+    system, path = remote_file_system(places[0])  # each look-up of a store may cost a request
+    paths = []
+    for place in named:
+        alike = len(os.path.commonpath([first, place]))
+        paths.append(path[: len(path) - len(first) + alike] + place[alike:])
+    return ds.dataset(paths, filesystem=system, format="parquet")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager
@@ -104,5 +143,5 @@ def opened_parquet(place: str) -> Iterator[pq.ParquetFile]:
         except (pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # the system's; pyarrow's own, about what it cannot decode, has no number
-            line = (str(error).splitlines() or [type(error).__name__])[0]
-            raise CorruptionError(place, None, f"cannot be read as Parquet: {line}") from None
+            reason = f"cannot be read as Parquet: {_first_line(error)}"
+            raise CorruptionError(place, None, reason) from None

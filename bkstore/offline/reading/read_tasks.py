@@ -1,16 +1,18 @@
-"""Tasks: which part of which files is read together, by row groups and ranges of ledgers.
+"""Tasks: which part of which files is read together, by ranges of ledgers and shares of files.
 
 A task is small (paths and numbers): it is what Spark is given as rows, and what one process
-works through. Files that a manifest declares sorted are cut between ledgers, so that every
-ledger is whole in one task; where the cut falls into a row group, both neighbours read it, and
-each takes its ledgers. Files of which nothing is known are cut at row groups.
+works through. Tasks are made of what a manifest says, and open no file. Files that it declares
+sorted are cut between ledgers, so that every ledger is whole in one task: a long file into shares,
+which who reads it finds by its footer, the same in each task; where a cut falls into a row group,
+both neighbours read it, and each takes its ledgers. Files of which nothing is known are cut at row
+groups.
 """
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from bkstore.ids import LedgerId
@@ -24,19 +26,26 @@ _END = LedgerId(2**64 - 1, 2**64 - 1)
 
 
 class Read(NamedTuple):
-    """Row groups `first` to before `stop` of a file, and of them the ledgers above `above`
-    up to `upto` (None: no such bound). `rows` is about how many. `bookie` None: the rows say.
-    `sorted_by` are the columns that the file is declared to be sorted by, none if it is not.
+    """A share of a table's file, (which, of how many), and of it the ledgers above `above` up to
+    `upto` (None: no such bound). `rows` are those of the whole file, None if nothing says how
+    many. `bookie` None: the rows say.
     """
 
     path: str
+    table: str
     bookie: str | None
-    first: int
-    stop: int
-    above: LedgerId | None
-    upto: LedgerId | None
-    rows: int
+    rows: int | None
     is_sorted: bool
+    share: tuple[int, int] = (0, 1)
+    above: LedgerId | None = None
+    upto: LedgerId | None = None
+
+    @property
+    def about(self) -> int:
+        """About how many rows it gives."""
+        at, of = self.share
+        rows = self.rows or 0
+        return rows * (at + 1) // of - rows * at // of
 
 
 class Task(NamedTuple):
@@ -51,7 +60,7 @@ class Task(NamedTuple):
     @property
     def rows(self) -> int:
         """About how many rows it reads."""
-        return sum(read.rows for side in self.sides for read in side)
+        return sum(read.about for side in self.sides for read in side)
 
     @property
     def bookie(self) -> str | None:
@@ -73,16 +82,16 @@ class Task(NamedTuple):
 
 def _read(
     path: str,
+    table: str,
     bookie: str | None,
-    first: int,
-    stop: int,
+    rows: int | None,
+    is_sorted: bool,
+    share: list[int],
     above: list[int] | None,
     upto: list[int] | None,
-    rows: int,
-    is_sorted: bool,
 ) -> Read:
     low, high = (None if each is None else LedgerId(*each) for each in (above, upto))
-    return Read(path, bookie, first, stop, low, high, rows, is_sorted)
+    return Read(path, table, bookie, rows, is_sorted, (share[0], share[1]), low, high)
 
 
 def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
@@ -115,14 +124,16 @@ def sorted_tasks(
 ) -> list[Task]:
     """Return tasks of about `rows` rows over sorted files of one bookie, in order.
 
-    Each side's files are `apart`. A ledger, of all sides, is in one task.
+    Each side's files are `apart`. A ledger, of all sides, is in one task: several sides are cut
+    where files of the manifest end, one side within files too.
     """
-    cuts = _cuts(sides, rows)
     lists = [sorted(side, key=lambda file: file.ledgers or ()) for side in sides]
+    if len(lists) == 1 and not leave_out:
+        return [Task(((read,),)) for file in lists[0] for read in _shares(file, rows)]
     lasts = [[_range(file)[1] for file in side] for side in lists]
     left_out = sorted(leave_out)
     found, above = [], None
-    for upto in [*cuts, None]:
+    for upto in [*_cuts(lists, rows), None]:
         reads = [_reads(side, ends, above, upto) for side, ends in zip(lists, lasts)]
         here = [n for n in left_out if (above is None or above < n) and n <= (upto or _END)]
         if any(reads):
@@ -131,27 +142,27 @@ def sorted_tasks(
     return found
 
 
+def _shares(file: DumpFile, rows: int) -> Iterator[Read]:
+    of = max(-(-file.rows // rows), 1)
+    bookie = file.bookie if file.pure else None
+    for at in range(of):
+        is_sorted = file.ledgers is not None
+        yield Read(file.path, file.table, bookie, file.rows, is_sorted, (at, of))
+
+
 def _range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
     assert file.ledgers is not None
     return file.ledgers
 
 
 def _cuts(sides: Sequence[Sequence[DumpFile]], rows: int) -> list[LedgerId]:
-    """Return ledgers behind which to cut, wherever about `rows` rows have come together."""
-    ends = []
-    for file in (file for side in sides for file in side):
-        groups = file.row_groups
-        for at, group in enumerate(groups):
-            # The end of a row group, or the beginning of the next, if statistics tell one.
-            last = _range(file)[1] if at == len(groups) - 1 else group.last or groups[at + 1].first
-            ends.append((last, group.rows))
-    known = sorted((last, count) for last, count in ends if last is not None)
-    unknown = sum(count for last, count in ends if last is None)
+    """Return last ledgers of files behind which about `rows` rows have come together."""
+    ends = sorted((_range(file)[1], file.rows) for side in sides for file in side)
     cuts: list[LedgerId] = []
-    so_far = unknown / max(len(known), 1)
-    for last, count in known[:-1]:
+    so_far = 0
+    for last, count in ends[:-1]:
         so_far += count
-        if so_far >= rows and last != known[-1][0] and last not in cuts[-1:]:
+        if so_far >= rows and last != ends[-1][0] and last not in cuts[-1:]:
             cuts.append(last)
             so_far = 0
     return cuts
@@ -170,38 +181,15 @@ def _reads(
             break
         low = above if above is not None and first <= above else None
         high = upto if upto is not None and last > upto else None
-        found.append(_part(file, low, high))
+        found.append(Read(file.path, file.table, file.bookie, file.rows, True, (0, 1), low, high))
     return found
-
-
-def _part(file: DumpFile, above: LedgerId | None, upto: LedgerId | None) -> Read:
-    """Return the row groups that may have ledgers of the range: statistics skip the others."""
-    groups = file.row_groups
-    first, stop = 0, len(groups)
-    if above is not None:
-        done = [at for at, g in enumerate(groups) if g.last is not None and g.last <= above]
-        # Of the first row group that begins above it, the one before may still have some.
-        first = max(done, default=-1) + 1
-    if upto is not None:
-        later = [at for at, g in enumerate(groups) if g.first is not None and g.first > upto]
-        stop = min(later, default=stop)
-    count = sum(group.rows for group in groups[first:stop])
-    return Read(file.path, file.bookie, first, stop, above, upto, count, True)
 
 
 def loose_tasks(files: Iterable[DumpFile], rows: int) -> list[Task]:
     """Return tasks of about `rows` rows over files in any order, cut at row groups."""
-    found = []
-    for file in files:
-        first, so_far = 0, 0
-        for at, group in enumerate(file.row_groups):
-            so_far += group.rows
-            if so_far >= rows or at == len(file.row_groups) - 1:
-                bookie = file.bookie if file.pure else None
-                read = Read(file.path, bookie, first, at + 1, None, None, so_far, False)
-                found.append(Task(((read,),)))
-                first, so_far = at + 1, 0
-    return found
+    return [
+        Task(((read._replace(is_sorted=False),),)) for file in files for read in _shares(file, rows)
+    ]
 
 
 def packed(tasks: Iterable[T], rows: int, rows_of: Callable[[T], int]) -> list[list[T]]:

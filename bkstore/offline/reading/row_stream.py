@@ -9,12 +9,16 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
+from bkstore.offline.reading.dump_file import check_footer, is_pure, row_groups
+from bkstore.offline.reading.file_parts import FilePart, part_of
 from bkstore.offline.reading.ledger_ranges import OrderWatch, ledger_at
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read
+from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 __all__ = ["BATCH_ROWS", "behind", "read_rows"]
 
@@ -34,27 +38,50 @@ def read_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns of a read's rows in the order of the file, in bounded memory.
 
-    `sorted_by` (of which the first two are the ledger's) is looked at where the read is declared
-    sorted: `CorruptionError` for the first row that is out of order, and for what is no
-    Parquet. `threads` decodes columns beside each other. Memory: a batch, and the compressed
-    columns of a row group.
+    The file is held against the manifest: its rows, these columns, that all rows are of
+    `read.bookie`; and where the read is declared sorted the order of `sorted_by` (of which the
+    first two are the ledger's). Raises `CorruptionError` where it is otherwise, for the first row
+    that is out of order, and for what is no Parquet, `UnsupportedLayout` for other columns.
+    `threads` decodes columns beside each other. Memory: a batch, and the compressed columns of a
+    row group.
     """
     watch = OrderWatch()
     with opened_parquet(read.path) as file:
+        check_footer(read.path, file, DUMP_TABLES[read.table], columns, read.rows)
+        part = part_of(read, row_groups(file.metadata))
+        asks = _asks_bookie(read, file)
+        wanted = [*columns, *(("bookie",) if asks and "bookie" not in columns else ())]
         batches = file.iter_batches(
-            batch, range(read.first, read.stop), columns=list(columns), use_threads=threads
+            batch, range(part.first, part.stop), columns=wanted, use_threads=threads
         )
         for rows in batches:
+            if asks:
+                _check_bookie(read, rows)
+                rows = rows.select(list(columns))
             if not read.is_sorted or not rows.num_rows:
                 yield rows
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
             _check(read, watch, keys)
-            if read.upto is not None and ledger_at(keys[0], keys[1], 0) > read.upto:
+            if part.upto is not None and ledger_at(keys[0], keys[1], 0) > part.upto:
                 return
-            part = _wanted(read, keys[0], keys[1])
-            if part.start < part.stop:
-                yield rows.slice(part.start, part.stop - part.start)
+            mine = _wanted(part, keys[0], keys[1])
+            if mine.start < mine.stop:
+                yield rows.slice(mine.start, mine.stop - mine.start)
+
+
+def _asks_bookie(read: Read, file: pq.ParquetFile) -> bool:
+    """Return whether only the rows can tell that all are of the read's bookie."""
+    return read.bookie is not None and not is_pure(file.metadata, read.bookie)
+
+
+def _check_bookie(read: Read, rows: pa.RecordBatch) -> None:
+    import pyarrow.compute as pc
+
+    for name in pc.unique(rows.column("bookie")).to_pylist():
+        if name != read.bookie:
+            reason = f"has rows of bookie {name}, the manifest says that all are of {read.bookie}"
+            raise CorruptionError(read.path, None, reason)
 
 
 def _int64(read: Read, rows: pa.RecordBatch, name: str) -> Int64Array:
@@ -72,13 +99,13 @@ def _check(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> None:
         raise CorruptionError(read.path, None, reason)
 
 
-def _wanted(read: Read, scope: Int64Array, ledger: Int64Array) -> slice:
-    """Return which rows of a sorted batch are in the range of the read."""
+def _wanted(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:
+    """Return which rows of a sorted batch are in the range of ledgers."""
     start, stop = 0, int(scope.size)
-    if read.above is not None and ledger_at(scope, ledger, 0) <= read.above:
-        start = behind(scope, ledger, read.above)
-    if read.upto is not None and ledger_at(scope, ledger, -1) > read.upto:
-        stop = behind(scope, ledger, read.upto)
+    if part.above is not None and ledger_at(scope, ledger, 0) <= part.above:
+        start = behind(scope, ledger, part.above)
+    if part.upto is not None and ledger_at(scope, ledger, -1) > part.upto:
+        stop = behind(scope, ledger, part.upto)
     return slice(start, stop)
 
 

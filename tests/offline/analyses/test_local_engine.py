@@ -203,7 +203,7 @@ def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
     path = sorted((dump / "groups").iterdir())[0]
     path.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
     with pytest.raises(CorruptionError, match=r"groups.*cannot be read as Parquet"):
-        analyses.open_dump(dump)
+        analyses.run("holes", dump, engine=ENGINE)
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
     path = sorted((dump / "entries").iterdir())[0]
     path.unlink()
     with pytest.raises(BkstoreError, match=path.name):
-        analyses.open_dump(dump)
+        analyses.run("sequences", dump, engine=ENGINE)
 
 
 def test_other_columns_and_other_rows(tmp_path: Path) -> None:
@@ -225,10 +225,10 @@ def test_other_columns_and_other_rows(tmp_path: Path) -> None:
     table = pq.read_table(path)
     pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
     with pytest.raises(CorruptionError, match="the manifest says"):
-        analyses.open_dump(dump)
+        analyses.run("holes", dump, engine=ENGINE)
     pq.write_table(table.rename_columns([*table.column_names[:-1], "stride"]), path)
     with pytest.raises(UnsupportedLayout, match="lacks sequence_period"):
-        analyses.open_dump(dump)
+        analyses.run("holes", dump, engine=ENGINE)
 
 
 def test_negative_entries_are_damage(tmp_path: Path) -> None:

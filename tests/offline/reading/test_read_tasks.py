@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 from bkstore import CorruptionError, InvalidArgument
-from bkstore.errors import MissingDependency
+from bkstore.errors import MissingDependency, UnsupportedLayout
 from bkstore.ids import LedgerId
 from bkstore.offline.reading import DumpFile, LedgerRange, Read, Task, places, read_rows
-from bkstore.offline.reading.dump_file import is_pure, row_groups
+from bkstore.offline.reading.dump_file import row_groups
+from bkstore.offline.reading.file_parts import FilePart, part_of
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.read_tasks import apart, loose_tasks, sorted_tasks
 from bkstore.offline.reading.side_by_side import side_by_side
@@ -43,9 +45,8 @@ def written(path: Path, rows: list[Row], group: int, ordered: bool = True) -> Du
     arrays = [pa.array(["b"] * len(rows)), *(pa.array(each, pa.int64()) for each in columns)]
     table = pa.Table.from_arrays(arrays, ["bookie", *KEYS])
     pq.write_table(table, path, row_group_size=group)
-    footer = pq.read_metadata(path)
     ledgers = LedgerRange(rows[0][0], rows[-1][0]) if ordered and rows else None
-    return DumpFile(str(path), "b", len(rows), is_pure(footer, "b"), ledgers, row_groups(footer))
+    return DumpFile(str(path), "entries", "b", len(rows), True, ledgers)
 
 
 def cut(chance: random.Random, rows: list[Row], parts: int) -> list[list[Row]]:
@@ -107,10 +108,41 @@ def test_tasks_are_cut_and_skip_row_groups(tmp_path: Path) -> None:
     the row groups that may have its ledgers.
     """
     rows = [(LedgerId(0, n), e) for n in range(40) for e in range(10)]
-    tasks = sorted_tasks([[written(tmp_path / "f", rows, 50)]], 100)
+    file = written(tmp_path / "f", rows, 50)
+    tasks = sorted_tasks([[file]], 100)
+    groups = row_groups(pq.read_metadata(file.path))
+    parts = [part_of(task.sides[0][0], groups) for task in tasks]
 
-    assert [(0, 2), (2, 4), (4, 6), (6, 8)] == [t.sides[0][0][2:4] for t in tasks]
+    assert [(0, 2), (2, 4), (4, 6), (6, 8)] == [part[:2] for part in parts]
     assert [100] * 4 == [len(read(task)) for task in tasks]
+    assert [100] * 4 == [task.rows for task in tasks]
+
+
+def test_shares_that_a_file_has_no_place_for(tmp_path: Path) -> None:
+    """A ledger is not cut: of more shares than a file has places to cut, the last are empty."""
+    rows = [(LedgerId(0, n), e) for n in (4, 9) for e in range(60)]
+    file = written(tmp_path / "f", rows, 30)
+    tasks = sorted_tasks([[file]], 20)
+    empty = part_of(tasks[5].sides[0][0], row_groups(pq.read_metadata(file.path)))
+
+    assert [60, 60, 0, 0, 0, 0] == [len(read(task)) for task in tasks]
+    assert FilePart(0, 0) == empty
+
+
+def test_two_sides_are_cut_where_files_end(tmp_path: Path) -> None:
+    """Two sides are cut by the manifest alone, at ledgers with which a file of either ends."""
+    sides = [
+        [
+            written(tmp_path / f"{at}-{lo}", [(LedgerId(0, n), 0) for n in range(lo, hi)], 5)
+            for lo, hi in spans
+        ]
+        for at, spans in enumerate(([(0, 20), (20, 40)], [(0, 30), (30, 40)]))
+    ]
+    tasks = sorted_tasks(sides, 20)
+    parts = [[[row[0].ledger for row in read(task, at)] for task in tasks] for at in (0, 1)]
+
+    assert [20, 10, 10] == list(map(len, parts[0]))
+    assert parts[0] == parts[1]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -177,7 +209,8 @@ def test_loose_tasks_have_every_row_once(tmp_path: Path) -> None:
     rows = [(LedgerId(0, n % 7), n) for n in range(100)]
     tasks = loose_tasks([written(tmp_path / "f", rows, 10, ordered=False)], 25)
 
-    assert [30, 30, 30, 10] == [task.rows for task in tasks]
+    assert [25, 25, 25, 25] == [task.rows for task in tasks]
+    assert [20, 30, 20, 30] == [len(read(task)) for task in tasks]
     assert rows == [row for task in tasks for row in read(task)]
 
 
@@ -198,6 +231,47 @@ def test_ranges_that_are_none(said: dict[str, Any], reason: str) -> None:
 
     assert LedgerRange(LedgerId(0, 1), LedgerId(0, 9)) == LedgerRange.from_json(whole, "entries")
     assert LedgerRange.from_json({**whole, "sorted_by": ["position"]}, "entries") is None
+
+
+# -- files that are not as the manifest says
+
+
+def test_rows_of_another_bookie(tmp_path: Path) -> None:
+    """A file with rows of another bookie than the manifest says is damage, told by statistics or
+    by the rows; one that says nothing of its bookie is read as it is.
+    """
+    file = written(tmp_path / "f", [(LedgerId(0, n), 0) for n in range(9)], 5)
+    table = pq.read_table(file.path)
+    mixed = pa.array(["b"] * 8 + ["c"])
+    for statistics in (True, False):
+        pq.write_table(table, file.path, write_statistics=statistics)
+        (task,) = sorted_tasks([[file]], 100)
+
+        assert 9 == len(read(task))
+        pq.write_table(table.set_column(0, "bookie", mixed), file.path, write_statistics=statistics)
+        with pytest.raises(CorruptionError, match="of bookie c, the manifest says that all are of"):
+            read(task)
+        (task,) = loose_tasks([replace(file, pure=False)], 100)
+
+        assert 9 == len(read(task))
+
+
+def test_other_rows_and_columns(tmp_path: Path) -> None:
+    """A file of other rows than the manifest says, or without a column that is read, is refused
+    where it is read.
+    """
+    file = written(tmp_path / "f", [(LedgerId(0, n), 0) for n in range(9)], 5)
+    (task,) = sorted_tasks([[replace(file, rows=8)]], 100)
+    with pytest.raises(CorruptionError, match="has 9 rows, the manifest says 8"):
+        read(task)
+    (task,) = sorted_tasks([[file]], 100)
+    table = pq.read_table(file.path)
+    pq.write_table(table.drop(["entry_id"]), file.path)
+    with pytest.raises(UnsupportedLayout, match="not the table entries of a dump: no column entry"):
+        read(task)
+    pq.write_table(table.set_column(3, "entry_id", pa.array(["x"] * 9)), file.path)
+    with pytest.raises(UnsupportedLayout, match="entry_id is string, not int64"):
+        read(task)
 
 
 # -- other file systems

@@ -1,0 +1,35 @@
+"""DUMP: a path, or the URI of a file system on which a dump lies."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bkstore.errors import BkstoreError
+
+__all__ = ["DUMP_HELP", "dump_place", "name_of"]
+
+DUMP_HELP = "what `bkstore dump` made: a path, or a URI such as s3://bucket/dump"
+
+
+def dump_place(text: str) -> str | Path:
+    """Return the place that an argument names; the parser's error for a ``file:`` URI of no path.
+
+    >>> dump_place("s3://bucket/dump"), str(dump_place("file:///data/dump"))
+    ('s3://bucket/dump', '/data/dump')
+    """
+    from bkstore.offline.reading.places import is_remote, local_path  # loads numpy
+
+    try:
+        return text if is_remote(text) else Path(local_path(text))
+    except BkstoreError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def name_of(place: str | Path) -> str:
+    """Return the last part of a place's name.
+
+    >>> name_of("s3://bucket/today?region=x")
+    'today'
+    """
+    return Path(str(place).partition("?")[0]).name if isinstance(place, str) else place.name

@@ -1,0 +1,115 @@
+"""The folder of a dump, wherever it lies: its manifest's bytes, and where its files are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable
+from bkstore.offline.reading.places import is_remote, local_path, remote_file_system
+
+__all__ = ["DumpFolder", "no_dump"]
+
+
+class DumpFolder:
+    """A folder that is named by a path, a ``file:`` URI or the URI of another file system.
+
+    Raises `InvalidArgument` and `MissingDependency` as `remote_file_system` does.
+    """
+
+    def __init__(self, place: str | os.PathLike[str]) -> None:
+        text = os.fspath(place)
+        self.is_remote = is_remote(text)
+        self.place = text.rstrip("/") if self.is_remote else local_path(text)
+        """The URI, or the path."""
+        if self.is_remote:
+            self._system, self._path = remote_file_system(self.place)
+
+    def __str__(self) -> str:
+        return self.place
+
+    def absolute(self) -> str:
+        """Return the place under a name that holds in any working directory."""
+        return self.place if self.is_remote else os.path.abspath(self.place)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is anything of this name."""
+        if not self.is_remote:
+            return os.path.lexists(Path(self.place) / name)
+        return bool(self._kind(f"{self._path.rstrip('/')}/{name}") != "NotFound")
+
+    def file(self, said: Any, manifest: str) -> str:
+        """Return where a file lies whose path in the dump is `said`, by the file `manifest`.
+
+        Raises `CorruptionError` for a path that leaves the dump: absolute, upward, or through a
+        link of this machine.
+        """
+        parts = said.split("/") if isinstance(said, str) else []
+        if not parts or "\0" in said or any(part in ("", ".", "..") for part in parts):
+            raise CorruptionError(self.of(manifest), None, f"{said!r:.80} is no path in the dump")
+        if self.is_remote:
+            return self.of(said)
+        path = Path(self.absolute(), *parts)
+        real, inside = os.path.realpath(path), os.path.realpath(self.place)
+        if os.path.commonpath([real, inside]) != inside:
+            reason = f"{said!r:.80} leaves the dump: to {real}"
+            raise CorruptionError(self.of(manifest), None, reason)
+        return str(path)
+
+    def of(self, name: str) -> str:
+        """Return the place of a name in the folder."""
+        if not self.is_remote:
+            return os.path.join(self.place, name)
+        place, mark, options = self.place.partition("?")
+        return f"{place.rstrip('/')}/{name}{mark}{options}"
+
+    def read(self, name: str, limit: int) -> bytes:
+        """Return the bytes of a file of text, at most `limit` of them.
+
+        Raises `InvalidArgument` where it is not there, and as `read_whole` for what is no text.
+        """
+        with readable(self.of(name)):
+            try:
+                if not self.is_remote:
+                    return read_whole(self.of(name), limit, text=True)
+                return self._read(name, limit)
+            except (FileNotFoundError, NotADirectoryError):
+                raise self.lacking(name) from None
+
+    def _read(self, name: str, limit: int) -> bytes:
+        with self._system.open_input_file(f"{self._path.rstrip('/')}/{name}") as file:
+            if file.size() > limit:
+                reason = f"is longer than the {limit} bytes that it may have"
+                raise CorruptionError(self.of(name), limit, reason)
+            return bytes(file.read())
+
+    def lacking(self, name: str) -> InvalidArgument:
+        """Return the error for a folder that is no dump, as it lacks `name`."""
+        if not self.is_remote:
+            return no_dump(self.place, name)
+        kind = self._kind(self._path)
+        if kind == "NotFound":
+            return InvalidArgument(f"{self.place}: no such directory")
+        if kind == "File":
+            return InvalidArgument(f"{self.place}: is no directory, as a dump is")
+        return InvalidArgument(f"{self.place}: not a dump: it has no {name}")
+
+    def _kind(self, path: str) -> str:
+        with readable(self.place):
+            return str(self._system.get_file_info(path).type.name)
+
+
+def no_dump(path: str | os.PathLike[str], lacks: str) -> InvalidArgument:
+    """Return the error for a path that is no dump: nothing, a file, or a folder that `lacks` it.
+
+    >>> str(no_dump("nowhere", "manifest.json"))
+    'nowhere: no such directory'
+    """
+    if not os.path.lexists(path):
+        return InvalidArgument(f"{path}: no such directory")
+    if not os.path.isdir(path):
+        return InvalidArgument(f"{path}: is no directory, as a dump is")
+    return InvalidArgument(f"{path}: not a dump: it has no {lacks}")
