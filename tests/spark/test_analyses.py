@@ -148,6 +148,27 @@ def test_sorted_files_are_not_shuffled(
     assert [1] * 3 == [plan.count("MapInArrow") for plan in plans.values()]
 
 
+def test_a_dump_of_another_file_system(
+    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """A dump that has a URI is read by Python workers alone, also for SQL and `read_dump`: the
+    same rows.
+    """
+    from bkstore.spark import read_dump
+
+    place = f"local://{asked[2].dump.path}"
+    inputs = Inputs(analyses.open_dump(place), asked[2].metadata)
+    for name in ("bytes_by_ledger", "sequences"):
+        expected = LocalEngine(threads=1).run(ANALYSES[name], asked[2])
+
+        assert "parquet" not in plan_of(engine, name, inputs).lower()
+        assert expected.equals(engine.run(ANALYSES[name], inputs))
+    tables = read_dump(engine._spark, place)
+    rows = {name: sum(file.rows for file in files) for name, files in inputs.dump.files.items()}
+
+    assert rows["ledgers"] == tables["ledgers"].count()
+
+
 def test_availability_is_that_of_the_entries(
     engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
 ) -> None:

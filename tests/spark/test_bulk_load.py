@@ -16,7 +16,7 @@ import pytest
 
 from bkstore import LedgerId, open_index
 from bkstore.cli.main import main
-from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.index.api import LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -99,6 +99,20 @@ def test_bulk_load_of_a_dump(
     assert "each row and state compared" in capsys.readouterr().err
     with open_index(tmp_path / "out") as index:
         assert world == read_world(index)
+
+
+def test_bulk_load_of_a_uri(spark: Any, sorted_dump: tuple[Path, World], tmp_path: Path) -> None:
+    """A dump of another file system is read by Python workers, and compared; an index goes to a
+    path.
+    """
+    from bkstore.spark import load
+
+    place = f"local://{sorted_dump[0]}"
+    with pytest.raises(InvalidArgument, match="is a URI; an index goes to a path"):
+        load(spark, place, "local:///there")
+    assert load(spark, place, tmp_path / "out", "rocksdb", partitions=2).compared
+    with open_index(tmp_path / "out") as index:
+        assert sorted_dump[1] == read_world(index)
 
 
 def test_bulk_load_of_several_directories(
