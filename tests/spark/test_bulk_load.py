@@ -101,6 +101,7 @@ def test_bulk_load_of_a_dump(
         assert world == read_world(index)
 
 
+@pytest.mark.long
 def test_bulk_load_of_a_uri(spark: Any, sorted_dump: tuple[Path, World], tmp_path: Path) -> None:
     """A dump of another file system is read by Python workers, and compared; an index goes to a
     path.

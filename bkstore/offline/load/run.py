@@ -135,11 +135,10 @@ def load(
     `dump` is a path, or a URI (`docs/spark.md`). `bookie` says which, where it has several.
     Entries may come in any order, and more than once: the highest location (log id, then
     position) wins, which is the one that was put last. Ledgers have their master keys, flags and
-    explicit LACs. A RocksDB bookie of several directories becomes ``out/ledgers0``, ``ledgers1``,
-    ...; else `out` has one ``current/``. Unless `compare` is False, the index is then opened, and
-    each row and state of it compared with the dump. All grows in ``OUT.partial``, and appears as
-    `out` by one rename; a folder of
-    that name which no load began is refused as it is.
+    explicit LACs. A RocksDB bookie of several directories becomes ``out/ledgers0``, ...; else
+    `out` has one ``current/``. Unless `compare` is False, the index is then opened, and each row
+    and state of it compared with the dump. All grows in ``OUT.partial``, and appears as `out` by
+    one rename; a folder of that name which no load began is refused as it is.
 
     Raises `InvalidArgument` for bad arguments, `CorruptionError` for a file that is not as a
     dump's, `UnsupportedLayout` for one with other columns, or a state or directories that the
