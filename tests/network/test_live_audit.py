@@ -22,6 +22,7 @@ from tests.cluster.store.samples import new_uri
 from tests.models.audit import BOOKIES, random_world
 from tests.network.bookies_on_sockets import registered
 from tests.network.live_audits import audited, cluster_of, rows_of
+from tests.wire.certificates import made_certificate, needs_openssl
 from tests.wire.server.peer import AUTHORITY, CLIENT, SERVER
 from tests.worlds.audits import closed
 
@@ -151,6 +152,17 @@ def test_over_tls(uri: str, tmp_path: Path, capsys: Capsys) -> None:
             main(["audit", uri, *map(str, words)])
 
         assert "--tls" in capsys.readouterr().err
+
+
+@needs_openssl
+def test_certificates_of_other_hosts(uri: str, tmp_path: Path, capsys: Capsys) -> None:
+    """A certificate that names another host is as good as none, but with --tls-any-host."""
+    pem = made_certificate(tmp_path, "DNS:elsewhere.example")
+    tls = ["--tls", "--tls-ca", pem, "--looks", 0]
+    held: dict[str, dict[LedgerId, Any]] = {b: {SCOPED: WHOLE} for b in B3}
+    with cluster_of(uri, tmp_path, [closed(SCOPED)], held, tls=server_tls(pem)):
+        assert 1 == audited(capsys, uri, *tls)[0]
+        assert 0 == audited(capsys, uri, *tls, "--tls-any-host")[0]
 
 
 def test_a_bookie_that_comes_back(
