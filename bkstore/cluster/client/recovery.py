@@ -11,6 +11,7 @@ any failure: one of them closes the ledger, the others take over what it says. S
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -39,6 +40,9 @@ _FIRST, _MOST = 8, 256
 
 _ENOUGH = 1 << 20
 """Bytes that each bookie tells at a time, about."""
+
+_PEACE = 10
+"""For how many times as long as its silence took a bookie is left alone."""
 
 
 def recover(access: LedgerAccess) -> LedgerMetadata:
@@ -97,6 +101,8 @@ class _Recovery:
         self.seen: list[Entry] = []
         self.silent: set[str] = set()
         """Bookies that gave no answer: they are asked for entries behind the others."""
+        self.left_alone: dict[str, tuple[Answer[int], float]] = {}
+        """Bookies that gave no answer to an entry, and until when they are given none."""
 
     def run(self) -> LedgerMetadata:
         last, window = self._fence(), _FIRST
@@ -197,17 +203,23 @@ class _Recovery:
         """Write entries to all of their write sets: the writer may have reached one bookie only.
 
         All at once, and one by one where a bookie fails: then it is replaced. One that is silent,
-        and that nobody can replace, is waited for twice, not once for each of the entries.
+        and that nobody can replace, is waited for twice. Then it is left alone for ten times as
+        long as that took, unless the acknowledgements need it.
         """
         coder = self.access.coder
         records = [coder.encode(each._replace(lac=each.entry_id - 1)) for each in found]
         batch = RecordBatch.of(records, [each.entry_id for each in found])
         ensemble = self.changed.segments[-1].ensemble
-        if len(found) > 1 and all_took(self.access, batch, ensemble, recovery=True):
+        began = time.monotonic()
+        silent = {name: said for name, (said, until) in self.left_alone.items() if began < until}
+        known = set(silent)
+        if len(found) > 1 and not known and all_took(self.access, batch, ensemble, recovery=True):
             return
-        silent: dict[str, Answer[int]] = {}
         for each, record in zip(found, records):
             self._write_one(each.entry_id, record, silent)
+        ended = time.monotonic()
+        for name in silent.keys() - known:
+            self.left_alone[name] = silent[name], ended + _PEACE * (ended - began)
 
     def _write_one(self, entry: int, record: bytes, silent: dict[str, Answer[int]]) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:

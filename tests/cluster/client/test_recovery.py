@@ -378,6 +378,30 @@ class TestWindows:
         windows = calls.of("bookie-2", "add_batch")
         assert 2 * len(windows) >= len(calls.of("bookie-3", "add_entry", "add_batch"))
 
+    def test_a_bookie_that_hangs(
+        self, bkstore_cluster: ClusterFactory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A silence that takes its time is waited for twice, then not for ten times as long; after
+        that the bookie is given entries again."""
+        cluster = bkstore_cluster(3)
+        clock = _Clock()
+        monkeypatch.setattr("bkstore.cluster.client.recovery.time", clock)
+
+        def fails(bookie: str, what: str) -> None:
+            if (bookie, what) == ("bookie-2", "add_entry"):
+                clock.now += 1.0  # beside one that is left alone entries are written one by one
+            if bookie == "bookie-3" and what.startswith("add") and clock.now < 90:
+                clock.now += 5.0
+                raise BookieUnavailable("hangs")
+
+        closed, calls = _watched(cluster, 2, 300, fails)
+
+        assert 299 == closed.last_add_confirmed
+        assert list(range(300)) == held(cluster, "bookie-2", closed.ledger)
+        asked = calls.of("bookie-3", "add_entry", "add_batch")
+        assert ["add_batch", "add_entry", "add_batch"] == asked
+        assert list(range(248, 300)) == held(cluster, "bookie-3", closed.ledger)
+
     def test_a_bookie_that_answers_no_read(self, bkstore_cluster: ClusterFactory) -> None:
         """Once it was silent it is asked behind the others: in the last window, and no more."""
 
@@ -413,6 +437,17 @@ class TestWindows:
 
         assert 39 == cluster.open_ledger(name).last_add_confirmed
         assert list(range(40)) == held(cluster, "bookie-3", name)
+
+
+class _Clock:
+    """Time that goes on when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.now
 
 
 def _watched(
