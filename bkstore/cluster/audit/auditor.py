@@ -38,6 +38,9 @@ __all__ = ["Auditor", "Progress"]
 Progress = Callable[[int, int], None]
 """Told of ledgers looked at so far, and how many there are."""
 
+_CENTURY = 100 * 366 * 86400
+"""The longest interval, in seconds: no system waits for as long as a float can say."""
+
 _ONLY_HOW_FAST = ("concurrency", "rate")
 
 _check_options = optional(instance(AuditOptions))
@@ -238,7 +241,8 @@ class Auditor:
         may_run: Callable[[], bool] = lambda: True,
         resume: StrPath | None = None,
     ) -> None:
-        """Run every `interval` seconds until `stop` is set, and keep the time of the last run.
+        """Run every `interval` seconds (a century's at most) until `stop` is set, and keep the time
+        of the last run.
 
         The first run comes at once if there was none, else when the interval since the last one
         is over (`checked_at` of the store). A run that is due while `may_run` says no (a bookie
@@ -246,7 +250,7 @@ class Auditor:
         is logged, its time is not kept, and the next one comes an interval later. `stop` ends a
         run that is under way, too, without a report; with `resume` the next one goes on there.
         """
-        number(above=True)("interval", interval)
+        number(0, _CENTURY, above=True)("interval", interval)
         while not stop.wait(self._until_due(interval)):
             if not may_run():
                 self.skipped_runs += 1

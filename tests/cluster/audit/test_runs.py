@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -180,6 +181,23 @@ def test_runs_at_an_interval() -> None:
     assert [0.0, 100.0, 100.0, 100.0] == clock.waits
     assert [NOW, NOW + 100, NOW + 200] == [each.started_at for each in reports]
     assert NOW + 200 == store.checked_at()
+
+
+@pytest.mark.parametrize("interval", [0, -1, 1e300, float("inf"), float("nan")])
+def test_intervals(interval: float) -> None:
+    """What cannot be waited for is refused at once."""
+    auditor = Auditor(store_of(closed()), {})
+    with pytest.raises(InvalidArgument, match="interval must be a number above 0"):
+        auditor.run_periodically(interval, Event(), [].append)
+
+
+def test_the_longest_interval() -> None:
+    """A century can be waited for."""
+    stop = Event()
+    auditor = Auditor(store_of(closed()), dict.fromkeys(("b1", "b2", "b3"), FULL))
+    auditor.run_periodically(100 * 366 * 86400, stop, lambda _: Timer(0.05, stop.set).start())
+
+    assert stop.is_set()
 
 
 def test_the_last_run_is_remembered() -> None:
