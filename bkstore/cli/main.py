@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import NamedTuple
 
@@ -130,6 +130,12 @@ def _declare(command: Command, parser: Parser) -> None:
     parser.set_defaults(run=module.run)
 
 
+@cache
+def _parser() -> Parser:
+    """Return the parser of this process: one that runs several commands makes it once."""
+    return make_parser()
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
@@ -150,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _command(argv: Sequence[str] | None) -> int:
     try:
-        args = make_parser().parse_args(argv)
+        args = _parser().parse_args(argv)
         code: int = args.run(args)
     except BrokenPipeError:  # the reader left: nobody is there to tell
         silence(sys.stdout)

@@ -44,6 +44,7 @@ WAYS = ["single", "batch"]
 """How records are added: by single calls, or by batches as long as they come."""
 
 
+@cache
 def record(ledger: LedgerId, entry: int) -> bytes:
     """Return the one record that an entry ever has."""
     payload = random.Random(f"{ledger}/{entry}").randbytes(20 + entry % 300)

@@ -60,10 +60,12 @@ class PlainScan:
             return self._ends(size, "damage", at, f"record of {_cut_off(length, size - at - 4)}")
         if length < 0:
             return self._invalid(at, at + 4, f"record length {length} is negative")
-        for place in range(at + 4, min(size, at + 4 + LOOKED_AT)):
-            if self.data[place]:
-                said = f"data at {place}, behind the zero length that ends the file's records"
-                return self._ends(at + 4, "damage", at, said)
+        looked_at = self.data[at + 4 : at + 4 + LOOKED_AT]
+        rest = looked_at.lstrip(b"\0")
+        if rest:
+            place = at + 4 + len(looked_at) - len(rest)
+            said = f"data at {place}, behind the zero length that ends the file's records"
+            return self._ends(at + 4, "damage", at, said)
         self.stop = at + 4
         return self
 

@@ -40,11 +40,11 @@ def entries_of(root: Path) -> list[Kept]:
 
 def undamaged(kept: Iterable[Kept], root: Path) -> list[Kept]:
     """Return those whose frames are as they were."""
-    data = {path.relative_to(root): path.read_bytes() for path in root.rglob("*.log")}
+    data = {os.path.relpath(path, root): path.read_bytes() for path in root.rglob("*.log")}
     return [
         one
         for one in kept
-        if data.get(Path(one.file), b"")[one.position - 4 : one.position + len(one.record)]
+        if data.get(one.file, b"")[one.position - 4 : one.position + len(one.record)]
         == len(one.record).to_bytes(4, "big") + one.record
     ]
 
@@ -55,12 +55,17 @@ def check_salvage(root: Path, kept: list[Kept], target: Path, shown: object) -> 
     result = salvage(root, target)
     sound = undamaged(kept, root)
     with BookieDir(target) as bookie:
-        there = {name: set(bookie.index.entries(name).tolist()) for name in bookie.index.ledgers()}
-        lost = [one for one in sound if one.entry not in there.get(one.ledger, ())]
+        there = {
+            (name, entry): record
+            for name in bookie.index.ledgers()
+            for batch in bookie.scan_ledger(name)
+            for entry, record in zip(batch.entries.tolist(), batch.records())
+        }
+        lost = [one for one in sound if (one.ledger, one.entry) not in there]
 
         assert [] == [one[:4] for one in lost], shown
         for one in sound:
-            assert one.record == bookie.read_entry(one.ledger, one.entry), (shown, one[:4])
+            assert one.record == there[one.ledger, one.entry], (shown, one[:4])
     assert before == tree_bytes(root), shown
     assert result.made.compared
     return result

@@ -346,16 +346,15 @@ class HierarchicalReader(EntryIndex):
 
     def header(self, ledger: LedgerLike) -> IdxHeader:
         """Return the file's header; `NoSuchLedger` if there is no file."""
-        return self._header(LedgerId.of(ledger))[0]
+        return self._of_header(ledger, self._read_header)
 
-    def _header(self, name: LedgerId) -> tuple[IdxHeader, bytes, str]:
-        def act(fd: int, path: str) -> tuple[IdxHeader, bytes, str]:
-            header = file_slots.read_header(fd, path, self._compat)
-            return header, os.pread(fd, HEADER_SIZE, 0), path
+    def _read_header(self, fd: int, path: str) -> IdxHeader:
+        return file_slots.read_header(fd, path, self._compat)
 
-        found = self._with_file(name, act, None)
+    def _of_header(self, ledger: LedgerLike, act: Callable[[int, str], _T]) -> _T:
+        found = self._with_file(LedgerId.of(ledger), act, None)
         if found is None:
-            raise NoSuchLedger(f"ledger {name} has no index file")
+            raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} has no index file")
         return found
 
     def state(self, ledger: LedgerLike) -> LedgerState:
@@ -365,9 +364,13 @@ class HierarchicalReader(EntryIndex):
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
         """Return the state, and what of the header does not fit; one read."""
         name = LedgerId.of(ledger)
-        header, data, path = self._header(name)
-        odd = idxfile.header_oddities(data, header, name)
-        return state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
+
+        def act(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
+            header = self._read_header(fd, path)
+            odd = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, name)
+            return state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
+
+        return self._of_header(name, act)
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None

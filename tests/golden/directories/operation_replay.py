@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal
@@ -46,22 +47,31 @@ def asked(question: Callable[[], Any]) -> Any:
         return EXCEPTIONS[type(error)]
 
 
+CODER = Coder("CRC32C", "golden")
+
+
 class Writer:
     """Makes the records of a golden tree: payload rule, LAC and length as its README says."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._coder = Coder("CRC32C", "golden")
         self._highest: dict[int, int] = {}
         self._length: dict[int, int] = {}
 
     def record(self, ledger: int, entry: int) -> bytes:
         """Return the next record, which is that of `entry`."""
-        body = payload(ledger, entry, self._seed, payload_size(ledger, entry))
         lac = self._highest.get(ledger, -1)
         self._highest[ledger] = max(lac, entry)
-        length = self._length[ledger] = self._length.get(ledger, 0) + len(body)
-        return self._coder.encode(Entry(ledger, entry, lac, length, body))
+        length = self._length.get(ledger, 0) + payload_size(ledger, entry)
+        self._length[ledger] = length
+        return _encoded(self._seed, ledger, entry, lac, length)
+
+
+@cache
+def _encoded(seed: int, ledger: int, entry: int, lac: int, length: int) -> bytes:
+    """Return a record; a tree's are asked for by each of its tests."""
+    body = payload(ledger, entry, seed, payload_size(ledger, entry))
+    return CODER.encode(Entry(ledger, entry, lac, length, body))
 
 
 def payload_size(ledger: int, entry: int) -> int:
@@ -71,9 +81,11 @@ def payload_size(ledger: int, entry: int) -> int:
 
 def payload(ledger: int, entry: int, seed: int, size: int) -> bytes:
     """Return the bytes that the payload rule gives an entry; they repeat after 256."""
-    base = 31 * ledger + 17 * entry + seed
-    rule = bytes((base + 7 * i) & 0xFF for i in range(min(size, 256)))
+    rule = _RULES[(31 * ledger + 17 * entry + seed) & 0xFF]
     return (rule * (size // 256 + 1))[:size]
+
+
+_RULES = [bytes((base + 7 * i) & 0xFF for i in range(256)) for base in range(256)]
 
 
 class Replay:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,7 @@ KINDS = {
 }
 
 
+@cache
 def record(name: LedgerId, entry: int) -> bytes:
     """Return the one record that an entry ever has."""
     payload = random.Random(f"{name}/{entry}").randbytes(100 + entry % 300)
