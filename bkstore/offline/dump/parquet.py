@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
@@ -16,10 +16,13 @@ from bkstore.tables import Schema, Table, require_pyarrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ROW_GROUP", "ParquetFile"]
+__all__ = ["ROW_GROUP", "ROW_GROUPS", "ParquetFile"]
 
 ROW_GROUP = 1 << 20
 """Rows of a row group, the unit that readers skip by its least and greatest ids."""
+
+ROW_GROUPS = MappingProxyType({"groups": 1 << 15})
+"""Of tables that are read by ranges of ledgers, of all bookies at once: fewer rows."""
 
 _KEYS = "master_key"
 """A file with this column is its user's only: who has a ledger's key can write and fence it."""
@@ -34,7 +37,7 @@ _ENCODINGS = {
 
 
 class ParquetFile:
-    """One Parquet file that is written piece by piece, in row groups of about a million rows.
+    """One Parquet file that is written piece by piece, in row groups (`ROW_GROUP`, `ROW_GROUPS`).
 
     Integers are DELTA_BINARY_PACKED and text DELTA_BYTE_ARRAY, without dictionaries, zstd
     level 1: sorted ids and positions cost a few bits each. The column `bookie`, which is one
@@ -55,6 +58,7 @@ class ParquetFile:
         self.order = OrderWatch() if schema.name in SORTED_BY else None
         self._waiting: list[Any] = []
         self._waiting_rows = 0
+        self._row_group = ROW_GROUPS.get(schema.name, ROW_GROUP)
         encodings = {c.name: _ENCODINGS[c.kind] for c in schema.columns} | {"bookie": "PLAIN"}
         with writing(path):
             self._sink = _Sink(path, files, 0o600 if _KEYS in schema.names else 0o644)
@@ -83,7 +87,7 @@ class ParquetFile:
         self._waiting_rows += len(table)
         self.rows += len(table)
         if self._waiting_rows >= ROW_GROUP:
-            self._write_groups(self._waiting_rows // ROW_GROUP * ROW_GROUP)
+            self._write_groups(self._waiting_rows // self._row_group * self._row_group)
 
     def _watch(self, table: pa.Table) -> None:
         if self.order is not None and len(table):
@@ -103,7 +107,7 @@ class ParquetFile:
             return
         together = pa.concat_tables(self._waiting)
         with writing(self.path):
-            self._file.write_table(together.slice(0, count), row_group_size=ROW_GROUP)
+            self._file.write_table(together.slice(0, count), row_group_size=self._row_group)
         rest = together.slice(count)
         self._waiting, self._waiting_rows = [rest] if len(rest) else [], len(rest)
 

@@ -50,7 +50,7 @@ _LONGEST_NAME = 128
 """Bytes of a bookie id in a file name, which has some 40 more; most systems take 255."""
 
 _LOWEST = LedgerId(0, 0)
-_FORMAT = 3
+_FORMAT = 4
 """Of pieces; another number makes what is kept of an interrupted dump worthless."""
 
 

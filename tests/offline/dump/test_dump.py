@@ -18,7 +18,8 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from bkstore.offline.dump import dump
-from bkstore.tables import ENTRIES, GROUPS, LEDGERS
+from bkstore.offline.dump.parquet import ParquetFile
+from bkstore.tables import ENTRIES, GROUPS, LEDGERS, Table
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -209,6 +210,7 @@ from pathlib import Path
 from bkstore import BookieDir
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
+from bkstore.offline.dump.parquet import ParquetFile
 top = Path({str(tmp_path)!r})
 with HierarchicalIndex(top / "b", writable=True) as index:
     for ledger in range(100):
@@ -311,3 +313,15 @@ def test_strays_are_left_out(tmp_path: Path) -> None:
     assert dict.fromkeys(range(6), 3) == entries
     assert 18 == result.rows["entries"]
     assert ["lies in directory 1" in str(found) for found in result.findings] == [True]
+
+
+def test_row_groups_of_groups_are_small(tmp_path: Path) -> None:
+    """Files of `groups` have row groups of 2^15 rows: readers of a range of ledgers skip others."""
+    ids = np.arange(70_000)
+    with ParquetFile(tmp_path / "g.parquet", GROUPS) as file:
+        columns = [["b"] * ids.size, ids * 0, ids, ids * 0, ids * 0, ids * 0 + 1, ids * 0]
+        file.write(Table(GROUPS, dict(zip(GROUPS.names, columns))))
+    footer = pq.ParquetFile(tmp_path / "g.parquet").metadata
+    rows = [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
+
+    assert [1 << 15, 1 << 15, 70_000 - (1 << 16)] == rows
