@@ -77,6 +77,7 @@ ROOMS = (
     "offline.reading",
     "offline.dump",
     "offline.load",
+    "offline.analyses.kernels",
     "offline.analyses",
     "offline.check",
     "offline.usage",

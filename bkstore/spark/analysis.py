@@ -20,7 +20,7 @@ from bkstore.errors import MissingDependency
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
 from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.engine_steps import checked, finish, tables_in
-from bkstore.offline.analyses.sorted_files import plan
+from bkstore.offline.analyses.sorted_files import Direct
 from bkstore.offline.analyses.sql import HOLES_SQL
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import loose_tasks
@@ -42,6 +42,9 @@ FUNCTIONS = (
     " return lower(concat(lpad(hex(a), 16, '0'), lpad(hex(b), 16, '0')))",
 )
 """The functions of `bkstore.offline.analyses.sql`, in Spark's words."""
+
+_WORTH = {"entries": 1, "groups": 16}
+"""What a row of a table costs its kernel, in rows of entries: a task should be worth it."""
 
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
@@ -118,12 +121,11 @@ class SparkEngine:
     ) -> DataFrame:
         """Return what a kernel makes: of sorted files where they are read, of others shuffled."""
         schema = ddl(analysis.schema)
-        if made.direct is None:
-            return self._fed(made, inputs, schema)
+        worth = _WORTH[made.direct.table]
         files = inputs.dump.files[made.direct.table]
-        rows = task_rows(spark, sum(file.rows for file in files))
+        rows = task_rows(spark, worth * sum(file.rows for file in files)) // worth
         other = inputs.other if analysis.needs_other else None
-        planned = plan(made.direct, inputs.dump, other, rows)
+        planned = made.direct.plan(inputs.dump, other, inputs.metadata, rows)
         if planned is None:
             return self._fed(made, inputs, schema)
         frame = answered(spark, planned.tasks, rows, made.direct.answers, schema)
@@ -133,6 +135,7 @@ class SparkEngine:
             tasks = loose_tasks(planned.others, rows)
             others = answered(spark, tasks, rows, made.before.answers, ddl(GROUPS))
         else:
+            assert isinstance(made.direct, Direct)
             read = _files(spark, inputs.dump, ENTRIES, planned.others)
             others = read.select("bookie", *made.direct.columns)
         others = _shuffled(others, made, schema)
@@ -151,6 +154,9 @@ class SparkEngine:
             for name in names:
                 if dump is not None and not spark.catalog.tableExists(f"{mark}{name}"):
                     _view(spark, f"{mark}{name}", dump, DUMP_TABLES[name])
+        asks = re.search(r"\bmetadata\b", text) is not None
+        if asks and inputs.metadata is not None and not spark.catalog.tableExists("metadata"):
+            _rows(spark, "metadata", inputs.metadata.table)
         return spark
 
     def _fresh(self, inputs: Inputs) -> SparkSession:
@@ -161,8 +167,6 @@ class SparkEngine:
         for function in FUNCTIONS:
             spark.sql(function)
         _rows(spark, "bookies", inputs.dump.bookie_rows())
-        if inputs.metadata is not None:
-            _rows(spark, "metadata", inputs.metadata.table)
         if inputs.other is not None:
             _rows(spark, "other_bookies", inputs.other.bookie_rows())
         return spark

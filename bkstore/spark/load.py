@@ -3,8 +3,9 @@
 Files that a manifest declares sorted are read by the tasks that write them, ledger range by
 ledger range: nothing is shuffled. Rows of other files are cut into key ranges
 (`repartitionByRange`) and sorted in each, ids unsigned. Each task writes RocksDB table files or
-index files (`load_tasks`). The driver puts them together, compares the result with the dump, and
-gives it its name: `bkstore.offline.load`. Figures: `docs/performance.md`.
+index files (`load_tasks`). The driver puts them together, has the result compared with the dump
+(range by range by the tasks that read both, or by a join where files are not sorted), and gives it
+its name: `bkstore.offline.load`. Figures: `docs/performance.md`.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
 from bkstore.offline.load import LoadJob, LoadResult, To
+from bkstore.offline.load.compared_ranges import compared_ranges
 from bkstore.offline.load.declared_order import declared, ordered_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.load.index_files import TableFile
 from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.offline.reading.places import is_remote, only_path
 from bkstore.spark.errors import RAISED, spark_errors
-from bkstore.spark.load_tasks import MESSAGE, ReadTasks, SortedRows, WritePieces
+from bkstore.spark.load_tasks import (
+    COMPARED,
+    MESSAGE,
+    CompareRanges,
+    ReadTasks,
+    SortedRows,
+    WritePieces,
+)
 from bkstore.spark.read_tasks import stored, task_rows, task_table
 from bkstore.spark.source.registering import register
 from bkstore.tables import ENTRIES, Schema
@@ -107,14 +116,16 @@ class SparkEngine:
 
     def _read_and_written(self, job: LoadJob) -> DataFrame:
         """Return the pieces of files that are sorted, which executors read themselves."""
-        source = job.source
-        if self._partitions is None:
-            rows = task_rows(self._spark, source.rows, _PIECE_ROWS)
-        else:
-            rows = -(-source.rows // self._partitions)
+        source, rows = job.source, self._task_rows(job.source)
         tasks = task_table(self._spark.newSession(), ordered_tasks(source, rows), rows)
         reader = ReadTasks(replace(source, files=(), ledgers=()))
         return tasks.mapInArrow(self.task(job.to, str(job.work / "ready"), reader), MESSAGE)
+
+    def _task_rows(self, source: LoadSource) -> int:
+        """Return how many rows a task should read of files that are sorted."""
+        if self._partitions is None:
+            return task_rows(self._spark, source.rows, _PIECE_ROWS)
+        return max(-(-source.rows // self._partitions), 1)
 
     def _sorted_and_written(self, job: LoadJob, source: LoadSource) -> DataFrame:
         """Return the pieces of files in any order, which Spark reads and sorts."""
@@ -170,23 +181,37 @@ class SparkEngine:
         )
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
+        """Have tasks read the files, and the index beside them; join rows of files in any order."""
+        with spark_errors("comparing the index with the dump"):
+            if any(each.others for each in declared(job.source)):
+                return self._joined(job, data)
+            return self._read_and_compared(job, index, data)
+
+    def _read_and_compared(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
+        source, rows = job.source, self._task_rows(job.source)
+        ledgers = index.ledgers() if job.to == "idx" else []
+        ranges = compared_ranges(source, rows, ledgers)
+        tasks = task_table(self._spark.newSession(), ranges, rows)
+        compares = CompareRanges(replace(source, files=(), ledgers=()), job.to, data)
+        return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED).collect())
+
+    def _joined(self, job: LoadJob, data: Path) -> int:
         """Join the dump's rows with those of the index as it lies there, read by Spark too."""
         from pyspark.sql import functions as f
 
         register(self._spark)
-        with spark_errors("comparing the index with the dump"):
-            keys, parts = _KEY[1:], max(self._count(job.source), job.source.rows // _JOINED_ROWS)
-            rows = self._entries(job.source).repartition(parts, *keys)
-            expected = rows.groupBy(*keys).agg(f.max("location").alias("expected"))
-            entries = self._spark.read.format("bookie").load(str(data))
-            place = f.shiftleft(entries["log_id"], 32).bitwiseOR(entries["position"])
-            found = entries.select(*keys, place.alias("found")).repartition(parts, *keys)
-            joined = expected.join(found, list(keys), "full_outer")
-            differs = ~joined["expected"].eqNullSafe(joined["found"])
-            row = joined.agg(
-                f.count("*").alias("rows"),
-                f.min(f.when(differs, f.struct(*keys, "expected", "found"))).alias("odd"),
-            ).collect()[0]
+        keys, parts = _KEY[1:], max(self._count(job.source), job.source.rows // _JOINED_ROWS)
+        rows = self._entries(job.source).repartition(parts, *keys)
+        expected = rows.groupBy(*keys).agg(f.max("location").alias("expected"))
+        entries = self._spark.read.format("bookie").load(str(data))
+        place = f.shiftleft(entries["log_id"], 32).bitwiseOR(entries["position"])
+        found = entries.select(*keys, place.alias("found")).repartition(parts, *keys)
+        joined = expected.join(found, list(keys), "full_outer")
+        differs = ~joined["expected"].eqNullSafe(joined["found"])
+        row = joined.agg(
+            f.count("*").alias("rows"),
+            f.min(f.when(differs, f.struct(*keys, "expected", "found"))).alias("odd"),
+        ).collect()[0]
         if row.odd is not None:
             raise CorruptionError(data, None, f"differs from the dump: {row.odd.asDict()}")
         return int(row.rows)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.index.api import IndexBatch
+from bkstore.offline.load.compared_ranges import compare_range
 from bkstore.offline.load.declared_order import task_rows
 from bkstore.offline.load.dump_rows import LoadSource
 from bkstore.offline.load.index_files import RowWriter, row_writer
@@ -25,10 +26,33 @@ from bkstore.spark.read_tasks import tasks_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MESSAGE", "ReadTasks", "SortedRows", "WritePieces"]
+__all__ = ["COMPARED", "MESSAGE", "CompareRanges", "ReadTasks", "SortedRows", "WritePieces"]
 
 MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, duplicates bigint"
 """A finished piece; `duplicates` of the whole task stand in its first one."""
+
+
+COMPARED = "rows bigint"
+"""How many rows of a range both sides have."""
+
+
+class CompareRanges:
+    """The function of `mapInArrow`: compares an index below `data` with the dump's files, which are
+    sorted, range by range. A `CorruptionError` ends it at the first row that differs.
+    """
+
+    def __init__(self, source: LoadSource, to: str, data: Path) -> None:
+        self.source = source
+        self.to = to
+        self.data = data
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield a row of `COMPARED` for each range."""
+        import pyarrow as pa
+
+        for part in tasks_of(batches):
+            rows = compare_range(self.source, self.to, self.data, part)
+            yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
 
 class WritePieces:
@@ -98,7 +122,7 @@ class SortedRows:
 class ReadTasks:
     """Rows of tasks over files that are sorted, which are read here; `source` says whose.
 
-    What comes is texts: lists of [directory, task], in order.
+    What comes is `LoadTask`, in order.
     """
 
     taken = 0

@@ -1,15 +1,16 @@
 """Tasks as rows of Spark: executors' Python workers read the files, and give what they make.
 
-A row is small: paths, row groups, ranges of ledgers, as text. Each is a partition of its own, in
-the plan as one local table however many there are. Spark is not told where a file lies, and asks
-for no locality: on storage that all executors share there is none to ask for.
+A row is a pickled list of tasks: paths, shares of files, ranges of ledgers, and what a task has to
+know beside them. Each is a partition of its own, in the plan as one local table however many there
+are, so that an executor gets only what is of its tasks. Spark is not told where a file lies, and
+asks for no locality: on storage that all executors share there is none to ask for.
 """
 
 from __future__ import annotations
 
-import json
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from bkstore.offline.analyses.dump_files import Dump, check_file
 from bkstore.offline.reading.dump_file import DumpFile
@@ -55,10 +56,16 @@ _KINDS = {
 
 _CUT = "spark.sql.leafNodeDefaultParallelism"
 
-Tagged = tuple[int, Task]
-"""A task with a number of the caller's."""
 
-Answers = Callable[[Task], Iterator["RecordBatch"]]
+class SomeTask(Protocol):
+    """What a worker is given; it can be pickled."""
+
+    @property
+    def rows(self) -> int:
+        """About how many rows it is."""
+
+
+Answers = Callable[[Any], Iterator["RecordBatch"]]
 """What a worker makes of a task; it can be pickled."""
 
 
@@ -68,37 +75,32 @@ def task_rows(spark: SparkSession, rows: int, most: int = _MOST) -> int:
     return min(max(share, _LEAST), most)
 
 
-def task_table(spark: SparkSession, tasks: Iterable[Tagged], rows: int) -> DataFrame:
-    """Return tasks as a DataFrame of texts, a partition each; small ones share one, in order.
+def task_table(spark: SparkSession, tasks: Iterable[SomeTask], rows: int) -> DataFrame:
+    """Return tasks as a DataFrame, a partition each; small ones share one, in order.
 
     `spark` is a session of one's own: how local tables are cut is set in it.
     """
     import pyarrow as pa
 
-    texts = [
-        json.dumps([(number, task.to_json()) for number, task in each])
-        for each in packed(tasks, rows, lambda tagged: tagged[1].rows)
-    ]
+    lists = [pickle.dumps(each) for each in packed(tasks, rows, lambda task: task.rows)]
     # One partition a row: Spark cuts a local table evenly into as many as it is told here.
-    most = max(int(spark.conf.get(_CUT, "1") or 1), len(texts))
+    most = max(int(spark.conf.get(_CUT, "1") or 1), len(lists))
     spark.conf.set(_CUT, str(most))
-    return spark.createDataFrame(pa.table({"tasks": pa.array(texts, pa.string())}))
+    return spark.createDataFrame(pa.table({"tasks": pa.array(lists, pa.binary())}))
 
 
-def tasks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Tagged]:
-    """Yield the tasks of a partition of `task_table`, each with its number."""
+def tasks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
+    """Yield the tasks of a partition of `task_table`."""
     for batch in batches:
-        for text in batch.column(0).to_pylist():
-            for number, task in json.loads(text):
-                yield number, Task.from_json(task)
+        for data in batch.column(0).to_pylist():
+            yield from pickle.loads(data)  # noqa: S301 - the driver's own
 
 
 def answered(
-    spark: SparkSession, tasks: Iterable[Task], rows: int, answers: Answers, schema: str
+    spark: SparkSession, tasks: Iterable[SomeTask], rows: int, answers: Answers, schema: str
 ) -> DataFrame:
     """Return what `answers` makes of the tasks; nothing runs yet."""
-    table = task_table(spark, ((0, task) for task in tasks), rows)
-    return table.mapInArrow(_Worker(answers), schema)
+    return task_table(spark, tasks, rows).mapInArrow(_Worker(answers), schema)
 
 
 def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
@@ -145,5 +147,5 @@ class _Worker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield what the tasks give."""
-        for _, task in tasks_of(batches):
+        for task in tasks_of(batches):
             yield from self._answers(task)

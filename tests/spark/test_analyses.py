@@ -29,7 +29,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWar
 pytest.importorskip("pyspark")
 
 ALONE = [name for name in ANALYSES if name != "comparison"]
-BY_LEDGER = ["sequences", "fragmentation", "comparison"]
+JUDGED = ["violations", "homeless", "ledger_health", "surplus"]
+BY_LEDGER = ["sequences", "fragmentation", "comparison", *JUDGED]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
 
 
@@ -111,6 +112,8 @@ def test_files_that_do_not_say_their_order(
         ("sequences", old, expected.sequences()),
         ("comparison", old, expected.comparison(Expected(later))),
         ("fragmentation", Inputs(analyses.open_dump(mixed)), expected.fragmentation()),
+        ("violations", old, expected.violations()),
+        ("ledger_health", old, expected.ledger_health()),
     )
     for name, given, rows in cases:
         assert "Exchange" in plan_of(engine, name, given)
@@ -145,7 +148,7 @@ def test_sorted_files_are_not_shuffled(
 
     assert set() == {name for name, plan in plans.items() if "Exchange" in plan}
     assert set() == {name for name, plan in plans.items() if "parquet" in plan.lower()}
-    assert [1] * 3 == [plan.count("MapInArrow") for plan in plans.values()]
+    assert [1] * 7 == [plan.count("MapInArrow") for plan in plans.values()]
 
 
 def test_a_dump_of_another_file_system(

@@ -69,11 +69,22 @@ class Kills:
         os.kill(pid, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
-task = SparkEngine.task
-SparkEngine.task = lambda self, *rest: Kills(task(self, *rest), out + ".once")
+WHICH
 result = load(spark, dumped, out, "rocksdb", partitions=4)
 print(result.rows, result.compared)
 """
+
+KILLED = {
+    "writing": """
+task = SparkEngine.task
+SparkEngine.task = lambda self, *rest: Kills(task(self, *rest), out + ".once")
+""",
+    "comparing": """
+module = sys.modules["bkstore.spark.load"]
+compares = module.CompareRanges
+module.CompareRanges = lambda *rest: Kills(compares(*rest), out + ".once")
+""",
+}
 
 
 @pytest.fixture(scope="module")
@@ -163,22 +174,27 @@ def test_standalone(
 
 
 @pytest.mark.usefixtures("clean_work")
-@pytest.mark.parametrize("lies", ["in any order", "sorted"])
+@pytest.mark.parametrize(
+    ("lies", "killed"),
+    [("in any order", "writing"), ("sorted", "writing"), ("sorted", "comparing")],
+)
 def test_killed_executor(
-    bookies: list[Path], jumble: tuple[Path, World, int], tmp_path: Path, lies: str
+    bookies: list[Path], jumble: tuple[Path, World, int], tmp_path: Path, lies: str, killed: str
 ) -> None:
     """An executor that is killed after it wrote its pieces is replaced; the index is whole.
 
-    So it is where the pieces are of files that the executor reads itself.
+    So it is where the pieces are of files that the executor reads itself, and where it compares
+    them with the index.
     """
     out = tmp_path / "out"
     dumped, expected, _ = jumble
     if lies == "sorted":
         top, expected = bookies[0].parent, make_world(53, 30)
-        dumped = top / "sorted"
-        fill(RocksIndex(top / "b", writable=True), expected)
-        dump([top / "b"], dumped, piece_rows=500)
-    told = run(KILLS_EXECUTOR, "local-cluster[2,1,1024]", bookies, dumped, out)
+        dumped = tmp_path.parent / f"sorted-{killed}"
+        fill(RocksIndex(top / killed, writable=True), expected)
+        dump([top / killed], dumped, piece_rows=500)
+    script = KILLS_EXECUTOR.replace("WHICH", KILLED[killed])
+    told = run(script, "local-cluster[2,1,1024]", bookies, dumped, out)
     kept = sum(len(held) for held, _ in expected.values())
 
     assert [f"{kept} True"] == told

@@ -140,10 +140,13 @@ def later_dump(world: DumpWorld, seed: int) -> DumpWorld:
 # -- writing it
 
 
-def write_dump(world: DumpWorld, out: Path, cut: int = 3, ordered: bool = True) -> Path:
+def write_dump(
+    world: DumpWorld, out: Path, cut: int = 3, ordered: bool = True, woven: bool = False
+) -> Path:
     """Write the world as a dump, each bookie's index in files of `cut` ledgers; return `out`.
 
-    `ordered`: the manifest says of each file how it is sorted.
+    `ordered`: the manifest says of each file how it is sorted. `woven`: two files, whose ledgers
+    take turns, instead.
     """
     tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
     bookies = []
@@ -155,6 +158,8 @@ def write_dump(world: DumpWorld, out: Path, cut: int = 3, ordered: bool = True) 
         bookies.append({**said, **rest, "damage": damage, "oddities": 1})
         ledgers = [] if lost else sorted(world.held[name])
         pieces = [ledgers[at : at + cut] for at in range(0, len(ledgers), cut)] or [[]]
+        if woven:
+            pieces = [ledgers[::2], ledgers[1::2]]
         for piece in pieces if not lost else []:
             rows = _index_rows(world, name, piece)
             for table in ("entries", "groups", "ledgers"):

@@ -20,7 +20,16 @@ from bkstore.availability.set_operations import pieces
 from bkstore.ids import Int64Array
 from bkstore.schedule import expected_many
 
-__all__ = ["Due", "Held", "Shortage", "due_places", "has_due", "missing_entries", "shortage"]
+__all__ = [
+    "Due",
+    "Held",
+    "Shortage",
+    "due_places",
+    "has_due",
+    "missing_entries",
+    "missing_groups",
+    "shortage",
+]
 
 AXIS = 2**62
 """Ledgers share an axis up to this length; a longer one has an axis of its own."""
@@ -108,13 +117,27 @@ def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
     ...     Held.of([(0, here)]))]
     [(0, [4])]
     """
+    for rows, groups in missing_groups(due, held):
+        starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
+        ends = np.concatenate((starts[1:], [rows.size]))
+        for start, end in zip(starts.tolist(), ends.tolist()):
+            gone = groups.take(np.arange(start, end))
+            yield int(rows[start]), Availability.from_canonical(fold(gone))
+
+
+def missing_groups(due: Due, held: Held) -> Iterator[tuple[Int64Array, Groups]]:
+    """Yield the same as arrays: (row of `due`, ascending, for each group; the groups).
+
+    Those of a row are ordered and disjoint, `fold` makes them canonical.
+    """
     for lo, hi in _axes(due):
         part = Due(*(column[lo:hi] for column in due))
         first_ledger, last_ledger = int(part.ledger[0]), int(part.ledger[-1])
         a, b = np.searchsorted(held.ledger, [first_ledger, last_ledger + 1])
         here = Held(held.ledger[a:b], held.groups.take(np.arange(a, b)))
-        for row, gone in _on_one_axis(part, here):
-            yield lo + row, gone
+        rows, gone = _on_one_axis(part, here)
+        if rows.size:
+            yield lo + rows, gone
 
 
 def _spans(due: Due) -> tuple[Int64Array, Int64Array]:
@@ -138,7 +161,7 @@ def _axes(due: Due) -> Iterator[tuple[int, int]]:
     yield begin, due.ledger.size
 
 
-def _on_one_axis(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
+def _on_one_axis(due: Due, held: Held) -> tuple[Int64Array, Groups]:
     opens, spans = _spans(due)
     offsets = np.concatenate(([0], np.cumsum(spans[:-1])))
     numbers = due.ledger[opens]
@@ -148,16 +171,9 @@ def _on_one_axis(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
         due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, move
     )
     gone = pieces(wanted, _laid_out(held, numbers, offsets, spans), "sub")
-    if not gone.first.size:
-        return
     row_of = np.searchsorted(due.first + move, gone.first, "right") - 1
-    starts = np.flatnonzero(np.concatenate(([True], row_of[1:] != row_of[:-1])))
-    ends = np.concatenate((starts[1:], [row_of.size]))
-    for start, end in zip(starts.tolist(), ends.tolist()):
-        row = int(row_of[start])
-        first, last, size, period = gone.take(np.arange(start, end))
-        back = Groups(first - move[row], last - move[row], size, period)
-        yield row, Availability.from_canonical(fold(back))
+    back = move[row_of]
+    return row_of, Groups(gone.first - back, gone.last - back, gone.size, gone.period)
 
 
 def _laid_out(held: Held, numbers: Int64Array, offsets: Int64Array, spans: Int64Array) -> Groups:

@@ -1,11 +1,10 @@
 """Analyses of a dump: each a function from tables to a table, written once, run by two engines.
 
-`catalog` lists them: read it first. `sql` has those that are texts, `kernels`, `fragmentation` and
-`against_metadata` those that work on Arrow batches, cut into `whole_ledger_blocks` and done by
-`ledgers_side_by_side`; `sorted_files` are answered as they lie. `dump_files` and `metadata_table`
-open what is analysed, `engine_steps` is what engines share, `local_engine` the one of a single
-machine (DuckDB and numpy); Spark's is `bkstore.spark.analysis`. Rules, columns and costs:
-`docs/analyses.md`.
+`catalog` lists them: read it first. `sql` has those that are texts, the room `kernels` those that
+work on Arrow batches; `sorted_files` and `judged_files` are answered as they lie. `dump_files` and
+`metadata_table` open what is analysed, `engine_steps` is what engines share, `local_engine` the one
+of a single machine (DuckDB and numpy); Spark's is `bkstore.spark.analysis`. Rules, columns and
+costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations

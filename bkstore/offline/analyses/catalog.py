@@ -15,12 +15,19 @@ from typing import TYPE_CHECKING
 from bkstore.arguments import check_fields, instance, number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
-from bkstore.offline.analyses.against_metadata import Judge, Output
 from bkstore.offline.analyses.dump_files import Dump
-from bkstore.offline.analyses.fragmentation import Fragmentation
-from bkstore.offline.analyses.kernels import Compare, Condense, CondensedSequences, Sequences
+from bkstore.offline.analyses.judged_files import JudgedFiles
+from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
+from bkstore.offline.analyses.kernels.judge import Judge
+from bkstore.offline.analyses.kernels.sequences import (
+    Compare,
+    Condense,
+    CondensedSequences,
+    Sequences,
+)
+from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
-from bkstore.offline.analyses.sorted_files import Direct
+from bkstore.offline.analyses.sorted_files import Answering, Direct
 from bkstore.tables import (
     BOOKIE_BYTES,
     COMPARISON,
@@ -106,7 +113,7 @@ class Pass:
 
     feed: Feed
     kernel: Kernel
-    direct: Direct | None = None
+    direct: Answering
     before: Direct | None = None
 
 
@@ -184,7 +191,8 @@ def _judged(output: Output) -> Callable[[Inputs], Pass]:
     def make(inputs: Inputs) -> Pass:
         order = ("role", "bookie", "first_sequence_start")
         feed = Feed(sql.JUDGED, ("scope_id", "ledger_id"), order)
-        return Pass(feed, Judge(output, inputs.dump.bookies))
+        judge = Judge(output, inputs.dump.bookies)
+        return Pass(feed, judge, JudgedFiles(judge))
 
     return make
 

@@ -15,7 +15,7 @@ from bkstore.errors import BkstoreError, MissingDependency
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, tables_in
-from bkstore.offline.analyses.sorted_files import Planned, plan
+from bkstore.offline.analyses.sorted_files import Direct, Planned
 from bkstore.offline.reading.places import remote_dataset
 from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.tables import GROUPS
@@ -35,7 +35,7 @@ MACROS = (
 
 _BATCH = 1 << 16
 _ALL = 1 << 62
-"""Rows of a task here: there is one for each bookie."""
+"""Rows of a task here: as many as it may have."""
 
 
 class LocalEngine:
@@ -81,13 +81,10 @@ class LocalEngine:
         """Return what a kernel makes: of sorted files as they lie, of other rows by DuckDB."""
         import pyarrow as pa
 
-        planned = None
-        if made.direct is not None:
-            planned = plan(
-                made.direct, inputs.dump, inputs.other if analysis.needs_other else None, _ALL
-            )
+        other = inputs.other if analysis.needs_other else None
+        planned = made.direct.plan(inputs.dump, other, inputs.metadata, _ALL)
         parts: list[pa.RecordBatch] = []
-        if made.direct is not None and planned is not None:
+        if planned is not None:
             for task in planned.tasks:
                 parts += made.direct.answers(task, threads=self._threads)
         if planned is None or planned.others:
@@ -100,7 +97,7 @@ class LocalEngine:
         """Return the text of the rows of files that are not sorted; condensed, if they can be."""
         import pyarrow as pa
 
-        assert made.direct is not None
+        assert isinstance(made.direct, Direct)
         assert planned is not None
         if made.before is None:
             inputs.dump.check(made.direct.table)

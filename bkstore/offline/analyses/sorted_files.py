@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.dump_files import Dump
-from bkstore.offline.analyses.ledgers_side_by_side import opens
-from bkstore.offline.analyses.whole_ledger_blocks import int64
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import int64
+from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.reading.dump_file import DumpFile, has_nulls
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.places import opened_parquet
@@ -27,12 +28,35 @@ from bkstore.offline.reading.side_by_side import side_by_side
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Direct", "Planned", "plan"]
+__all__ = ["Answering", "Direct", "Planned", "unread_ledgers"]
 
 Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 _BATCH = BATCH_ROWS
+
+
+class Planned(NamedTuple):
+    """`tasks` that are answered as they are, and files whose rows have to be sorted first."""
+
+    tasks: list[Any]
+    others: list[DumpFile]
+
+
+class Answering(Protocol):
+    """How files that are sorted answer; it can be pickled."""
+
+    @property
+    def table(self) -> str:
+        """Which table is read."""
+
+    def plan(
+        self, dump: Dump, other: Dump | None, metadata: Metadata | None, rows: int
+    ) -> Planned | None:
+        """Return tasks of about `rows` rows; None where rows have to be sorted first."""
+
+    def answers(self, task: Any, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
+        """Yield what comes of a task; `threads` decodes columns beside each other."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +69,26 @@ class Direct:
     table: str
     columns: tuple[str, ...]
     kernel: Callable[[str | None], Kernel]
+
+    def plan(
+        self, dump: Dump, other: Dump | None, _metadata: Metadata | None, rows: int
+    ) -> Planned | None:
+        """Return how the table is read: in tasks of about `rows` rows, where its files are sorted.
+
+        Of two dumps it is all or nothing: None where files have to be sorted.
+        """
+        if other is not None:
+            tasks = _plan_two(self.table, dump, other, rows)
+            return None if tasks is None else Planned(tasks, [])
+        files = dump.files[self.table]
+        if not all(file.pure for file in files):  # it may have any ledger of any bookie
+            return Planned([], [file for file in files if file.rows])
+        found = Planned([], [])
+        for mine in _by_bookie(files).values():
+            alone, rest = apart(mine)
+            found.tasks.extend(sorted_tasks([alone], rows))
+            found.others.extend(rest)
+        return found
 
     def answers(self, task: Task, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield what the kernel makes of a task. Memory: a batch of each side, and the kernel's."""
@@ -83,32 +127,6 @@ def _without(
         yield batch.filter(pa.array(mask))
 
 
-class Planned(NamedTuple):
-    """`tasks` that are answered as they are, and files whose rows have to be sorted first."""
-
-    tasks: list[Task]
-    others: list[DumpFile]
-
-
-def plan(direct: Direct, dump: Dump, other: Dump | None, rows: int) -> Planned | None:
-    """Return how a table is read: in tasks of about `rows` rows, where its files are sorted.
-
-    Of two dumps it is all or nothing: None where files have to be sorted.
-    """
-    if other is not None:
-        tasks = _plan_two(direct.table, dump, other, rows)
-        return None if tasks is None else Planned(tasks, [])
-    files = dump.files[direct.table]
-    if not all(file.pure for file in files):  # it may have any ledger of any bookie
-        return Planned([], [file for file in files if file.rows])
-    found = Planned([], [])
-    for mine in _by_bookie(files).values():
-        alone, rest = apart(mine)
-        found.tasks.extend(sorted_tasks([alone], rows))
-        found.others.extend(rest)
-    return found
-
-
 def _by_bookie(files: Sequence[DumpFile]) -> dict[str, list[DumpFile]]:
     ordered = sorted(files, key=lambda file: file.bookie)
     return {name: list(mine) for name, mine in groupby(ordered, key=lambda file: file.bookie)}
@@ -127,12 +145,12 @@ def _plan_two(table: str, here: Dump, there: Dump, rows: int) -> list[Task] | No
         if any(rest for _, rest in split):
             return None
         known = [file for dump in files for file in dump["ledgers"].get(name, [])]
-        unread = {ledger for file in known for ledger in _unread(file)}
+        unread = {ledger for file in known for ledger in unread_ledgers(file)}
         tasks += sorted_tasks([alone for alone, _ in split], rows, unread)
     return tasks
 
 
-def _unread(file: DumpFile) -> Iterator[LedgerId]:
+def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
     """Yield the ledgers of a file that could not be read; statistics skip it where all were."""
     import pyarrow.compute as pc
 

@@ -16,7 +16,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.dump_files import Dump, open_dump
-from bkstore.offline.analyses.ledgers_side_by_side import opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.diff.sides import Held, Kept
 from bkstore.offline.dump.manifest import MANIFEST
 from bkstore.offline.reading.dump_file import DumpFile

@@ -17,7 +17,7 @@ from bkstore.offline.load.dump_rows import LoadSource, read_part
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import Task, apart, sorted_tasks
 
-__all__ = ["Ordered", "declared", "ordered_tasks", "task_rows"]
+__all__ = ["LoadTask", "Ordered", "declared", "ordered_tasks", "task_rows"]
 
 
 class Ordered(NamedTuple):
@@ -25,6 +25,18 @@ class Ordered(NamedTuple):
 
     ready: list[DumpFile]
     others: list[DumpFile]
+
+
+class LoadTask(NamedTuple):
+    """What is read together, all of one ledger directory."""
+
+    home: int
+    task: Task
+
+    @property
+    def rows(self) -> int:
+        """About how many rows it has."""
+        return self.task.rows
 
 
 def declared(source: LoadSource) -> list[Ordered]:
@@ -42,11 +54,11 @@ def declared(source: LoadSource) -> list[Ordered]:
     return [Ordered(*apart(files)) for files in homes]
 
 
-def ordered_tasks(source: LoadSource, rows: int) -> Iterator[tuple[int, Task]]:
-    """Yield tasks of about `rows` rows over the files that are ready, each with its directory."""
+def ordered_tasks(source: LoadSource, rows: int) -> Iterator[LoadTask]:
+    """Yield tasks of about `rows` rows over the files that are ready."""
     for home, files in enumerate(declared(source)):
         for task in sorted_tasks([files.ready], rows):
-            yield home, task
+            yield LoadTask(home, task)
 
 
 def task_rows(source: LoadSource, home: int, task: Task) -> Iterator[IndexBatch]:

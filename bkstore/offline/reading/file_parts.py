@@ -14,7 +14,7 @@ from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import RowGroup
 from bkstore.offline.reading.read_tasks import Read
 
-__all__ = ["FilePart", "part_of"]
+__all__ = ["NO_PART", "FilePart", "part_of"]
 
 
 class FilePart(NamedTuple):
@@ -26,6 +26,10 @@ class FilePart(NamedTuple):
     upto: LedgerId | None = None
 
 
+NO_PART = FilePart(0, 0)
+"""That of a share beyond those that a file could be cut into."""
+
+
 def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
     """Return the part of a file with these row groups that a read is. O(row groups)."""
     at, of = read.share
@@ -33,7 +37,7 @@ def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
         return FilePart(len(groups) * at // of, len(groups) * (at + 1) // of)
     cuts = _cuts(groups, of) if of > 1 else []
     if at > len(cuts):  # the file has fewer places to cut it than shares were asked for
-        return FilePart(0, 0)
+        return NO_PART
     above = cuts[at - 1] if at else read.above
     upto = cuts[at] if at < len(cuts) else read.upto
     return _skipping(groups, above, upto)

@@ -10,7 +10,6 @@ groups.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
@@ -67,31 +66,6 @@ class Task(NamedTuple):
         """Whose rows they all are, if it is known."""
         names = {read.bookie for side in self.sides for read in side}
         return names.pop() if len(names) == 1 else None
-
-    def to_json(self) -> str:
-        """Return it as text, by which it travels."""
-        return json.dumps(self, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str) -> Task:
-        """Return what `to_json` wrote."""
-        sides, left_out = json.loads(text)
-        reads = (tuple(_read(*each) for each in side) for side in sides)
-        return cls(tuple(reads), tuple(LedgerId(*each) for each in left_out))
-
-
-def _read(
-    path: str,
-    table: str,
-    bookie: str | None,
-    rows: int | None,
-    is_sorted: bool,
-    share: list[int],
-    above: list[int] | None,
-    upto: list[int] | None,
-) -> Read:
-    low, high = (None if each is None else LedgerId(*each) for each in (above, upto))
-    return Read(path, table, bookie, rows, is_sorted, (share[0], share[1]), low, high)
 
 
 def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:

@@ -27,14 +27,13 @@ from bkstore.offline.analyses import (
     ANALYSES,
     LocalEngine,
     Options,
-    against_metadata,
-    ledgers_side_by_side,
     local_engine as local_module,
     sorted_files,
 )
 from bkstore.offline.analyses.catalog import Pass
-from bkstore.offline.analyses.kernels import Condense
-from bkstore.offline.analyses.ledgers_side_by_side import Owned
+from bkstore.offline.analyses.kernels import judge, ledgers_side_by_side
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned
+from bkstore.offline.analyses.kernels.sequences import Condense
 from bkstore.tables import GROUPS, VIOLATIONS
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import bytes_of, groups_of
@@ -290,8 +289,8 @@ def _feed_in_pieces(
         yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
 
     for module in (
-        against_metadata,
-        __import__("bkstore.offline.analyses.kernels", fromlist=["x"]),
+        judge,
+        __import__("bkstore.offline.analyses.kernels.sequences", fromlist=["x"]),
     ):
         whole = module.whole_blocks
         monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
@@ -396,7 +395,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     )
     import pyarrow as pa
 
-    from bkstore.offline.analyses.metadata_table import said_of
+    from bkstore.offline.analyses.kernels.ledger_said import said_of
 
     # b1 has index 0: entries 0 and 2 mod 3; b3, index 2, 1 and 2 mod 3.
     groups = {
@@ -410,9 +409,7 @@ def test_surplus_of_long_ledgers_is_counted_not_listed(tmp_path: Path) -> None:
     columns = [pa.array(list(each)) for each in zip(*feed)]
     batch = pa.RecordBatch.from_arrays(columns, names)
     answers = {
-        output: [
-            r for b in against_metadata.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()
-        ]  # type: ignore[arg-type]
+        output: [r for b in judge.Judge(output, bookies)(iter([batch])) for r in b.to_pylist()]  # type: ignore[arg-type]
         for output in ("violations", "surplus", "ledger_health")
     }
     due = {at: _due(last, at) for at in range(3)}

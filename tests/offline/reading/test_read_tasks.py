@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from collections.abc import Iterator
 from dataclasses import replace
@@ -71,8 +72,8 @@ def rows_of(batches: Iterator[Any]) -> list[Row]:
 
 
 def read(task: Task, side: int = 0, batch: int = 1 << 18) -> list[Row]:
-    """Return the rows of one side of a task, which has travelled as text."""
-    reads = Task.from_json(task.to_json()).sides[side]
+    """Return the rows of one side of a task, which has travelled."""
+    reads = pickle.loads(pickle.dumps(task)).sides[side]
     return [row for each in reads for row in rows_of(read_rows(each, KEYS, KEYS, batch=batch))]
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels import qualified_names
-from bkstore.offline.analyses.ledgers_side_by_side import opens
-from bkstore.offline.analyses.whole_ledger_blocks import codes, int64
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
+from bkstore.offline.analyses.kernels.sequences import qualified_names
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import codes, int64
 from bkstore.tables import FRAGMENTATION, Table
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 A kernel is a callable from batches to batches that can be pickled. It carries what it needs
 over their borders, so that it does not matter where they are cut; the local reader and Spark's
-`mapInArrow` feed the same ones. That of ledger metadata is in `against_metadata`.
+`mapInArrow` feed the same ones. That of ledger metadata is in `judge`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bkstore.availability import codec
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.ledgers_side_by_side import (
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     Owned,
     common,
     condense,
@@ -24,7 +24,7 @@ from bkstore.offline.analyses.ledgers_side_by_side import (
     fold_many,
     opens,
 )
-from bkstore.offline.analyses.whole_ledger_blocks import codes, int64, whole_blocks
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import codes, int64, whole_blocks
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
 if TYPE_CHECKING:

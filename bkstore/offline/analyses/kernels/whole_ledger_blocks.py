@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.ledgers_side_by_side import opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 
 if TYPE_CHECKING:
     import pyarrow as pa

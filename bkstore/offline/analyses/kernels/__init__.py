@@ -1,0 +1,19 @@
+"""Kernels of analyses: Arrow batches in, Arrow batches out, the same in every engine.
+
+`sequences` condenses entries and compares groups, `fragmentation` counts stretches. `judge` holds
+ledger metadata against groups: `ledger_said` is what a ledger is judged by, `judged_ledgers` what
+comes of it, `shortages` the worst of each ledger, `verdict_rows` the rows that are told. Batches
+are cut into `whole_ledger_blocks`, many ledgers are done at once by `ledgers_side_by_side`.
+"""
+
+__all__ = [
+    "fragmentation",
+    "judge",
+    "judged_ledgers",
+    "ledger_said",
+    "ledgers_side_by_side",
+    "sequences",
+    "shortages",
+    "verdict_rows",
+    "whole_ledger_blocks",
+]

@@ -1,0 +1,103 @@
+"""What is told of judged ledgers: `violations`, `ledger_health`, `surplus`, `homeless`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from bkstore.cluster.audit.report import Category, Violation, category_of
+from bkstore.offline.analyses.kernels.judged_ledgers import Subject
+from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
+
+__all__ = ["OUTPUTS", "Output"]
+
+Output = Literal["violations", "ledger_health", "surplus", "homeless"]
+Row = tuple[Any, ...]
+
+
+def _ids(subject: Subject) -> Row:
+    """Return its id columns."""
+    return (*subject.ledger.signed, subject.ledger.qualified_name)
+
+
+def _violations(subject: Subject) -> Iterator[Row]:
+    verdict = _verdict(subject)
+    if verdict is None:
+        return
+    category, entry, missing = verdict
+    quorum, ack = subject.said.write_quorum, subject.said.ack_quorum
+    for lack in sorted(subject.lacks, key=lambda each: (each.first, each.ensemble[each.place])):
+        detail = (
+            f"index {lack.place} of {' '.join(lack.ensemble)}; W {quorum}, A {ack}; "
+            f"entry {entry} of the ledger lacks {missing} of {quorum} replicas"
+        )
+        bookie = lack.ensemble[lack.place]
+        yield Violation(category, subject.ledger, lack.first, bookie, lack.missing, detail).row()
+
+
+def _verdict(subject: Subject) -> tuple[Category, int, int] | None:
+    """Return the ledger's category, its worst entry, and how many replicas that one lacks."""
+    worst, said = subject.worst, subject.said
+    if worst is None:
+        return None
+    left = said.write_quorum - worst.missing
+    return category_of(left, said.write_quorum, said.ack_quorum), worst.entry, worst.missing
+
+
+def _health(subject: Subject) -> Iterator[Row]:
+    said = subject.said
+    counts: Row = (None,) * 5
+    reason = said.skip
+    if reason is None:
+        verdict = _verdict(subject)
+        fewest = None
+        if subject.due:
+            fewest = said.write_quorum - (verdict[2] if verdict else 0)
+        extra = sum(len(found) for _, found in subject.surplus)
+        category = verdict[0] if verdict else None
+        counts = (subject.due, subject.missing, extra, fewest, category)
+        reason = _unjudged(subject)
+    yield (
+        *_ids(subject),
+        said.state,
+        said.ensemble_size,
+        said.write_quorum,
+        said.ack_quorum,
+        len(said.segments),
+        said.last_entry,
+        *counts,
+        reason,
+    )
+
+
+def _unjudged(subject: Subject) -> str | None:
+    parts = []
+    if subject.absent:
+        parts.append(f"bookies not in the dump: {' '.join(sorted(subject.absent))}")
+    if subject.unread:
+        parts.append(f"could not be read at: {' '.join(sorted(subject.unread))}")
+    return "; ".join(parts) or None
+
+
+def _surplus(subject: Subject) -> Iterator[Row]:
+    for bookie, found in sorted(subject.surplus, key=lambda each: each[0]):
+        yield bookie, *_ids(subject), len(found), found.groups.tolist()
+
+
+def _homeless(subject: Subject) -> Iterator[Row]:
+    if subject.due and not subject.held and not subject.unread:
+        said = subject.said
+        bookies = " ".join(sorted({name for _, who in said.segments for name in who}))
+        yield *_ids(subject), said.state, said.last_entry, bookies
+
+
+OUTPUTS: Mapping[str, tuple[Schema, Callable[[Subject], Iterator[Row]]]] = MappingProxyType(
+    {
+        "violations": (VIOLATIONS, _violations),
+        "ledger_health": (HEALTH, _health),
+        "surplus": (SURPLUS, _surplus),
+        "homeless": (HOMELESS, _homeless),
+    }
+)
+"""By analysis: its table, and the rows of it that a ledger has."""
