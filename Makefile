@@ -14,6 +14,7 @@ SCRATCH = scratch=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/bkstore-tests.XX
 COMPILED := PYTHONDONTWRITEBYTECODE=
 STAMP := .venv/.installed
 DOCS := .venv/.installed-docs
+PEERS := .venv/.installed-peers
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: help demo test test-all bench lint docs
@@ -31,6 +32,10 @@ $(STAMP): pyproject.toml constraints.txt
 $(DOCS): $(STAMP)
 	$(PIP) -e '.[docs]'
 	touch $(DOCS)
+
+$(PEERS): $(STAMP)
+	$(PIP) -e '.[peers]' || echo 'what is compared with is not all installed: the figures name it' >&2
+	touch $(PEERS)
 
 demo: $(STAMP) ## a cluster, faults, audit, dump, analyses, a report; BOOKIE=DIR: on a bookie of yours
 	$(BIN)/bkstore demo $(if $(BOOKIE),--bookie '$(BOOKIE)')
@@ -50,8 +55,9 @@ test-all: lint $(DOCS) ## the long tests too, and on other Pythons (WITHOUT=VERS
 	HYPOTHESIS_PROFILE=long $(COMPILED) $(BIN)/python -m pytest $(WORKERS)
 	$(BIN)/python -m tools.pythons $(addprefix --without ,$(WITHOUT))
 
-bench: $(STAMP) ## the benchmarks of docs/performance.md
-	$(BIN)/python -m tools.bench
+bench: $(PEERS) ## the benchmarks, and the pages about speed made of them
+	$(BIN)/python -m tools.bench --into docs/figures
+	$(BIN)/python -m tools.performance
 
 docs: $(DOCS) ## the pages and the API reference as a site, in site/
 	$(BIN)/python -m tools.site

@@ -14,9 +14,9 @@ import numpy as np
 from bkstore import Availability, schedule
 from bkstore.ids import Int64Array
 from bkstore.testing import generators
-from tools.bench.measure import Side, sample
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
+from tools.lab.sides import Side, sample
 from tools.lab.table import shown
 
 __all__ = ["EXPERIMENT", "FORMS", "PATTERNS"]

@@ -1,185 +1,219 @@
-"""How large a batch of reads should be, in process and over the socket: `python -m tools.batch`."""
+"""How large a batch of reads or adds should be, in process and over the socket.
+
+One command: `python -m tools.batch`.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 
 import numpy as np
 
-from bkstore import LedgerStorage
+from bkstore import Bookie, LedgerStorage
 from bkstore.formats.entry import Coder, RecordBatch
+from bkstore.storage.options import JournalOptions
 from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
-from tools.bench.measure import Side, sample
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
+from tools.lab.sides import Side, sample
 from tools.lab.table import shown
 
 __all__ = ["BATCHES", "EXPERIMENT"]
 
-HELD = 1_000
+READ, ADDED = 1_000, 200
 BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 PAYLOADS = (100, 1024)
 KEY = b"k" * 20
 SINGLE = 0
-"""As a batch size: `read_entry` for each entry."""
+"""As a batch size: a call for each entry."""
 
-Read = Callable[[int, int], RecordBatch]
+Source = LedgerStorage | Bookie | WireClient
 
 
-def _work(read: Read, single: Callable[[int], object], held: int, size: int) -> Callable[[], int]:
-    """Return what reads all entries in batches of a size; it returns how many requests it took."""
+def _records(run: Run, ledger: int, payload: int, number: int) -> RecordBatch:
+    noise = np.random.default_rng(run.seed).bytes(payload)
+    return Coder("CRC32C").encode_batch(ledger, np.arange(number), [noise] * number)
 
-    def one_by_one() -> int:
+
+# -- sides: each returns how many calls it took
+
+
+def _reads(source: Source, ledger: int, held: int) -> list[Side]:
+    def singly() -> int:
         for entry in range(held):
-            single(entry)
+            source.read_entry(ledger, entry)
         return held
 
-    def in_batches() -> int:
-        at = requests = 0
+    def batched(size: int) -> int:
+        at = calls = 0
         while at < held:
-            at += len(read(at, size))
-            requests += 1
-        return requests
+            at += len(source.read_entries(ledger, at, size))
+            calls += 1
+        return calls
 
-    return one_by_one if size == SINGLE else in_batches
-
-
-def _sides(read: Read, single: Callable[[int], object], held: int) -> list[Side]:
-    return [Side(str(size), _work(read, single, held, size)) for size in (SINGLE, *BATCHES)]
+    return [Side(str(SINGLE), singly), *(Side(str(n), partial(batched, n)) for n in BATCHES)]
 
 
-def _rows(run: Run, where: str, payload: int, sides: list[Side], held: int) -> Iterator[Row]:
-    requests = [int(str(side.run())) for side in sides]
-    for side, count, taken in zip(sides, requests, sample(sides, run.rounds, run.shortest)):
+def _adds(source: Bookie | WireClient, encode: Callable[[], RecordBatch]) -> list[Side]:
+    """Return what adds the records of a new ledger, made before."""
+
+    def singly(records: RecordBatch) -> int:
+        for record in records.records():
+            source.add_entry(record, KEY)
+        return len(records)
+
+    def batched(size: int, records: RecordBatch) -> int:
+        starts = range(0, len(records), size)
+        for start in starts:
+            source.add_batch(records.between(start, min(start + size, len(records))), KEY)
+        return len(starts)
+
+    sizes = [size for size in BATCHES if size <= ADDED]
+    return [
+        Side(str(SINGLE), singly, encode),
+        *(Side(str(size), partial(batched, size), encode) for size in sizes),
+    ]
+
+
+def _once(side: Side) -> int:
+    given = () if side.fresh is None else (side.fresh(),)
+    return int(str(side.run(*given)))
+
+
+# -- rows
+
+
+def _rows(run: Run, key: Row, sides: list[Side], number: int) -> Iterator[Row]:
+    calls = [_once(side) for side in sides]
+    for side, called, taken in zip(sides, calls, sample(sides, run.rounds, run.shortest)):
         yield {
-            "where": where,
-            "payload": payload,
+            **key,
             "batch": int(side.name),
-            "entries": held,
-            "requests": count,
-            "rate": held / statistics.median(taken.wall) / 1e3,
-            "client": taken.seconds / held * 1e6,
+            "entries": number,
+            "requests": called,
+            "rate": number / taken.wall_seconds / 1e3,
+            "client": taken.seconds / number * 1e6,
         }
 
 
-def _server_cost(bookie: BookieProcess, side: Side, held: int, rounds: int) -> float:
+def _server_cost(bookie: BookieProcess, side: Side, number: int, rounds: int) -> float:
     """Return the CPU microseconds that an entry takes of the bookie's process."""
     costs = []
     for _ in range(rounds):
         before = bookie.cpu_seconds()
-        side.run()
+        _once(side)
         costs.append(bookie.cpu_seconds() - before)
-    return statistics.median(costs) / held * 1e6
+    return statistics.median(costs) / number * 1e6
+
+
+def _works(
+    run: Run, reader: LedgerStorage | WireClient, adder: Bookie | WireClient
+) -> Iterator[tuple[Row, list[Side], int]]:
+    """Yield what names some rows, their sides, and how many entries a side handles."""
+    ledgers = count(10_000)
+    held, added = run.scaled(READ, 40), run.scaled(ADDED, 10)
+    for payload in PAYLOADS:
+        yield {"what": "reads", "payload": payload}, _reads(reader, payload, held), held
+    for payload in PAYLOADS:
+
+        def encode(payload: int = payload) -> RecordBatch:
+            return _records(run, next(ledgers), payload, added)
+
+        yield {"what": "adds", "payload": payload}, _adds(adder, encode), added
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each place, payload and batch size; size 0 is single reads."""
-    held = run.scaled(HELD, 40)
-    records = {payload: _records(run, payload, held) for payload in PAYLOADS}
-    with LedgerStorage.open(run.directory / "storage", "db") as storage:
-        for payload, batch in records.items():
-            run.tell(f"{payload} bytes, in process")
-            storage.add_batch(batch, master_key=KEY)
-            storage.flush()
-            sides = _sides(
-                partial(storage.read_entries, payload), partial(storage.read_entry, payload), held
-            )
-            yield from _rows(run, "in process", payload, sides, held)
+    """Yield a row for each kind of call, place, payload and batch size; size 0 is single calls."""
+    held = run.scaled(READ, 40)
+    journal = JournalOptions(preallocate=1 << 20)
+    with (
+        LedgerStorage.open(run.directory / "storage", "db") as storage,
+        Bookie.open(run.directory / "here", "db", journal=journal) as here,
+    ):
+        for payload in PAYLOADS:
+            storage.add_batch(_records(run, payload, payload, held), master_key=KEY)
+        storage.flush()
+        for key, sides, number in _works(run, storage, here):
+            run.tell(f"{key['what']}, {key['payload']} bytes, in process")
+            yield from _rows(run, {"where": "in process", **key}, sides, number)
     with (
         bookie_process("db", run.directory / "bookie") as bookie,
         WireClient(bookie.address) as client,
     ):
-        for payload, batch in records.items():
-            run.tell(f"{payload} bytes, over the socket")
-            client.add_batch(batch, KEY)
-            sides = _sides(
-                partial(client.read_entries, payload), partial(client.read_entry, payload), held
-            )
-            for row, side in zip(_rows(run, "over the socket", payload, sides, held), sides):
-                yield {**row, "server": _server_cost(bookie, side, held, run.rounds)}
-
-
-def _records(run: Run, payload: int, held: int) -> RecordBatch:
-    """Return the records of a ledger whose number is the size of its payloads."""
-    noise = np.random.default_rng(run.seed).bytes(payload)
-    return Coder("CRC32C").encode_batch(payload, np.arange(held), [noise] * held)
+        for payload in PAYLOADS:
+            client.add_batch(_records(run, payload, payload, held), KEY)
+        for key, sides, number in _works(run, client, client):
+            run.tell(f"{key['what']}, {key['payload']} bytes, over the socket")
+            rows = _rows(run, {"where": "over the socket", **key}, sides, number)
+            for row, side in zip(rows, sides):
+                yield {**row, "server": _server_cost(bookie, side, number, run.rounds)}
 
 
 def found(rows: Rows) -> list[str]:
     """Return what the rows come to."""
-    by = {(row["where"], row["payload"], row["batch"]): row for row in rows}
-    sentences = []
-    for where in ("in process", "over the socket"):
-        for payload in PAYLOADS:
-            rates = {size: by[where, payload, size]["rate"] for size in (SINGLE, *BATCHES)}
-            best = max(BATCHES, key=lambda size: rates[size])
-            enough = min(size for size in BATCHES if rates[size] >= 0.8 * rates[best])
-            sentences.append(
-                f"{where.capitalize()}, {payload} bytes: single reads bring "
-                f"{shown(rates[SINGLE])}k entries a second, batches of {best} "
-                f"{shown(rates[best])}k ({rates[best] / rates[SINGLE]:.0f} times as many); from "
-                f"{enough} on it is within a fifth of that."
-            )
-    return sentences
+    rates: dict[tuple[str, str, int], dict[int, float]] = {}
+    for row in rows:
+        key = row["what"], row["where"], row["payload"]
+        rates.setdefault(key, {})[row["batch"]] = row["rate"]
+    return [_finding(*key, by_size) for key, by_size in rates.items()]
+
+
+def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> str:
+    sizes = sorted(set(rates) - {SINGLE})
+    best = max(sizes, key=lambda size: rates[size])
+    enough = min(size for size in sizes if rates[size] >= 0.8 * rates[best])
+    return (
+        f"{what.capitalize()} {where}, {payload} bytes: single ones make {shown(rates[SINGLE])}k "
+        f"entries a second, batches of {best} {shown(rates[best])}k "
+        f"({rates[best] / rates[SINGLE]:.0f} times as many); from {enough} on it is within a "
+        "fifth of that."
+    )
+
+
+def _panel(title: str, y: str, what: str, payload: int) -> Panel:
+    chosen = {"what": what, "payload": payload, "batch": BATCHES}
+    return Panel(title, "batch", y, "where", chosen, log="xy")
 
 
 EXPERIMENT = Experiment(
     name="batch",
-    question="How large should a batch of reads be?",
+    question="How large should a batch of reads or adds be?",
     method=(
-        "All entries of a ledger are read, in batches of a size one after the other, one request "
+        "Reads: all entries of a ledger, in batches of a size one after the other, one call "
         "outstanding; size 0 is read_entry for each. In process: a db storage, flushed, caches "
         "warm. Over the socket: a bookie in a process of its own, records in its write cache, by "
-        "loopback, protocol v2. Entries a second are by wall time, costs by CPU time of the "
-        "client's thread and of the bookie's process; medians of the rounds."
+        "loopback, protocol v2. Adds: the records of a new ledger, encoded before, add_batch for "
+        "so many, durable at return (over the socket its entries are under way together); size 0 "
+        "is add_entry for each. In process: a bookie of db storage with its journal. Entries a "
+        "second are by wall time, costs by CPU time of the client's thread and of the bookie's "
+        "process; medians of the rounds."
     ),
-    data="1,000 entries of a ledger at scale 1, with payloads of 100 or of 1,024 bytes.",
+    data=(
+        "At scale 1 a ledger of 1,000 entries is read, 200 entries are added to a new ledger; "
+        "payloads of 100 or of 1,024 bytes."
+    ),
     columns=(
-        Column("where", "read", kind="given"),
+        Column("what", "calls", kind="given"),
+        Column("where", "made", kind="given"),
         Column("payload", "payload", "bytes", "given"),
         Column("batch", "batch", "entries", "given"),
         Column("entries", "entries", kind="count"),
-        Column("requests", "requests", kind="count"),
-        Column("rate", "read", "k entries a s"),
+        Column("requests", "calls", kind="count"),
+        Column("rate", "rate", "k entries a s"),
         Column("client", "client CPU", "us an entry"),
         Column("server", "server CPU", "us an entry"),
     ),
     panels=(
-        Panel(
-            "Payload of 100 bytes",
-            "batch",
-            "rate",
-            "where",
-            {"payload": 100, "batch": BATCHES},
-            log="xy",
-        ),
-        Panel(
-            "Payload of 1,024 bytes",
-            "batch",
-            "rate",
-            "where",
-            {"payload": 1024, "batch": BATCHES},
-            log="xy",
-        ),
-        Panel(
-            "100 bytes: the client's CPU",
-            "batch",
-            "client",
-            "where",
-            {"payload": 100, "batch": BATCHES},
-            log="xy",
-        ),
-        Panel(
-            "100 bytes: the server's CPU",
-            "batch",
-            "server",
-            "where",
-            {"payload": 100, "batch": BATCHES},
-            log="xy",
-        ),
+        _panel("Reads of 100 bytes", "rate", "reads", 100),
+        _panel("Reads of 1,024 bytes", "rate", "reads", 1024),
+        _panel("Adds of 100 bytes", "rate", "adds", 100),
+        _panel("Reads of 100 bytes: the client's CPU", "client", "reads", 100),
+        _panel("Reads of 100 bytes: the server's CPU", "server", "reads", 100),
+        _panel("Adds of 100 bytes: the server's CPU", "server", "adds", 100),
     ),
     measure=measure,
     found=found,

@@ -10,7 +10,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -21,10 +21,11 @@ from bkstore.storage.options import StorageOptions
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.index_loads import load_of_dump
 from tools.lab.samples import spending
 from tools.lab.table import shown
-from tools.lab.traces import TRACES, trace
+from tools.lab.workloads.index_loads import load_of_dump
+from tools.lab.workloads.recording import read_recording, spanned
+from tools.lab.workloads.traces import TRACES, Trace, trace
 
 __all__ = ["EXPERIMENT", "ReadCache"]
 
@@ -38,6 +39,9 @@ SHARES = (0.02, 0.1, 0.5)
 
 LAGS = (10, 100, 1_000, 5_000)
 """How many entries readers of the tail are behind the writers."""
+
+MOST = 1_000_000
+"""Entries that are made for a recording, at most."""
 
 KEY = b"k" * 20
 
@@ -83,7 +87,10 @@ class Held(NamedTuple):
     bytes: int
 
 
-def _ids(run: Run) -> dict[LedgerId, Int64Array]:
+def _ids(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
+    """Return what the ledgers have: what a recording spans, else a dump's, else as many each."""
+    if recorded is not None:
+        return spanned(recorded, MOST)
     if run.dump is not None:
         return load_of_dump(run.dump, run.scaled(LEDGERS * PER_LEDGER, 600)).expected
     count = run.scaled(PER_LEDGER, 30)
@@ -91,9 +98,9 @@ def _ids(run: Run) -> dict[LedgerId, Int64Array]:
 
 
 @contextmanager
-def _filled(run: Run) -> Iterator[Held]:
+def _filled(run: Run, recorded: Trace | None) -> Iterator[Held]:
     """Yield a storage whose records are in entry logs."""
-    ids, coder, size = _ids(run), Coder("CRC32C"), 0
+    ids, coder, size = _ids(run, recorded), Coder("CRC32C"), 0
     payload = np.random.default_rng(run.seed).bytes(PAYLOAD)
     top = run.directory / "storage"
     with LedgerStorage.open(top, "db") as storage:
@@ -106,9 +113,8 @@ def _filled(run: Run) -> Iterator[Held]:
     shutil.rmtree(top)
 
 
-def _read(run: Run, held: Held, order: str, share: float, count: int, size: int) -> Row:
+def _read(held: Held, reads: Trace, share: float, count: int, size: int) -> Row:
     """Return what a read cache does with a trace, from an empty one on."""
-    reads = trace(order, held.entries, run.scaled(READS, 100), run.seed)
     cache = ReadCache(held.storage, int(held.bytes * share), count, size)
     with spending() as spent:
         for query in reads.queries:
@@ -147,16 +153,22 @@ def _tail(run: Run, write_cache: int) -> Iterator[Row]:
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each trace, room and read-ahead; then one for each write cache and lag."""
-    with _filled(run) as held:
-        for order in TRACES:
+    recorded = None if run.trace is None else read_recording(run.trace)
+    with _filled(run, recorded) as held:
+        traces = {
+            order: trace(order, held.entries, run.scaled(READS, 100), run.seed) for order in TRACES
+        }
+        if recorded is not None:
+            traces["recorded"] = recorded
+        for order, reads in traces.items():
             for share in SHARES:
                 run.tell(f"{order}, room {share:.0%}")
                 key = {"trace": order, "room": share * 100}
                 for count in AHEAD:
-                    row = _read(run, held, order, share, count, 0)
+                    row = _read(held, reads, share, count, 0)
                     yield {"series": "entries", **key, "ahead": count, **row}
                 for size in AHEAD_BYTES if share == SHARES[1] else ():
-                    row = _read(run, held, order, share, 0, size)
+                    row = _read(held, reads, share, 0, size)
                     yield {"series": "bytes", **key, "ahead": size, **row}
     each = PAYLOAD + 36 + 150  # a record, and what it counts beside it in the write cache
     whole = LEDGERS * run.scaled(PER_LEDGER, 60) * each
@@ -178,6 +190,7 @@ def found(rows: Rows) -> list[str]:
     random, single = at("zipf", 100), at("zipf", 1)
     best = min((at("zipf", count) for count in AHEAD), key=lambda row: row["us"])
     tail = [by["tail", "tail", room, lag] for lag in LAGS]
+    recorded = [_recorded(by, room)] if ("entries", "recorded", room, 1) in by else []
     near, far = tail[0], [row for row in tail if row["reads"]][-1]
     return [
         f"Read ahead by 100 entries, sequential readers find {straight['hit_ratio']:.0%} in a "
@@ -189,7 +202,17 @@ def found(rows: Rows) -> list[str]:
         f"A write cache of {room:g} % of what is written answers {near['hit_ratio']:.0%} of "
         f"reads {LAGS[0]} entries behind the writers, {far['hit_ratio']:.0%} of those "
         f"{far['ahead']:,} behind.",
+        *recorded,
     ]
+
+
+def _recorded(by: dict[Any, Row], room: float) -> str:
+    ways = {count: by["entries", "recorded", room, count] for count in AHEAD}
+    best = min(ways, key=lambda count: ways[count]["us"])
+    return (
+        f"The recorded reads find {ways[best]['hit_ratio']:.0%} in {room:g} % with the cheapest "
+        f"read-ahead, {best} entries, {ways[1]['hit_ratio']:.0%} without any."
+    )
 
 
 def _ahead(title: str, y: str, log: Literal["x", "xy"]) -> Panel:
@@ -210,7 +233,8 @@ EXPERIMENT = Experiment(
     ),
     data=(
         f"{LEDGERS} ledgers of {PER_LEDGER:,} entries of {PAYLOAD} bytes at scale 1, or a dump's; "
-        f"{READS:,} reads by Zipf's law, uniform, and by four sequential readers."
+        f"{READS:,} reads by Zipf's law, uniform, and by four sequential readers; with --trace "
+        "those of a recording as well, over ledgers that have what it spans."
     ),
     columns=(
         Column("series", "read ahead by", kind="given"),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +22,8 @@ from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.peer_stores import LevelDb, Lmdb, Store
 from tools.lab.samples import files_below, latency, median_of, spending
+from tools.lab.stores.peers import Store, peer_stores
 from tools.lab.table import shown
 
 __all__ = ["EXPERIMENT", "SIDES", "Side"]
@@ -152,10 +151,8 @@ def _stores(run: Run) -> Iterator[tuple[str, Side, Opened]]:
     """Yield RocksDB with each order of words, then the peers that are here with a bookie's."""
     for name, side in SIDES.items():
         yield name, side, _rocksdb
-    for module, kind in (("lmdb", Lmdb), ("plyvel", LevelDb)):
-        found = run.peer(module)
-        if found is not None:
-            yield f"{USUAL}; {module}", SIDES[USUAL], partial(kind, found)
+    for peer, opened in peer_stores(run).items():
+        yield f"{USUAL}; {peer}", SIDES[USUAL], opened
 
 
 def measure(run: Run) -> Iterator[Row]:

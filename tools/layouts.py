@@ -7,29 +7,22 @@ a memtable, and into RocksDB under a memtable that has the last tenth.
 from __future__ import annotations
 
 import shutil
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
-
-from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.api import EntryIndex, LedgerLike
-from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.layered import LayeredSource
+from bkstore.ids import LedgerId
 from bkstore.index.memtable import MemtableIndex
-from bkstore.index.rocks import RocksIndex
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.index_loads import SHAPES, IndexLoad, Put, index_load, load_of_dump
-from tools.lab.samples import ROWS, files_below, latencies, median_of, spending
+from tools.lab.samples import ROWS, files_below, latencies, median_of, milliseconds, spending
+from tools.lab.stores.index_sides import IndexSide, Source, idx_files, rocksdb
+from tools.lab.stores.tuned_rocks import compressed, tables, write_buffer
 from tools.lab.table import shown
-from tools.lab.traces import trace
-from tools.lab.tuned_rocks import TunedFiles, compressed, tables, write_buffer
+from tools.lab.workloads.index_loads import SHAPES, IndexLoad, index_load, load_of_dump
+from tools.lab.workloads.traces import trace
 
 __all__ = ["EXPERIMENT", "SIDES", "TUNED"]
 
@@ -37,90 +30,35 @@ ENTRIES, QUERIES, BUILDS = 60_000, 1_000, 3
 DETAILED = "few large"
 """The shape over which RocksDB's options are tried."""
 
-
-class Layered(LayeredSource):
-    """A memtable over RocksDB, asked for locations as well, as a storage asks its two."""
-
-    top: MemtableIndex
-    below: RocksIndex
-
-    def get(self, ledger: LedgerLike, entry: int) -> int | None:
-        """Return the location of one entry: the memtable's, else the one on disk."""
-        return self.top.get(ledger, entry) or self.below.get(ledger, entry)
-
-    def get_many(self, ledger: LedgerLike, entries: Int64Array) -> Int64Array:
-        """Return the locations of many entries; only what memory lacks is asked of the disk."""
-        found = self.top.get_many(ledger, entries)
-        absent = np.flatnonzero(found == 0)
-        if absent.size:
-            found[absent] = self.below.get_many(ledger, entries[absent])
-        return found
-
-
-Source = EntryIndex | Layered
-Query = tuple[LedgerId, int]
-Opening = Callable[[Path, bool], EntryIndex]
-
-
-@dataclass(frozen=True)
-class Side:
-    """A layout: how its index on disk is opened (if any), and its share that is in memory."""
-
-    open: Opening | None
-    in_memory: float = 0.0
-
-
-def _rocks(*changes: Callable[..., None]) -> Opening:
-    return lambda top, writable: RocksIndex(top, writable=writable, files=TunedFiles(*changes))
-
-
 SIDES = {
-    "idx files": Side(lambda top, writable: HierarchicalIndex(top, writable=writable)),
-    "rocksdb": Side(_rocks()),
-    "memtable": Side(None, 1.0),
-    "memtable on rocksdb": Side(_rocks(), 0.1),
+    "idx files": IndexSide(idx_files),
+    "rocksdb": IndexSide(rocksdb()),
+    "memtable": IndexSide(None, 1.0),
+    "memtable on rocksdb": IndexSide(rocksdb(), 0.1),
 }
 """What is measured over every shape."""
 
 TUNED = {
-    "4 KiB blocks": Side(_rocks(tables(block_size=4 << 10))),
-    "no compression": Side(_rocks(compressed("none"))),
-    "zstd": Side(_rocks(compressed("zstd"))),
-    "no bloom filter": Side(_rocks(tables(bloom_bits=None))),
-    "20 bloom bits": Side(_rocks(tables(bloom_bits=20))),
-    "256 KiB buffer": Side(_rocks(write_buffer(256 << 10))),
+    "4 KiB blocks": IndexSide(rocksdb(tables(block_size=4 << 10))),
+    "no compression": IndexSide(rocksdb(compressed("none"))),
+    "zstd": IndexSide(rocksdb(compressed("zstd"))),
+    "no bloom filter": IndexSide(rocksdb(tables(bloom_bits=None))),
+    "20 bloom bits": IndexSide(rocksdb(tables(bloom_bits=20))),
+    "256 KiB buffer": IndexSide(rocksdb(write_buffer(256 << 10))),
 }
 """RocksDB with one option other than a bookie's, over one shape."""
 
-
-def _split(load: IndexLoad, share: float) -> tuple[list[Put], list[Put]]:
-    """Return the puts that go to disk, and the last ones, that stay in memory."""
-    puts = list(load.puts)
-    ends = np.cumsum([put.entries.size for put in puts])
-    first = int(np.searchsorted(ends, ends[-1] * (1 - share), side="right"))
-    return puts[:first], puts[first:]
+Query = tuple[LedgerId, int]
 
 
-def _fill(index: EntryIndex, puts: Sequence[Put]) -> None:
-    for put in puts:
-        index.put_many(put.ledger, put.entries, put.locations)
-
-
-def _built(run: Run, side: Side, load: IndexLoad, top: Path) -> tuple[MemtableIndex, Row]:
+def _built(run: Run, side: IndexSide, load: IndexLoad, top: Path) -> tuple[MemtableIndex, Row]:
     """Fill a side below `top` several times; return its memory and what filling takes."""
-    below, above = _split(load, side.in_memory)
     spent, memory = [], MemtableIndex()
     for _ in range(min(run.rounds, BUILDS)):
         shutil.rmtree(top, ignore_errors=True)
         top.mkdir()
-        memory = MemtableIndex()
         with spending() as cost:
-            if side.open is not None:
-                with side.open(top, True) as index:
-                    _fill(index, below)
-            _fill(memory, above)
-            for name in memory.ledgers():
-                memory.entries(name)  # sorted at the first read: part of the price
+            memory = side.filled(load, top)
         spent.append(cost)
     cost, rows = median_of(spent), files_below(top, ROWS).bytes
     held = sum(part.nbytes for name in memory.ledgers() for part in memory.items(name))
@@ -132,18 +70,6 @@ def _built(run: Run, side: Side, load: IndexLoad, top: Path) -> tuple[MemtableIn
         "write_rate": load.entries / cost.cpu / 1e3,
         "written_per_entry": None if cost.written is None else cost.written / load.entries,
     }
-
-
-def _opened(run: Run, side: Side, top: Path) -> tuple[EntryIndex | None, float | None]:
-    """Return the index opened for reading, and how many milliseconds opening takes."""
-    if side.open is None:
-        return None, None
-    taken = []
-    for _ in range(run.rounds):
-        begin = time.perf_counter()
-        side.open(top, False).close()
-        taken.append(time.perf_counter() - begin)
-    return side.open(top, False), statistics.median(taken) * 1e3
 
 
 def _first_look(source: Source, load: IndexLoad, queries: Sequence[Query]) -> Row:
@@ -163,31 +89,24 @@ def _latencies(
 ) -> dict[str, Row]:
     """Return latencies of each source, all asked beside each other."""
     some = list(load.expected)[:50]
-    runs = [(name, load.expected[name][:1000]) for name in some]
-    taken = {
-        "point": latencies({n: _unpacked(s.get) for n, s in sources.items()}, queries, run.rounds),
-        "batch": latencies(
-            {n: _unpacked(s.get_many) for n, s in sources.items()}, runs, run.rounds
-        ),
-        "availability": latencies(
-            {n: s.availability for n, s in sources.items()}, some, run.rounds
-        ),
+    asked: dict[str, Sequence[Any]] = {
+        "get": queries,
+        "get_many": [(name, load.expected[name][:1000]) for name in some],
+        "availability": [(name,) for name in some],
     }
-    return {
-        name: {
-            f"{what}_{percentile}": getattr(found[name], percentile)
-            for what, found in taken.items()
-            for percentile in ("p50", "p99")
-        }
-        for name in sources
-    }
+    row: dict[str, Row] = {name: {} for name in sources}
+    for (call, words), what in zip(asked.items(), ("point", "batch", "availability")):
+        ways = {name: _unpacked(getattr(source, call)) for name, source in sources.items()}
+        for name, taken in latencies(ways, words, run.rounds).items():
+            row[name] |= {f"{what}_p50": taken.p50, f"{what}_p99": taken.p99}
+    return row
 
 
 def _unpacked(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
     return lambda query: ask(*query)
 
 
-def _rows(run: Run, shape: str, sides: dict[str, Side], load: IndexLoad) -> Iterator[Row]:
+def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
     """Yield a row for each side: filled one by one, then asked beside each other."""
     queries = trace("zipf", load.expected, run.scaled(QUERIES, 50), run.seed).queries
     rows: dict[str, Row] = {}
@@ -198,13 +117,10 @@ def _rows(run: Run, shape: str, sides: dict[str, Side], load: IndexLoad) -> Iter
             top = run.directory / name
             memory, row = _built(run, side, load, top)
             closing.callback(shutil.rmtree, top)
-            index, opening = _opened(run, side, top)
-            sources[name] = memory if index is None else index
-            if index is not None:
-                closing.callback(index.close)
-                if side.in_memory:
-                    sources[name] = Layered(memory, index)
-            rows[name] = {**row, "open": opening, **_first_look(sources[name], load, queries)}
+            if side.open is not None:
+                row["open"] = milliseconds(partial(side.open_once, top), run.rounds)
+            sources[name] = closing.enter_context(side.opened(top, memory))
+            rows[name] = row | _first_look(sources[name], load, queries)
         taken = _latencies(run, sources, load, queries)
     for name, row in rows.items():
         yield {"shape": shape, "side": name, **row, **taken[name]}
@@ -247,6 +163,15 @@ def found(rows: Rows) -> list[str]:
     ]
 
 
+def _by_shape(title: str, y: str, high: str | None = None, log: Literal["", "y"] = "") -> Panel:
+    return Panel(title, "shape", y, "side", {"side": tuple(SIDES)}, high, log)
+
+
+def _by_option(title: str, y: str, high: str | None = None) -> Panel:
+    chosen = {"shape": DETAILED, "side": ("rocksdb", *TUNED)}
+    return Panel(title, "side", y, None, chosen, high)
+
+
 EXPERIMENT = Experiment(
     name="layouts",
     question="Which layout of an index for which ledgers?",
@@ -284,40 +209,14 @@ EXPERIMENT = Experiment(
         Column("availability_p99", "availability, p99", "us"),
     ),
     panels=(
-        Panel("Size", "shape", "bytes_per_entry", "side", {"side": tuple(SIDES)}, log="y"),
-        Panel("Writing", "shape", "write_rate", "side", {"side": tuple(SIDES)}, log="y"),
-        Panel(
-            "Single reads (tick: p99)",
-            "shape",
-            "point_p50",
-            "side",
-            {"side": tuple(SIDES)},
-            high="point_p99",
+        _by_shape("Size", "bytes_per_entry", log="y"),
+        _by_shape("Writing", "write_rate", log="y"),
+        _by_shape("Single reads (tick: p99)", "point_p50", "point_p99"),
+        _by_shape(
+            "Availability of a ledger (tick: p99)", "availability_p50", "availability_p99", "y"
         ),
-        Panel(
-            "Availability of a ledger (tick: p99)",
-            "shape",
-            "availability_p50",
-            "side",
-            {"side": tuple(SIDES)},
-            high="availability_p99",
-            log="y",
-        ),
-        Panel(
-            "RocksDB's options: size",
-            "side",
-            "bytes_per_entry",
-            None,
-            {"shape": DETAILED, "side": ("rocksdb", *TUNED)},
-        ),
-        Panel(
-            "RocksDB's options: single reads (tick: p99)",
-            "side",
-            "point_p50",
-            None,
-            {"shape": DETAILED, "side": ("rocksdb", *TUNED)},
-            high="point_p99",
-        ),
+        _by_option("RocksDB's options: size", "bytes_per_entry"),
+        _by_option("RocksDB's options: single reads (tick: p99)", "point_p50", "point_p99"),
     ),
     measure=measure,
     found=found,

@@ -21,7 +21,7 @@ from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import files_below, latency, spending
 from tools.lab.table import shown
-from tools.lab.traces import TRACES, Trace, trace
+from tools.lab.workloads.traces import TRACES, Trace, trace
 
 __all__ = ["EXPERIMENT", "PAGE_SIZES", "PagePool", "ledgers_of"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.paths import ROOT
-from tools.bench.cli import _chosen, main
+from tools.bench.cli import chosen, main
 from tools.bench.rows import ROWS
 from tools.bench.rows.start import cpu_seconds
 
@@ -21,15 +21,16 @@ STORAGES = ("sorted", "interleaved", "db")
 
 
 IN_PROCESSES = (
-    "ledger-memory",
-    "audit-memory",
-    "live-audit",
-    "dump-sizes",
-    "care",
+    "start",
+    "wire-reads",
+    "wire-adds",
     "ensemble-appends",
     "ensemble-reads",
 )
-"""Rows of which each sample is a process of its own: they run in the long tests."""
+"""Rows whose samples need processes of their own."""
+
+LATER = (*(row.name for row in ROWS if row.long), *IN_PROCESSES)
+"""Rows that run in the long tests only: these, and those that are long themselves."""
 
 
 def _measured(rows: list[str], folder: Path) -> dict[str, Any]:
@@ -44,42 +45,43 @@ def _measured(rows: list[str], folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """All rows but those in processes, at a thousandth of their size."""
-    rows = [row.name for row in ROWS if row.name not in IN_PROCESSES]
+    """The quick rows, at a thousandth of their size."""
+    rows = [row.name for row in ROWS if row.name not in LATER]
     return _measured(rows, tmp_path_factory.mktemp("bench"))
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The rows in processes, at a thousandth of their size."""
-    return _measured(list(IN_PROCESSES), tmp_path_factory.mktemp("bench-processes"))
-
-
-def all_cases(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """All cases of all rows."""
-    return [case for row in document["rows"] for case in row["cases"]]
+def later(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The other rows, at a thousandth of their size."""
+    return _measured(list(LATER), tmp_path_factory.mktemp("bench-later"))
 
 
 def cases(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Those that compare two forms of the same work."""
-    return [case for case in all_cases(document) if case["sides"]]
+    """The rows that compare two forms of the same work."""
+    return [row for row in document["rows"] if row["ours"]]
 
 
 def cases_of(document: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
-    """The cases of one row by name."""
-    (row,) = [row for row in document["rows"] if row["name"] == name]
-    return {case["name"]: case for case in row["cases"]}
+    """The cases of one row by name: its ratio's target, and its facts by theirs."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in document["rows"]:
+        if row["row"] == name:
+            case = found.setdefault(row["case"], {"target": None, "ours": None, "facts": {}})
+            if row["ours"]:
+                case |= {"target": row["target"], "ours": row["ours"]}
+            else:
+                case["facts"][row["what"]] = row
+    return found
 
 
-def cases_of_figures(document: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """The cases without sides of one row."""
-    (row,) = [row for row in document["rows"] if row["name"] == name]
-    return [case for case in row["cases"] if not case["sides"]]
+def values_of(case: dict[str, Any]) -> dict[str, Any]:
+    """The values of a case's facts by name."""
+    return {name: row["value"] for name, row in case["facts"].items()}
 
 
 def test_document_says_where_and_how(document: dict[str, Any]) -> None:
     """A figure names its command, machine, versions, seed and size."""
-    wanted = {"command", "started", "machine", "python", "packages", "seed", "size", "rounds"}
+    wanted = {"command", "made", "machine", "python", "packages", "seed", "scale", "rounds"}
 
     assert wanted <= document.keys()
     assert {"numpy", "rocksdict", "sortedcontainers", "pyroaring"} <= document["packages"].keys()
@@ -87,27 +89,26 @@ def test_document_says_where_and_how(document: dict[str, Any]) -> None:
 
 
 def test_every_row_is_there_with_its_method(document: dict[str, Any]) -> None:
-    """Each row says in words what is included on both sides."""
-    names = [row.name for row in ROWS if row.name not in IN_PROCESSES]
+    """Each row gives figures, and says in words what is included on both sides."""
+    names = [row.name for row in ROWS if row.name not in LATER]
 
-    assert names == [row["name"] for row in document["rows"]]
-    assert all(row["method"] and row["cases"] for row in document["rows"])
+    assert names == list(dict.fromkeys(row["row"] for row in document["rows"]))
+    assert all(row.method and row.title for row in ROWS)
 
 
 @pytest.mark.long
-def test_rows_in_processes_are_there_too(processes: dict[str, Any]) -> None:
+def test_the_other_rows_are_there_too(later: dict[str, Any]) -> None:
     """They keep to what all rows keep to."""
-    assert set(IN_PROCESSES) == {row["name"] for row in processes["rows"]}
-    assert all(row["method"] and row["cases"] for row in processes["rows"])
-    test_every_sample_is_kept(processes)
-    test_one_baseline_counts(processes)
-    test_verdict_follows_the_target(processes)
+    assert set(LATER) == {row["row"] for row in later["rows"]}
+    test_every_sample_is_kept(later)
+    test_one_baseline_counts(later)
+    test_verdict_follows_the_target(later)
 
 
 def test_every_sample_is_kept(document: dict[str, Any]) -> None:
     """Ratios can be made again from the samples: one CPU and one wall time a round."""
     for case in cases(document):
-        for side in case["sides"]:
+        for side in case["samples"]:
             assert ROUNDS == len(side["cpu_seconds"]) == len(side["wall_seconds"])
             assert min(side["wall_seconds"]) > 0
 
@@ -115,12 +116,10 @@ def test_every_sample_is_kept(document: dict[str, Any]) -> None:
 def test_one_baseline_counts(document: dict[str, Any]) -> None:
     """Of several baselines the fastest is the one compared with, and the ratio is theirs."""
     for case in cases(document):
-        by_role = {side["role"]: side["cpu_median"] for side in case["sides"]}
-        baselines = [side["cpu_median"] for side in case["sides"] if side["role"] != "ours"]
-        ours, baseline = by_role["ours"], by_role["baseline"]
-        expected = baseline / ours if case["ratio_means"] == "baseline / ours" else ours / baseline
+        ours, *others = (statistics.median(side["cpu_seconds"]) for side in case["samples"])
+        expected = min(others) / ours if case["is"] == "baseline / ours" else ours / min(others)
 
-        assert min(baselines) == baseline
+        assert (ours * 1e3, min(others) * 1e3) == (case["ours_ms"], case["baseline_ms"])
         assert pytest.approx(expected) == case["ratio"]
 
 
@@ -138,7 +137,7 @@ def test_verdict_follows_the_target(document: dict[str, Any]) -> None:
 
 def test_facts_that_are_no_times(document: dict[str, Any]) -> None:
     """A stripe takes 88 bytes at any size; a scope takes 8 bytes more a row in the log."""
-    facts = {fact["name"]: fact for case in all_cases(document) for fact in case["facts"]}
+    facts = {row["what"]: row for row in document["rows"]}
 
     assert 88 == facts["encoded bytes"]["value"]
     assert facts["peak bytes, missing"]["holds"]
@@ -148,7 +147,7 @@ def test_facts_that_are_no_times(document: dict[str, Any]) -> None:
 def test_what_a_scope_takes_in_a_ledger_storage(document: dict[str, Any]) -> None:
     """9 bytes an entry in journal and entry log, 8 in the key of the index."""
     case = cases_of(document, "ledger-scope")["bytes an entry"]
-    found = {fact["name"]: fact["value"] for fact in case["facts"] if fact["target"]}
+    found = {name: fact["value"] for name, fact in case["facts"].items() if fact["target"]}
     expected = {
         "entry log, bytes an entry, more for a scope": 9,
         "journal, bytes an entry, more for a scope": 9,
@@ -174,7 +173,7 @@ def test_writes_and_upkeep_tell_rates(document: dict[str, Any]) -> None:
     """Each case says entries and megabytes a second, which agree on the size of an entry."""
     for row in ("ledger-write", "ledger-upkeep"):
         for name, case in cases_of(document, row).items():
-            entries, megabytes = (fact["value"] for fact in case["facts"])
+            entries, megabytes = values_of(case).values()
             payload = int(name.split()[-2])
 
             assert case["target"] in (None, "<= 1", "<= 2", "<= 3")
@@ -182,23 +181,24 @@ def test_writes_and_upkeep_tell_rates(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.long
-def test_memory_is_held_against_what_is_configured(processes: dict[str, Any]) -> None:
+def test_memory_is_held_against_what_is_configured(later: dict[str, Any]) -> None:
     """The peak of a process of its own, which begins below it, and a limit in words."""
     expected = {
         "sorted": "<= 214: write cache 64 + 150",
         "interleaved": "<= 150: 150",
         "db": "<= 534: write cache 64 + block cache 64 + write buffers 256 + 150",
     }
-    found = cases_of(processes, "ledger-memory")
-    peaks = {name: case["facts"][0] for name, case in found.items()}
+    found = cases_of(later, "ledger-memory")
+    peaks = {name: next(iter(case["facts"].values())) for name, case in found.items()}
 
     assert {
         f"{name}, {size}M": target for name, target in expected.items() for size in (10, 50)
     } == {name: peak["target"] for name, peak in peaks.items()}
     assert all(peak["holds"] for peak in peaks.values())
-    assert all(
-        20 < case["facts"][1]["value"] <= case["facts"][0]["value"] for case in found.values()
-    )
+    for case in found.values():
+        peak, before, _ = values_of(case).values()
+
+        assert 20 < before <= peak
 
 
 def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
@@ -224,35 +224,24 @@ def test_memory_of_a_larger_load_shows(tmp_path: Path) -> None:
 
 def test_long_rows_run_when_they_are_asked_for() -> None:
     """Without `--long` or its name a long row does not run; there are some."""
-    parser = argparse.ArgumentParser()
-
     long = ["ledger-memory", "listing", "audit", "audit-memory", "live-audit"]
     long += ["dump", "dump-sizes", "care"]
 
     assert long == [row.name for row in ROWS if row.long]
-    assert ROWS == tuple(_chosen(parser, None, long=True))
-    assert not any(row.long for row in _chosen(parser, None, long=False))
-    assert ["ledger-memory"] == [row.name for row in _chosen(parser, ["ledger-memory"], long=False)]
+    assert [row.name for row in ROWS] == chosen(None, long=True)
+    assert set(long).isdisjoint(chosen(None, long=False))
+    assert ["ledger-memory"] == chosen(["ledger-memory"], long=False)
 
 
-def test_the_page_has_every_row() -> None:
-    """`docs/performance.md` gives the figures of each row, with the verdict where there is one."""
-    page = (ROOT / "docs" / "performance.md").read_text()
-    tables = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")]
-
-    assert {row.name for row in ROWS} == {
-        cells[0].removeprefix("| ") for cells in tables
-    }.intersection(row.name for row in ROWS)
-
-
-def test_reads_over_the_wire_tell_both_processes(document: dict[str, Any]) -> None:
+@pytest.mark.long
+def test_reads_over_the_wire_tell_both_processes(later: dict[str, Any]) -> None:
     """Batches of 100 and of 500 are held against single reads; what an entry takes of client,
     server and clock stands beside, and so do single reads under way together."""
-    cases = cases_of(document, "wire-reads")
+    cases = cases_of(later, "wire-reads")
     for payload in (100, 1024):
         for size in (100, 500):
             case = cases[f"batches of {size}, {payload} bytes"]
-            facts = {fact["name"]: fact for fact in case["facts"]}
+            facts = case["facts"]
 
             assert ">= 10" == case["target"]
             assert ">= 10" == facts["entries a wall second, against single reads"]["target"]
@@ -260,15 +249,15 @@ def test_reads_over_the_wire_tell_both_processes(document: dict[str, Any]) -> No
                 assert 0 <= facts[f"batches of {size}: {what}, us an entry"]["value"]
                 assert 0 < facts[f"single: {what}, us an entry"]["value"]
         assert cases[f"pipelined, {payload} bytes"]["target"] is None
-    assert {"adds by v2", "adds by v3"} == cases_of(document, "wire-adds").keys()
+    assert {"adds by v2", "adds by v3"} == cases_of(later, "wire-adds").keys()
 
 
 @pytest.mark.long
-def test_ensembles_are_told_on_sockets_and_in_process(processes: dict[str, Any]) -> None:
+def test_ensembles_are_told_on_sockets_and_in_process(later: dict[str, Any]) -> None:
     """Appends and ranges over three bookies tell entries a second, CPU of both sides and the
     clock, on sockets and in this process; ranges beside single reads."""
-    appends = {case["name"]: case for case in cases_of_figures(processes, "ensemble-appends")}
-    reads = {case["name"]: case for case in cases_of_figures(processes, "ensemble-reads")}
+    appends = cases_of(later, "ensemble-appends")
+    reads = cases_of(later, "ensemble-reads")
     where = ("three processes", "in this process")
 
     assert set(where) == appends.keys()
@@ -277,31 +266,30 @@ def test_ensembles_are_told_on_sockets_and_in_process(processes: dict[str, Any])
         (appends, ("append_many", "append_later", "append, one by one")),
         (reads, ("range", "single reads")),
     ):
-        for case in cases.values():
-            facts = {fact["name"]: fact["value"] for fact in case["facts"]}
+        for place, case in cases.items():
+            facts = values_of(case)
             for name in names:
                 clock = facts[f"{name}: clock, us an entry"]
 
                 assert pytest.approx(1e6 / clock, rel=0.02) == facts[f"{name}: entries a second"]
                 assert 0 < facts[f"{name}: client CPU, us an entry"]
-                on_sockets = case["name"].startswith("three processes")
+                on_sockets = place.startswith("three processes")
                 assert on_sockets is (facts[f"{name}: bookies' CPU, us an entry"] > 0)
     for case in reads.values():
-        facts = {fact["name"]: fact["value"] for fact in case["facts"]}
-
         assert {
             "single reads / range, by the clock",
             "single reads / range, by CPU of the client",
-        } <= (facts.keys())
+        } <= case["facts"].keys()
 
 
-def test_starts_are_ratios_to_numpy(document: dict[str, Any]) -> None:
+@pytest.mark.long
+def test_starts_are_ratios_to_numpy(later: dict[str, Any]) -> None:
     """Starts are medians of at least seven processes, and their ratios are those of the row."""
-    (case,) = cases_of_figures(document, "start")
-    facts = {fact["name"]: fact["value"] for fact in case["facts"]}
+    (case,) = cases_of(later, "start").values()
+    facts = values_of(case)
     numpy = "python -c 'import numpy'"
 
-    assert 7 <= case["items"]
+    assert 7 <= min(row["items"] for row in case["facts"].values())
     for name in ("import bkstore", "bkstore --help"):
         ratio = facts[f"{name}, ms"] / facts[f"{numpy}, ms"]
 
@@ -320,13 +308,13 @@ def test_rows_are_chosen_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert main(["--row", "encoding", "--size", "0.001", "--rounds", "1", "--json", str(file)]) == 0
 
     printed = capsys.readouterr()
-    assert ["encoding"] == [row["name"] for row in json.loads(file.read_text())["rows"]]
+    assert {"encoding"} == {row["row"] for row in json.loads(file.read_text())["rows"]}
     assert "from_entries" in printed.out
     assert "encoding ...\n" == printed.err
 
 
 def test_markdown_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--markdown` prints the tables of `docs/performance.md`."""
+    """`--markdown` prints the tables of `docs/performance-figures.md`."""
     arguments = ["--row", "encoding", "--size", "0.001", "--rounds", "1", "--markdown"]
     assert main(arguments) == 0
 
@@ -337,7 +325,9 @@ def test_markdown_has_a_line_a_case(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_list_and_unknown_row(capsys: pytest.CaptureFixture[str]) -> None:
     """`--list` names the rows; an unknown one is a usage error that names them too."""
-    assert main(["--list"]) == 0
+    with pytest.raises(SystemExit) as stopped:
+        main(["--list"])
+    assert 0 == stopped.value.code
     listed = capsys.readouterr().out.splitlines()
     assert [row.name for row in ROWS] == [line.split()[0] for line in listed]
     assert [row.name for row in ROWS if row.long] == [

@@ -20,7 +20,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from bkstore import LedgerId, LedgerStorage
+from bkstore import Bookie, LedgerId, LedgerStorage
+from bkstore.errors import InvalidArgument, NoSuchEntry
 from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.memtable import MemtableIndex
@@ -29,9 +30,11 @@ from tests.paths import ROOT
 from tools.cache import ReadCache
 from tools.lab import Experiment, main
 from tools.lab.experiment import kinds
-from tools.lab.index_loads import index_load
-from tools.lab.traces import trace
-from tools.layouts import DETAILED, Layered
+from tools.lab.stores.layered import Layered
+from tools.lab.workloads.index_loads import index_load
+from tools.lab.workloads.recording import read_recording, recording, spanned
+from tools.lab.workloads.traces import Trace, trace
+from tools.layouts import DETAILED
 from tools.pages import PAGE_SIZES, PagePool, ledgers_of
 
 NAMES = (
@@ -322,11 +325,81 @@ def test_the_read_cache_drops_the_least_recently_read(ahead: int, tmp_path: Path
     assert (fetches, 400 - fetches) == (cached.fetches, cached.hits)
 
 
-def test_a_batch_is_a_request(result: Result) -> None:
-    """Reads take as many requests as there are batches; size 0 asks for each entry."""
-    for row in result("batch")["rows"]:
+def test_a_batch_is_a_call(result: Result) -> None:
+    """Reads and adds take as many calls as there are batches; size 0 makes one for each entry."""
+    rows = result("batch")["rows"]
+    for row in rows:
         assert math.ceil(row["entries"] / (row["batch"] or 1)) == row["requests"]
         assert ("server" in row and row["server"] is not None) == (row["where"] != "in process")
+    places = ("in process", "over the socket")
+
+    assert {("reads", place) for place in places} | {("adds", place) for place in places} == {
+        (row["what"], row["where"]) for row in rows
+    }
+
+
+def test_recorded_reads_are_an_order_of_reading(tmp_path: Path) -> None:
+    """What is read of a bookie is read again by `cache --trace`, hit by hit."""
+    payload, target = bytes(50), tmp_path / "reads"
+    with Bookie.open(tmp_path / "bookie", "sorted") as bookie:
+        for ledger in (LedgerId(0, 3), LedgerId(9, 4)):
+            batch = Coder("CRC32C").encode_batch(ledger, range(60), [payload] * 60)
+            bookie.add_batch(batch, b"k" * 20, sync=False)
+        with recording(bookie, target):
+            for entry in (10, 11, 10):
+                bookie.read_entry(3, entry)
+            bookie.read_entry(LedgerId(9, 4))
+            assert 5 == len(bookie.read_entries(3, 20, max_count=5))
+            with pytest.raises(NoSuchEntry):
+                bookie.read_entry(3, 999)
+        bookie.read_entry(3, 7)
+    reads = read_recording(target)
+    first, second = LedgerId(0, 3), LedgerId(9, 4)
+    expected = [*((first, n) for n in (10, 11, 10)), (second, 59)]
+    expected += [(first, n) for n in range(20, 25)]
+
+    assert ["bkstore-reads 1", "0 3 10 1"] == target.read_text().splitlines()[:2]
+    assert expected == reads.queries
+    assert {first: range(10, 25), second: range(59, 60)} == {
+        name: range(ids[0], ids[-1] + 1) for name, ids in spanned(reads, 16).items()
+    }
+
+    words = ["--scale", "0.001", "--rounds", "1", "--trace", str(target)]
+    document = _run("cache", tmp_path, *words)
+    rows = [row for row in document["rows"] if row["trace"] == "recorded"]
+    whole = {row["ahead"]: row for row in rows if row["series"] == "entries" and row["room"] == 50}
+
+    assert {9} == {row["reads"] for row in rows}
+    assert 9 - 1 == whole[1]["fetches"], "one entry is read twice, and kept"
+    assert document["finding"][-1].startswith("The recorded reads find ")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "begins with ''"),
+        ("reads 2\n0 3 1 1\n", "begins with 'reads 2'"),
+        ("bkstore-reads 1\n", "begins with 'bkstore-reads 1'"),
+        ("bkstore-reads 1\n0 3 1\n", "line 2"),
+        ("bkstore-reads 1\n0 3 1 1\n0 3 -1 1\n", "line 3: 1 entries from -1 on"),
+        ("bkstore-reads 1\n0 3 1 0\n", "line 2: 0 entries"),
+        ("bkstore-reads 1\n0 3 1 99999999999\n", "line 2: more than"),
+    ],
+    ids=["empty", "format", "no reads", "three words", "negative", "none", "too many"],
+)
+def test_a_recording_that_is_none(text: str, said: str, tmp_path: Path) -> None:
+    """It is refused by line and reason before anything is measured."""
+    path = tmp_path / "reads"
+    path.write_text(text)
+    with pytest.raises(InvalidArgument, match=said):
+        read_recording(path)
+
+
+def test_reads_that_span_too_much() -> None:
+    """Ledgers are not made for a recording that spans more entries than may be made."""
+    reads = Trace([LedgerId(0, 1)], np.array([0, 0]), np.array([5, 2**50]))
+    with pytest.raises(InvalidArgument, match="more than 100"):
+        spanned(reads, 100)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -15,17 +17,17 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
-from tools.bench.measure import Side, sample
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.comparison import differences
 from tools.lab.document import FORMAT, made, read, save
-from tools.lab.index_loads import SHAPES, index_load, load_of_dump
 from tools.lab.page import page
-from tools.lab.peer_stores import LevelDb, Lmdb, Store
 from tools.lab.picture import drawn
 from tools.lab.samples import files_below, latencies, latency, median_of, spending
+from tools.lab.sides import Side, sample
+from tools.lab.stores.peers import LevelDb, Lmdb, Store
 from tools.lab.table import print_document, shown
-from tools.lab.traces import TRACES, trace
+from tools.lab.workloads.index_loads import SHAPES, index_load, load_of_dump
+from tools.lab.workloads.traces import TRACES, trace
 
 Document = dict[str, Any]
 
@@ -187,6 +189,44 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert (0.5, 7) == (known["scale"], known["seed"])
     assert known == json.loads(again.read_text())
     assert "nothing moved" in capsys.readouterr().out
+    (tmp_path / "kept").mkdir()
+    assert 0 == main(TOY, ["--from", str(saved), "--markdown", "--into", str(tmp_path / "kept")])
+    assert known == json.loads(next((tmp_path / "kept").iterdir()).read_text())
+    assert "| toy | children | name | room, bytes | playing, ms |" in capsys.readouterr().out
+
+
+def test_a_row_may_have_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """It stands in the table in place of figures, and the exit status is 1."""
+    columns = (*TOY.columns, Column("error", "error", kind="told"))
+    rows = [{"side": "a", "size": 1, "error": "it broke"}]
+    broken = replace(TOY, columns=columns, measure=lambda _: rows, found=lambda _: [])
+
+    assert 1 == main(broken, [])
+    assert "it broke" in capsys.readouterr().out
+
+
+def test_an_experiment_has_options_and_tables_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its options arrive with the run; rows stand in the tables that it says."""
+
+    def more(parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--longer", type=int, default=0)
+
+    def measured(run: Run) -> Iterator[Row]:
+        yield from _measure(run)
+        yield {"side": "more", "size": run.options.longer, "bytes": 1}
+
+    parted = replace(
+        TOY, add_options=more, measure=measured, parted=lambda row: f"those of {row['side']}"
+    )
+    assert 0 == main(parted, ["--longer", "17", "--markdown"])
+    out = capsys.readouterr().out
+
+    assert ["one", "two & <three>", "words", "more"] == [
+        table.splitlines()[2].split(" | ")[0].removeprefix("| ") for table in out.split("\n\n")
+    ]
+    assert "| toy | children | room, bytes |\n| --- | ---: | ---: |\n| more | 17 | 1 |" in out
 
 
 @pytest.mark.parametrize(
@@ -203,8 +243,9 @@ def test_options_that_make_no_sense(words: list[str], capsys: pytest.CaptureFixt
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line to stderr and exit 2, before anything is measured."""
-    assert 2 == main(TOY, ["--compare", str(tmp_path / "absent.json")])
-    assert 1 == len(capsys.readouterr().err.splitlines())
+    for option in ("--compare", "--into"):
+        assert 2 == main(TOY, [option, str(tmp_path / "absent" / "toy.json")])
+        assert 1 == len(capsys.readouterr().err.splitlines())
 
 
 # -- what is measured with

@@ -1,99 +1,110 @@
-"""The command line of the benchmark."""
+"""The benchmark as an experiment of the lab: its columns, its own options, what it finds."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import shlex
-import sys
-import tempfile
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
+import shutil
+from collections.abc import Iterator, Sequence
 
-from bkstore.files.user_outputs import check_output, write_output
-from tools.bench.measure import Context, Row, run_row
-from tools.bench.report import FORMAT, environment, markdown, print_document
+from tools.bench.measure import run_row
 from tools.bench.rows import ROWS
+from tools.lab import Column, Experiment, Panel, Row, Run, main as run_command
+from tools.lab.experiment import Rows
 
-__all__ = ["main"]
-
-CLOCK = "cpu: time.thread_time of the measuring thread; wall: time.perf_counter; seconds a run"
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m tools.bench",
-        description="Measure bkstore's hot paths beside what they must beat.",
-    )
-    parser.add_argument("--row", action="append", metavar="NAME", help="only this row; repeatable")
-    parser.add_argument("--rounds", type=_positive, default=5, help="samples a side (default 5)")
-    parser.add_argument("--size", type=float, default=1.0, help="scale of the data (default 1.0)")
-    parser.add_argument("--seed", type=int, default=20260801, help="seed of the random data")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the whole result here")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
-    parser.add_argument("--long", action="store_true", help="the long rows as well")
-    parser.add_argument("--list", action="store_true", help="list the rows and stop")
-    return parser
+__all__ = ["EXPERIMENT", "main"]
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not positive")
-    return value
+def _row_name(text: str) -> str:
+    if text not in (names := [row.name for row in ROWS]):
+        raise argparse.ArgumentTypeError(f"no row {text!r}; there are {', '.join(names)}")
+    return text
 
 
-def _chosen(parser: argparse.ArgumentParser, names: list[str] | None, long: bool) -> list[Row]:
-    known = {row.name: row for row in ROWS}
-    for name in names or ():
-        if name not in known:
-            parser.error(f"no row {name!r}; there are {', '.join(known)}")
-    if names:
-        return [row for row in ROWS if row.name in names]
-    return [row for row in ROWS if long or not row.long]
+class _List(argparse.Action):
+    """Names the rows, and stops."""
 
-
-def _run(rows: list[Row], arguments: argparse.Namespace, command: str) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "format": FORMAT,
-        "command": command,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **environment(),
-        "seed": arguments.seed,
-        "size": arguments.size,
-        "rounds": arguments.rounds,
-        "clock": CLOCK,
-        "rows": [],
-    }
-    begin = time.perf_counter()
-    for row in rows:
-        print(f"{row.name} ...", file=sys.stderr)
-        with tempfile.TemporaryDirectory(prefix="bkstore-bench-") as top:
-            context = Context(Path(top), arguments.size, arguments.seed)
-            cases = list(run_row(row, context, arguments.rounds))
-        document["rows"].append(
-            {"name": row.name, "title": row.title, "method": row.method, "cases": cases}
-        )
-    document["seconds"] = time.perf_counter() - begin
-    return document
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the benchmark; return 0 if it ran, whatever the ratios."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
-    rows = _chosen(parser, arguments.row, arguments.long or arguments.list)
-    if arguments.list:
-        for row in rows:
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        for row in ROWS:
             print(f"{row.name:20} {row.title}{' (long)' if row.long else ''}")
-        return 0
-    if arguments.json is not None:
-        check_output(arguments.json)  # what cannot be written is noticed now, not afterwards
-    words = sys.argv[1:] if argv is None else argv
-    document = _run(rows, arguments, shlex.join(["python", "-m", "tools.bench", *words]))
-    print(markdown(document)) if arguments.markdown else print_document(document)
-    if arguments.json is not None:
-        write_output(arguments.json, (json.dumps(document, indent=1) + "\n").encode())
-    return 0
+        parser.exit()
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--row", action="append", type=_row_name, metavar="NAME", help="only this; repeatable")
+    add("--long", action="store_true", help="the long rows as well")
+    add("--list", action=_List, nargs=0, help="list the rows and stop")
+
+
+def chosen(names: Sequence[str] | None, long: bool) -> list[str]:
+    """Return the names of the rows that run: those named, else all, the long ones if asked for."""
+    return [row.name for row in ROWS if (row.name in names if names else long or not row.long)]
+
+
+def measure(run: Run) -> Iterator[Row]:
+    """Yield the ratio and the other figures of each case of the chosen rows."""
+    names = chosen(getattr(run.options, "row", None), getattr(run.options, "long", False))
+    for row in ROWS:
+        if row.name in names:
+            run.tell(row.name)
+            yield from run_row(row, run, run.rounds)
+            for left in run.directory.iterdir():
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
+def found(rows: Rows) -> list[str]:
+    """Return how many targets hold, and which do not."""
+    judged = [row for row in rows if row["holds"] is not None]
+    missed = [row for row in judged if not row["holds"]]
+    return [
+        f"{len(judged) - len(missed)} of {len(judged)} targets hold.",
+        *(
+            f"{row['row']}, {row['case']}{row['what'] and ', '}{row['what']}: "
+            f"{row['value'] if row['what'] else format(row['ratio'], '.2f')}, "
+            f"and {row['target']} is wanted."
+            for row in missed
+        ),
+    ]
+
+
+EXPERIMENT = Experiment(
+    name="bench",
+    question="How do bkstore's paths compare with what they must beat?",
+    method=(
+        "Sides beside each other, in turning order; CPU time of the measuring thread, medians of "
+        "the rounds. Of several baselines the fastest counts. Ratio: baseline / ours, where the "
+        "target reads '>='; with '<=' it is ours / baseline. What each side includes: the end of "
+        "the modules in tools/bench/rows."
+    ),
+    data="As each row says, at scale 1; `items` is how many entries a side handles.",
+    columns=(
+        Column("row", "row", kind="given"),
+        Column("case", "case", kind="given"),
+        Column("what", "what", kind="given"),
+        Column("items", "entries", kind="kept"),
+        Column("shape", "data", kind="kept"),
+        Column("ratio", "ratio"),
+        Column("value", "value"),
+        Column("target", "target", kind="told"),
+        Column("holds", "holds", kind="told"),
+        Column("spread", "of single rounds", kind="told"),
+        Column("wall", "by the clock", kind="told"),
+        Column("ours", "ours", kind="told"),
+        Column("ours_ms", "it takes", "ms", "told"),
+        Column("baseline", "baseline", kind="told"),
+        Column("baseline_ms", "it takes", "ms", "told"),
+        Column("is", "ratio is", kind="kept"),
+        Column("samples", "samples", kind="kept"),
+    ),
+    panels=tuple(Panel(row.name, "case", "ratio", None, {"row": row.name}) for row in ROWS),
+    measure=measure,
+    found=found,
+    add_options=_add_options,
+    parted=lambda row: "other figures" if row["what"] else "ratios of CPU time",
+    unit=("row",),
+)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark; 0 if it ran, whatever the ratios."""
+    return run_command(EXPERIMENT, words)

@@ -1,69 +1,21 @@
-"""Timing two or more forms of the same work side by side.
+"""What a row of the benchmark is: sides beside each other, a ratio, a verdict.
 
-A *row* of the table has one or more *cases*; a case has *sides*: ours, and one or more
-baselines, of which the fastest counts. A *round* runs every side once, the order turning from
-round to round, so that a busy minute hits all of them. A *sample* is one side in one round,
-repeated until it lasts `SHORTEST` seconds, in CPU seconds of the thread and wall seconds per
-run. Judged by the ratio of median CPU times; wall times stand beside them.
+A *row* has one or more *cases*; a case has *sides*: ours, and one or more baselines, of which the
+fastest counts. Judged by the ratio of median CPU times; wall times stand beside them. What takes
+the samples is `tools.lab.sides`.
 """
 
 from __future__ import annotations
 
-import gc
-import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Literal
 
-__all__ = [
-    "Case",
-    "Context",
-    "Fact",
-    "Figures",
-    "Row",
-    "Samples",
-    "Side",
-    "measure",
-    "run_row",
-    "sample",
-]
+from tools.lab.experiment import Context, Row as Values
+from tools.lab.sides import SHORTEST, Samples, Side, sample
 
-SHORTEST = 0.02
-"""Seconds a sample lasts at least; a shorter side is repeated within its sample."""
-
-MOST_REPEATS = 1000
-
-_LARGE = 31 << 20  # just below the largest threshold that glibc's malloc learns
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What a row needs to make its data: an empty directory, a scale factor, a seed."""
-
-    directory: Path
-    size: float = 1.0
-    seed: int = 20260801
-
-    def scaled(self, count: int, least: int = 60) -> int:
-        """Return `count` times the scale factor, at least `least`."""
-        return max(round(count * self.size), least)
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One form of the work. `run` is timed; `fresh`, if given, makes its argument, untimed.
-
-    A side with `fresh` runs once a sample: it uses up what it is given. `done` takes the
-    argument away afterwards, untimed.
-    """
-
-    name: str
-    run: Callable[..., object]
-    fresh: Callable[[], object] | None = None
-    done: Callable[[Any], object] | None = None
+__all__ = ["Case", "Context", "Fact", "Figures", "Row", "Side", "measure", "run_row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +76,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table: its name, what is measured how, and the maker of its cases.
+    """A row of the benchmark: its name, what is measured how, and the maker of its cases.
 
     Cases are taken one at a time, so that a maker may build a large data set for each. One that
     is `long` runs only when it is asked for.
@@ -137,129 +89,44 @@ class Row:
     long: bool = False
 
 
-@dataclass(slots=True)
-class Samples:
-    """The samples of a side: CPU seconds of the thread and wall seconds of one run, a round."""
-
-    side: Side
-    repeats: int = 1
-    cpu: list[float] = field(default_factory=list)
-    wall: list[float] = field(default_factory=list)
-
-    def take(self, keep: bool = True) -> float:
-        """Run one sample; return the CPU seconds of one run."""
-        side = self.side
-        given = () if side.fresh is None else (side.fresh(),)
-        result = None  # held until the clock is read: dropping it is not part of the work
-        gc.collect()
-        wall, cpu = time.perf_counter(), time.thread_time()
-        for _ in range(self.repeats):
-            result = side.run(*given)
-        cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
-        del result
-        if side.done is not None:
-            side.done(*given)
-        if keep:
-            self.cpu.append(cpu / self.repeats)
-            self.wall.append(wall / self.repeats)
-        return cpu / self.repeats
-
-    def warm_up(self, shortest: float) -> None:
-        """Run once unrecorded and choose the repeats."""
-        once = self.take(keep=False)
-        if self.side.fresh is None:
-            self.repeats = max(1, min(MOST_REPEATS, round(shortest / max(once, 1e-9))))
-
-    @property
-    def seconds(self) -> float:
-        """The median CPU seconds of one run."""
-        return statistics.median(self.cpu)
-
-    def document(self, role: str, items: int) -> dict[str, Any]:
-        """Return the side as it stands in the JSON."""
-        cpu = self.seconds
-        return {
-            "name": self.side.name,
-            "role": role,
-            "repeats": self.repeats,
-            "cpu_seconds": self.cpu,
-            "wall_seconds": self.wall,
-            "cpu_median": cpu,
-            "wall_median": statistics.median(self.wall),
-            "cpu_ns_per_item": cpu / items * 1e9,
-        }
+def run_row(row: Row, context: Context, rounds: int) -> Iterator[Values]:
+    """Set a row's data up and yield the values of each case and fact; the data go afterwards."""
+    shortest = SHORTEST * min(context.size, 1)
+    with row.cases(context) as cases:
+        for case in cases:
+            key = {"row": row.name, "case": case.name, "items": case.items, "shape": case.shape}
+            if isinstance(case, Case):
+                yield {**key, "what": "", **measure(case, rounds, shortest)}
+            for fact in case.facts():
+                told = {"value": fact.value, "target": fact.target, "holds": fact.holds}
+                yield {**key, "what": fact.name, **told}
 
 
-def sample(sides: Sequence[Side], rounds: int, shortest: float = SHORTEST) -> list[Samples]:
-    """Run sides beside each other, in turning order, and return the samples of each."""
-    taken = [Samples(side) for side in sides]
-    with _settled():
-        for side in taken:
-            side.warm_up(shortest)
-        for nth in range(rounds):
-            turn = nth % len(taken)
-            for side in taken[turn:] + taken[:turn]:
-                side.take()
-    return taken
-
-
-def measure(case: Case, rounds: int, shortest: float = SHORTEST) -> dict[str, Any]:
-    """Run a case and return its part of the JSON document: samples, ratio, verdict."""
+def measure(case: Case, rounds: int, shortest: float = SHORTEST) -> Values:
+    """Run the sides of a case and return names, medians, ratio, verdict and samples."""
     ours, *others = sides = sample((case.ours, *case.baselines), rounds, shortest)
     baseline = min(others, key=lambda side: side.seconds)
     ratio = case.ratio(ours.seconds, baseline.seconds)
     by_round = [case.ratio(a, b) for a, b in zip(ours.cpu, baseline.cpu)]
-    roles = {id(ours): "ours", id(baseline): "baseline"}
     return {
-        "name": case.name,
-        "items": case.items,
-        "shape": case.shape,
-        "sides": [side.document(roles.get(id(side), "other"), case.items) for side in sides],
+        "ours": ours.side.name,
+        "ours_ms": ours.seconds * 1e3,
+        "baseline": baseline.side.name,
+        "baseline_ms": baseline.seconds * 1e3,
         "ratio": ratio,
-        "ratio_wall": case.ratio(statistics.median(ours.wall), statistics.median(baseline.wall)),
-        "ratio_lowest": min(by_round),
-        "ratio_highest": max(by_round),
-        "ratio_means": "baseline / ours" if case.kind == "speedup" else "ours / baseline",
+        "spread": f"{min(by_round):.2f} .. {max(by_round):.2f}",
+        "wall": case.ratio(ours.wall_seconds, baseline.wall_seconds),
+        "is": "baseline / ours" if case.kind == "speedup" else "ours / baseline",
         "target": case.target,
         "holds": case.holds(ratio),
-        "facts": [asdict(fact) for fact in case.facts()],
+        "samples": [_samples(side) for side in sides],
     }
 
 
-@contextmanager
-def _settled() -> Iterator[None]:
-    """Bring allocator and garbage collector into the state of a process that runs for long.
-
-    Freeing one large block makes glibc keep later ones instead of returning them to the
-    system, so that no side pays page faults that depend on what ran before. The collector
-    stays on, but does not walk the objects that were there before.
-    """
-    bytearray(_LARGE)
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def run_row(row: Row, context: Context, rounds: int) -> Iterator[dict[str, Any]]:
-    """Set a row's data up and yield the document of each case; the data go afterwards."""
-    shortest = SHORTEST * min(context.size, 1)
-    with row.cases(context) as cases:
-        for case in cases:
-            if isinstance(case, Figures):
-                yield _figures(case)
-            else:
-                yield measure(case, rounds, shortest)
-
-
-def _figures(case: Figures) -> dict[str, Any]:
-    """Return the document of a case without sides."""
+def _samples(side: Samples) -> dict[str, Any]:
     return {
-        "name": case.name,
-        "items": case.items,
-        "shape": case.shape,
-        "sides": [],
-        "facts": [asdict(fact) for fact in case.facts()],
+        "name": side.side.name,
+        "repeats": side.repeats,
+        "cpu_seconds": side.cpu,
+        "wall_seconds": side.wall,
     }

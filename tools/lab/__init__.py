@@ -4,12 +4,11 @@ An experiment is a module of `tools/` that makes an `Experiment` and hands it to
 panels, a function that measures and one that says what was found. Read `experiment` first;
 `docs/lab.md` has one in full.
 
-`command` is the command line, `document` the JSON (made, saved, read again) and `comparison` what
-differs between two of them. `table`, `picture` and `page` show a document and measure nothing.
-`samples` has what experiments measure with: latencies, CPU seconds, bytes read and written.
-`index_loads` makes what an index is filled with, from the generators of `bkstore.testing` or from
-a dump, and `traces` what is read from it. `tuned_rocks` opens RocksDB with other options,
-`peer_stores` are what it is compared with.
+`command` is the command line, `document` the JSON (made, saved, read again, kept in a folder with
+others), `machine` what stands in it about where it was made, and `comparison` what differs between
+two of them. `table`, `picture` and `page` show a document and measure nothing. `samples` and
+`sides` are what experiments measure with: latencies, CPU seconds, bytes; forms of the same work
+beside each other. `workloads` has what is put and read, `stores` what indexes are compared with.
 """
 
 from tools.lab.command import main

@@ -12,22 +12,26 @@ from pathlib import Path
 from bkstore.errors import BkstoreError
 from bkstore.files.user_outputs import check_output, write_output
 from tools.lab.comparison import differences
-from tools.lab.document import Document, made, read, save
+from tools.lab.document import Document, keep, made, read, save
 from tools.lab.experiment import Experiment, Run
 from tools.lab.page import page
 from tools.lab.picture import drawn
-from tools.lab.table import print_document
+from tools.lab.table import markdown, print_document
 
 __all__ = ["main"]
 
 
 def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
-    """Run an experiment's command line; 0 if it ran, 2 for what cannot be read or written."""
+    """Run an experiment's command line; 2 for what cannot be read or written.
+
+    1 if a row has an `error` in place of figures, 0 otherwise.
+    """
     given = sys.argv[1:] if words is None else list(words)
     parser = _parser(experiment)
     options = parser.parse_args(given)
     try:
-        for target in (options.json, options.picture):
+        kept = None if options.into is None else options.into / f"{experiment.name}.json"
+        for target in (options.json, options.picture, kept):
             if target is not None:
                 check_output(target)
         old = None if options.compare is None else read(experiment, options.compare)
@@ -37,9 +41,14 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
             document = _measured(experiment, options, given)
         if options.json is not None:
             save(document, options.json)
+        if options.into is not None:
+            keep(experiment, document, options.into)
         if options.picture is not None:
             write_output(options.picture, _picture(experiment, document, options.picture.suffix))
-        print_document(document)
+        if options.markdown:
+            print(markdown(document["columns"], document["rows"], experiment.parted))
+        else:
+            print_document(document, experiment.parted)
         if old is not None:
             print(f"\nagainst {old['command']} ({old['made']}):")
             lines = differences(experiment, document, old) or ["nothing moved"]
@@ -47,7 +56,7 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
     except BkstoreError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
-    return 0
+    return int(any(row.get("error") for row in document["rows"]))
 
 
 def _measured(
@@ -55,14 +64,22 @@ def _measured(
 ) -> Document:
     begin = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as top:
-        run = Run(Path(top), options.scale, options.seed, options.rounds, options.dump)
+        run = Run(
+            Path(top),
+            options.scale,
+            options.seed,
+            rounds=options.rounds,
+            dump=options.dump,
+            trace=options.trace,
+            options=options,
+        )
         rows = list(experiment.measure(run))
     return made(experiment, run, rows, words, time.perf_counter() - begin)
 
 
 def _picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
     if suffix == ".html":
-        return page(document, drawn(experiment, document, "svg"))
+        return page(document, drawn(experiment, document, "svg"), experiment.parted)
     return drawn(experiment, document, "png" if suffix == ".png" else "svg")
 
 
@@ -92,12 +109,23 @@ def _parser(experiment: Experiment) -> argparse.ArgumentParser:
         description=f"{experiment.question} {experiment.method}",
     )
     add = parser.add_argument
-    add("--scale", type=_positive, default=1.0, help="times the usual amount of data (default: 1)")
+    add(
+        "--scale",
+        "--size",
+        type=_positive,
+        default=1.0,
+        help="times the usual amount of data (default: 1)",
+    )
     add("--seed", type=int, default=20260801, help="of all that is random (default: %(default)s)")
     add("--rounds", type=_rounds, default=5, help="medians are of so many (default: %(default)s)")
     add("--dump", type=Path, metavar="DIR", help="a dump's entries as one more shape of data")
+    add("--trace", type=Path, metavar="FILE", help="recorded reads as one more order of reading")
     add("--json", type=Path, metavar="FILE", help="write the result here")
+    add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
     add("--picture", type=_picture_path, metavar="FILE", help="draw it here: .svg, .html or .png")
+    add("--markdown", action="store_true", help="print the tables as a page has them")
     add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")
     add("--compare", type=Path, metavar="JSON", help="say what differs from this earlier result")
+    if experiment.add_options is not None:
+        experiment.add_options(parser)
     return parser

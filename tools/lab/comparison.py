@@ -42,7 +42,12 @@ def _moved(experiment: Experiment, old: dict[str, Any], new: dict[str, Any]) -> 
         if then == now:
             continue
         both = f"{column.title} {shown(then) or 'absent'} then, {shown(now) or 'absent'} now"
-        if column.kind == "count" or not then or not now:
+        if column.kind == "count" or not _number(then) or not _number(now):
             yield both
         elif max(now / then, then / now) >= MOVED:
             yield f"{both}: {now / then:.2f}x"
+
+
+def _number(value: Any) -> bool:
+    """Return whether a ratio can be made of it."""
+    return isinstance(value, int | float) and value > 0

@@ -1,21 +1,22 @@
-"""The JSON document of an experiment: made of rows, written, read again."""
+"""The JSON document of an experiment: made of rows, written, read again, kept with others."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import write_output
-from tools.bench.report import environment
 from tools.lab.experiment import Experiment, Row, Run
+from tools.lab.machine import environment
 
-__all__ = ["FORMAT", "Document", "made", "read", "save"]
+__all__ = ["FORMAT", "Document", "keep", "kept", "made", "read", "save"]
 
 FORMAT = "bkstore-lab/1"
 
@@ -51,12 +52,23 @@ def made(
 
 
 def save(document: Document, target: Path) -> None:
-    """Write a document as JSON."""
-    write_output(target, (json.dumps(document, indent=1) + "\n").encode())
+    """Write a document as JSON, a line a row."""
+    rows = ",\n".join(f"  {json.dumps(row)}" for row in document["rows"])
+    head = {name: value for name, value in document.items() if name != "rows"}
+    text = f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
+    write_output(target, text.encode())
 
 
 def read(experiment: Experiment, source: Path) -> Document:
     """Return a saved document of the experiment; `InvalidArgument` for anything else."""
+    document = _loaded(source)
+    if document["experiment"] != experiment.name:
+        other = document["experiment"]
+        raise InvalidArgument(f"{source}: a result of {other}, not of {experiment.name}")
+    return document
+
+
+def _loaded(source: Path) -> Document:
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -64,7 +76,44 @@ def read(experiment: Experiment, source: Path) -> Document:
     said = document.get("format") if isinstance(document, dict) else None
     if said != FORMAT:
         raise InvalidArgument(f"{source}: format {said!r}, not {FORMAT!r}")
-    if document["experiment"] != experiment.name:
-        other = document["experiment"]
-        raise InvalidArgument(f"{source}: a result of {other}, not of {experiment.name}")
     return dict(document)
+
+
+# -- a folder of results
+
+
+def kept(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:
+    """Yield the results of an experiment that a folder has, the oldest first."""
+    found = [(path, _loaded(path)) for path in sorted(folder.glob("*.json"))]
+    mine = [each for each in found if each[1]["experiment"] == experiment.name]
+    yield from sorted(mine, key=lambda each: str(each[1]["made"]))
+
+
+def keep(experiment: Experiment, document: Document, folder: Path) -> Path:
+    """Add a result to a folder that is there; what it measures anew leaves older files.
+
+    Returns its file. What is measured together stays together: rows of the same `unit` and scale
+    are replaced as a whole, and a file without any rows left goes.
+    """
+    new = {_unit(experiment, row) for row in document["rows"]}
+    for path, old in list(kept(experiment, folder)):
+        rows = [row for row in old["rows"] if _unit(experiment, row) not in new]
+        if old["scale"] != document["scale"] or len(rows) == len(old["rows"]):
+            continue
+        if rows:
+            save({**old, "rows": rows, "finding": experiment.found(rows)}, path)
+        else:
+            path.unlink()
+    stamp = "".join(sign for sign in document["made"][:19] if sign not in "-:")
+    names = chain([""], (f"-{number}" for number in count(2)))
+    target = next(
+        path
+        for path in (folder / f"{experiment.name}-{stamp}{more}.json" for more in names)
+        if not path.exists()
+    )
+    save(document, target)
+    return target
+
+
+def _unit(experiment: Experiment, row: Row) -> tuple[Any, ...]:
+    return tuple(row[name] for name in experiment.unit)

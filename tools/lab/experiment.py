@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import importlib
 import sys
+from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from tools.bench.measure import Context
-
-__all__ = ["Column", "Experiment", "Kind", "Panel", "Row", "Rows", "Run", "kinds"]
+__all__ = ["Column", "Context", "Experiment", "Kind", "Panel", "Row", "Rows", "Run", "kinds"]
 
 Row = dict[str, Any]
 """A row of the result: values by the names of columns; one that is absent is None."""
 
 Rows = Sequence[Row]
 
-Kind = Literal["given", "count", "measured"]
-"""What a column's values are: what was asked for; what the same seed gives again; the rest."""
+Kind = Literal["given", "count", "measured", "told", "kept"]
+"""What a column's values are: what was asked for; what the same seed gives again; what is measured;
+what stands in tables and is not compared; what only the JSON has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +72,20 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Run(Context):
-    """What an experiment measures with: an empty directory, scale, seed, rounds, a dump if given.
+class Context:
+    """What data are made with: an empty directory, a scale, a seed.
 
-    `size` is the scale, `scaled` applies it. `absent` fills with the peers that are not installed.
+    `scaled` applies the scale. `absent` fills with the peers that are not installed.
     """
 
-    rounds: int = 5
-    dump: Path | None = None
+    directory: Path
+    size: float = 1.0
+    seed: int = 20260801
     absent: list[str] = field(default_factory=list)
+
+    def scaled(self, count: int, least: int = 60) -> int:
+        """Return `count` times the scale, at least `least`."""
+        return max(round(count * self.size), least)
 
     def peer(self, name: str) -> Any | None:
         """Return the module of a library to compare with, None (and noted) where it is absent."""
@@ -91,9 +96,22 @@ class Run(Context):
                 self.absent.append(name)
             return None
 
+
+@dataclass(frozen=True, slots=True)
+class Run(Context):
+    """What an experiment measures with: the same, rounds, a dump and a trace if they are given.
+
+    `options` has what the experiment's own options say.
+    """
+
+    rounds: int = 5
+    dump: Path | None = None
+    trace: Path | None = None
+    options: Namespace = field(default_factory=Namespace)
+
     @property
     def shortest(self) -> float:
-        """How many CPU seconds a sample lasts at least: for `tools.bench.measure.sample`."""
+        """How many CPU seconds a sample lasts at least: for `tools.lab.sides.sample`."""
         return 0.005 * min(self.size, 1)
 
     def tell(self, what: str) -> None:
@@ -107,6 +125,10 @@ class Experiment:
 
     `measure` yields rows, `found` makes sentences of them, and nothing else, so that a saved
     result says the same. `method` says what is measured how; a line of `data` says what data.
+
+    `add_options` adds options of its own. `parted` says in which table a row stands, by the
+    table's title. `unit` names the given columns of what is measured together: such rows, once
+    measured again, replace the older ones in a folder of results; without them all rows do.
     """
 
     name: str
@@ -117,6 +139,9 @@ class Experiment:
     panels: tuple[Panel, ...]
     measure: Callable[[Run], Iterable[Row]]
     found: Callable[[Rows], list[str]]
+    add_options: Callable[[ArgumentParser], None] | None = None
+    parted: Callable[[Row], str] = lambda _: ""
+    unit: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column:
         """Return a column by its name; `KeyError` for another."""

@@ -6,7 +6,8 @@ from html import escape
 
 from bkstore.report.html.rendering import policy, template_file
 from tools.lab.document import Document
-from tools.lab.table import footer, shown
+from tools.lab.experiment import Rows
+from tools.lab.table import Columns, Parted, footer, shown, tables_of
 
 __all__ = ["page"]
 
@@ -24,7 +25,7 @@ th { vertical-align: bottom; } td.words, th.words { text-align: left; }
 """
 
 
-def page(document: Document, svg: bytes) -> bytes:
+def page(document: Document, svg: bytes, parted: Parted = lambda _: "") -> bytes:
     """Return the page; it loads nothing from elsewhere and has no script."""
     picture = svg.decode()
     picture = picture[picture.index("<svg") :]
@@ -40,7 +41,10 @@ def page(document: Document, svg: bytes) -> bytes:
         *(f"<li>{escape(sentence)}</li>" for sentence in document["finding"]),
         "</ul>",
         f"<figure>{picture}</figure>",
-        f'<div class="table">{_table(document)}</div>',
+        *(
+            f'<div class="table">{_table(columns, rows)}</div>'
+            for _, columns, rows in tables_of(document["columns"], document["rows"], parted)
+        ),
         f'<p class="note">{escape(document["data"])}</p>',
         f'<p class="note">{escape(document["method"])}</p>',
         f'<p class="note">{escape(footer(document))}</p>',
@@ -49,8 +53,7 @@ def page(document: Document, svg: bytes) -> bytes:
     return "\n".join(parts).encode()
 
 
-def _table(document: Document) -> str:
-    rows, columns = document["rows"], document["columns"]
+def _table(columns: Columns, rows: Rows) -> str:
     words = {
         column["name"]: ' class="words"'
         for column in columns

@@ -30,6 +30,7 @@ __all__ = [
     "latencies",
     "latency",
     "median_of",
+    "milliseconds",
     "spending",
 ]
 
@@ -74,6 +75,14 @@ def _ask_all(ask: Callable[[Q], object], queries: Sequence[Q], line: Int64Array)
 def latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: int) -> Latency:
     """Return how long one query takes, asked one by one, all of them in each round."""
     return latencies({"": ask}, queries, rounds)[""]
+
+
+def milliseconds(work: Callable[[], object], rounds: int) -> float:
+    """Return how long some work takes by the clock, the median of the rounds."""
+    taken = np.empty((rounds, 1), np.int64)
+    for line in taken:
+        _ask_all(lambda _: work(), [None], line)
+    return float(np.median(taken)) / 1e6
 
 
 @dataclass(slots=True)

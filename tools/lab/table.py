@@ -1,8 +1,9 @@
-"""The table of a document, and numbers as tables and findings write them."""
+"""The tables of a document, and numbers as tables and findings write them."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -10,43 +11,83 @@ from rich.markup import escape
 from rich.table import Table
 
 from tools.lab.document import Document
+from tools.lab.experiment import Row, Rows
 
-__all__ = ["footer", "print_document", "shown"]
+__all__ = ["Columns", "Parted", "footer", "markdown", "print_document", "shown", "tables_of"]
+
+Parted = Callable[[Row], str]
+
+Columns = Sequence[dict[str, Any]]
+"""Columns as documents have them: name, label, unit, kind."""
 
 
 def shown(value: Any) -> str:
     """Return a value as a table shows it: three digits or all before the point, "" for None.
 
-    >>> shown(0.012345), shown(1234567.8), shown(None), shown(3)
-    ('0.0123', '1,234,568', '', '3')
+    >>> shown(0.012345), shown(1234567.8), shown(None), shown(3), shown(False)
+    ('0.0123', '1,234,568', '', '3', 'NO')
     """
     if value is None:
         return ""
+    if isinstance(value, bool):
+        return "yes" if value else "NO"
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def print_document(document: Document) -> None:
-    """Print the rows as a table, then what was found, then what it was made with."""
+def tables_of(columns: Columns, rows: Rows, parted: Parted) -> Sequence[tuple[str, Columns, Rows]]:
+    """Return the tables of some rows: titles, columns with values, rows."""
+    titles = dict.fromkeys(parted(row) for row in rows)
+    found = []
+    for title in titles:
+        mine = [row for row in rows if parted(row) == title]
+        wanted = [
+            column
+            for column in columns
+            if column["kind"] != "kept"
+            and any(row[column["name"]] not in (None, "") for row in mine)
+        ]
+        found.append((title, wanted, mine))
+    return found
+
+
+def _words(column: dict[str, Any], rows: Rows) -> bool:
+    return any(isinstance(row[column["name"]], str | bool) for row in rows)
+
+
+def print_document(document: Document, parted: Parted = lambda _: "") -> None:
+    """Print the rows as tables, then what was found, then what it was made with."""
     wide = None if sys.stdout.isatty() else 240  # a pipe has no width: do not wrap
     console = Console(file=sys.stdout, width=wide, highlight=False)
-    table = Table(title=document["question"])
-    columns = [
-        column
-        for column in document["columns"]
-        if any(row[column["name"]] is not None for row in document["rows"])
-    ]
-    for column in columns:
-        unit = f"\n{column['unit']}" if column["unit"] else ""
-        words = any(isinstance(row[column["name"]], str) for row in document["rows"])
-        table.add_column(f"{column['label']}{unit}", justify="left" if words else "right")
-    for row in document["rows"]:
-        table.add_row(*(escape(shown(row[column["name"]])) for column in columns))
-    console.print(table)
+    for title, columns, rows in tables_of(document["columns"], document["rows"], parted):
+        table = Table(title=title or document["question"])
+        for column in columns:
+            unit = f"\n{column['unit']}" if column["unit"] else ""
+            words = _words(column, rows)
+            table.add_column(f"{column['label']}{unit}", justify="left" if words else "right")
+        for row in rows:
+            table.add_row(*(escape(shown(row[column["name"]])) for column in columns))
+        console.print(table)
     for sentence in document["finding"]:
         console.print(f"- {escape(sentence)}")
     console.print(escape(footer(document)))
+
+
+def markdown(columns: Columns, rows: Rows, parted: Parted = lambda _: "") -> str:
+    """Return the same tables as a page has them."""
+    tables = tables_of(columns, rows, parted)
+    return "\n\n".join(_markdown(wanted, mine) for _, wanted, mine in tables)
+
+
+def _markdown(columns: Columns, rows: Rows) -> str:
+    heads = [
+        f"{column['label']}, {column['unit']}" if column["unit"] else column["label"]
+        for column in columns
+    ]
+    marks = ["---" if _words(column, rows) else "---:" for column in columns]
+    lines = [[shown(row[column["name"]]) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *lines))
 
 
 def footer(document: Document) -> str:

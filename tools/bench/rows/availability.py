@@ -131,6 +131,8 @@ def _missing_cases(name: str, n: int, expected: Availability, here: Availability
         Side("Python sets", lambda: all_set - set_),
     )
     mask = Side("boolean mask", lambda: _mask_difference(all_ids, ids))
+    all_bits, bits = _via_buffer(all_ids), _via_buffer(ids)
+    bitmaps = Side("BitMap difference, to_array", lambda: (all_bits - bits).to_array())
     shape = f"{n} entries, 2-of-3 stripe: {all_ids.size} expected at one bookie, {name}"
 
     def peaks() -> list[Fact]:
@@ -146,6 +148,7 @@ def _missing_cases(name: str, n: int, expected: Availability, here: Availability
     return [
         Case(name, all_ids.size, shape, ours, differences, 100, facts=peaks),
         Case(f"{name}, mask", all_ids.size, shape, ours, (mask,)),
+        Case(f"{name}, pyroaring", all_ids.size, shape, ours, (bitmaps,)),
     ]
 
 
@@ -183,7 +186,8 @@ ROWS = (
         "int64 arrays (np.setdiff1d with assume_unique, several times faster than without), "
         "Python sets. Ours includes the expansion of the answer to ids. The faster of setdiff1d "
         "and sets counts; a boolean mask over the range, which is faster than both, is shown "
-        "beside them. Peak memory by tracemalloc, inputs not included.",
+        "beside them, and so are bitmaps of pyroaring, made before. Peak memory by tracemalloc, "
+        "inputs not included.",
         _missing,
     ),
 )

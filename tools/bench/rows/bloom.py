@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -50,13 +49,27 @@ def _ask_per_key(bits: Bits, keys: list[int], hash_count: int) -> list[bool]:
     return found
 
 
-def _fastbloom() -> Callable[[int], Any] | None:
+def _fastbloom(context: Context) -> Callable[[int], Any] | None:
     """Return a maker of fastbloom-rs filters, None where the package is not installed."""
-    try:
-        package = importlib.import_module("fastbloom_rs")
-    except ImportError:
+    package = context.peer("fastbloom_rs")
+    if package is None:
         return None
     return lambda count: package.FilterBuilder(count, FPP).build_bloom_filter()
+
+
+def _rbloom(context: Context, keys: Int64Array) -> Side | None:
+    """Return what builds and probes a filter of rbloom, None where it is not installed."""
+    package = context.peer("rbloom")
+    if package is None:
+        return None
+
+    def both() -> list[bool]:
+        listed = keys.tolist()
+        made = package.Bloom(keys.size, FPP)
+        made.update(listed)
+        return list(map(made.__contains__, listed))
+
+    return Side("update, then in", both)
 
 
 def _build(keys: Int64Array) -> BloomFilter:
@@ -69,11 +82,12 @@ def _build(keys: Int64Array) -> BloomFilter:
 def _bloom(context: Context) -> Iterator[Iterable[Case]]:
     count = context.scaled(1_000_000)
     drawn = np.random.default_rng(context.seed).integers(-(2**63), 2**63, 2 * count)
-    yield _cases(drawn[:count], drawn[count:])
+    yield _cases(context, drawn[:count], drawn[count:])
 
 
-def _cases(keys: Int64Array, absent: Int64Array) -> Iterator[Case]:
-    make, held, count = _fastbloom(), _build(keys), keys.size
+def _cases(context: Context, keys: Int64Array, absent: Int64Array) -> Iterator[Case]:
+    make, held, count = _fastbloom(context), _build(keys), keys.size
+    other = _rbloom(context, keys)
     size, hash_count = held.bit_size, held.hash_count
     bits = _fill_per_key(keys.tolist(), size, hash_count)
 
@@ -88,7 +102,6 @@ def _cases(keys: Int64Array, absent: Int64Array) -> Iterator[Case]:
         return [
             Fact("bit array equals the loop's", "yes" if same else "no", "yes", same),
             Fact("bytes of the filter", held.nbytes),
-            Fact("fastbloom-rs", "compared" if make else "not installed, not compared"),
         ]
 
     shape = f"{count} random 64-bit ids, int64 array, fpp {FPP:g}"
@@ -100,6 +113,8 @@ def _cases(keys: Int64Array, absent: Int64Array) -> Iterator[Case]:
         if make:
             limit = 1 if judged else None
             yield Case(f"{name}, fastbloom-rs", items, shape, ours, (batch,), limit)
+        if other and judged:
+            yield Case(f"{name}, rbloom", items, shape, ours, (other,))
 
 
 def _works(
@@ -164,7 +179,8 @@ ROWS = (
         "bool[n], theirs a list. 'From a list': one half of that work, the list made before, "
         "ours from the array. 'mmh3 per key': a Python loop over a bytearray, one mmh3 call an "
         "id, then its bits, with the bits and answers of ours. fastbloom-rs, a Rust package with "
-        "batch calls and a layout of its own, is compared where it is installed.",
+        "batch calls and a layout of its own, and rbloom, which hashes Python objects, are "
+        "compared where they are installed.",
         _bloom,
     ),
 )

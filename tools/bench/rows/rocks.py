@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import numpy as np
 from rocksdict import AccessType, Rdict, ReadOptions
@@ -16,8 +17,12 @@ from bkstore.index.rocks.keys import entry_keys, ledger_range, values
 from bkstore.index.rocks.options import location_options, reading_options
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 from tools.bench.measure import Case, Context, Row, Side
+from tools.lab.stores.peers import Peer, peer_stores
 
 __all__ = ["ROWS", "fresh_index", "remove_index"]
+
+PER_BATCH = 100_000
+"""Rows that a peer gets at a time, as ours does."""
 
 
 def _open_for_loop(path: str) -> Rdict:
@@ -61,11 +66,37 @@ def _availability(context: Context) -> Iterator[list[Case]]:
             loop = Side("seek, key, next; ids", lambda: _seek_loop(database, lo, hi))
             keys = Side("seek, key, next; keys only", lambda: _seek_loop_keys(database, lo, hi))
             shape = f"{ids.size} contiguous entries, another ledger behind them"
-            yield [
-                Case("entry ids", ids.size, shape, ours, (loop,), 1.6),
-                Case("keys only", ids.size, shape, ours, (keys,)),
-            ]
+            with ExitStack() as open_until:
+                yield [
+                    Case("entry ids", ids.size, shape, ours, (loop,), 1.6),
+                    Case("keys only", ids.size, shape, ours, (keys,)),
+                    *(
+                        Case(f"entry ids, {name}", ids.size, shape, ours, (side,))
+                        for name, side in _peer_scans(context, ids, open_until)
+                    ),
+                ]
         database.close()
+
+
+def _peer_scans(
+    context: Context, ids: Int64Array, open_until: ExitStack
+) -> Iterator[tuple[str, Side]]:
+    """Yield for each peer that is here what scans the same keys of it into an array of ids."""
+    lo, hi = ledger_range(SCOPE_0)
+    for name, opened in peer_stores(context).items():
+        top = new_directory(context)
+        store = opened(top)
+        open_until.callback(store.close)
+        store.put_list(entry_keys(SCOPE_0, ids), values(locations_of(ids)), PER_BATCH)
+        store.compact()
+
+        def scan(store: Peer = store) -> Int64Array:
+            words = np.asarray(store.keys(lo, hi, 16)).view(">u8").reshape(-1, 2)
+            return words[:, 1].astype(np.int64)
+
+        if not np.array_equal(scan(), ids):
+            raise RuntimeError(f"{name} lists other entries")
+        yield name, Side("keys of a cursor, ids of them", scan)
 
 
 def fresh_index(context: Context) -> RocksIndex:
@@ -123,7 +154,37 @@ def _filling(context: Context) -> Iterator[list[Case]]:
             limit,
         )
         for name, run, limit in (("put_many", put_many, 3.5), ("bulk_load", bulk_load, 5.5))
+    ] + [
+        Case(
+            f"put_many, {name}",
+            ids.size,
+            shape,
+            Side("RocksIndex.put_many", put_many, lambda: fresh_index(context), remove_index),
+            (side,),
+        )
+        for name, side in _peer_fills(context, ids, places)
     ]
+
+
+def _peer_fills(
+    context: Context, ids: Int64Array, places: Int64Array
+) -> Iterator[tuple[str, Side]]:
+    keys, stored = entry_keys(SCOPE_0, ids), values(places)
+
+    def put(opened: tuple[Peer, Path]) -> None:
+        opened[0].put_list(keys, stored, PER_BATCH)
+
+    def done(opened: tuple[Peer, Path]) -> None:
+        opened[0].close()
+        shutil.rmtree(opened[1])
+
+    for name, opening in peer_stores(context).items():
+
+        def fresh(opening: Callable[[Path], Peer] = opening) -> tuple[Peer, Path]:
+            top = new_directory(context)
+            return opening(top), top
+
+        yield name, Side("batches, keys made before", put, fresh, done)
 
 
 ROWS = (
@@ -133,7 +194,8 @@ ROWS = (
         "Ours: RocksIndex.availability (bounded key scan into an array, condensed). Baseline: "
         "the iterator of the same binding on the same database files with the same options and "
         "an upper bound: seek, then key and next per row, the entry id of each key collected in "
-        "a list. A loop that only collects the raw keys is shown beside it. Warm caches.",
+        "a list. A loop that only collects the raw keys is shown beside it, and so are lmdb and "
+        "LevelDB (plyvel) with the same rows, their cursors' keys in an array. Warm caches.",
         _availability,
     ),
     Row(
@@ -142,7 +204,8 @@ ROWS = (
         "Ours: put_many, and bulk_load of one batch, from int64 arrays, key building included, "
         "into a new index. Baseline: db[key] = value per row into a new database with the same "
         "options, the keys and values made before (in its favour). No sync on either side; "
-        "opening and closing are not timed; background flushes are not in the CPU time.",
+        "opening and closing are not timed; background flushes are not in the CPU time. lmdb and "
+        "LevelDB (plyvel) get the same rows in batches, keys and values made before.",
         _filling,
     ),
 )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Callable, Sized
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-__all__ = ["LevelDb", "Lmdb", "Store"]
+from tools.lab.experiment import Context
+
+__all__ = ["LevelDb", "Lmdb", "Peer", "Store", "peer_stores"]
 
 
 class Store(Protocol):
@@ -119,3 +122,13 @@ class LevelDb:
     def close(self) -> None:
         """Close it."""
         self._db.close()
+
+
+Peer = Lmdb | LevelDb
+
+
+def peer_stores(context: Context) -> dict[str, Callable[[Path], Peer]]:
+    """Return what opens each of them in a directory, by name; those that are not here are noted."""
+    makers: dict[str, Callable[[Any, Path], Peer]] = {"lmdb": Lmdb, "plyvel": LevelDb}
+    found = {name: (make, context.peer(name)) for name, make in makers.items()}
+    return {name: partial(make, module) for name, (make, module) in found.items() if module}

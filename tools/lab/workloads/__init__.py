@@ -1,0 +1,6 @@
+"""What goes in and what is read.
+
+`index_loads` is what an index is filled with, from the generators of `bkstore.testing` or a dump.
+`traces` is what is read from it in which order, made from a seed; `recording` writes down the
+reads of a running bookie and reads them again.
+"""
