@@ -17,8 +17,8 @@ from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIOS, picture
 from tools.performance.figures import Figures
 from tools.performance.pages import named_rows, with_tables
-from tools.performance.pipeline_results import EXPERIMENT as PIPELINE
 from tools.performance.promises import PROMISES, Promise, judged
+from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 DOCS = ROOT / "docs"
 

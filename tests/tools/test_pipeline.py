@@ -10,20 +10,20 @@ import pytest
 
 from bkstore import open_index
 from bkstore.schedule import expected
-from tools.pipeline import KERNELS, TEXTS, main
-from tools.pipeline.run import _side_by_side
+from tools.lab import main
+from tools.pipeline.experiment import EXPERIMENT, wanted
+from tools.pipeline.steps import KERNELS, STEPS, TEXTS
 from tools.pipeline.world import BOOKIES
 
 
 def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each step of the engines has seconds, rows and memory, in JSON and in the tables."""
+    """Each step of the engines has seconds, rows and memory, in JSON and in the table."""
     pytest.importorskip("duckdb")
     target = tmp_path / "out.json"
     words = ["3000", "--ledgers", "6", "--rounds", "2", "--engines", "duckdb,write batch"]
     words += ["--world", str(tmp_path / "world")]
-    code = main([*words, "--json", str(target)])
-    document = json.loads(target.read_bytes())
-    steps = {(each["engine"], each["step"]): each for each in document["steps"]}
+    code = main(EXPERIMENT, [*words, "--json", str(target)])
+    steps = {(row["engine"], row["step"]): row for row in json.loads(target.read_bytes())["rows"]}
 
     assert 0 == code
     assert {
@@ -33,22 +33,25 @@ def test_a_small_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ("duckdb", "fragmentation"),
         ("write batch", "load to rocksdb"),
     } == set(steps)
-    assert 2800 < document["entries"] <= 3000
     # A round may take less CPU than the system counts in, a hundredth of a second; not all do.
-    assert 0 < sum(sum(each["cpu"]) for each in steps.values())
-    for each in steps.values():
-        assert 2 == len(each["seconds"]) == len(each["cpu"])
-        assert 0 <= min(each["cpu"])
-        assert each["rows"] > 0
-        assert each["peak"] > 20 << 20
-        assert 0 <= each["below"] < each["peak"]
-    assert (
-        6 * 3 == steps["duckdb", "comparison"]["rows"] == steps["duckdb", "fragmentation"]["rows"]
-    )
+    assert 0 < sum(sum(row["samples"]["cpu"]) for row in steps.values())
+    for row in steps.values():
+        first, second = row["samples"]["seconds"]
+
+        assert (3000, first, second) == (row["entries"], row["first"], row["seconds"])
+        assert 0 <= row["cpu"] == row["samples"]["cpu"][1]
+        assert row["rows"] > 0
+        assert 20 < row["peak"]
+        assert 0 <= row["below"] < row["peak"]
+        assert (row["engine"] == "duckdb") is (row["asked"] is not None)
+    load, common = steps["write batch", "load to rocksdb"], steps["duckdb", "comparison"]
+
+    assert 6 * 3 == common["rows"] == steps["duckdb", "fragmentation"]["rows"]
     assert missing_stretches(tmp_path / "world") == steps["duckdb", "violations"]["rows"]
-    first, second = capsys.readouterr().out.split("\n\n")
-    assert 2 + len(steps) == len(first.splitlines())
-    assert 2 + len({step for _, step in steps}) == len(second.splitlines())
+    assert 900 < load["rows"] <= 1000
+    assert load["rate"] == pytest.approx(load["rows"] / load["seconds"] / 1e6)
+    assert 2800 < common["rate"] * common["seconds"] * 1e6 <= 3000
+    assert "│ load to rocksdb │ write batch │" in capsys.readouterr().out
     assert {"sequences", "violations", "comparison"} <= {*KERNELS, *TEXTS}
 
 
@@ -74,12 +77,12 @@ def test_only_what_is_asked_for(
         asked.append((engine, step))
         return {"engine": engine, "step": step, "error": "not run"}
 
-    monkeypatch.setattr("tools.pipeline.run.in_a_process", done)
+    monkeypatch.setattr("tools.pipeline.experiment.in_a_process", done)
     words = ["600", "--ledgers", "2", "--world", str(tmp_path / "world")]
     words += ["--engines", "local,two executors", "--only", "violations,holes"]
     made = []
     for _ in range(2):
-        assert 1 == main(words)
+        assert 1 == main(EXPERIMENT, words)
         made.append((tmp_path / "world/metadata.json").stat().st_mtime_ns)
 
     steps = [(engine, s) for engine in ("local", "two executors") for s in ("violations", "holes")]
@@ -87,30 +90,19 @@ def test_only_what_is_asked_for(
     assert 2 * steps == asked
     assert made[0] == made[1]
     with pytest.raises(SystemExit):
-        main([*words[:-1], "violence"])
-    assert "no engine or step 'violence'" in capsys.readouterr().err
-
-
-def test_a_table_of_what_engines_took() -> None:
-    """Ratios are of the best rounds behind the first; memory is that of Spark's processes."""
-    took = {"local": [9.0, 2.0], "spark": [9.0, 3.0], "one executor": [9.0, 6.0], "duckdb": [5.0]}
-    took["two executors"] = [9.0, 4.0, 5.0]
-    found = [
-        {"engine": e, "step": "sequences", "seconds": s, "below": len(s) << 20}
-        for e, s in took.items()
-    ]
-    row = _side_by_side(found).splitlines()[-1]
-    asked = "runs of ids in entries"
-
-    assert f"| sequences | 2.00 | 3.00 | 1.50 | 6.00 | 4.00 | 1.50 | 5.00 | {asked} | 3 |" == row
+        main(EXPERIMENT, [*words[:-1], "violence"])
+    assert "no 'violence'; there are dump, load to rocksdb" in capsys.readouterr().err
+    assert set(STEPS["duckdb"]) == {step for _, step in wanted(["duckdb"])}
 
 
 def test_a_step_that_fails_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An error of a step is in the table, and in the exit code."""
-    monkeypatch.setattr("tools.pipeline.run._wanted", lambda *_: [("duckdb", "nothing")])
-    code = main(["600", "--ledgers", "2", "--rounds", "1"])
+    monkeypatch.setattr("tools.pipeline.experiment.wanted", lambda *_: [("duckdb", "nothing")])
+    code = main(EXPERIMENT, ["600", "--ledgers", "2", "--rounds", "1"])
+    out = capsys.readouterr().out
 
     assert 1 == code
-    assert "| nothing | duckdb | StopIteration | | | | |" in capsys.readouterr().out
+    assert "StopIteration" in next(line for line in out.splitlines() if "nothing" in line)
+    assert "- nothing, duckdb: StopIteration" in out

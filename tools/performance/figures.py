@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.lab import Experiment, Row
 from tools.lab.document import Document, kept
-from tools.performance.pipeline_results import EXPERIMENT as PIPELINE
+from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 __all__ = ["Figures", "Origin"]
 

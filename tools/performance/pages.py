@@ -16,8 +16,9 @@ from tools.lab import Row
 from tools.lab.document import Document
 from tools.lab.table import markdown
 from tools.performance.figures import Figures, Origin
-from tools.performance.pipeline_results import ENGINES, EXPERIMENT as PIPELINE, SPARKS
 from tools.performance.promises import judged
+from tools.pipeline.experiment import EXPERIMENT as PIPELINE
+from tools.pipeline.steps import SPARKS, STEPS
 
 __all__ = ["named_rows", "with_tables"]
 
@@ -159,7 +160,7 @@ def _engines_crossed(rows: Sequence[Row]) -> str:
         {
             "entries": entries,
             "step": step,
-            **{engine: line.get(engine) for engine in ENGINES},
+            **{engine: line.get(engine) for engine in STEPS},
             "spark / local": _over(line, "spark", "local"),
             "one / two executors": _over(line, "one executor", "two executors"),
             "DuckDB was asked": line["asked"],

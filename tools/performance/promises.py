@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple
 
 from tools.lab.table import shown
 from tools.performance.figures import Figures
-from tools.performance.pipeline_results import LOADS, SQL
-from tools.pipeline import KERNELS
+from tools.pipeline.steps import KERNELS, LOADS, STEPS
 
 __all__ = ["PROMISES", "Promise", "judged"]
 
 Values = Callable[[Figures], Mapping[str, float]]
 
 MILLION = 1_000_000
+SQL = STEPS["duckdb"]
 
 
 class Promise(NamedTuple):

@@ -1,8 +1,13 @@
-"""`python -m tools.pipeline`."""
+"""`python -m tools.pipeline`, and the processes that it starts."""
 
 import sys
 
-from tools.pipeline.run import main
-
 if __name__ == "__main__":
-    raise SystemExit(main(sys.argv[1:]))
+    if sys.argv[1:2] == ["step"]:
+        from tools.pipeline import measure
+
+        raise SystemExit(measure.main(sys.argv[2:]))
+    from tools.lab import main
+    from tools.pipeline.experiment import EXPERIMENT
+
+    raise SystemExit(main(EXPERIMENT))

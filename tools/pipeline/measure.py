@@ -8,13 +8,15 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from tools.pipeline.steps import steps
 
-__all__ = ["in_a_process", "run_step"]
+__all__ = ["in_a_process", "main", "run_step"]
+
+_CHECKOUT = Path(__file__).parents[2]
 
 
 def _processes() -> Iterator[tuple[str, str]]:
@@ -67,10 +69,26 @@ def run_step(engine: str, name: str, top: Path, rounds: int) -> dict[str, Any]:
 
 def in_a_process(engine: str, name: str, top: Path, rounds: int) -> dict[str, Any]:
     """Return what `run_step` returns in a process of its own, or the error that ended it."""
-    words = [sys.executable, "-m", "tools.pipeline", "step", engine, name, str(top), str(rounds)]
-    done = subprocess.run(words, capture_output=True, text=True)
+    words = [
+        sys.executable,
+        "-m",
+        "tools.pipeline",
+        "step",
+        engine,
+        name,
+        str(top.resolve()),
+        str(rounds),
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=_CHECKOUT)
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         return {"engine": engine, "step": name, "error": last}
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the step that the words name (engine, step, world, rounds); print what it took."""
+    engine, name, world, rounds = words
+    print(json.dumps(run_step(engine, name, Path(world), int(rounds))))
+    return 0

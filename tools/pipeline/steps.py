@@ -11,11 +11,11 @@ from typing import Any
 from tools.pipeline.other_programs import OTHERS, Work
 from tools.pipeline.world import BOOKIES
 
-__all__ = ["KERNELS", "SPARKS", "STEPS", "TEXTS", "steps"]
+__all__ = ["KERNELS", "LOADS", "SPARKS", "STEPS", "TEXTS", "steps"]
 
 KERNELS = ("sequences", "violations", "ledger_health", "surplus", "comparison", "fragmentation")
 TEXTS = ("holes", "orphans", "bytes_by_bookie", "bytes_by_ledger")
-_LOADS = ("load to rocksdb", "load to idx")
+LOADS = ("load to rocksdb", "load to idx")
 
 SPARKS = {
     "spark": "local[2]",
@@ -25,8 +25,8 @@ SPARKS = {
 """Where Spark runs, by engine: threads of one JVM, or executors of one core each."""
 
 STEPS = {
-    "local": ("dump", *_LOADS, *KERNELS, *TEXTS),
-    **dict.fromkeys(SPARKS, (*_LOADS, *KERNELS, *TEXTS)),
+    "local": ("dump", *LOADS, *KERNELS, *TEXTS),
+    **dict.fromkeys(SPARKS, (*LOADS, *KERNELS, *TEXTS)),
     "write batch": ("load to rocksdb",),
     "duckdb": ("sequences", "comparison", "violations", "fragmentation"),
     "polars": ("sequences", "comparison"),

@@ -1,0 +1,168 @@
+"""The pipeline as an experiment of the lab: its columns, its own options, what is found."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from tools.lab import Column, Experiment, Panel, Row, Run
+from tools.lab.experiment import Rows
+from tools.pipeline.measure import in_a_process
+from tools.pipeline.other_programs import ASKED
+from tools.pipeline.steps import KERNELS, LOADS, STEPS, TEXTS
+from tools.pipeline.world import opened_world
+
+__all__ = ["EXPERIMENT", "wanted"]
+
+MIB = 1 << 20
+ENTRIES, LEDGERS = 1_000_000, 1000
+USUAL = "local,spark,duckdb,polars,write batch"
+
+
+def _names(text: str, known: Sequence[str]) -> list[str]:
+    """Return names with commas between them; an argument error for one that is not known."""
+    names = text.split(",")
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(f"no {name!r}; there are {', '.join(known)}")
+    return names
+
+
+def _engines(text: str) -> list[str]:
+    return _names(text, list(STEPS))
+
+
+def _steps(text: str) -> list[str]:
+    return _names(text, list(dict.fromkeys(step for steps in STEPS.values() for step in steps)))
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("entries", type=int, nargs="?", help="rows of all three bookies together")
+    add("--ledgers", type=int, default=LEDGERS, help="(default: %(default)s)")
+    add("--engines", type=_engines, default=_engines(USUAL), help=f"(default: {USUAL})")
+    add("--only", type=_steps, default=[], metavar="STEPS", help="with commas between them")
+    add("--world", type=Path, help="where the data go and stay (default: scratch)")
+
+
+def wanted(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
+    """Yield (engine, step) of what is measured."""
+    for engine in engines:
+        for step in STEPS[engine]:
+            if not only or step in only:
+                yield engine, step
+
+
+@contextmanager
+def _tidied() -> Iterator[None]:
+    """Remove the folder that local-cluster leaves in the installed package."""
+    found = find_spec("pyspark")
+    work = Path(found.origin).parent / "work" if found is not None and found.origin else None
+    there = work is None or work.exists()
+    try:
+        yield
+    finally:
+        if work is not None and not there:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def measure(run: Run) -> Iterator[Row]:
+    """Yield a row for each step of each engine, each in a process of its own."""
+    given = run.options
+    entries = given.entries or run.scaled(ENTRIES, 600)
+    engines = [name for name in given.engines if not _absent(run, name)]
+    top = given.world or run.directory
+    run.tell(f"{entries} entries")
+    rows = opened_world(top, entries, given.ledgers)
+    with _tidied():
+        for engine, step in wanted(engines, given.only):
+            run.tell(f"{step}, {engine}")
+            found = in_a_process(engine, step, top, run.rounds)
+            yield {"entries": entries, **_row(found, rows)}
+
+
+def _absent(run: Run, engine: str) -> bool:
+    """Return whether the library of an engine is not installed; noted then."""
+    return engine in ("duckdb", "polars") and run.peer(engine) is None
+
+
+def _row(found: dict[str, Any], entries: int) -> Row:
+    """Return the row of a step: the first round apart, of the others the least."""
+    row: Row = {name: found.get(name) for name in ("step", "engine", "rows", "error")}
+    if row["error"] is None:
+        first, *later = found["seconds"]
+        seconds = min(later, default=first)
+        handled = found["rows"] if "load" in found["step"] else entries
+        row |= {
+            "asked": ASKED[found["step"]] if found["engine"] == "duckdb" else None,
+            "first": first,
+            "seconds": seconds,
+            "cpu": min(found["cpu"][1:], default=found["cpu"][0]),
+            "rate": handled / seconds / 1e6,
+            "peak": found["peak"] // MIB,
+            "below": found["below"] // MIB,
+            "samples": {"seconds": found["seconds"], "cpu": found["cpu"]},
+        }
+    return row
+
+
+def found(rows: Rows) -> list[str]:
+    """Return how the engines compare where more than one was asked."""
+    by = {(row["entries"], row["step"], row["engine"]): row for row in rows if not row["error"]}
+    sentences = [f"{row['step']}, {row['engine']}: {row['error']}" for row in rows if row["error"]]
+    for (entries, step, engine), row in by.items():
+        local = by.get((entries, step, "local"))
+        if local is not None and engine != "local":
+            times, memory = (row[name] / local[name] for name in ("seconds", "peak"))
+            sentences.append(
+                f"{step}, {entries:,} entries: {engine} takes {times:.2f} times the seconds of the "
+                f"local engine, and {memory:.1f} times its memory."
+            )
+    return sentences
+
+
+EXPERIMENT = Experiment(
+    name="pipeline",
+    question="What do dump, loads and analyses take, by which engine?",
+    method=(
+        "Each step runs in a process of its own. First: the first round, in which libraries and "
+        "Spark's workers start; seconds and CPU are the least of the others (of the first, if it "
+        "is the only one). The start of Python and of a Spark session is not counted. CPU is of "
+        "all processes; peak memory is Python's, Java's and that of Spark's Python workers, "
+        "together, and beside it without the first. Other programs are asked in words of theirs, "
+        "which the column says. Loads are of one bookie, and without comparison."
+    ),
+    data=(
+        "1,000,000 entries at scale 1, in 1,000 ledgers over three bookies, 2-of-3 striped, a "
+        "quarter of them with 5 % losses; ids with the top bit set among them; one dump."
+    ),
+    columns=(
+        Column("step", "step", kind="given"),
+        Column("engine", "engine", kind="given"),
+        Column("entries", "entries", kind="given"),
+        Column("rows", "rows", kind="count"),
+        Column("first", "first round", "s"),
+        Column("seconds", "seconds", "s"),
+        Column("cpu", "CPU", "s"),
+        Column("rate", "rate", "million entries a s"),
+        Column("peak", "peak memory", "MiB"),
+        Column("below", "workers and JVM", "MiB"),
+        Column("asked", "was asked", kind="told"),
+        Column("error", "error", kind="told"),
+        Column("samples", "samples", kind="kept"),
+    ),
+    panels=(
+        Panel("Analyses", "step", "seconds", "engine", {"step": (*KERNELS, *TEXTS)}, log="y"),
+        Panel("Memory", "step", "peak", "engine", {"step": (*KERNELS, *TEXTS)}),
+        Panel("Dump and loads", "step", "seconds", "engine", {"step": ("dump", *LOADS)}),
+    ),
+    measure=measure,
+    found=found,
+    add_options=_add_options,
+    unit=("step", "engine", "entries"),
+)
