@@ -4,7 +4,7 @@ ensemble."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from bkstore.errors import BookieUnavailable, LedgerFenced, NoSuchLedger
 from bkstore.formats.entry import Coder, Entry, encode_explicit_lac, master_key
 from bkstore.storage.options import Storage
 from bkstore.testing.socket_cluster import SocketCluster
+from bkstore.wire.client import WireClient
 from tests.cluster.client.ensembles import holders
 from tests.wire.client.served_bookies import OverSockets
 
@@ -134,3 +135,19 @@ def test_with_an_ensemble(
         for name in cluster.bookies:
             with pytest.raises(NoSuchLedger):
                 cluster.bookies[name].read_entry(ledger.ledger, 0)
+
+
+def test_a_cluster_is_asked_over_sockets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client of a `SocketCluster` adds goes through the `WireClient`s of its bookies."""
+    asked, add = [], WireClient.add_entry
+
+    def noted(wire: WireClient, *record: Any, **how: Any) -> int:
+        asked.append(wire.bookie_id)
+        return add(wire, *record, **how)
+
+    monkeypatch.setattr(WireClient, "add_entry", noted)
+    with SocketCluster.open(tmp_path) as cluster:
+        ledger = cluster.create_ledger(3, 3, 3)
+        ledger.append(b"one")
+
+        assert sorted(ledger.metadata.segments[0].ensemble) == sorted(asked)
