@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bkstore.report import write_report
-from tests.report.samples import Sample
+from tests.report.samples import SAMPLES, Sample
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,6 +107,13 @@ def written(
 def page_of(folder: Path, sample: Sample) -> Element:
     """Return the page about a sample, read back."""
     return written(folder, sample.tables, sample.title, **sample.source)
+
+
+@cache
+def sample_page(name: str) -> Element:
+    """Return the page about one of `SAMPLES`, for who only reads it."""
+    with TemporaryDirectory() as folder:
+        return page_of(Path(folder), SAMPLES[name]())
 
 
 def rows(page: Element, name: str) -> list[dict[str, str]]:

@@ -44,8 +44,8 @@ class Ledger:
 
     def due(self, entry: int) -> list[str]:
         """Return the bookies of an entry, round robin."""
-        size = len(self.ensemble)
-        return [self.ensemble[(entry + n) % size] for n in range(self.write)]
+        first = entry % len(self.ensemble)
+        return (self.ensemble * 2)[first : first + self.write]
 
 
 @dataclass

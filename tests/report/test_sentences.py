@@ -11,7 +11,7 @@ import pytest
 from bkstore import tables
 from bkstore.ids import LedgerId
 from tests.report.made_tables import health, made
-from tests.report.page_reader import Element, page_of, rows, tile, verdict, written
+from tests.report.page_reader import Element, page_of, rows, sample_page, tile, verdict, written
 from tests.report.samples import SAMPLES, sample, sick_world
 
 pytest.importorskip("pyarrow")
@@ -33,9 +33,9 @@ def _said(page: Element) -> list[str]:
 
 
 @pytest.mark.parametrize("name", list(SAMPLES))
-def test_numbers_and_nouns(tmp_path: Path, name: str) -> None:
+def test_numbers_and_nouns(name: str) -> None:
     """One is singular, others plural, and nothing is counted out of none."""
-    said = _said(page_of(tmp_path, SAMPLES[name]()))
+    said = _said(sample_page(name))
     wrong = re.compile(rf"\b0 of 0\b|(?<![\d,.])1 (?:{MUCH})\b|\bNone\b|[{{}}]")
 
     assert len(said) > 20
@@ -43,9 +43,9 @@ def test_numbers_and_nouns(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bare", "single", "apart"])
-def test_nothing_about_losses_without_metadata(tmp_path: Path, name: str) -> None:
+def test_nothing_about_losses_without_metadata(name: str) -> None:
     """Without metadata the page says so, and nothing of losses, quorums, orphans or health."""
-    page = page_of(tmp_path, SAMPLES[name]())
+    page = sample_page(name)
     absent = [
         item.text for each in page.all("ul") if _is(each, "absent") for item in each.all("li")
     ]
@@ -62,10 +62,10 @@ def _is(element: Element, name: str) -> bool:
     return name in (element.attributes.get("class") or "").split()
 
 
-def test_live_is_explained_by_what_was_given(tmp_path: Path) -> None:
+def test_live_is_explained_by_what_was_given() -> None:
     """Live records are those of ledgers that the metadata know, or without them the index."""
     for name, said in (("sick", "the metadata know"), ("bare", "the index of the bookie knows")):
-        page = page_of(tmp_path, SAMPLES[name]())
+        page = sample_page(name)
 
         assert f"Live are records of ledgers that {said}" in page.by_id("bytes_by_bookie").text
         assert f"Live are records of ledgers that {said}" in page.by_id("log_occupancy").text
@@ -141,9 +141,9 @@ def test_holes_are_told_by_ledger(tmp_path: Path) -> None:
     assert "5 rows about 3 ledgers" == next(page.by_id("holes").all("caption")).text
 
 
-def test_worst_are_distinct(tmp_path: Path) -> None:
+def test_worst_are_distinct() -> None:
     """No ledger is named twice among the worst, though each lacks entries on three bookies."""
-    page = page_of(tmp_path, SAMPLES["thousand"]())
+    page = sample_page("thousand")
     (worst,) = (each for each in page.all("ol") if _is(each, "risks"))
     names = [next(item.all("code")).text for item in worst.all("li")]
 
@@ -194,9 +194,9 @@ def test_why_ledgers_are_nowhere(tmp_path: Path) -> None:
     ) in tile(page, "how-healthy")
 
 
-def test_same_ledgers(tmp_path: Path) -> None:
+def test_same_ledgers() -> None:
     """Where both have the same ledgers, one sentence says so."""
-    page = page_of(tmp_path, SAMPLES["healthy"]())
+    page = sample_page("healthy")
 
     assert "The metadata list 40 ledgers; bookies have each of them." in tile(page, "how-healthy")
 
@@ -264,9 +264,9 @@ def test_bookies_of_two_dumps(
     assert f"compared with a dump of {len(other)} bookie" in page.by_class("source").text
 
 
-def test_comparison_that_was_not_asked(tmp_path: Path) -> None:
+def test_comparison_that_was_not_asked() -> None:
     """Without a second dump the page says which option gives one, and compares nothing."""
-    page = page_of(tmp_path, SAMPLES["sick"]())
+    page = sample_page("sick")
 
     assert "Not asked: no second dump was given (--other)." in page.by_id("comparison").text
     assert "compared with" not in page.by_class("source").text

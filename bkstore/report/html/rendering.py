@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
@@ -65,10 +66,13 @@ def filled(name: str, **values: Any) -> str:
 
     Raises `MissingDependency` without Jinja2.
     """
+    require_jinja()
     return _environment().get_template(name).render(**values)
 
 
+@cache
 def _environment() -> Environment:
+    """Return what keeps the templates, each of which is compiled once."""
     jinja2 = require_jinja()
     made: Environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bkstore.report", "template"),
