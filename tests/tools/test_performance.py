@@ -159,6 +159,7 @@ def test_engines_stand_beside_each_other(tmp_path: Path) -> None:
             "engine": engine,
             "entries": 10,
             "seconds": seconds,
+            "cpu": 2 * seconds if engine == "spark" else seconds,
             "peak": 9,
             "below": int(seconds) + 1,
             "asked": "runs" if engine == "duckdb" else None,
@@ -170,8 +171,11 @@ def test_engines_stand_beside_each_other(tmp_path: Path) -> None:
     lines = with_tables(mark, Figures(tmp_path)).splitlines()
     head = next(at for at, line in enumerate(lines) if line.startswith("| entries | step | local"))
 
-    assert "spark / local | one / two executors | DuckDB was asked | workers and JVM" in lines[head]
-    assert "| 10 | sequences | 2 | 3 | 6 | 4 | 5 | 1.5 | 1.5 | runs | 7 |" == lines[head + 2]
+    assert (
+        "spark / local | by CPU | one / two executors | DuckDB was asked | workers and JVM"
+        in lines[head]
+    )
+    assert "| 10 | sequences | 2 | 3 | 6 | 4 | 5 | 1.5 | 3 | 1.5 | runs | 7 |" == lines[head + 2]
 
 
 def test_prose_stays(tmp_path: Path) -> None:

@@ -153,6 +153,7 @@ def _engines_crossed(rows: Sequence[Row]) -> str:
     for row in rows:
         line = times.setdefault((row["entries"], row["step"]), {})
         line[row["engine"]] = row["seconds"]
+        line[f"{row['engine']}, CPU"] = row["cpu"]
         if row["engine"] in SPARKS and row["below"] is not None:
             line["below"] = max(line.get("below", 0), row["below"])
         line["asked"] = row["asked"] or line.get("asked")
@@ -162,6 +163,7 @@ def _engines_crossed(rows: Sequence[Row]) -> str:
             "step": step,
             **{engine: line.get(engine) for engine in STEPS},
             "spark / local": _over(line, "spark", "local"),
+            "by CPU": _over(line, "spark, CPU", "local, CPU"),
             "one / two executors": _over(line, "one executor", "two executors"),
             "DuckDB was asked": line["asked"],
             "workers and JVM, MiB": line.get("below"),
