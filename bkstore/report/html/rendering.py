@@ -66,7 +66,6 @@ def filled(name: str, **values: Any) -> str:
 
     Raises `MissingDependency` without Jinja2.
     """
-    require_jinja()
     return _environment().get_template(name).render(**values)
 
 
