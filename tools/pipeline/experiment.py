@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,19 +55,6 @@ def wanted(engines: Sequence[str], only: Sequence[str] = ()) -> Iterator[tuple[s
                 yield engine, step
 
 
-@contextmanager
-def _tidied() -> Iterator[None]:
-    """Remove the folder that local-cluster leaves in the installed package."""
-    found = find_spec("pyspark")
-    work = Path(found.origin).parent / "work" if found is not None and found.origin else None
-    there = work is None or work.exists()
-    try:
-        yield
-    finally:
-        if work is not None and not there:
-            shutil.rmtree(work, ignore_errors=True)
-
-
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each step of each engine, each in a process of its own."""
     given = run.options
@@ -79,11 +63,10 @@ def measure(run: Run) -> Iterator[Row]:
     top = given.world or run.directory
     run.tell(f"{entries} entries")
     rows = opened_world(top, entries, given.ledgers)
-    with _tidied():
-        for engine, step in wanted(engines, given.only):
-            run.tell(f"{step}, {engine}")
-            found = in_a_process(engine, step, top, run.rounds)
-            yield {"entries": entries, **_row(found, rows)}
+    for engine, step in wanted(engines, given.only):
+        run.tell(f"{step}, {engine}")
+        found = in_a_process(engine, step, top, run.rounds)
+        yield {"entries": entries, **_row(found, rows)}
 
 
 def _absent(run: Run, engine: str) -> bool:

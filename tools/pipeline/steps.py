@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,17 @@ def _answered(engine: Any, analysis: Any, inputs: Any) -> int:
     return int(engine.run(analysis, inputs).num_rows)
 
 
+def _tidied(spark: Any) -> None:
+    """Stop Spark, and remove what local-cluster leaves of it in the installed package."""
+    import pyspark
+
+    work, mine = Path(pyspark.__file__).parent / "work", spark.sparkContext.applicationId
+    spark.stop()
+    shutil.rmtree(work / mine, ignore_errors=True)
+    with suppress(OSError):  # others run, or there is none
+        work.rmdir()
+
+
 def steps(engine: str, top: Path) -> Iterator[tuple[str, Work]]:
     """Yield an engine's steps over the world at `top`, each with what does it once."""
     if engine == "local":
@@ -88,6 +101,7 @@ def steps(engine: str, top: Path) -> Iterator[tuple[str, Work]]:
 
         memory = {"spark.executor.memory": "1g"}
         spark = start_session("pipeline", SPARKS[engine], "1g", memory)
+        atexit.register(_tidied, spark)
         yield from _load(top, spark)
         yield from _analyses(top, SparkEngine(spark))
     else:
