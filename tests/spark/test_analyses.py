@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +26,8 @@ from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
 from tests.models.analyses import Expected, rows_of
 from tests.spark.standalone_master import standalone_master
 from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
+from tools.synthesize.shape import Shape
+from tools.synthesize.writing import write
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore::ResourceWarning")]
 pytest.importorskip("pyspark")
@@ -32,6 +36,7 @@ ALONE = [name for name in ANALYSES if name != "comparison"]
 JUDGED = ["violations", "homeless", "ledger_health", "surplus"]
 BY_LEDGER = ["sequences", "fragmentation", "comparison", *JUDGED]
 LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+LOOSE = ("comparison", "overlap", "violations", "ledger_health")
 
 
 @pytest.fixture(scope="module")
@@ -95,29 +100,37 @@ def test_comparison_equals_the_oracle(
     assert expected == rows_of(engine.run(ANALYSES["comparison"], inputs))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sequences",
+        *(pytest.param(name, marks=pytest.mark.long) for name in LOOSE),
+    ],
+)
 def test_files_that_do_not_say_their_order(
-    engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs], tmp_path: Path
+    name: str, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs], tmp_path: Path
 ) -> None:
     """Rows of dumps whose manifest says nothing of order are brought together: the same rows.
 
     So is a bookie of which two files share a ledger, beside others that are read as they lie.
     """
     world, later, _ = asked
-    loose = [write_dump(each, tmp_path / str(n), 2, False) for n, each in enumerate((world, later))]
-    old = analyses.open_inputs(loose[0], world.store(), loose[1])
-    mixed = write_dump(world, tmp_path / "mixed", 2)
-    overlapping(mixed, next(name for name in world.held if name not in world.lost))
     expected = Expected(world)
-    cases = (
-        ("sequences", old, expected.sequences()),
-        ("comparison", old, expected.comparison(Expected(later))),
-        ("fragmentation", Inputs(analyses.open_dump(mixed)), expected.fragmentation()),
-        ("violations", old, expected.violations()),
-        ("ledger_health", old, expected.ledger_health()),
-    )
-    for name, given, rows in cases:
-        assert "Exchange" in plan_of(engine, name, given)
-        assert rows == rows_of(engine.run(ANALYSES[name], given)), name
+    if name == "overlap":
+        name, rows = "fragmentation", expected.fragmentation()
+        mixed = write_dump(world, tmp_path / "mixed", 2)
+        overlapping(mixed, next(name for name in world.held if name not in world.lost))
+        given = analyses.open_inputs(mixed)
+    else:
+        others = [Expected(later)] if name == "comparison" else []
+        rows = getattr(expected, name)(*others)
+        loose = [
+            write_dump(each, tmp_path / str(n), 2, False) for n, each in enumerate((world, later))
+        ]
+        given = analyses.open_inputs(loose[0], world.store(), loose[1])
+
+    assert "Exchange" in plan_of(engine, name, given)
+    assert rows == rows_of(engine.run(ANALYSES[name], given))
 
 
 def overlapping(dump: Path, bookie: str) -> None:
@@ -170,6 +183,60 @@ def test_a_dump_of_another_file_system(
     rows = {name: sum(file.rows for file in files) for name, files in inputs.dump.files.items()}
 
     assert rows["ledgers"] == tables["ledgers"].count()
+
+
+SMALL = {"below_write": 3, "below_ack": 2, "no_replica": 2, "homeless": 2, "leftovers": 2}
+TINY = Shape(bookies=7, entries=600, ledgers=20, orphans=2, unclosed=2, **SMALL)
+
+
+def test_a_synthetic_cluster(engine: Any, tmp_path: Path) -> None:
+    """What is planted in a cluster is what Spark finds, and no plan grows with its bookies."""
+    planted = write(TINY, tmp_path)
+    given = analyses.open_inputs(tmp_path / "dump", tmp_path / "metadata.json")
+    names = ("violations", "orphans")
+    tables = {name: engine.run(ANALYSES[name], given).to_pylist() for name in names}
+    many = Inputs(analyses.open_dump(multiplied(tmp_path / "dump", 4)), given.metadata)
+
+    assert planted["violations"] == Counter(row["category"] for row in tables["violations"])
+    assert planted["orphans"] == len(tables["orphans"])
+    for name in names:
+        plans = [plan_of(engine, name, inputs) for inputs in (given, many)]
+
+        assert abs(len(plans[0]) - len(plans[1])) < 200, name
+        assert plans[0].count("\n") == plans[1].count("\n"), name
+
+
+def multiplied(dump: Path, times: int) -> Path:
+    """Return a dump of so many times the bookies, with the same files under other names."""
+    manifest = json.loads((dump / "manifest.json").read_text())
+    out = dump.parent / f"{dump.name}-{times}"
+    names = [f"{each['id']}-{n}" for n in range(times) for each in manifest["bookies"]]
+    manifest["bookies"] = [{**manifest["bookies"][0], "id": name} for name in names]
+    for table, said in manifest["tables"].items():
+        (out / table).mkdir(parents=True)
+        files = []
+        for number in range(times):
+            for file in said["files"]:
+                path = f"{table}/{number}-{Path(file['path']).name}"
+                os.link(dump / file["path"], out / path)
+                files.append({**file, "path": path, "bookie": f"{file['bookie']}-{number}"})
+        said["files"] = files
+    (out / "manifest.json").write_text(json.dumps(manifest))
+    return out
+
+
+@pytest.mark.long
+def test_plans_do_not_grow_with_bookies(engine: Any, tmp_path: Path) -> None:
+    """Of 10 bookies and of 200 every analysis has the same plan but for names of files."""
+    write(Shape(**{**vars(TINY), "bookies": 10}), tmp_path)
+    few = analyses.open_inputs(tmp_path / "dump", tmp_path / "metadata.json", tmp_path / "dump")
+    place = multiplied(tmp_path / "dump", 20)
+    many = Inputs(analyses.open_dump(place), few.metadata, analyses.open_dump(place))
+    for name in ANALYSES:
+        plans = [plan_of(engine, name, inputs) for inputs in (few, many)]
+
+        assert abs(len(plans[0]) - len(plans[1])) < 500, name
+        assert plans[0].count("\n") == plans[1].count("\n"), name
 
 
 def test_availability_is_that_of_the_entries(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from bkstore.errors import InvalidArgument
 from bkstore.offline import analyses
+from tools import scale
 from tools.synthesize.__main__ import main
 from tools.synthesize.shape import Shape
 from tools.synthesize.writing import write
@@ -34,24 +34,21 @@ def _answer(world: tuple[Path, dict[str, Any]], name: str) -> list[dict[str, Any
     return rows
 
 
-def test_analyses_find_what_is_planted(world: tuple[Path, dict[str, Any]]) -> None:
-    """Every planted number is what the analysis of that name answers."""
-    found = world[1]
-    violations = _answer(world, "violations")
-    missing: Counter[str] = Counter()
-    for row in violations:
-        missing[row["category"]] += row["missing_entries"]
-    health = _answer(world, "ledger_health")
+def test_analyses_find_what_is_planted(
+    world: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every planted number is what analyses answer; `tools.scale` tells one that is not."""
+    planted = world[0] / "planted.json"
+    said = planted.read_text()
+    planted.write_text(json.dumps({**world[1], "orphans": 7}))
+    code = scale.main([str(world[0]), "--json", str(tmp_path / "out.json")])
+    planted.write_text(said)
+    document = json.loads((tmp_path / "out.json").read_text())
 
-    assert found["violations"] == Counter(row["category"] for row in violations)
-    assert found["missing_entries"] == missing
-    for name in ("homeless", "surplus", "orphans", "sequences"):
-        assert found[name] == len(_answer(world, name)), name
-    assert found["surplus_entries"] == sum(
-        row["surplus_entries"] for row in _answer(world, "surplus")
-    )
-    assert found["ledgers"] == len(health)
-    assert found["not_judged"] == sum(row["not_judged"] is not None for row in health)
+    assert 1 == code
+    assert {"orphans": [7, world[1]["orphans"]]} == document["not_as_planted"]
+    assert ["(opening)", *analyses.ANALYSES] == [row["analysis"] for row in document["analyses"]]
+    assert "| sequences | " in capsys.readouterr().out
 
 
 def test_logs_hold_the_entries_of_the_index(world: tuple[Path, dict[str, Any]]) -> None:
