@@ -47,6 +47,8 @@ _WORTH = {"entries": 1, "groups": 16}
 """What a row of a table costs its kernel, in rows of entries: a task should be worth it."""
 
 _BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTINGS_A_CORE = 2
 
 _TABLE = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
 
@@ -164,6 +166,8 @@ class SparkEngine:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
         spark.conf.set("spark.sql.shuffle.partitions", _partitions(self._spark))
         spark.conf.set(_BATCH, str(self._batch))
+        # Of many files Spark would look at each in a task of its own.
+        spark.conf.set(_LISTING, str(_LISTINGS_A_CORE * spark.sparkContext.defaultParallelism))
         for function in FUNCTIONS:
             spark.sql(function)
         _rows(spark, "bookies", inputs.dump.bookie_rows())
