@@ -1,8 +1,9 @@
-"""A thousand bookies: every analysis ends, finds what is planted, and the driver stays small."""
+"""A thousand bookies, and a dump of a file system that only fsspec knows."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,51 @@ def test_a_thousand_bookies(engine: str, cluster: Path, tmp_path: Path) -> None:
 
     assert {} == document["not_as_planted"]
     assert document["python_mib"] + document.get("java_mib", 0) < 1024
+
+
+SHELF = """
+import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+class Shelf(LocalFileSystem):
+    protocol = "shelf"
+
+    @classmethod
+    def _strip_protocol(cls, path):
+        return super()._strip_protocol(str(path).removeprefix("shelf://"))
+
+fsspec.register_implementation("shelf", Shelf)
+"""
+JOB = """
+import sys
+from bkstore.offline.analyses import find, open_inputs
+from bkstore.spark import start_session
+from bkstore.spark.analysis import SparkEngine
+
+inputs = open_inputs(sys.argv[1], sys.argv[2])
+engine = SparkEngine(start_session())
+for name in ("violations", "orphans", "sequences"):
+    print(name, engine.run(find(name), inputs).num_rows)
+"""
+
+
+def test_workers_read_what_fsspec_knows(tmp_path: Path) -> None:
+    """Python workers of Spark find the file system by its scheme, of which Java knows nothing."""
+    pytest.importorskip("fsspec")
+    (tmp_path / "sitecustomize.py").write_text(SHELF)  # as each worker has its own imports
+    planted = write(Shape(bookies=9, entries=5000, ledgers=300), tmp_path / "cluster")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", ""), os.getcwd()])
+    top = tmp_path / "cluster"
+    done = subprocess.run(
+        [sys.executable, "-c", JOB, f"shelf://{top}/dump", str(top / "metadata.json")],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    rows = {"violations": sum(planted["violations"].values())}
+    rows |= {name: planted[name] for name in ("orphans", "sequences")}
+
+    assert 0 == done.returncode, done.stderr[-2000:]
+    assert rows == {name: int(n) for name, n in map(str.split, done.stdout.splitlines())}
