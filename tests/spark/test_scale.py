@@ -22,7 +22,7 @@ SHAPE = Shape(bookies=1000, entries=5000, ledgers=10_000)
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def thousand(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write the cluster."""
     top = tmp_path_factory.mktemp("scale") / "cluster"
     write(SHAPE, top, jobs=2)
@@ -30,12 +30,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("engine", ["local", "spark"])
-def test_a_thousand_bookies(engine: str, cluster: Path, tmp_path: Path) -> None:
+def test_a_thousand_bookies(engine: str, thousand: Path, tmp_path: Path) -> None:
     """Every analysis ends with exactly what is planted, and the driver's processes together stay
     below 1 GiB: with Spark's `local[2]` its tasks in Java are among that.
     """
     out = tmp_path / "out.json"
-    command = [sys.executable, "-m", "tools.scale", str(cluster), "--engine", engine]
+    command = [sys.executable, "-m", "tools.scale", str(thousand), "--engine", engine]
     done = subprocess.run(
         [*command, "--json", str(out)], capture_output=True, text=True, timeout=2300, check=False
     )
