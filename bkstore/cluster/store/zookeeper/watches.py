@@ -41,7 +41,7 @@ class _Watch(ABC):
         self.events.call(self._look)
 
     def end(self) -> None:
-        """Tell nothing any more."""
+        """Tell nothing of what comes from now on; a call that has begun goes on."""
         self.ended = True
 
     def woken(self, _: object) -> None:
@@ -75,7 +75,7 @@ class BookieWatch(_Watch):
         """List both folders."""
         folder = f"{self.nodes.root}/available"
         now = (self._names(folder) - {READ_ONLY}, self._names(f"{folder}/{READ_ONLY}"))
-        if now != self._told:
+        if now != self._told and not self.ended:
             self._told = now
             self._tell(*now)
 
@@ -114,9 +114,10 @@ class LedgerWatch(_Watch):
                 self._path, *self.nodes.connection.ask(self._path, "get", watch=self.woken)
             )
         except NoNodeError:
-            self.end()
-            self._tell(None)
+            if not self.ended:
+                self.end()
+                self._tell(None)
             return
-        if value.version > self._told:
+        if value.version > self._told and not self.ended:
             self._told = value.version
             self._tell(self._decoded(value))

@@ -266,6 +266,42 @@ def test_watched_bookies(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     assert {(none, none)} >= {seen.get_nowait() for _ in range(seen.qsize())}
 
 
+@pytest.mark.parametrize("change", ["a bookie", "a version", "a deletion"])
+def test_a_look_under_way_at_the_end(
+    stores: tuple[ZooKeeperStore, ZooKeeperStore], monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """What a look finds that ends after the watch did is not told."""
+    one, other = stores
+    version = other.create(metadata_of(7))
+    begun, gate, idle = threading.Event(), threading.Event(), threading.Event()
+    ask = one._connection.ask
+
+    def held(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        gate.wait(20)
+        return ask(*arguments, **options)
+
+    monkeypatch.setattr(one._connection, "ask", held)
+    seen: list[object] = []
+    if change == "a bookie":
+        end = one.watch_bookies(lambda *lists: seen.append(lists))
+    else:
+        end = one.watch_ledger(7, seen.append)
+    assert begun.wait(20)
+    end()
+    if change == "a bookie":
+        other.register("b2", HERE)
+    elif change == "a version":
+        other.write(metadata_of(7), version)
+    else:
+        other.delete(7, version)
+    gate.set()
+    one._events.call(idle.set)
+
+    assert idle.wait(20)
+    assert [] == seen
+
+
 def test_watched_ledger(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     """A watcher hears of newer metadata, whoever wrote them, and of the end."""
     one, other = stores
