@@ -46,8 +46,9 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
     A bookie is where the endpoint ``bookie-rpc`` of its registration says; one that registered
     nothing, as old ones and those of stores without addresses, is where its id ``host:port`` says.
     Others are no bookies here (`KeyError`). Whoever cannot reach one says so by `doubt`: then its
-    registration is read again at the next call, at most five times a second; without an answer in
-    a second the known address stays until there is one. `options` are those of `WireClient`.
+    registration is read again at the next call; where it said nothing new, not within the next
+    fifth of a second. Without an answer in a second the known address stays until there is one.
+    `options` are those of `WireClient`.
 
     Threads: safe. Fork: as `WireClient`.
     """
@@ -142,8 +143,10 @@ class RegisteredBookies(Mapping[str, ScopedClient], Closing):
         with self._lock:
             self._check_open()
             self._doubted.discard(bookie)
-            self._looked[bookie] = time.monotonic()
-            return found or self._clients.get(bookie, known)
+            now = found or self._clients.get(bookie, known)
+            if now is known:
+                self._looked[bookie] = time.monotonic()
+            return now
 
     def _look(self, bookie: str) -> ScopedClient | None:
         """Read a registration: what it says holds from now on, whoever waits for it still."""

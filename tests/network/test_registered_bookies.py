@@ -393,6 +393,24 @@ class _SlowStore(MemoryStore):
         return self.info
 
 
+def test_news_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that moves again as soon as it was found is looked up at once; one that is where
+    it was is not looked up again before the pause is over."""
+    monkeypatch.setattr(registrations, "_PAUSE", 60.0)
+    store = _SlowStore()
+    store.register_bookie("b1")
+    with RegisteredBookies(store) as bookies:
+
+        def doubted(port: int) -> int:
+            store.info = ServiceInfo.at("127.0.0.1", port)
+            bookies.doubt("b1")
+            return bookies["b1"].address[1]
+
+        assert "b1" in bookies
+        assert [2, 3, 4, 4, 4] == [doubted(port) for port in (2, 3, 4, 4, 5)]
+        assert 5 == store.looks
+
+
 def test_late_news(monkeypatch: pytest.MonkeyPatch) -> None:
     """News of a bookie's address for which nobody waits any more hold from when they come; until
     then the known address stays. Each doubt is one look."""
