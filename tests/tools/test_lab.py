@@ -69,6 +69,14 @@ def document(tmp_path: Path) -> Document:
     return made(TOY, run, _measure(run), ["--rounds", "2"], 1.5)
 
 
+def test_where_files_are_is_not_said(tmp_path: Path) -> None:
+    """A command with a path of this machine is kept with the path's last part."""
+    words = ["--world", str(tmp_path / "some world"), "--into", "docs/figures"]
+    kept_as = made(TOY, Run(tmp_path), _measure(Run(tmp_path)), words, 1.0)["command"]
+
+    assert "python -m tools.toy --world 'some world' --into docs/figures" == kept_as
+
+
 def test_a_document_says_how_it_was_made(document: Document) -> None:
     """Machine, versions, seed, scale, data and absent peers stand beside the rows."""
     assert (FORMAT, "toy", 20260801, 1.0, 2) == tuple(

@@ -34,7 +34,7 @@ def made(
     return {
         "format": FORMAT,
         "experiment": experiment.name,
-        "command": shlex.join(["python", "-m", f"tools.{experiment.name}", *words]),
+        "command": shlex.join(["python", "-m", f"tools.{experiment.name}", *map(_said, words)]),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         **environment(),
         "absent": sorted(run.absent),
@@ -49,6 +49,11 @@ def made(
         "finding": experiment.found(whole),
         "seconds": seconds,
     }
+
+
+def _said(word: str) -> str:
+    """Return a word of a command as documents have it: without where on a machine a file is."""
+    return Path(word).name if Path(word).is_absolute() else word
 
 
 def save(document: Document, target: Path) -> None:
