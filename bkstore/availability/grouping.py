@@ -91,24 +91,33 @@ def _flatten_dense(groups: Groups) -> Groups:
 
 def _merge_touching(groups: Groups) -> Groups:
     """Join sequences that meet at a group border, cutting them off longer groups first."""
-    touch = groups.ends[:-1] == groups.first[1:]
-    if not touch.any():
+    ends = groups.ends
+    meets = np.flatnonzero(ends[:-1] == groups.first[1:])
+    if not meets.size:
         return groups
+    if (groups.last > groups.first)[np.concatenate((meets, meets + 1))].any():
+        groups = _cut_where_they_meet(groups, meets)
+        ends = groups.ends
+        meets = np.flatnonzero(ends[:-1] == groups.first[1:])
+    # Borders that follow each other are one chain: its first group gets the size of them all.
+    apart = np.diff(meets) > 1
+    heads = meets[np.concatenate(([True], apart))]
+    tails = meets[np.concatenate((apart, [True]))] + 1
+    keep = np.ones(ends.size, np.bool_)
+    keep[meets + 1] = False
+    joined = groups.take(keep)
+    at = heads - np.searchsorted(meets, heads)  # so many before it are gone
+    joined.size[at] = ends[tails] - groups.first[heads]
+    joined.period[at] = 0
+    return joined
+
+
+def _cut_where_they_meet(groups: Groups, meets: npt.NDArray[np.intp]) -> Groups:
+    """Split the first and last sequences that meet another group off longer groups."""
     many = groups.last > groups.first
-    cut_first = many & np.concatenate(([False], touch))
-    cut_last = many & np.concatenate((touch, [False]))
-    if cut_first.any() or cut_last.any():
-        groups = _cut_ends(groups, cut_first, cut_last)
-        touch = groups.ends[:-1] == groups.first[1:]
-    opens = np.flatnonzero(np.concatenate(([True], ~touch)))
-    closes = np.concatenate((opens[1:], [groups.first.size])) - 1
-    chained = closes > opens
-    return Groups(
-        groups.first[opens],
-        np.where(chained, groups.first[opens], groups.last[opens]),
-        np.where(chained, groups.ends[closes] - groups.first[opens], groups.size[opens]),
-        np.where(chained, 0, groups.period[opens]),
-    )
+    cut_first, cut_last = np.zeros_like(many), np.zeros_like(many)
+    cut_first[meets + 1] = cut_last[meets] = True
+    return _cut_ends(groups, many & cut_first, many & cut_last)
 
 
 def _cut_ends(groups: Groups, cut_first: BoolArray, cut_last: BoolArray) -> Groups:

@@ -31,6 +31,8 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 """
 
+_FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
 
 def start_session(
     app_name: str = "bkstore",
@@ -43,8 +45,9 @@ def start_session(
     """Return a new Spark session, or the running one.
 
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
-    overrides any setting. Takes about 5 s. With `fast_start` the JVM compiles quickly rather
-    than well: right for work of seconds, slower for that of minutes. Raises `MissingDependency`
+    overrides any setting. Takes about 5 s. With `fast_start` the JVMs, those of
+    executors too, compile quickly rather than well: right for work of seconds, slower for that
+    of minutes. Raises `MissingDependency`
     without pyspark or Java.
     """
     running = _running()
@@ -91,12 +94,14 @@ def local_session(
 def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, str]:
     log = scratch / "log4j2.properties"
     log.write_text(_QUIET, encoding="utf-8")
-    java = f"-Dlog4j2.configurationFile=file:{log}"
-    if fast_start:
-        java += " -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+    java = {"spark.executor.extraJavaOptions": _FAST_START} if fast_start else {}
     return {
+        **java,
         "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": f"{java} -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{log} -Dderby.system.home={scratch}"
+            f" {' '.join(java.values())}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore.ids import Int64Array
 from bkstore.tables.safe_text import encodable
 
 if TYPE_CHECKING:
@@ -115,8 +116,7 @@ class Table:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield rows as tuples of plain Python values."""
-        plain = [v.tolist() if isinstance(v, np.ndarray) else v for v in self.columns.values()]
-        return zip(*plain)
+        return zip(*map(_plain, self.columns.values(), self.schema.columns))
 
     def to_arrow(self) -> pa.Table:
         """Return a pyarrow Table of the declared schema."""
@@ -133,10 +133,36 @@ def _array(pa: Any, values: Values, kind: pa.DataType) -> Any:
     if isinstance(values, Repeated):
         (value,) = _encodable([values.value])
         return pa.repeat(pa.scalar(value, kind), values.size)
+    if pa.types.is_list(kind) and any(isinstance(cell, np.ndarray) for cell in values):
+        return _nested(pa, values, kind)
     try:
         return pa.array(values, type=kind)
     except UnicodeEncodeError:  # an undecodable file name, say
         return pa.array(_encodable(values), type=kind)
+
+
+def _plain(values: Values, column: Column) -> Sequence[Any]:
+    if isinstance(values, np.ndarray):
+        return values.tolist()  # type: ignore[no-any-return]
+    if column.kind != "rows":
+        return values
+    return [cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in values]
+
+
+def _nested(pa: Any, cells: Values, kind: pa.DataType) -> Any:
+    """Return a column of lists of lists whose cells are int64[n, m] arrays, or null."""
+    there = [cell for cell in cells if cell is not None]
+    heights = [0 if cell is None else len(cell) for cell in cells]
+    widths = np.repeat([cell.shape[1] for cell in there], [len(cell) for cell in there])
+    values = pa.array(np.concatenate([cell.ravel() for cell in there]), kind.value_type.value_type)
+    inner = pa.ListArray.from_arrays(_offsets(pa, widths), values)
+    nulls = pa.array([cell is None for cell in cells])
+    return pa.ListArray.from_arrays(_offsets(pa, heights), inner, kind, mask=nulls)
+
+
+def _offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
+    """Return where lists of these lengths begin; pyarrow raises where 32 bits cannot say it."""
+    return pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))), pa.int32())
 
 
 def _encodable(values: Values) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,16 @@ from bkstore import InvalidArgument, MissingDependency
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import finding_table
-from bkstore.tables import ENTRIES, FINDINGS, GROUPS, INSPECT, LEDGERS, Repeated, Table
+from bkstore.tables import (
+    ENTRIES,
+    FINDINGS,
+    GROUPS,
+    INSPECT,
+    LEDGERS,
+    VIOLATIONS,
+    Repeated,
+    Table,
+)
 
 DESIGNED = {
     "entries": "bookie dir_index scope_id ledger_id entry_id log_id position length",
@@ -99,3 +109,17 @@ def test_arrow_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependency, match="pip install 'pyarrow>=18'"):
         _groups(1).to_arrow()
+
+
+def test_arrays_as_cells() -> None:
+    """A cell of ranges or groups may be an array; rows and Arrow are those of lists."""
+    pa = pytest.importorskip("pyarrow")
+    lists = [[[1, 2], [3, 4]], None, [], [[5, 6]]]
+    arrays = [None if cell is None else np.array(cell, np.int64).reshape(-1, 2) for cell in lists]
+    columns: dict[str, Any] = {name: [None] * 4 for name in VIOLATIONS.names}
+    columns |= {"category": ["underreplicated"] * 4, "detail": [""] * 4}
+    plain, made = (Table(VIOLATIONS, columns | {"missing": cells}) for cells in (lists, arrays))
+
+    assert list(plain.rows()) == list(made.rows())
+    assert pa.table(plain) == pa.table(made)
+    assert lists == pa.table(made)["missing"].to_pylist()

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from bkstore.availability import Availability
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
-from bkstore.ids import LedgerId
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
 from bkstore.tables import VIOLATIONS, Table
 
@@ -74,7 +74,9 @@ class Violation(NamedTuple):
         return self.ledger is not None, ledger, first, self.category, self.bookie or ""
 
     def row(self) -> tuple[Any, ...]:
-        """Return the row of the `violations` table."""
+        """Return the row of the `violations` table; ranges and groups are int64[n, 2] and
+        int64[n, 4].
+        """
         ids: tuple[Any, ...] = (None, None, None)
         if self.ledger is not None:
             ids = (*self.ledger.signed, self.ledger.qualified_name)
@@ -82,13 +84,15 @@ class Violation(NamedTuple):
         return self.category, *ids, *place, *_missing(self.missing), self.detail
 
 
-def _missing(entries: Availability | None) -> tuple[int | None, list[Any] | None, list[Any] | None]:
+def _missing(
+    entries: Availability | None,
+) -> tuple[int | None, Int64Array | None, Int64Array | None]:
     """Return how many entries, their ranges unless they are too many, and their groups."""
     if entries is None:
         return None, None, None
     groups = entries.groups
     few = int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
-    return len(entries), entries.ranges().tolist() if few else None, groups.tolist()
+    return len(entries), entries.ranges() if few else None, groups
 
 
 def violations_table(violations: Iterable[Violation]) -> Table:

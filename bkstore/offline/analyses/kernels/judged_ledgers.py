@@ -142,7 +142,10 @@ def _paired(
         mine = due.get(bookie, [])
         places += mine
         there.append(np.fromiter((row.ledger for row in mine), np.int64, len(mine)) + rank * total)
-    pairs, number = np.unique(np.concatenate([*here, *there, known[:0]]), return_inverse=True)
+    # Asked for places too, numpy sorts with the sort that knows runs, which these are.
+    pairs, _, number = np.unique(
+        np.concatenate([*here, *there, known[:0]]), return_index=True, return_inverse=True
+    )
     split = sum(part.size for part in here)
     table = np.array([row[:6] for row in places], np.int64).reshape(-1, 6).T
     return _Rows(

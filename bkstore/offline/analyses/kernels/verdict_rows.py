@@ -82,7 +82,7 @@ def _unjudged(subject: Subject) -> str | None:
 
 def _surplus(subject: Subject) -> Iterator[Row]:
     for bookie, found in sorted(subject.surplus, key=lambda each: each[0]):
-        yield bookie, *_ids(subject), len(found), found.groups.tolist()
+        yield bookie, *_ids(subject), len(found), found.groups
 
 
 def _homeless(subject: Subject) -> Iterator[Row]:
