@@ -11,25 +11,34 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.arguments import whole
 from bkstore.errors import MissingDependency
-from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Pass
+from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, Pass
 from bkstore.offline.analyses.dump_files import Dump, open_dump
-from bkstore.offline.analyses.engine_steps import checked, finish, tables_in
+from bkstore.offline.analyses.engine_steps import checked, finish, tables_in, top_rows
 from bkstore.offline.analyses.sorted_files import Direct
 from bkstore.offline.analyses.sql import HOLES_SQL
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.spark.errors import spark_errors
-from bkstore.spark.read_tasks import answered, check_files, ddl, stored, task_rows
+from bkstore.spark.read_tasks import (
+    Answers,
+    answered,
+    check_files,
+    collected,
+    ddl,
+    stored,
+    task_rows,
+)
 from bkstore.tables import ENTRIES, GROUPS, Schema
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["FUNCTIONS", "SparkEngine", "holes", "read_dump", "totals"]
@@ -76,6 +85,29 @@ order by k.bookie
 """
 
 
+class _Plan(NamedTuple):
+    """Tasks of about `rows` rows that are answered as they are, and files to be sorted first."""
+
+    made: Pass
+    tasks: list[Any]
+    others: list[DumpFile]
+    rows: int
+
+
+class _TopAnswers:
+    """Answers a task with its top rows: those of all tasks are among them. It can be pickled."""
+
+    def __init__(self, answers: Answers, analysis: Analysis, options: Options) -> None:
+        self._answers, self._analysis, self._options = answers, analysis, options
+
+    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
+        """Yield one batch at most."""
+        import pyarrow as pa
+
+        table = pa.Table.from_batches(self._answers(task), self._analysis.schema.to_arrow())
+        yield from top_rows(table, self._analysis, self._options).to_batches()
+
+
 class SparkEngine:
     """Runs analyses in a Spark session; dumps lie where the driver and all executors see them.
 
@@ -98,9 +130,12 @@ class SparkEngine:
         for what Spark reports.
         """
         checked(analysis, inputs)
-        options = inputs.options
+        made, options = analysis.work(inputs), inputs.options
         with spark_errors(f"the analysis {analysis.name}"):
-            frame = self.frame(analysis, inputs)
+            plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
+            if plan is not None and not plan.others:
+                return finish(self._collected(analysis, plan, options), analysis, options)
+            frame = self._frame(analysis, made, plan, inputs)
             if options.top is not None:
                 frame = _top(frame, analysis.ranked_by(options), analysis, options.top)
             table = frame.toArrow()
@@ -113,35 +148,53 @@ class SparkEngine:
         """
         checked(analysis, inputs)
         made = analysis.work(inputs)
+        plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
+        return self._frame(analysis, made, plan, inputs)
+
+    def _plan(self, analysis: Analysis, made: Pass, inputs: Inputs) -> _Plan | None:
+        """Return how tasks read the files; None where all of them are to be shuffled."""
+        worth = _WORTH[made.direct.table]
+        files = inputs.dump.files[made.direct.table]
+        rows = task_rows(self._spark, worth * sum(file.rows for file in files)) // worth
+        other = inputs.other if analysis.needs_other else None
+        planned = made.direct.plan(inputs.dump, other, inputs.metadata, rows)
+        return None if planned is None else _Plan(made, *planned, rows)
+
+    def _collected(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
+        """Return what tasks make of sorted files, on the driver; of each the top rows, if asked."""
+        import pyarrow as pa
+
+        answers: Answers = plan.made.direct.answers
+        if options.top is not None:
+            answers = _TopAnswers(answers, analysis, options)
+        found = collected(self._spark, plan.tasks, plan.rows, answers)
+        return pa.Table.from_batches(found, analysis.schema.to_arrow())
+
+    def _frame(
+        self, analysis: Analysis, made: Pass | str, plan: _Plan | None, inputs: Inputs
+    ) -> DataFrame:
+        """Return what is asked: by a text, by tasks over sorted files, of others shuffled."""
         spark = self._session(inputs, made if isinstance(made, str) else "")
         if isinstance(made, str):
             return spark.sql(made).select(*analysis.schema.names)
-        return self._passed(spark, analysis, made, inputs)
-
-    def _passed(
-        self, spark: SparkSession, analysis: Analysis, made: Pass, inputs: Inputs
-    ) -> DataFrame:
-        """Return what a kernel makes: of sorted files where they are read, of others shuffled."""
         schema = ddl(analysis.schema)
-        worth = _WORTH[made.direct.table]
-        files = inputs.dump.files[made.direct.table]
-        rows = task_rows(spark, worth * sum(file.rows for file in files)) // worth
-        other = inputs.other if analysis.needs_other else None
-        planned = made.direct.plan(inputs.dump, other, inputs.metadata, rows)
-        if planned is None:
+        if plan is None:
             return self._fed(made, inputs, schema)
-        frame = answered(spark, planned.tasks, rows, made.direct.answers, schema)
-        if not planned.others:
+        frame = answered(spark, plan.tasks, plan.rows, made.direct.answers, schema)
+        if not plan.others:
             return frame
+        others = _shuffled(self._other_rows(spark, plan, inputs), made, schema)
+        return frame.unionAll(others) if plan.tasks else others
+
+    def _other_rows(self, spark: SparkSession, plan: _Plan, inputs: Inputs) -> DataFrame:
+        """Return the rows of files that are not sorted; condensed, if they can be."""
+        made = plan.made
         if made.before is not None:
-            tasks = loose_tasks(planned.others, rows)
-            others = answered(spark, tasks, rows, made.before.answers, ddl(GROUPS))
-        else:
-            assert isinstance(made.direct, Direct)
-            read = _files(spark, inputs.dump, ENTRIES, planned.others)
-            others = read.select("bookie", *made.direct.columns)
-        others = _shuffled(others, made, schema)
-        return frame.unionAll(others) if planned.tasks else others
+            tasks = loose_tasks(plan.others, plan.rows)
+            return answered(spark, tasks, plan.rows, made.before.answers, ddl(GROUPS))
+        assert isinstance(made.direct, Direct)
+        read = _files(spark, inputs.dump, ENTRIES, plan.others)
+        return read.select("bookie", *made.direct.columns)
 
     def _fed(self, made: Pass, inputs: Inputs, schema: str) -> DataFrame:
         text = made.feed.text or ""

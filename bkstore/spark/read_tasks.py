@@ -28,6 +28,7 @@ __all__ = [
     "Answers",
     "answered",
     "check_files",
+    "collected",
     "ddl",
     "stored",
     "task_rows",
@@ -82,18 +83,27 @@ def task_table(spark: SparkSession, tasks: Iterable[SomeTask], rows: int) -> Dat
     """
     import pyarrow as pa
 
-    lists = [pickle.dumps(each) for each in packed(tasks, rows, lambda task: task.rows)]
+    lists = _lists(tasks, rows)
     # One partition a row: Spark cuts a local table evenly into as many as it is told here.
     most = max(int(spark.conf.get(_CUT, "1") or 1), len(lists))
     spark.conf.set(_CUT, str(most))
     return spark.createDataFrame(pa.table({"tasks": pa.array(lists, pa.binary())}))
 
 
+def _lists(tasks: Iterable[SomeTask], rows: int) -> list[bytes]:
+    """Return lists of tasks, pickled; small ones share one, in order."""
+    return [pickle.dumps(each) for each in packed(tasks, rows, lambda task: task.rows)]
+
+
 def tasks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
     """Yield the tasks of a partition of `task_table`."""
     for batch in batches:
         for data in batch.column(0).to_pylist():
-            yield from pickle.loads(data)  # noqa: S301 - the driver's own
+            yield from _unpickled(data)
+
+
+def _unpickled(data: bytes) -> list[Any]:
+    return pickle.loads(data)  # type: ignore[no-any-return]  # noqa: S301 - the driver's own
 
 
 def answered(
@@ -101,6 +111,29 @@ def answered(
 ) -> DataFrame:
     """Return what `answers` makes of the tasks; nothing runs yet."""
     return task_table(spark, tasks, rows).mapInArrow(_Worker(answers), schema)
+
+
+def collected(
+    spark: SparkSession, tasks: Iterable[SomeTask], rows: int, answers: Answers
+) -> Iterator[RecordBatch]:
+    """Run the tasks, and yield the batches that `answers` makes of them, in any order.
+
+    They come as bytes of Arrow's, which the JVM hands on as they are: as rows of Spark each value
+    of a list would be converted three times. All of them are on the driver at once.
+    """
+    lists = _lists(tasks, rows)
+    if not lists:
+        return
+    parts = spark.sparkContext.parallelize(lists, len(lists)).mapPartitions(_Pieces(answers))
+    for piece in parts.collect():
+        yield from _batches_of(piece)
+
+
+def _batches_of(piece: bytes) -> Iterator[RecordBatch]:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(piece) as stream:
+        yield from stream
 
 
 def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
@@ -149,3 +182,21 @@ class _Worker:
         """Yield what the tasks give."""
         for task in tasks_of(batches):
             yield from self._answers(task)
+
+
+class _Pieces:
+    """The function of `mapPartitions`: answers each task, a batch as bytes."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def __call__(self, lists: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield what the tasks give, as streams of Arrow's."""
+        import pyarrow as pa
+
+        for task in (task for data in lists for task in _unpickled(data)):
+            for batch in self._answers(task):
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, batch.schema) as stream:
+                    stream.write_batch(batch)
+                yield sink.getvalue().to_pybytes()
