@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tools.lab import Column, Experiment, Panel, Row, Run
@@ -75,17 +76,17 @@ def _absent(run: Run, engine: str) -> bool:
 
 
 def _row(found: dict[str, Any], entries: int) -> Row:
-    """Return the row of a step: the first round apart, of the others the least."""
+    """Return the row of a step: the first round apart, of the others the median."""
     row: Row = {name: found.get(name) for name in ("step", "engine", "rows", "error")}
     if row["error"] is None:
-        first, *later = found["seconds"]
-        seconds = min(later, default=first)
+        first = found["seconds"][0]
+        seconds, cpu = (median(found[name][1:] or found[name]) for name in ("seconds", "cpu"))
         handled = found["rows"] if "load" in found["step"] else entries
         row |= {
             "asked": ASKED[found["step"]] if found["engine"] == "duckdb" else None,
             "first": first,
             "seconds": seconds,
-            "cpu": min(found["cpu"][1:], default=found["cpu"][0]),
+            "cpu": cpu,
             "rate": handled / seconds / 1e6,
             "peak": found["peak"] // MIB,
             "below": found["below"] // MIB,
@@ -114,8 +115,8 @@ EXPERIMENT = Experiment(
     question="What do dump, loads and analyses take, by which engine?",
     method=(
         "Each step runs in a process of its own. First: the first round, in which libraries and "
-        "Spark's workers start; seconds and CPU are the least of the others (of the first, if it "
-        "is the only one). The start of Python and of a Spark session is not counted. CPU is of "
+        "Spark's workers start; seconds and CPU are the median of the others (of the first, if "
+        "it is the only one). The start of Python and of a Spark session is not counted. CPU is of "
         "all processes; peak memory is Python's, Java's and that of Spark's Python workers, "
         "together, and beside it without the first. Other programs are asked in words of theirs, "
         "which the column says. Loads are of one bookie, and without comparison."

@@ -74,6 +74,9 @@ _SHORT = 1 << 16
 
 _NONE = np.empty(0, np.int64)
 _KINDS = ("locations", "ledgers")
+_MOST = 2**63 - 1
+"""The highest ledger of scope 0."""
+
 _KEY = Struct(">QQ").pack  # what `entry_key` does for scope 0
 
 
@@ -245,17 +248,20 @@ class RocksReader(EntryIndex):
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
         """Return the location of one entry, None if absent; one look-up of about 2 us."""
         # As few steps as can be: those around the look-up took as long as the look-up itself.
-        name = ledger if type(ledger) is LedgerId else LedgerId.of(ledger)
-        if type(entry) is not int or not 0 <= entry <= MAX_ENTRY_ID:
-            entry = check_entry_id(entry)
         database = self._narrow
-        if name[0] or database is None:
-            return self._get_wide(name, entry)
-        key = _KEY(name[1], entry)
+        if type(ledger) is int:
+            number = ledger
+        else:
+            number = ledger[1] if type(ledger) is LedgerId and not ledger[0] else -1
+        if database is None or type(entry) is not int:
+            return self._get_of(LedgerId.of(ledger), check_entry_id(entry))
+        if not (0 <= number <= _MOST and 0 <= entry <= MAX_ENTRY_ID):
+            return self._get_of(LedgerId.of(ledger), check_entry_id(entry))
+        key = _KEY(number, entry)
         value = database.get(key)
         return None if value is None else location_of(database, key, value)
 
-    def _get_wide(self, name: LedgerId, entry: int) -> int | None:
+    def _get_of(self, name: LedgerId, entry: int) -> int | None:
         database, key = self._locations(name), entry_key(name, entry)
         value = database.get(key) if database else None
         return location_of(database, key, value) if database and value is not None else None
