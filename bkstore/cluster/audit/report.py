@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+
 from bkstore.availability import Availability
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
@@ -74,9 +76,12 @@ class Violation(NamedTuple):
         return self.ledger is not None, ledger, first, self.category, self.bookie or ""
 
     def row(self) -> tuple[Any, ...]:
-        """Return the row of the `violations` table; ranges and groups are int64[n, 2] and
-        int64[n, 4].
-        """
+        """Return the row of the `violations` table, of plain values."""
+        cells = self.cells()
+        return tuple(each.tolist() if isinstance(each, np.ndarray) else each for each in cells)
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the same with ranges and groups as int64[n, 2] and int64[n, 4]."""
         ids: tuple[Any, ...] = (None, None, None)
         if self.ledger is not None:
             ids = (*self.ledger.signed, self.ledger.qualified_name)

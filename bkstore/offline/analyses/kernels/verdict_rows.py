@@ -33,7 +33,7 @@ def _violations(subject: Subject) -> Iterator[Row]:
             f"entry {entry} of the ledger lacks {missing} of {quorum} replicas"
         )
         bookie = lack.ensemble[lack.place]
-        yield Violation(category, subject.ledger, lack.first, bookie, lack.missing, detail).row()
+        yield Violation(category, subject.ledger, lack.first, bookie, lack.missing, detail).cells()
 
 
 def _verdict(subject: Subject) -> tuple[Category, int, int] | None:
