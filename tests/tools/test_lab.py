@@ -300,6 +300,14 @@ def test_spending_counts_bytes(tmp_path: Path) -> None:
     assert (0, 0, 0) == files_below(tmp_path, (".log",))
 
 
+def test_files_that_go_are_not_counted(tmp_path: Path) -> None:
+    """RocksDB removes tables behind one's back: what is listed and then gone is no error."""
+    (tmp_path / "a.sst").write_bytes(bytes(100))
+    (tmp_path / "gone.sst").symlink_to(tmp_path / "missing")
+
+    assert (1, 100) == files_below(tmp_path, (".sst",))[:2]
+
+
 def test_sides_take_turns() -> None:
     """Each side is warmed up, then begins a round as often as the others."""
     order: list[str] = []
