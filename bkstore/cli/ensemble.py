@@ -107,13 +107,13 @@ def _up(args: argparse.Namespace) -> int:
     with Ensemble(
         args.dir, args.bookies, args.storage, port=args.port, sync=lasts, command=True
     ) as ensemble:
-        _print(ensemble)
-        if args.detached:
-            let_go(ensemble.path / LOG_NAME)
-        else:
-            end = "its data stay" if lasts else "its data go"
-            tell(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
-        try:
+        try:  # whoever reads the URI may end it before the rest is printed
+            _print(ensemble)
+            if args.detached:
+                let_go(ensemble.path / LOG_NAME)
+            else:
+                end = "its data stay" if lasts else "its data go"
+                tell(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
             _watch(ensemble)
         except (KeyboardInterrupt, SystemExit):
             tell("bkstore: stopping")

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -210,3 +211,16 @@ def test_a_start_that_fails(made: Path, capsys: Capsys) -> None:
     assert "bookie bookie-1 ended (2): " in line
     assert f"({made / 'bookie-1.log'})\n" in line
     assert "did not run" in _says(capsys, 0, "down", "--dir", made)
+
+
+def test_an_end_while_it_is_printed(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ended as soon as its URI can be read, it stops in order, as later."""
+    made = MagicMock()
+    monkeypatch.setattr("bkstore.testing.ensemble.Ensemble", made)
+    monkeypatch.setattr("bkstore.cli.ensemble._print", MagicMock(side_effect=SystemExit(143)))
+
+    assert 0 == main(["ensemble", "up", "--dir", str(tmp_path / "trial")])
+    assert "bkstore: stopping" in capsys.readouterr().err
+    made.return_value.__exit__.assert_called_once_with(None, None, None)
