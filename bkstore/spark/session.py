@@ -45,10 +45,9 @@ def start_session(
     """Return a new Spark session, or the running one.
 
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
-    overrides any setting. Takes about 5 s. With `fast_start` the JVMs, those of
-    executors too, compile quickly rather than well: right for work of seconds, slower for that
-    of minutes. Raises `MissingDependency`
-    without pyspark or Java.
+    overrides any setting. Takes about 5 s. With `fast_start` the JVMs, those of executors
+    too, compile quickly rather than well: right for work of seconds, slower for that of minutes.
+    Raises `MissingDependency` without pyspark or Java.
     """
     running = _running()
     if running is not None:
@@ -94,14 +93,15 @@ def local_session(
 def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, str]:
     log = scratch / "log4j2.properties"
     log.write_text(_QUIET, encoding="utf-8")
-    java = {"spark.executor.extraJavaOptions": _FAST_START} if fast_start else {}
+    driver = f"-Dlog4j2.configurationFile=file:{log} -Dderby.system.home={scratch}"
+    executors = {}
+    if fast_start:
+        driver += f" {_FAST_START}"
+        executors["spark.executor.extraJavaOptions"] = _FAST_START
     return {
-        **java,
+        **executors,
         "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile=file:{log} -Dderby.system.home={scratch}"
-            f" {' '.join(java.values())}"
-        ),
+        "spark.driver.extraJavaOptions": driver,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",

@@ -269,6 +269,36 @@ def test_top_rows_are_the_local_ones(
     assert local.equals(engine.run(ANALYSES[name], inputs))
 
 
+@pytest.mark.parametrize("name", ["sequences", "ledger_health"])
+def test_tasks_send_their_top_rows_only(
+    name: str,
+    engine: Any,
+    asked: tuple[DumpWorld, DumpWorld, Inputs],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is read where it lies comes as batches of tasks; asked for one row, each has one."""
+    from bkstore.spark import analysis
+    from bkstore.spark.read_tasks import collected
+
+    rows: list[int] = []
+
+    def counted(*words: Any) -> Iterator[Any]:
+        for batch in collected(*words):
+            rows.append(batch.num_rows)
+            yield batch
+
+    monkeypatch.setattr(analysis, "collected", counted)
+    given = asked[2]
+    every = engine.run(ANALYSES[name], given).num_rows
+
+    assert every == sum(rows) > len(rows)
+
+    rows.clear()
+    engine.run(ANALYSES[name], Inputs(given.dump, given.metadata, options=Options(top=1)))
+
+    assert {1} == set(rows)
+
+
 def test_the_session_keeps_its_own_views(
     spark: Any, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
 ) -> None:

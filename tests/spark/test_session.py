@@ -189,3 +189,14 @@ def test_not_a_dump(spark: Any, tmp_path: Path) -> None:
 
     with pytest.raises(InvalidArgument, match=r"not a dump: it has no manifest\.json"):
         read_dump(spark, tmp_path)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_every_jvm_starts_fast_or_none(tmp_path: Path, fast: bool) -> None:
+    """`fast_start` is for executors as for the driver."""
+    from bkstore.spark import session
+
+    said = session._settings(tmp_path, "1g", fast)
+    options = [said.get(f"spark.{each}.extraJavaOptions", "") for each in ("driver", "executor")]
+
+    assert [fast, fast] == ["-XX:TieredStopAtLevel=1" in each for each in options]

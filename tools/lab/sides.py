@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from bkstore.offline.reading.kept_memory import keep_freed_memory
+
 __all__ = ["SHORTEST", "Samples", "Side", "sample"]
 
 SHORTEST = 0.02
 """Seconds a sample lasts at least; a shorter side is repeated within its sample."""
 
 MOST_REPEATS = 1000
-
-_LARGE = 31 << 20  # just below the largest threshold that glibc's malloc learns
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _settled() -> Iterator[None]:
     system, so that no side pays page faults that depend on what ran before. The collector
     stays on, but does not walk the objects that were there before.
     """
-    bytearray(_LARGE)
+    keep_freed_memory()
     gc.collect()
     gc.freeze()
     try:

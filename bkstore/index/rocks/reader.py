@@ -253,9 +253,8 @@ class RocksReader(EntryIndex):
             number = ledger
         else:
             number = ledger[1] if type(ledger) is LedgerId and not ledger[0] else -1
-        if database is None or type(entry) is not int:
-            return self._get_of(LedgerId.of(ledger), check_entry_id(entry))
-        if not (0 <= number <= _MOST and 0 <= entry <= MAX_ENTRY_ID):
+        plain = type(entry) is int and 0 <= number <= _MOST and 0 <= entry <= MAX_ENTRY_ID
+        if database is None or not plain:
             return self._get_of(LedgerId.of(ledger), check_entry_id(entry))
         key = _KEY(number, entry)
         value = database.get(key)

@@ -15,7 +15,7 @@ def keep_freed_memory() -> None:
 
     glibc gives back blocks above a threshold, and the free top of its heap above twice that. The
     arrays of a batch are above both at first, so that each batch has its memory anew, zeroed page
-    by page: 40 % of the time in which ids are condensed. Freeing one large block raises the
+    by page, which takes about as long as the work on it. Freeing one large block raises the
     threshold to its size (mallopt(3), "dynamic mmap threshold"), and the process keeps up to
     twice that from then on. No page of the block is touched: a microsecond or two. Where the
     allocator is another one, nothing changes.
