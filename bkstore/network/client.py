@@ -25,14 +25,16 @@ class Client(ClusterClient, Closing):
     real ones, for ledgers of scope 0; for other scopes bkstore's own. Bookies are asked side by
     side, and appends are pipelined: `LedgerHandle.append_many` has up to `options.window` entries
     under way, appends of several threads go together. An append returns when A bookies of its
-    write set have it; answers that come later are not waited for.
+    write set have it; answers that come later are waited for by `close` only.
 
     `timeout` is how many seconds connecting to a bookie and each answer may take; `tls` is the
     context that connections are encrypted with. `threads` ask bookies at a time, and as many send
     appends. Raises as `open_store`: `MetadataUnavailable` where no ZooKeeper answers,
     `UnsupportedLayout` where there is no cluster. No bookie is asked until one is needed.
 
-    Threads: safe. `close` ends the connections, not ledgers that are open.
+    Threads: safe. `close` ends the connections, not ledgers that are open. Before, it lets each
+    bookie have the appends that wait for it, until that is done or the bookie fails: an entry whose
+    W - A other replicas are slow has them nevertheless.
 
     >>> import tempfile
     >>> from bkstore import Bookie
@@ -75,7 +77,12 @@ class Client(ClusterClient, Closing):
         )
 
     def close(self) -> None:
-        """End connections and threads; what is under way ends with an error. Idempotent."""
+        """Send the appends that wait for their bookies, then end connections and threads.
+
+        A bookie that gives no answer holds this up for `timeout` seconds. Reads that are under
+        way end with an error. Idempotent.
+        """
+        self._workers.finish()
         self.bookies.close()
         self._workers.close()
         close = getattr(self.store, "close", None)

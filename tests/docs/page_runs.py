@@ -37,7 +37,7 @@ def run_page(page: Path, *, spark: bool) -> None:
     """Run the blocks of a page in the current directory, those for Spark if `spark` says so."""
     names: dict[str, Any] = {"__name__": "page"}
     printed: str | None = None
-    code = 0
+    before, code = "", 0
     for block in blocks(page):
         where = f"{page.name}, line {block.line}"
         if block.text.startswith(NEEDS_SPARK) and not spark:
@@ -55,4 +55,5 @@ def run_page(page: Path, *, spark: bool) -> None:
                 if command.startswith("bkstore ") or command == "echo $?":
                     text, code = _printed_by(command, code)
 
-                    assert _same(shown, text), f"{where}: {command} printed\n{text}"
+                    assert _same(shown, text), f"{where}: {command} printed\n{text}\n\n{before}"
+                    before = f"{command}, before it, printed\n{text}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,7 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.network import Client
 from bkstore.schedule import write_set
+from tests.cluster.client.appends.gated import until
 from tests.network.bookies_on_sockets import Served
 
 
@@ -206,3 +208,45 @@ def test_a_closed_client_connects_no_more(store: MemoryStore) -> None:
             call()
 
     assert {} == client.bookies._clients
+
+
+def test_replicas_that_are_late(
+    served: Served, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries that are confirmed without a slow bookie are there too once the client is closed;
+    while it closes nothing new is taken."""
+    reached, gate = threading.Event(), threading.Event()
+    slow, _ = next(iter(served.running.values()))
+    for kind in ("add_entry", "add_entries"):
+        monkeypatch.setattr(slow, kind, _behind(gate, reached, getattr(slow, kind)))
+    client = Client(store, timeout=20)
+    ledger = client.create_ledger(4, 4, 3)
+    ledger.append(b"x")
+    assert reached.wait(20)
+    ledger.append_many([b"x"] * 599)
+    closing = threading.Thread(target=client.close)
+    closing.start()
+    until(lambda: client._workers.finished)
+    with pytest.raises(IllegalOperation, match="closed"):
+        ledger.append(b"too late")
+    with pytest.raises(IllegalOperation, match="closed"):
+        ledger.append_later(b"too late")
+
+    assert closing.is_alive()
+    gate.set()
+    closing.join(20)
+    for bookie, _ in served.running.values():
+        assert list(range(600)) == bookie.availability(ledger.ledger).entries().tolist()
+
+
+def _behind(
+    gate: threading.Event, reached: threading.Event, taken: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Return a method that does as another once the gate is open, and says that it is called."""
+
+    def add(*arguments: Any, **options: Any) -> Any:
+        reached.set()
+        gate.wait(20)
+        return taken(*arguments, **options)
+
+    return add

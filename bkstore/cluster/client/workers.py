@@ -39,6 +39,7 @@ class Workers(Closing):
         forks.register(self)
 
     def _begin(self) -> None:
+        self._finished = False
         self._asking = ThreadPoolExecutor(self._threads, "bkstore-ask")
         self._sending = ThreadPoolExecutor(self._threads, "bkstore-send")
 
@@ -53,13 +54,23 @@ class Workers(Closing):
         futures = [_begun(self._asking, work, item) for item in known]
         return (future.result() for future in futures)
 
+    @property
+    def finished(self) -> bool:
+        """Whether `start` takes no more work."""
+        return self._finished
+
     def start(self, work: Callable[..., B], *arguments: Any) -> Future[B]:
-        """Begin one piece of work; `IllegalOperation` once this is closed."""
+        """Begin one piece of work; `IllegalOperation` once this has finished."""
         return _begun(self._sending, work, *arguments)
+
+    def finish(self) -> None:
+        """Take no more work for `start`, and return when what has begun is done. Idempotent."""
+        self._finished = True
+        self._sending.shutdown()
 
     def close(self) -> None:
         """Take no more work, and return when what has begun is done. Idempotent."""
-        self._sending.shutdown()
+        self.finish()
         self._asking.shutdown()
 
     def _forked(self) -> None:

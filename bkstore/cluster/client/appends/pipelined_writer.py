@@ -17,6 +17,7 @@ from threading import Condition
 
 import numpy as np
 
+from bkstore import forks
 from bkstore.cluster.client.appends.lanes import Lane, Stretch
 from bkstore.cluster.client.appends.later import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import part_of, raise_if_final, sender
@@ -151,6 +152,8 @@ class PipelinedWriter(LedgerWriter):
 
     def _sent(self, payloads: Sequence[bytes]) -> Stretch:
         """Give a new stretch to the lanes of its bookies, behind what is gathered."""
+        if self._workers.finished:  # what the lanes have goes on, and nothing joins it
+            raise forks.closed("this client")
         self._send_gathered()
         batch = self._records(self.pushed + 1, payloads).framed()
         with self._breaking():
@@ -219,7 +222,7 @@ class PipelinedWriter(LedgerWriter):
                 stretch.acks.add(lane.index)
                 stretch.waiting.discard(lane.index)
         self._advance()
-        if self._gathered and not lane.queue and self._all_well():
+        if self._gathered and not lane.queue and self._all_well() and not self._workers.finished:
             self._send_gathered()
         self._answered.notify_all()
 
