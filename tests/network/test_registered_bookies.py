@@ -76,7 +76,7 @@ def test_a_ledger_through_a_failure(
     """Bookies are found by what they registered; one whose port goes at once, with its
     registration still there, is replaced; a second client reads all that was acknowledged, and the
     first can add nothing more."""
-    with Client(uri, timeout=2) as client, Client(uri) as other:
+    with Client(uri) as client, Client(uri) as other:
         ledger = client.create_ledger(3, 2, 2, password=b"secret", scope=scope)
         sent = [b"%d" % number for number in range(600)]
         ledger.append_many(sent[:300])
@@ -126,7 +126,7 @@ def test_bad_registrations(store: ZooKeeperStore, uri: str, tmp_path: Path) -> N
 def test_a_bookie_that_moved(uri: str, tmp_path: Path) -> None:
     """A bookie that comes back at another port is found there, by reads at once; while it is gone
     it is said to be unreachable."""
-    with Client(uri, timeout=1) as client:
+    with Client(uri) as client:
         with registered(uri, tmp_path, "b1") as bookie:
             first = bookie.server.address
             with client.create_ledger(1, 1, 1) as ledger:
@@ -146,7 +146,7 @@ def test_a_bookie_that_moved(uri: str, tmp_path: Path) -> None:
 def test_whatever_is_asked_of_one_that_moved(uri: str, tmp_path: Path) -> None:
     """A bookie that is elsewhere now is found there by the first question for a LAC, the first
     recovery, and the first append: with no other bookie, none of them fails."""
-    with Client(uri, timeout=1) as client:
+    with Client(uri) as client:
         with registered(uri, tmp_path, "b1"):
             ledgers = [client.create_ledger(1, 1, 1) for _ in range(3)]
             for ledger in ledgers:

@@ -345,7 +345,7 @@ def test_tls_that_cannot_be(tmp_path: Path) -> None:
 
         with (
             served(script) as server,
-            WireClient(server.address, tls=client_context(pem), timeout=1) as client,
+            WireClient(server.address, tls=client_context(pem)) as client,
             pytest.raises(error, match=f":{server.address[1]}: "),
         ):
             client.read_entry(LEDGER, 0)

@@ -70,7 +70,7 @@ def test_a_bookie_that_ended_after_a_time_out(protocol: str) -> None:
 
     with (
         served(first_says_nothing) as server,
-        WireClient(server.address, protocol, timeout=0.3) as client,
+        WireClient(server.address, protocol, timeout=1) as client,
     ):
         with pytest.raises(BookieUnavailable, match="no answer"):
             client.read_entry(LEDGER, 0)
