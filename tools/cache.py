@@ -7,7 +7,6 @@ consecutive entries whenever one is missing, and the size of the storage's own w
 from __future__ import annotations
 
 import shutil
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
@@ -22,12 +21,13 @@ from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import spending
+from tools.lab.stores.read_cache import ReadCache
 from tools.lab.table import shown
 from tools.lab.workloads.index_loads import load_of_dump
 from tools.lab.workloads.recording import read_recording, spanned
 from tools.lab.workloads.traces import TRACES, Trace, trace
 
-__all__ = ["EXPERIMENT", "ReadCache"]
+__all__ = ["EXPERIMENT"]
 
 LEDGERS, PER_LEDGER, READS, PAYLOAD = 20, 1_000, 2_000, 200
 AHEAD = (1, 5, 20, 100, 500)
@@ -44,39 +44,6 @@ MOST = 1_000_000
 """Entries that are made for a recording, at most."""
 
 KEY = b"k" * 20
-
-
-class ReadCache:
-    """Records of a storage, up to so many bytes, read ahead; the least recently read go first."""
-
-    def __init__(self, storage: LedgerStorage, room: int, count: int, size: int = 0) -> None:
-        self.storage, self.room, self.count, self.size = storage, room, count, size
-        self.records: OrderedDict[tuple[LedgerId, int], bytes] = OrderedDict()
-        self.held = self.hits = self.fetches = self.fetched = self.served = 0
-
-    def read(self, ledger: LedgerId, entry: int) -> bytes:
-        """Return a record, from the cache or with those that follow it."""
-        record = self.records.get((ledger, entry))
-        if record is not None:
-            self.hits += 1
-            self.records.move_to_end((ledger, entry))
-        else:
-            record = self._fetch(ledger, entry)
-        self.served += len(record)
-        return record
-
-    def _fetch(self, ledger: LedgerId, entry: int) -> bytes:
-        batch = self.storage.read_entries(ledger, entry, self.count, self.size)
-        found = batch.records()
-        self.fetches += 1
-        self.fetched += sum(map(len, found))
-        for number, record in zip(batch.entries.tolist(), found):
-            old = self.records.pop((ledger, number), b"")
-            self.records[ledger, number] = record
-            self.held += len(record) - len(old)
-        while self.held > self.room:
-            self.held -= len(self.records.popitem(last=False)[1])
-        return found[0]
 
 
 class Held(NamedTuple):

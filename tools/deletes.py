@@ -10,18 +10,13 @@ import re
 import shutil
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
-
-import numpy as np
 
 from bkstore.ids import LedgerId
-from bkstore.index.rocks.database import Database
-from bkstore.index.rocks.keys import entry_keys, ledger_range, values
-from bkstore.index.rocks.options import location_options
-from bkstore.testing.generators import locations
+from bkstore.index.rocks.keys import ledger_range
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import ROWS, files_below, latency, spending
+from tools.lab.stores.shrinking_rocks import ShrinkingRocks
 from tools.lab.table import shown
 
 __all__ = ["EXPERIMENT", "STRATEGIES"]
@@ -36,68 +31,18 @@ ROW = 24  # bytes of a key and a location
 _DELETIONS = re.compile(r"# (range )?deletions=(\d+)")
 
 
-class Store:
-    """A `locations` database in a folder of its own, with a small write buffer."""
-
-    def __init__(self, top: Path, buffer: int) -> None:
-        self.top, self.buffer, self.number = top, buffer, 0
-        self.database = self._opened()
-
-    def _opened(self) -> Database:
-        options = location_options()
-        options.set_write_buffer_size(self.buffer)
-        options.set_target_file_size_base(self.buffer)
-        options.set_max_bytes_for_level_base(4 * self.buffer)
-        return Database(self.top / f"{self.number}" / "locations", options)
-
-    def put(self, ledger: LedgerId, seed: int) -> None:
-        """Write a ledger's rows."""
-        places = locations(PER_LEDGER, seed, log_id=ledger.ledger)
-        keys = entry_keys(ledger, np.arange(PER_LEDGER))
-        self.database.put_list(keys, values(places), PER_LEDGER)
-
-    def delete_by_range(self, ledger: LedgerId) -> None:
-        """Delete a ledger with one range tombstone, as a bookie does."""
-        self.database.delete_range(*ledger_range(ledger))
-
-    def delete_by_row(self, ledger: LedgerId) -> None:
-        """Delete a ledger with a tombstone for each row."""
-        for key in entry_keys(ledger, np.arange(PER_LEDGER)):
-            self.database.delete(key)
-
-    def compact(self) -> None:
-        """Merge all levels (`compactRange`)."""
-        self.database.compact()
-
-    def rebuild(self) -> None:
-        """Write the rows that are there into a new database, and drop the old one."""
-        old, before = self.database, self.top / f"{self.number}"
-        self.number += 1
-        self.database = self._opened()
-        for keys, found in old.items(b"", b"\xff" * 16, 16, 1 << 16):
-            rows = np.ascontiguousarray(keys).view("V16").ravel().tolist()
-            self.database.put_list(rows, found.astype(">i8").view("V8").tolist(), 1 << 16)
-        old.close()
-        shutil.rmtree(before)
-
-    def settle(self) -> None:
-        """Bring what is in memory into files: by closing and opening again."""
-        self.database.close()
-        self.database = self._opened()
-
-
-Deleting = Callable[[Store, LedgerId], None]
-STRATEGIES: dict[str, tuple[Deleting | None, Callable[[Store], None] | None]] = {
+Deleting = Callable[[ShrinkingRocks, LedgerId], None]
+STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | None]] = {
     "nothing deleted": (None, None),
-    "deleteRange": (Store.delete_by_range, None),
-    "point deletes": (Store.delete_by_row, None),
-    "deleteRange, compactRange": (Store.delete_by_range, Store.compact),
-    "deleteRange, rebuild": (Store.delete_by_range, Store.rebuild),
+    "deleteRange": (ShrinkingRocks.delete_by_range, None),
+    "point deletes": (ShrinkingRocks.delete_by_row, None),
+    "deleteRange, compactRange": (ShrinkingRocks.delete_by_range, ShrinkingRocks.compact),
+    "deleteRange, rebuild": (ShrinkingRocks.delete_by_range, ShrinkingRocks.rebuild),
 }
 """How a ledger is deleted, and what is done every fourth step."""
 
 
-def _step(run: Run, store: Store, step: int, live: list[LedgerId]) -> Row:
+def _step(run: Run, store: ShrinkingRocks, step: int, live: list[LedgerId]) -> Row:
     """Return what a step finds: rows, tombstones, bytes, how long questions take."""
     text = store.database.property("aggregated-table-properties")
     points, ranges = 0, 0
@@ -126,7 +71,7 @@ def _life(run: Run, name: str) -> Iterator[Row]:
     delete, repair = STRATEGIES[name]
     written = run.scaled(PER_STEP, 4)
     top = run.directory / "database"
-    store = Store(top, max(written * PER_LEDGER * ROW // 2, 64 << 10))
+    store = ShrinkingRocks(top, PER_LEDGER, max(written * PER_LEDGER * ROW // 2, 64 << 10))
     live: list[LedgerId] = []
     for step in range(1, STEPS + 2):
         keep = LIVE_STEPS * written if step <= STEPS else LEFT

@@ -9,86 +9,28 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.formats.entry import Coder
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import values
 from bkstore.index.rocks.options import location_options
-from bkstore.testing.generators import locations
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import files_below, latency, median_of, spending
 from tools.lab.stores.peers import Store, peer_stores
 from tools.lab.table import shown
+from tools.lab.workloads.key_orders import KEY_ORDERS, Filling, KeyOrder, filling, key_bytes
 
-__all__ = ["EXPERIMENT", "SIDES", "Side"]
+__all__ = ["EXPERIMENT"]
 
 LEDGERS, PER_LEDGER, QUERIES = 200, 500, 1_000
-Words = npt.NDArray[np.uint64]
-
-
-class Side(NamedTuple):
-    """Which words a key has: 0 the scope, 1 the ledger, 2 the entry; and where ids come from.
-
-    `prefix` says how many words name a ledger and come first; 0 where its rows are scattered.
-    """
-
-    words: tuple[int, ...]
-    scopes: str
-    prefix: int
-
-
-SIDES = {
-    "ledger, entry": Side((1, 2), "0", 1),
-    "entry, ledger": Side((2, 1), "0", 0),
-    "scope, ledger, entry": Side((0, 1, 2), "four", 2),
-    "ledger, scope, entry": Side((1, 0, 2), "four", 2),
-    "scope, ledger, entry; UUIDs": Side((0, 1, 2), "UUID", 2),
-}
-"""Orders by name."""
-
 USUAL = "ledger, entry"
 TABLES = (".sst", ".ldb", ".mdb")
 
 Opened = Callable[[Path], Store]
-
-
-def _ids(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
-    """Return the scopes and ledgers of ledgers."""
-    numbers = np.arange(1, count + 1, dtype=np.uint64)
-    if scopes == "0":
-        return np.zeros(count, np.uint64), numbers
-    rng = np.random.default_rng(seed)
-    if scopes == "four":
-        return rng.integers(1, 1 << 64, 4, np.uint64, endpoint=False)[numbers % 4], numbers
-    high, low = rng.integers(1, 1 << 64, (2, count), np.uint64, endpoint=False)
-    return high, low
-
-
-class Filling(NamedTuple):
-    """All rows of a side, in the order of flushes: a few entries of every ledger at a time."""
-
-    keys: Words
-    places: Int64Array
-
-
-def _rows(side: Side, count: int, seed: int) -> Filling:
-    scope, ledger = _ids(side.scopes, count, seed)
-    which = np.tile(np.repeat(np.arange(count), PER_LEDGER // 10), 10)
-    entry = np.tile(np.arange(PER_LEDGER, dtype=np.uint64).reshape(10, 1, -1), (1, count, 1))
-    words = (scope[which], ledger[which], entry.ravel())
-    keys = np.stack([words[at] for at in side.words], axis=1)
-    return Filling(keys, locations(which.size, seed))
-
-
-def _bytes(words: Words) -> list[bytes]:
-    made: list[bytes] = words.astype(">u8").view(f"V{8 * words.shape[1]}").ravel().tolist()
-    return made
 
 
 def _rocksdb(top: Path) -> Store:
@@ -97,7 +39,7 @@ def _rocksdb(top: Path) -> Store:
 
 def _written(run: Run, opened: Opened, rows: Filling) -> Row:
     """Fill a store once a round; return what it takes, the log's bytes before the flush too."""
-    keys, places, top = _bytes(rows.keys), values(rows.places), run.directory / "locations"
+    keys, places, top = key_bytes(rows.keys), values(rows.places), run.directory / "locations"
     spent, log = [], 0
     for _ in range(run.rounds):
         shutil.rmtree(top, ignore_errors=True)
@@ -118,19 +60,19 @@ def _written(run: Run, opened: Opened, rows: Filling) -> Row:
     }
 
 
-def _asked(run: Run, store: Store, side: Side, rows: Filling) -> Row:
+def _asked(run: Run, store: Store, order: KeyOrder, rows: Filling) -> Row:
     """Return latencies: of single rows, and of listing and ending a ledger by its prefix."""
     width = 8 * rows.keys.shape[1]
     some = np.random.default_rng(run.seed).integers(0, len(rows.keys), run.scaled(QUERIES, 50))
-    singles = _bytes(rows.keys[some])
+    singles = key_bytes(rows.keys[some])
     point = latency(store.get, singles, run.rounds)
     ranges, last = [(bytes(width), b"\xff" * width)], None
-    if side.prefix:
-        heads = sorted({key[: 8 * side.prefix] for key in singles})[:50]
+    if order.prefix:
+        heads = sorted({key[: 8 * order.prefix] for key in singles})[:50]
         ranges = [(head + bytes(8), head + b"\xff" * 8) for head in heads]
         last = latency(lambda ends: store.last_below(ends[1]), ranges, run.rounds).p50
     found = {len(store.keys(*ends, width)) for ends in ranges}
-    if found != {PER_LEDGER if side.prefix else len(rows.keys)}:
+    if found != {PER_LEDGER if order.prefix else len(rows.keys)}:
         raise RuntimeError(f"a listing of {found} rows")
     listed = latency(lambda ends: store.keys(*ends, width), ranges, run.rounds)
     return {
@@ -147,27 +89,27 @@ def _record_bytes(scopes: str) -> int:
     return len(Coder("CRC32C").encode_many(name, [0], [b"x" * 100])[0]) - 100
 
 
-def _stores(run: Run) -> Iterator[tuple[str, Side, Opened]]:
+def _stores(run: Run) -> Iterator[tuple[str, KeyOrder, Opened]]:
     """Yield RocksDB with each order of words, then the peers that are here with a bookie's."""
-    for name, side in SIDES.items():
-        yield name, side, _rocksdb
+    for name, order in KEY_ORDERS.items():
+        yield name, order, _rocksdb
     for peer, opened in peer_stores(run).items():
-        yield f"{USUAL}; {peer}", SIDES[USUAL], opened
+        yield f"{USUAL}; {peer}", KEY_ORDERS[USUAL], opened
 
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each order of words, and for each peer."""
     count = run.scaled(LEDGERS, 8)
-    for name, side, opened in _stores(run):
+    for name, order, opened in _stores(run):
         run.tell(name)
-        rows = _rows(side, count, run.seed)
+        rows = filling(order, count, PER_LEDGER, run.seed)
         row = {"key": name, **_written(run, opened, rows)}
         store = opened(run.directory / "locations")
         try:
-            row |= _asked(run, store, side, rows)
+            row |= _asked(run, store, order, rows)
         finally:
             store.close()
-        yield {**row, "record_bytes": _record_bytes(side.scopes)}
+        yield {**row, "record_bytes": _record_bytes(order.scopes)}
         shutil.rmtree(run.directory / "locations")
 
 
@@ -177,8 +119,8 @@ def found(rows: Rows) -> list[str]:
     narrow, wide = by[USUAL], by["scope, ledger, entry"]
     uuids, across = by["scope, ledger, entry; UUIDs"], by["entry, ledger"]
 
-    def more(column: str, side: Row = wide) -> float:
-        return float(side[column] - narrow[column])
+    def more(column: str, other: Row = wide) -> float:
+        return float(other[column] - narrow[column])
 
     tables = f"{shown(across['table_per_entry'])} bytes, not {shown(narrow['table_per_entry'])}"
     return [

@@ -6,32 +6,27 @@ have. The pool keeps pages that were read, the least recently used goes first.
 
 from __future__ import annotations
 
-import os
 import shutil
-import struct
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
-from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import files_below, latency, spending
+from tools.lab.stores.page_pool import PagePool
 from tools.lab.table import shown
 from tools.lab.workloads.traces import TRACES, Trace, trace
 
-__all__ = ["EXPERIMENT", "PAGE_SIZES", "PagePool", "ledgers_of"]
+__all__ = ["EXPERIMENT", "PAGE_SIZES", "ledgers_of"]
 
 ENTRIES, READS = 30_000, 10_000
 PAGE_SIZES = (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 KIB = tuple(size >> 10 for size in PAGE_SIZES)
 POOL_SHARES = (0.01, 0.03, 0.1, 0.3)
 """Rooms of the pool, as shares of the files' bytes."""
-
-_SLOT = struct.Struct(">q")
 
 Ledgers = dict[LedgerId, Int64Array]
 
@@ -51,39 +46,6 @@ def ledgers_of(shape: str, count: int, seed: int) -> Ledgers:
 
 
 SHAPES = ("short", "long", "scattered")
-
-
-class PagePool:
-    """Slots of index files, through pages of which `most` stay in memory."""
-
-    def __init__(self, index: HierarchicalIndex, page_size: int, most: int) -> None:
-        self._index = index
-        self._slots = page_size // SLOT_SIZE
-        self._fds: dict[LedgerId, int] = {}
-        self.bytes_read = 0
-        self.page = lru_cache(max(most, 1))(self._read)
-
-    def _read(self, ledger: LedgerId, number: int) -> bytes:
-        fd = self._fds.get(ledger)
-        if fd is None:
-            path = self._index.path(ledger)
-            assert path is not None
-            fd = self._fds[ledger] = os.open(path, os.O_RDONLY)
-        size = self._slots * SLOT_SIZE
-        data = os.pread(fd, size, HEADER_SIZE + number * size)
-        self.bytes_read += len(data)
-        return data
-
-    def get(self, ledger: LedgerId, entry: int) -> int:
-        """Return the location of one entry, 0 if absent."""
-        number, slot = divmod(entry, self._slots)
-        location: int = _SLOT.unpack_from(self.page(ledger, number), slot * SLOT_SIZE)[0]
-        return location
-
-    def close(self) -> None:
-        """Close the files."""
-        while self._fds:
-            os.close(self._fds.popitem()[1])
 
 
 def _sizes(run: Run, page_size: int, ledgers: Ledgers) -> Row:
