@@ -161,3 +161,22 @@ def test_framed_does_not_take_sizes_on_trust() -> None:
             batch = RecordBatch(good.entries, bytes(buffer), good.offsets, good.sizes)
 
             is_framed(records, list(range(5)), batch.framed())
+
+
+@pytest.mark.parametrize("different", [False, True], ids=["equal", "different"])
+@pytest.mark.parametrize("wrong", [None, 0, 30, 39, 40, 79, 80, 99])
+def test_framed_by_long_stretches(different: bool, wrong: int | None) -> None:
+    """Frames with other bytes between a hundred of them, as in journals, come out as they are;
+    where a record has another size before it, that is put right."""
+    records = [bytes([at]) * (20 + at % 3 * different) for at in range(100)]
+    buffer, offsets = bytearray(b"before"), []
+    for at, record in enumerate(records):
+        buffer += b"\xff" * 60 if at in (40, 80) else b""
+        offsets.append(len(buffer) + PREFIX)
+        buffer += frames([record])
+    if wrong is not None:
+        buffer[offsets[wrong] - 1] ^= 1
+    columns = (np.array(offsets), np.array([len(record) for record in records]))
+    batch = RecordBatch(np.arange(100), bytes(buffer + b"behind"), *columns)
+
+    is_framed(records, list(range(100)), batch.framed())

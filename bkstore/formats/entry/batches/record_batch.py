@@ -18,6 +18,10 @@ __all__ = ["RecordBatch"]
 
 _NONE = np.empty(0, np.int64)
 
+_LONG = 16
+"""Records that stretches of frames have on average, for copies by stretch to be quicker than by
+record: some 100 ns a stretch, 15 a record."""
+
 
 @dataclass(frozen=True)
 class RecordBatch(Sequence[memoryview]):
@@ -134,25 +138,31 @@ class RecordBatch(Sequence[memoryview]):
         return bool((said == self.sizes).all())
 
     def _with_frames(self) -> RecordBatch:
-        size = int(self.sizes[0])
-        if (self.sizes == size).all():
+        size, chains = int(self.sizes[0]), self._chains()
+        has_sizes = int(self.offsets.min()) >= PREFIX and self._sized()
+        if has_sizes and len(chains) * _LONG <= len(self):
+            buffer: bytes | memoryview = self._joined_chains(chains)
+        elif (self.sizes == size).all():
             table = np.empty((len(self), PREFIX + size), np.uint8)
             table[:, :PREFIX] = np.frombuffer(size.to_bytes(PREFIX, "big"), np.uint8)
             table[:, PREFIX:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
-            buffer: bytes | memoryview = table.reshape(-1).data
-        elif int(self.offsets.min()) >= PREFIX and self._sized():
-            buffer = self._joined_frames()
+            buffer = table.reshape(-1).data
+        elif has_sizes:
+            buffer = self._joined_chains(chains)
         else:
             buffer = _in_frames(self.records(), self.sizes)
         ends = np.cumsum(self.sizes + PREFIX)
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
 
-    def _joined_frames(self) -> bytes:
+    def _chains(self) -> Int64Array:
+        """Return at which records something else than the next frame stands before, 0 too."""
+        behind = (self.offsets + self.sizes)[:-1]
+        return np.append(0, np.flatnonzero(self.offsets[1:] - PREFIX != behind) + 1)
+
+    def _joined_chains(self, chains: Int64Array) -> bytes:
         """Return frames that are there already one behind the other, by stretches of them."""
-        ends, view = self.offsets + self.sizes, memoryview(self.buffer)
-        breaks = np.flatnonzero(self.offsets[1:] - PREFIX != ends[:-1])
-        starts = self.offsets[np.concatenate(([0], breaks + 1))] - PREFIX
-        stops = ends[np.append(breaks, len(self) - 1)]
+        view, last = memoryview(self.buffer), np.append(chains[1:] - 1, len(self) - 1)
+        starts, stops = self.offsets[chains] - PREFIX, (self.offsets + self.sizes)[last]
         return b"".join([view[at:to] for at, to in zip(starts.tolist(), stops.tolist())])
 
     @classmethod

@@ -70,6 +70,8 @@ class WriteCache(Pending[bytes]):
 
     def room(self, batch: RecordBatch) -> int:
         """Return how many records of a batch stay within the limit, if all are new; 1 at least."""
+        if self.size + int(batch.sizes.sum()) + ENTRY_OVERHEAD * len(batch) <= self.limit:
+            return max(len(batch), 1)
         ends = np.cumsum(batch.sizes + ENTRY_OVERHEAD)
         return max(int(ends.searchsorted(self.limit - self.size, "right")), 1)
 
