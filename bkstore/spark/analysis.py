@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,6 +95,40 @@ class _Plan(NamedTuple):
     rows: int
 
 
+@dataclass(frozen=True)
+class _Declared:
+    """The views of some inputs, in a session of their own; `made` are the names of those there are.
+
+    Spark is not asked for them: it would find a table of the catalog, too, which is the user's.
+    """
+
+    inputs: Inputs
+    spark: SparkSession
+    made: set[str] = field(default_factory=set)
+
+    def is_of(self, inputs: Inputs) -> bool:
+        """Return whether `inputs` are these, whatever is asked of them."""
+        mine = self.inputs
+        return (
+            inputs.dump is mine.dump
+            and inputs.metadata is mine.metadata
+            and inputs.other is mine.other
+        )
+
+    def read_by(self, text: str) -> None:
+        """Make the views of tables that a text reads, each once."""
+        both = (("", self.inputs.dump), ("other_", self.inputs.other))
+        for (mark, dump), names in zip(both, tables_in(text)):
+            for name in names:
+                if dump is not None and f"{mark}{name}" not in self.made:
+                    _view(self.spark, f"{mark}{name}", dump, DUMP_TABLES[name])
+                    self.made.add(f"{mark}{name}")
+        said = self.inputs.metadata
+        if said is not None and "metadata" not in self.made and re.search(r"\bmetadata\b", text):
+            _rows(self.spark, "metadata", said.table)
+            self.made.add("metadata")
+
+
 class _TopAnswers:
     """Answers a task with its top rows: those of all tasks are among them. It can be pickled."""
 
@@ -121,7 +156,7 @@ class SparkEngine:
             raise MissingDependency.of("pandas", "spark", "analyses with Spark")
         self._batch = whole(1, 2**31 - 1)("batch", batch)
         self._spark = spark
-        self._declared: tuple[Inputs, SparkSession] | None = None
+        self._declared: _Declared | None = None
 
     def run(self, analysis: Analysis, inputs: Inputs) -> Any:
         """Return the analysis's pyarrow table, of the declared schema and order.
@@ -202,17 +237,10 @@ class SparkEngine:
 
     def _session(self, inputs: Inputs, text: str) -> SparkSession:
         """Return a session of its own that knows the tables of these inputs that a text reads."""
-        if self._declared is None or self._declared[0] is not inputs:
-            self._declared = inputs, self._fresh(inputs)
-        spark = self._declared[1]
-        for mark, dump, names in zip(("", "other_"), (inputs.dump, inputs.other), tables_in(text)):
-            for name in names:
-                if dump is not None and not spark.catalog.tableExists(f"{mark}{name}"):
-                    _view(spark, f"{mark}{name}", dump, DUMP_TABLES[name])
-        asks = re.search(r"\bmetadata\b", text) is not None
-        if asks and inputs.metadata is not None and not spark.catalog.tableExists("metadata"):
-            _rows(spark, "metadata", inputs.metadata.table)
-        return spark
+        if self._declared is None or not self._declared.is_of(inputs):
+            self._declared = _Declared(inputs, self._fresh(inputs))
+        self._declared.read_by(text)
+        return self._declared.spark
 
     def _fresh(self, inputs: Inputs) -> SparkSession:
         spark = self._spark.newSession()

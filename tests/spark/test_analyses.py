@@ -310,6 +310,23 @@ def test_the_session_keeps_its_own_views(
     spark.catalog.dropTempView("entries")
 
 
+def test_tables_of_the_catalog_are_not_the_dump(
+    spark: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """A table of the user's that is called as one of the dump's is not read, and stays."""
+    own = _engine(spark)
+    few = own._session(asked[2], "from groups").table("groups").limit(1)
+    few.write.saveAsTable("groups")
+    try:
+        for inputs in (asked[2], Inputs(asked[2].dump)):
+            found = own.run(ANALYSES["holes"], inputs)
+
+            assert LocalEngine(threads=1).run(ANALYSES["holes"], inputs).equals(found)
+        assert 1 == spark.table("groups").count()
+    finally:
+        spark.sql("drop table groups")
+
+
 def test_what_is_not_given_is_asked_for(
     engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
 ) -> None:
