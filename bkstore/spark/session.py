@@ -42,7 +42,7 @@ def start_session(
     *,
     fast_start: bool = True,
 ) -> SparkSession:
-    """Return a new Spark session, or the running one.
+    """Return a new Spark session, or the running one, whichever thread started it.
 
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
     overrides any setting. Takes about 5 s. With `fast_start` the JVMs, those of executors
@@ -69,18 +69,22 @@ def start_session(
 
 
 def _running() -> SparkSession | None:
+    """Return the session that the process has: an active one each thread has for itself."""
     try:
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise MissingDependency.of("pyspark", "spark", "Spark") from error
-    return SparkSession.getActiveSession()
+    if SparkContext._active_spark_context is None:
+        return None
+    return SparkSession.builder.getOrCreate()
 
 
 @contextmanager
 def local_session(
     app_name: str = "bkstore", master: str = "local[2]", *, fast_start: bool = True
 ) -> Iterator[SparkSession]:
-    """Yield a session, and stop it afterwards unless it was running before."""
+    """Yield a session, and stop it afterwards unless it was running before, in any thread."""
     running = _running() is not None
     spark = start_session(app_name, master, fast_start=fast_start)
     try:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -189,6 +190,21 @@ def test_not_a_dump(spark: Any, tmp_path: Path) -> None:
 
     with pytest.raises(InvalidArgument, match=r"not a dump: it has no manifest\.json"):
         read_dump(spark, tmp_path)
+
+
+def test_a_session_of_another_thread_goes_on(spark: Any) -> None:
+    """Spark that was running before is used in every thread, and stopped in none."""
+    from bkstore.spark import local_session, start_session
+
+    def used() -> tuple[str, str]:
+        with local_session("another name", "local[1]") as here:
+            return here.sparkContext.appName, start_session().sparkContext.appName
+
+    with ThreadPoolExecutor(1) as thread:
+        names = thread.submit(used).result()
+
+    assert ("bkstore tests", "bkstore tests") == names
+    assert 3 == spark.range(3).count()
 
 
 @pytest.mark.parametrize("fast", [True, False])
