@@ -6,6 +6,7 @@ own.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +17,10 @@ import pytest
 
 from bkstore import InvalidArgument, LedgerId
 from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
+from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.index.rocks import RocksIndex
+from bkstore.offline.dump import dump
 from bkstore.offline.dump.plan import Piece
 from bkstore.spark.source.filters import Bounds, interval
 from bkstore.spark.source.options import parse_options
@@ -168,11 +172,67 @@ def test_damage_ends_a_query(spark: Any, torn: list[str]) -> None:
 
 def test_findings_tell_of_damage(spark: Any, torn: list[str]) -> None:
     """The table `findings` names what the others lack, and never fails for it."""
-    found = spark.read.format("bookie").option("table", "findings").load(torn).collect()
+    frame = spark.read.format("bookie").option("table", "findings").load(torn)
 
     assert {("torn", 1), ("nowhere", None)} == {
-        (row.bookie, row.ledger_id) for row in found if row.severity == "damage"
+        (row.bookie, row.ledger_id) for row in frame.collect() if row.severity == "damage"
     }
+    assert {"torn"} == {row.bookie for row in frame.where("bookie = 'torn'").collect()}
+    assert ["nowhere"] == [row.bookie for row in frame.where("bookie = 'nowhere'").collect()]
+
+
+def findings_of(paths: list[Path], *filters: Any) -> list[tuple[str, str]]:
+    """Return (bookie, detail) of the table `findings`, read as Spark does, with its filters."""
+    from bkstore.spark.source.data_source import BookieReader
+
+    words = json.dumps(list(map(str, paths)))
+    reader = BookieReader(parse_options({"paths": words, "table": "findings"}))
+    assert [] == list(reader.pushFilters(list(filters)))
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [(row["bookie"], row["detail"]) for batch in batches for row in batch.to_pylist()]
+
+
+def test_findings_of_a_bookie_that_cannot_be_opened(tmp_path: Path) -> None:
+    """A filter on `bookie` holds for findings of bookies that no reader has opened, too."""
+    from pyspark.sql.datasource import EqualTo, In
+
+    HierarchicalIndex(tmp_path / "b", writable=True).close()
+    paths = [tmp_path / "b", tmp_path / "nowhere"]
+    (only,) = findings_of(paths)
+
+    assert "nowhere" == only[0]
+    assert [] == findings_of(paths, EqualTo(("bookie",), "b"))
+    assert [only] == findings_of(paths, EqualTo(("bookie",), "nowhere"))
+    assert [only] == findings_of(paths, In(("bookie",), ("nowhere", "c")))
+    assert [] == findings_of(
+        paths, EqualTo(("bookie",), "nowhere"), In(("bookie",), ("b", "nowhere2"))
+    )
+
+
+def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:
+    """A bookie that was opened has its cookie's id in findings, in filters, and in a dump."""
+    from pyspark.sql.datasource import EqualTo
+
+    bad = tmp_path / "bad"
+    with RocksIndex(bad, writable=True) as index:
+        for ledger in range(2000):
+            index.put_many(ledger, [0], [1028])
+    cookie = Cookie(5, "host:3181", (str(bad),), (str(bad),))
+    (bad / "current" / "VERSION").write_bytes(encode_cookie(cookie))
+    (table,) = (bad / "current" / "ledgers").glob("*.sst")
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    table.write_bytes(data)
+    ((name, detail),) = findings_of([bad], EqualTo(("bookie",), "host:3181"))
+    HierarchicalIndex(tmp_path / "b", writable=True).close()
+    dump([bad, tmp_path / "b"], tmp_path / "dump")
+    (told,) = rows(tmp_path / "dump", "findings")
+
+    assert "host:3181" == name
+    assert detail.startswith("bookie host:3181 was not read: Corruption: block checksum")
+    assert [] == findings_of([bad], EqualTo(("bookie",), "bad"))
+    assert name == told[0]
+    assert detail in told
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from bkstore.spark.source.filters import Bounds, interval
 from bkstore.spark.source.options import SourceOptions, parse_options
 from bkstore.spark.source.rows import Part, has_ledgers, read_part
 from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, ENTRY_LOGS, LOG_LEDGERS, Schema
+from bkstore.tables.safe_text import encodable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,7 +114,7 @@ class BookieReader(DataSourceReader):
         return found or [_Partition(Part(""))]
 
     def _bookie(self, source: DumpSource, seen: set[str]) -> Iterator[Part]:
-        options = self.options
+        options, name = self.options, source.bookie_id
         try:
             with closing(source.open()) as bookie:
                 name = bookie.bookie_id
@@ -125,13 +127,18 @@ class BookieReader(DataSourceReader):
         except InvalidArgument:
             raise
         except BkstoreError as error:
-            name = source.bookie_id or Path(source.path).resolve().name  # as a dump calls it
-            if options.table == BOOKIE_FINDINGS:
+            name = name or encodable(Path(source.path).resolve().name)  # as a dump calls it
+            yield from self._unread(name, error)
+
+    def _unread(self, name: str, error: BkstoreError) -> Iterator[Part]:
+        """Yield the finding of a bookie that cannot be opened or listed, or raise its error."""
+        if self.options.table == BOOKIE_FINDINGS:
+            if self.bounds.wants(name):
                 found = Finding.of(error)
                 detail = f"bookie {name} was not read: {found.detail}"
-                yield Part(name, (), (Finding("damage", detail, found.file, found.offset),))
-            elif not options.skip_damage:
-                raise
+                yield Part(name, (), (replace(found, detail=detail),))
+        elif not self.options.skip_damage:
+            raise error
 
     def _parts(self, plan: BookiePlan) -> Iterator[Part]:
         table = self.options.table
