@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -183,6 +183,33 @@ def test_a_dump_of_another_file_system(
     rows = {name: sum(file.rows for file in files) for name, files in inputs.dump.files.items()}
 
     assert rows["ledgers"] == tables["ledgers"].count()
+
+
+class Sized(NamedTuple):
+    """A task of so many rows."""
+
+    rows: int
+
+
+@pytest.mark.parametrize("tasks", [0, 1, 40])
+@pytest.mark.parametrize("kept", ["48MB", "1KB"])
+def test_a_row_of_tasks_is_a_partition(spark: Any, kept: str, tasks: int) -> None:
+    """So it is for few tasks, which Spark keeps in the plan, and for those that are too many."""
+    import pyarrow as pa
+
+    from bkstore.spark.read_tasks import task_table, tasks_of
+
+    session = spark.newSession()
+    session.conf.set("spark.sql.execution.arrow.localRelationThreshold", kept)
+    given = [Sized(5 + at) for at in range(tasks)]
+    parts = task_table(session, given, 5).rdd.glom().collect()
+    rows = [row for part in parts for row in part]
+
+    assert {1} >= {len(part) for part in parts}
+    assert tasks == len(rows) == len(parts)
+    batches = iter([pa.record_batch([pa.array([bytes(r[0]) for r in rows], pa.binary())], ["t"])])
+
+    assert given == list(tasks_of(batches))
 
 
 SMALL = {"below_write": 3, "below_ack": 2, "no_replica": 2, "homeless": 2, "leftovers": 2}
