@@ -231,6 +231,7 @@ EXPERIMENT = Experiment(
     ),
     measure=measure,
     found=found,
+    takes=("dump", "trace"),
 )
 
 

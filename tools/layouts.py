@@ -220,6 +220,7 @@ EXPERIMENT = Experiment(
     ),
     measure=measure,
     found=found,
+    takes=("dump",),
 )
 
 

@@ -10,12 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = ["Column", "Context", "Experiment", "Kind", "Panel", "Row", "Rows", "Run", "kinds"]
+__all__ = [
+    "Column",
+    "Context",
+    "Experiment",
+    "Kind",
+    "Panel",
+    "Row",
+    "Rows",
+    "Run",
+    "Taken",
+    "kinds",
+]
 
 Row = dict[str, Any]
 """A row of the result: values by the names of columns; one that is absent is None."""
 
 Rows = Sequence[Row]
+
+Taken = Literal["dump", "trace"]
+"""Data of one's own that an experiment may take: by `--dump`, by `--trace`."""
 
 Kind = Literal["given", "count", "measured", "told", "kept"]
 """What a column's values are: what was asked for; what the same seed gives again; what is measured;
@@ -46,7 +60,8 @@ class Panel:
 
     Numbers in `x` make lines, words make bars. `where` chooses rows by the values of columns, a
     tuple being any of them. `high` is a column whose values are ticks above the bars. `log` names
-    the logarithmic axes, `label` stands at the x axis in place of the column's title.
+    the logarithmic axes, on which what is not above 0 has no place and is left out. `label` stands
+    at the x axis in place of the column's title.
     """
 
     title: str
@@ -59,11 +74,12 @@ class Panel:
     label: str = ""
 
     def rows(self, rows: Rows) -> list[Row]:
-        """Return the rows that the panel shows: chosen, and with a value."""
+        """Return the rows that the panel shows: chosen, and with a place and a value."""
         return [
             row
             for row in rows
-            if row.get(self.y) is not None
+            if row.get(self.x) is not None
+            and row.get(self.y) is not None
             and all(
                 row[name] in wanted if isinstance(wanted, tuple) else row[name] == wanted
                 for name, wanted in self.where.items()
@@ -126,6 +142,7 @@ class Experiment:
     `measure` yields rows, `found` makes sentences of them, and nothing else, so that a saved
     result says the same. `method` says what is measured how; a line of `data` says what data.
 
+    `takes` names the data of one's own that it measures; what it does not name is refused.
     `add_options` adds options of its own. `parted` says in which table a row stands, by the
     table's title. `unit` names the given columns of what is measured together: such rows, once
     measured again, replace the older ones in a folder of results; without them all rows do.
@@ -139,6 +156,7 @@ class Experiment:
     panels: tuple[Panel, ...]
     measure: Callable[[Run], Iterable[Row]]
     found: Callable[[Rows], list[str]]
+    takes: tuple[Taken, ...] = ()
     add_options: Callable[[ArgumentParser], None] | None = None
     parted: Callable[[Row], str] = lambda _: ""
     unit: tuple[str, ...] = ()
