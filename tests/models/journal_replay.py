@@ -15,7 +15,8 @@ from bkstore.formats.journal import JournalRecord
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal import scan_journal
-from bkstore.storage.journal.torn_records import blank_sectors, is_unwritten, why_torn
+from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten
+from bkstore.storage.journal.torn_records import why_torn
 from bkstore.storage.ledger_storage import LedgerStorage
 
 
@@ -31,7 +32,7 @@ class PlainReplay:
 
     def run(self, path: Path) -> int:
         """Replay from the file's beginning; return where its data end."""
-        scan = scan_journal(path)
+        scan = scan_journal(path, skip_torn=True)
         for offset, record in scan.records():
             if self.is_torn(record, path, offset):
                 continue

@@ -155,7 +155,7 @@ def _read(
     path: Path, journal_id: int, mark: LogMark, facts: JournalFacts, coverage: Coverage
 ) -> Iterator[CheckFinding]:
     try:
-        scan = scan_journal(path)
+        scan = scan_journal(path, skip_torn=True)
         for offset, record in scan.records():
             coverage.journal_records += 1
             facts.add(record, LogMark(journal_id, offset) < mark)

@@ -175,7 +175,7 @@ def _read(
     told: dict[LedgerId, JournalState],
     findings: list[Finding],
 ) -> None:
-    scan = scan_journal(path, skip_invalid=True)
+    scan = scan_journal(path, skip_invalid=True, skip_torn=True)
     for offset, record in scan.records():
         if record.kind not in ("master_key", "fence", "explicit_lac"):
             continue

@@ -26,15 +26,10 @@ from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
+from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten, suspicious
 from bkstore.storage.journal.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
-from bkstore.storage.journal.torn_records import (
-    blank_sectors,
-    has_crc,
-    is_unwritten,
-    suspicious,
-    why_torn,
-)
+from bkstore.storage.journal.torn_records import has_crc, why_torn
 from bkstore.storage.ledger_storage import LedgerStorage
 
 __all__ = ["Replay"]
@@ -78,7 +73,9 @@ class Replay:
         return reached
 
     def _file(self, path: Path, start: int) -> int:
-        scan = scan_journal(path, start, skip_invalid=self._skip_invalid)
+        scan = scan_journal(
+            path, start, skip_invalid=self._skip_invalid, skip_torn=self._checks_torn
+        )
         for offsets, found in scan.batches():
             if isinstance(found, RecordBatch):
                 self._stretch(path, offsets, found)

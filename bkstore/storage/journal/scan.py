@@ -35,6 +35,7 @@ from bkstore.formats.journal import (
 from bkstore.formats.syntax.framing import PREFIX, Frames, find_frames
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
+from bkstore.storage.journal.blank_sectors import lacks_ids
 
 __all__ = ["JournalScan", "ScannedRecord", "scan_journal"]
 
@@ -101,7 +102,8 @@ class JournalScan:
     position where it did, which is what the real scanner answers and what lastMark is set to after
     a replay: behind the length field that ended it, or the file's end. `findings` lists what was
     odd: a record or length that is cut off, a `start` beyond the end, data behind the end (the
-    first 16 MiB there are looked at), and negative lengths with `skip_invalid`.
+    first 16 MiB there are looked at), negative lengths with `skip_invalid`, and with `skip_torn`
+    records that were written up to a sector's end inside their ids: decoded, they are passed over.
 
     Raises `BkstoreError` for a file that is missing or cannot be opened, and `CorruptionError`
     with file and offset: at once for what is no file, or of a version that does not exist; on the
@@ -110,12 +112,18 @@ class JournalScan:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], start: int = 0, *, skip_invalid: bool = False
+        self,
+        path: str | os.PathLike[str],
+        start: int = 0,
+        *,
+        skip_invalid: bool = False,
+        skip_torn: bool = False,
     ) -> None:
         if start < 0:
             raise InvalidArgument(f"a scan does not start at position {start}")
         self.path = Path(path)
         self.skip_invalid = skip_invalid
+        self.skip_torn = skip_torn
         with self._opened() as fd, readable(self.path):
             first = os.pread(fd, 8, 0)
         try:
@@ -154,12 +162,19 @@ class JournalScan:
         have. Entries are not verified: the journal does not know their digests.
         """
         for offset, data in self:
-            yield offset, self._decoded(offset, data)
+            record = self._decoded(offset, data)
+            if record is not None:
+                yield offset, record
 
-    def _decoded(self, offset: int, data: bytes) -> JournalRecord:
+    def _decoded(self, offset: int, data: bytes) -> JournalRecord | None:
+        """Return a record; None, with a finding, for a torn one that is to be passed over."""
         try:
             return decode_record(data, self.version)
         except CorruptionError as error:
+            if self.skip_torn and lacks_ids(self.path, offset, data):
+                detail = f"record is torn, its ids end in zeros ({error.reason}): passed over"
+                self.findings.append(Finding("damage", detail, str(self.path), offset))
+                return None
             raise error.within(self.path, offset + PREFIX) from None
 
     def batches(self) -> Iterator[tuple[Int64Array, RecordBatch | JournalRecord]]:
@@ -190,8 +205,10 @@ class JournalScan:
                 if entries[start] >= 0:
                     yield places[part], batch
                     continue
-                for at, record in zip(range(start, stop), batch.records()):
-                    yield places[at : at + 1], self._decoded(int(places[at]), record)
+                for at, one in zip(range(start, stop), batch.records()):
+                    record = self._decoded(int(places[at]), one)
+                    if record is not None:
+                        yield places[at : at + 1], record
 
     def _walk(self, window: _Window) -> Iterator[tuple[int, bytes, Frames]]:
         size, at = window.size, self.start
@@ -293,7 +310,11 @@ def _runs(same: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def scan_journal(
-    path: str | os.PathLike[str], start: int = 0, *, skip_invalid: bool = False
+    path: str | os.PathLike[str],
+    start: int = 0,
+    *,
+    skip_invalid: bool = False,
+    skip_torn: bool = False,
 ) -> JournalScan:
     """Return a scan of one journal file; see `JournalScan`.
 
@@ -309,4 +330,4 @@ def scan_journal(
     [(512, 'fence')]
     (536, [])
     """
-    return JournalScan(path, start, skip_invalid=skip_invalid)
+    return JournalScan(path, start, skip_invalid=skip_invalid, skip_torn=skip_torn)

@@ -22,8 +22,8 @@ from bkstore.formats.journal import (
 )
 from bkstore.ids import LedgerId
 from bkstore.storage.journal import replay, scan, scan_journal
+from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten, suspicious
 from bkstore.storage.journal.replay import Replay
-from bkstore.storage.journal.torn_records import blank_sectors, is_unwritten, suspicious
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage, StorageOptions
 from bkstore.testing.suites.storage.base import KEY, OTHER_KEY

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from bkstore import Bookie, LedgerId
+from bkstore.errors import CorruptionError
 from bkstore.formats.entry import Entry, encode, encode_explicit_lac
 from bkstore.formats.journal import decode_record, encode_special
+from bkstore.formats.syntax.framing import PREFIX
+from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.journal import journal_files, scan_journal
-from bkstore.storage.journal.torn_records import blank_sectors
+from bkstore.storage.journal.blank_sectors import blank_sectors
 from bkstore.storage.options import JournalOptions, StorageOptions
+from tests.worlds.torn_journals import KEY, SECTOR, first_record, torn_inside
 
-KEY = b"k" * 20
-SECTOR = 512
 DIGESTS = ["CRC32", "CRC32C", "HMAC", "DUMMY"]
 
 
@@ -179,3 +181,68 @@ def test_overhead_of_a_scope(scope: int, tmp_path: Path) -> None:
 
     assert [size + 9 * (scope > 0) for size in sizes[0][0]] == sizes[scope][0]
     assert sizes[0][1] + 90 * (scope > 0) == sizes[scope][1]
+
+
+# -- torn inside their ids
+
+KINDS = ["add", "master_key", "fence", "explicit_lac"]
+
+
+def _of_kind(kind: Any, ledger: LedgerId) -> bytes:
+    bodies = {"master_key": KEY, "explicit_lac": encode_explicit_lac(ledger, 0, "CRC32C")}
+    if kind == "add":
+        return _record(1, "CRC32C", b"x" * 1100, ledger)
+    return encode_special(kind, ledger, bodies.get(kind, b""))
+
+
+@pytest.mark.parametrize("there", range(1, PREFIX + 30))
+@pytest.mark.parametrize("scope", [0, 5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_torn_inside_the_ids(kind: str, scope: int, there: int, tmp_path: Path) -> None:
+    """However few bytes a crash left of a record, the bookie starts, with all that is before it;
+    what is left does nothing to any ledger."""
+    record = _of_kind(kind, LedgerId(scope, 258 << 40 | 7))
+    torn_inside(tmp_path, record, there)
+    whole = not any(record[there - PREFIX :]) and there > PREFIX
+    with _open(tmp_path) as bookie:
+        assert first_record() == bookie.read_entry(7, 0)
+        assert KEY == bookie.master_key(7)
+        if not whole:
+            assert [LedgerId(0, 7)] == bookie.ledgers()
+            assert not bookie.is_fenced(7)
+        assert all(found.file is not None for found in bookie.findings)
+        assert 1 == bookie.add_entry(_record(1, "CRC32C", b"second"), KEY)
+
+
+def test_no_ids_is_told(tmp_path: Path) -> None:
+    """A record of which only the flags were written is a finding with its offset; to a scan that
+    is not told to pass it over, and to a real bookie, it is an error."""
+    offset = torn_inside(tmp_path, _of_kind("fence", LedgerId(5, 7)), PREFIX + 4)
+    _, path = journal_files(tmp_path / "journal" / "current")[-1]
+    scan = scan_journal(path, skip_torn=True)
+
+    assert ["master_key", "add"] == [record.kind for _, record in scan.records()]
+    (found,) = scan.findings
+    assert ("damage", str(path), offset) == (found.severity, found.file, found.offset)
+    assert "record is torn, its ids end in zeros (version 2 record of scope 0" in found.detail
+    assert [found] == _findings_of_batches(path)
+    with pytest.raises(CorruptionError, match=f"offset {offset + PREFIX + 1}: version 2 record"):
+        list(scan_journal(path).records())
+    with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
+        _open(tmp_path, compat="bookkeeper")
+
+
+def _findings_of_batches(path: Path) -> list[Finding]:
+    scan = scan_journal(path, skip_torn=True)
+    for _ in scan.batches():
+        pass
+    return scan.findings
+
+
+def test_a_sector_that_was_written(tmp_path: Path) -> None:
+    """What cannot be read though its next sector was written is damage: the bookie does not
+    start."""
+    record = _of_kind("fence", LedgerId(5, 7))
+    torn_inside(tmp_path, record, PREFIX + 4, bytes(SECTOR - 1) + b"x" + bytes(3 * SECTOR))
+    with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
+        _open(tmp_path)
