@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bkstore import InvalidArgument, LedgerId
-from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse
+from bkstore.errors import BkstoreError, CorruptionError, DirectoryInUse, UnsupportedLayout
 from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
@@ -207,6 +207,23 @@ def test_findings_of_a_bookie_that_cannot_be_opened(tmp_path: Path) -> None:
     assert [] == findings_of(
         paths, EqualTo(("bookie",), "nowhere"), In(("bookie",), ("b", "nowhere2"))
     )
+
+
+def test_a_filter_and_a_bookie_that_cannot_be_opened(tmp_path: Path) -> None:
+    """It ends a query whatever bookie is wanted, as its id is not known, unless it was named."""
+    from pyspark.sql.datasource import EqualTo
+
+    from bkstore.spark.source.data_source import BookieReader
+
+    reader = BookieReader(parse_options({"path": str(tmp_path / "nowhere")}))
+    named = BookieReader(parse_options({"path": f"n={tmp_path / 'nowhere'}"}))
+    for one in (reader, named):
+        assert [] == list(one.pushFilters([EqualTo(("bookie",), "b")]))
+    with pytest.raises(UnsupportedLayout, match="nowhere: no such directory"):
+        reader.partitions()
+    (none,) = named.partitions()
+
+    assert [] == list(named.read(none))
 
 
 def test_findings_of_a_bookie_that_cannot_be_listed(tmp_path: Path) -> None:

@@ -41,7 +41,11 @@ _SQL = {
 
 
 class BookieSource(DataSource):
-    """The data source `bookie`. Options: see `docs/spark.md`; a wrong one is `InvalidArgument`."""
+    """The data source `bookie`. Options: see `docs/spark.md`; a wrong one is `InvalidArgument`.
+
+    Paths may be patterns, and named: ``load(["/data/b*", "two=/other/b2"])``. A path that is
+    there as written is no pattern; a pattern that matches nothing is `InvalidArgument`.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -53,7 +57,11 @@ class BookieSource(DataSource):
         return _ddl(parse_options(self.options, paths=False).table)
 
     def reader(self, schema: StructType) -> BookieReader:
-        """Return the reader; `InvalidArgument` for a schema that is not the table's."""
+        """Return the reader, for what paths and patterns stand for now.
+
+        Raises `InvalidArgument` for a wrong option, a pattern that matches nothing, and a schema
+        that is not the table's. Cost: the listings that patterns need.
+        """
         options = parse_options(self.options)
         if schema.fieldNames() != options.table.names:
             raise InvalidArgument(f"table {options.table.name} has columns {options.table.names}")

@@ -1,10 +1,16 @@
-"""The options of ``spark.read.format("bookie")``, checked."""
+"""The options of ``spark.read.format("bookie")``, checked; patterns of paths, expanded.
+
+A pattern is of Hadoop's kind, as with Spark's file sources: ``*``, ``?``, ``[ab]``, ``[a-c]``,
+``[^a]`` (or ``[!a]``) and ``{a,b}``. ``*`` stays in its directory, and leaves out hidden names.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from glob import glob
 from typing import cast
 
 from bkstore.arguments import any_of, check_fields, instance, truth, whole
@@ -18,6 +24,9 @@ __all__ = ["PARTITION_ROWS", "SourceOptions", "parse_options"]
 
 PARTITION_ROWS = 1 << 20
 """Rows that a partition aims at; the cost of a task is that of some 20,000 rows."""
+
+_PATTERN = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")  # those that no others are in
 
 _KNOWN = {"path", "paths", "table", "live", "layout", "root", "length", "damage", "partitionrows"}
 
@@ -46,9 +55,12 @@ _CHECKS = {
 
 
 def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptions:
-    """Return the options; names come in lower case. `paths`: there must be a bookie.
+    """Return the options; names come in lower case. With `paths` there must be a bookie, and
+    `sources` are what is there now for each path or pattern; without, they are empty.
 
-    Raises `InvalidArgument` for an option or a value that is none.
+    Raises `InvalidArgument` for an option or a value that is none, for a pattern that matches
+    nothing, and for NAME=PATTERN that matches several. Cost: a listing of each directory in
+    which a pattern is looked for; one that may not be listed has no match.
     """
     odd = sorted(set(options) - _KNOWN)
     if odd:
@@ -68,7 +80,8 @@ def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptio
     if root == "":
         raise InvalidArgument("option root is a directory, not ''")
     how = (live, cast("Layout | None", layout), root)
-    sources = (DumpSource(path, name, *how) for name, path in map(_named, words))
+    named = (one for word in words for one in _bookies(word)) if paths else ()
+    sources = [DumpSource(path, name, *how) for name, path in named]
     damage = options.get("damage", "fail")
     if damage not in ("fail", "skip"):
         raise InvalidArgument(f"option damage is 'fail' or 'skip', not {damage!r}")
@@ -100,9 +113,47 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     return value == "true"
 
 
-def _named(word: str) -> tuple[str | None, str]:
-    """Return (name, directory) of DIR or NAME=DIR; a directory that is there is taken as it is."""
-    name, equals, path = word.partition("=")
-    if not equals or not name or not path or os.path.exists(word):
-        return None, word
-    return name, path
+def _bookies(word: str) -> list[tuple[str | None, str]]:
+    """Return (name, path) of each bookie that PATH or NAME=PATH stands for.
+
+    What is there under these very characters is taken as it is, else what matches the pattern.
+    """
+    for name, path in _readings(word):
+        if os.path.lexists(path) or not _PATTERN.search(path):
+            return [(name, path)]
+        found = _matching(path)
+        if name is not None and len(found) > 1:
+            raise InvalidArgument(f"{word}: one name for {len(found)} paths that match")
+        if found:
+            return [(name, one) for one in found]
+    raise InvalidArgument(f"{word}: nothing matches this pattern")
+
+
+def _readings(word: str) -> Iterator[tuple[str | None, str]]:
+    """Yield (name, path) as which a word is to be tried, in this order."""
+    name, _, path = word.partition("=")
+    pattern = _PATTERN.search(word) is not None
+    is_named = bool(name and path) and not (pattern and "/" in name)  # a path, with "=" in it
+    if pattern or not is_named or os.path.lexists(word):
+        yield None, word
+    if is_named:
+        yield name, path
+
+
+def _matching(pattern: str) -> list[str]:
+    """Return the paths that are there, sorted."""
+    try:
+        found = {path for one in _without_braces(pattern) for path in glob(one)}
+    except ValueError:  # a NUL, or half of a surrogate pair: no path has these
+        return []
+    return sorted(found)
+
+
+def _without_braces(pattern: str) -> Iterator[str]:
+    """Yield a pattern for each choice from its braces, as Python's `glob` takes it."""
+    braces = _BRACES.search(pattern)
+    if braces is None:
+        yield pattern.replace("[^", "[!")
+        return
+    for word in braces[1].split(","):
+        yield from _without_braces(pattern[: braces.start()] + word + pattern[braces.end() :])
