@@ -169,22 +169,27 @@ class SparkEngine:
         with spark_errors(f"the analysis {analysis.name}"):
             plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
             if plan is not None and not plan.others:
-                return finish(self._collected(analysis, plan, options), analysis, options)
-            frame = self._frame(analysis, made, plan, inputs)
-            if options.top is not None:
-                frame = _top(frame, analysis.ranked_by(options), analysis, options.top)
-            table = frame.toArrow()
+                table = self._collected(analysis, plan, options)
+            else:
+                table = self._frame(analysis, made, plan, inputs).toArrow()
         return finish(table, analysis, options)
 
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
-        """Return the analysis as a DataFrame of the declared columns, in no order.
+        """Return the analysis as a DataFrame of the declared columns.
 
-        For answers that do not fit the driver: write them from the executors. Nothing runs yet.
+        For answers that do not fit the driver: write them from the executors. Rows are in no
+        order; with `Options.top` they are the top ones, most first.
+
+        At once it reads what a plan is made of: the footers of tables that SQL names (of more
+        than 64 files in a job on executors, and Spark lists them), those of `ledgers` where
+        something is judged or compared, and no row. Raises as `run` does; what is found where the
+        DataFrame is used comes as Spark's own error.
         """
         checked(analysis, inputs)
         made = analysis.work(inputs)
-        plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
-        return self._frame(analysis, made, plan, inputs)
+        with spark_errors(f"the analysis {analysis.name}"):
+            plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
+            return self._frame(analysis, made, plan, inputs)
 
     def _plan(self, analysis: Analysis, made: Pass, inputs: Inputs) -> _Plan | None:
         """Return how tasks read the files; None where all of them are to be shuffled."""
@@ -199,23 +204,33 @@ class SparkEngine:
         """Return what tasks make of sorted files, on the driver; of each the top rows, if asked."""
         import pyarrow as pa
 
-        answers: Answers = plan.made.direct.answers
-        if options.top is not None:
-            answers = _TopAnswers(answers, analysis, options)
-        found = collected(self._spark, plan.tasks, plan.rows, answers)
+        found = collected(self._spark, plan.tasks, plan.rows, _answers(analysis, plan, options))
         return pa.Table.from_batches(found, analysis.schema.to_arrow())
 
     def _frame(
         self, analysis: Analysis, made: Pass | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
-        """Return what is asked: by a text, by tasks over sorted files, of others shuffled."""
+        """Return what is asked: all rows, or the top ones in order."""
+        frame, options = self._all_rows(analysis, made, plan, inputs), inputs.options
+        if options.top is None:
+            return frame
+        return _top(frame, analysis.ranked_by(options), analysis, options.top)
+
+    def _all_rows(
+        self, analysis: Analysis, made: Pass | str, plan: _Plan | None, inputs: Inputs
+    ) -> DataFrame:
+        """Return what is made by a text, by tasks over sorted files, of others shuffled.
+
+        Of tasks no more than their top rows, if those are asked for.
+        """
         spark = self._session(inputs, made if isinstance(made, str) else "")
         if isinstance(made, str):
             return spark.sql(made).select(*analysis.schema.names)
         schema = ddl(analysis.schema)
         if plan is None:
             return self._fed(made, inputs, schema)
-        frame = answered(spark, plan.tasks, plan.rows, made.direct.answers, schema)
+        answers = _answers(analysis, plan, inputs.options)
+        frame = answered(spark, plan.tasks, plan.rows, answers, schema)
         if not plan.others:
             return frame
         others = _shuffled(self._other_rows(spark, plan, inputs), made, schema)
@@ -255,6 +270,12 @@ class SparkEngine:
         if inputs.other is not None:
             _rows(spark, "other_bookies", inputs.other.bookie_rows())
         return spark
+
+
+def _answers(analysis: Analysis, plan: _Plan, options: Options) -> Answers:
+    """Return how a task is answered: by all its rows, or by the top ones."""
+    every: Answers = plan.made.direct.answers
+    return every if options.top is None else _TopAnswers(every, analysis, options)
 
 
 def _partitions(spark: SparkSession) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 from bkstore import BookieDir
 from bkstore.availability import Availability
-from bkstore.errors import InvalidArgument
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
 from tests.models.analyses import Expected, rows_of
@@ -296,6 +296,53 @@ def test_top_rows_are_the_local_ones(
     assert local.equals(engine.run(ANALYSES[name], inputs))
 
 
+@pytest.mark.parametrize("name", ["bytes_by_scope", "sequences", "ledger_health"])
+def test_a_frame_has_the_top_rows(
+    name: str, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs]
+) -> None:
+    """Asked for top rows, a DataFrame has those of the local engine, in their order."""
+    given = asked[2]
+    by = "replicas_due" if name == "ledger_health" else None
+    inputs = Inputs(given.dump, given.metadata, options=Options(top=2, by=by))
+    found = engine.frame(ANALYSES[name], inputs).toArrow()
+    local = LocalEngine(threads=1).run(ANALYSES[name], inputs)
+
+    assert 2 == local.num_rows
+    assert local.to_pylist() == found.to_pylist()
+
+
+@pytest.mark.parametrize("few", [64, 1])
+def test_what_a_frame_reads_at_once(
+    few: int, engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQL looks at its files when the DataFrame is made, at many of them in a job; tasks look at
+    theirs when it is asked for rows.
+    """
+    from bkstore.spark import read_tasks
+
+    monkeypatch.setattr(read_tasks, "_FEW_FILES", few)
+    world = random_dump(6)
+    dump = analyses.open_dump(write_dump(world, tmp_path / "dump"))
+    for table in ("groups", "entries"):
+        Path(dump.paths(table)[0]).write_bytes(b"no Parquet")
+    frame = engine.frame(ANALYSES["sequences"], Inputs(dump))
+    with pytest.raises(CorruptionError):
+        engine.frame(ANALYSES["holes"], Inputs(dump))
+    with pytest.raises(Exception, match=r"bkstore\.errors\.CorruptionError"):
+        frame.count()
+
+
+def test_an_error_of_a_plan_is_one_line(engine: Any, tmp_path: Path) -> None:
+    """What Spark says while a DataFrame is made comes out as our error, too."""
+    dump = analyses.open_dump(write_dump(random_dump(6), tmp_path / "dump"))
+    dump.check("groups", "ledgers")
+    Path(dump.paths("groups")[0]).unlink()
+    with pytest.raises(BkstoreError, match="the analysis holes failed") as caught:
+        engine.frame(ANALYSES["holes"], Inputs(dump))
+
+    assert 1 == len(str(caught.value).splitlines())
+
+
 @pytest.mark.parametrize("name", ["sequences", "ledger_health"])
 def test_tasks_send_their_top_rows_only(
     name: str,
@@ -364,7 +411,7 @@ def test_what_is_not_given_is_asked_for(
 
 def test_an_error_is_one_line(spark: Any, tmp_path: Path) -> None:
     """What a kernel finds in a task comes out as our error, in one line."""
-    from bkstore import BkstoreError, LedgerId
+    from bkstore import LedgerId
 
     world = DumpWorld(held={"b": {LedgerId.of(1): {-5: (0, 1, 2)}}})
     dump = analyses.open_dump(write_dump(world, tmp_path / "dump"))
