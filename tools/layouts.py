@@ -13,7 +13,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from bkstore.ids import LedgerId
+import numpy as np
+
+from bkstore.counts import counted
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.memtable import MemtableIndex
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
@@ -24,11 +27,17 @@ from tools.lab.table import shown
 from tools.lab.workloads.index_loads import SHAPES, IndexLoad, index_load, load_of_dump
 from tools.lab.workloads.traces import trace
 
-__all__ = ["EXPERIMENT", "SIDES", "TUNED"]
+__all__ = ["EXPERIMENT", "SIDES", "TUNED", "batches"]
 
-ENTRIES, QUERIES, BUILDS = 60_000, 1_000, 3
+ENTRIES, QUERIES, BATCH, BUILDS = 60_000, 1_000, 1_000, 3
+ENOUGH = 100
+"""Of fewer queries there is no p99: it would be the slowest of them."""
+
 DETAILED = "few large"
 """The shape over which RocksDB's options are tried."""
+
+DUMP = "dump"
+"""What the shape of a dump's entries is called."""
 
 SIDES = {
     "idx files": IndexSide(idx_files),
@@ -88,18 +97,31 @@ def _latencies(
     run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[Query]
 ) -> dict[str, Row]:
     """Return latencies of each source, all asked beside each other."""
-    some = list(load.expected)[:50]
     asked: dict[str, Sequence[Any]] = {
         "get": queries,
-        "get_many": [(name, load.expected[name][:1000]) for name in some],
-        "availability": [(name,) for name in some],
+        "get_many": batches(load),
+        "availability": [(name,) for name in list(load.expected)[:ENOUGH]],
     }
     row: dict[str, Row] = {name: {} for name in sources}
     for (call, words), what in zip(asked.items(), ("point", "batch", "availability")):
         ways = {name: _unpacked(getattr(source, call)) for name, source in sources.items()}
         for name, taken in latencies(ways, words, run.rounds).items():
-            row[name] |= {f"{what}_p50": taken.p50, f"{what}_p99": taken.p99}
+            p99 = taken.p99 if len(words) >= ENOUGH else None
+            row[name] |= {f"{what}_p50": taken.p50, f"{what}_p99": p99}
     return row
+
+
+def batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
+    """Return batches of up to `BATCH` entries, `ENOUGH` of them where there are as many places."""
+    places = [
+        (name, at)
+        for name, ids in load.expected.items()
+        for at in range(0, max(ids.size - BATCH, 0) + 1, BATCH * 2 // 5)
+    ]
+    chosen = np.linspace(0, len(places) - 1, min(ENOUGH, len(places))).astype(int).tolist()
+    return [
+        (name, load.expected[name][at : at + BATCH]) for name, at in map(places.__getitem__, chosen)
+    ]
 
 
 def _unpacked(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
@@ -108,7 +130,7 @@ def _unpacked(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
 
 def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
     """Yield a row for each side: filled one by one, then asked beside each other."""
-    queries = trace("zipf", load.expected, run.scaled(QUERIES, 50), run.seed).queries
+    queries = trace("zipf", load.expected, run.scaled(QUERIES, ENOUGH), run.seed).queries
     rows: dict[str, Row] = {}
     sources: dict[str, Source] = {}
     with ExitStack() as closing:
@@ -131,7 +153,7 @@ def measure(run: Run) -> Iterator[Row]:
     count = run.scaled(ENTRIES, 600)
     loads = {shape: index_load(shape, count, run.seed) for shape in SHAPES}
     if run.dump is not None:
-        loads["dump"] = load_of_dump(run.dump, count)
+        loads[DUMP] = load_of_dump(run.dump, count)
     for shape, load in loads.items():
         yield from _rows(run, shape, SIDES | TUNED if shape == DETAILED else SIDES, load)
 
@@ -160,6 +182,21 @@ def found(rows: Rows) -> list[str]:
         f"few large ones {ratio('write_rate', 'rocksdb', 'idx files', large):.2f} times.",
         f"Of RocksDB's options tried, {smallest['side']} gives the smallest index: "
         f"{shown(smallest['bytes_per_entry'])} bytes an entry.",
+        *_of_dump(by_key),
+    ]
+
+
+def _of_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
+    """Return a sentence on the dump's entries, where there are any."""
+    files, rocks = (by_key.get((DUMP, side)) for side in ("idx files", "rocksdb"))
+    if files is None or rocks is None:
+        return []
+    return [
+        f"The dump's {files['entries']:,} entries in {counted(files['ledgers'], 'ledger')} take "
+        f"{shown(files['bytes_per_entry'])} bytes each in index files, "
+        f"{shown(rocks['bytes_per_entry'])} in RocksDB, which takes "
+        f"{rocks['point_p50'] / files['point_p50']:.1f} times as long for a single read and "
+        f"{rocks['availability_p50'] / files['availability_p50']:.1f} times for an availability."
     ]
 
 
@@ -180,10 +217,11 @@ EXPERIMENT = Experiment(
         "closing, which makes it durable, is included. Rates are by CPU seconds of the process, "
         "RocksDB's threads included; opening, and reads of it, by wall time of warm page caches: "
         "sides take turns, of each query the median of the rounds counts, then p50 and p99 over "
-        "the queries. Reads follow Zipf's law; a batch is up to 1,000 entries of a ledger. Bytes "
-        "written and read are what the process gave to and asked of the system (wchar, rchar of "
-        "/proc/self/io), the latter in the first look after opening. The index is what table "
-        "files, write-ahead logs and index files have; a memtable's are those of its arrays."
+        "the queries, p99 where they are a hundred. Reads follow Zipf's law; a batch is up to "
+        "1,000 entries of a ledger. Bytes written and read are what the process gave to and asked "
+        "of the system (wchar, rchar of /proc/self/io), the latter in the first look after "
+        "opening. The index is what table files, write-ahead logs and index files have; a "
+        "memtable's are those of its arrays."
     ),
     data=(
         "60,000 entries at scale 1: ledgers of 60 entries; 3 ledgers; 3 ledgers of which a bookie "

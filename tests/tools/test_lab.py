@@ -17,7 +17,8 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
-from tools.lab import Column, Experiment, Panel, Row, Run, main
+from tests.tools.toys import TOY, measure_toys
+from tools.lab import Column, Row, Run, main
 from tools.lab.comparison import differences
 from tools.lab.document import FORMAT, made, read, save
 from tools.lab.page import page
@@ -32,47 +33,17 @@ from tools.lab.workloads.traces import TRACES, trace
 Document = dict[str, Any]
 
 
-def _measure(run: Run) -> Iterator[Row]:
-    run.peer("no_such_library")
-    for side, factor in (("one", 1), ("two & <three>", 2)):
-        for size in (10, 100, 1000):
-            yield {"side": side, "size": size, "bytes": factor * size, "time": factor * size / 7}
-    yield {"side": "words", "size": 10, "name": "a", "time": 1.0}
-
-
-TOY = Experiment(
-    name="toy",
-    question="How large is a toy?",
-    method="By looking.",
-    data="Two toys.",
-    columns=(
-        Column("side", "toy", kind="given"),
-        Column("size", "children", kind="given"),
-        Column("name", "name", kind="count"),
-        Column("bytes", "room", "bytes", "count"),
-        Column("time", "playing", "ms"),
-    ),
-    panels=(
-        Panel("Room", "size", "bytes", "side", log="xy"),
-        Panel("Playing", "size", "time", "side", {"side": ("one", "words")}),
-        Panel("By toy", "side", "time", None, {"size": 10}, high="time"),
-    ),
-    measure=_measure,
-    found=lambda rows: [f"{len(rows)} rows, the largest {max(r['bytes'] or 0 for r in rows)}."],
-)
-
-
 @pytest.fixture
 def document(tmp_path: Path) -> Document:
     """Return the document of a run of the toy."""
     run = Run(tmp_path, rounds=2)
-    return made(TOY, run, _measure(run), ["--rounds", "2"], 1.5)
+    return made(TOY, run, measure_toys(run), ["--rounds", "2"], 1.5)
 
 
 def test_where_files_are_is_not_said(tmp_path: Path) -> None:
     """A command with a path of this machine is kept with the path's last part."""
     words = ["--world", str(tmp_path / "some world"), "--into", "docs/figures"]
-    kept_as = made(TOY, Run(tmp_path), _measure(Run(tmp_path)), words, 1.0)["command"]
+    kept_as = made(TOY, Run(tmp_path), measure_toys(Run(tmp_path)), words, 1.0)["command"]
 
     assert "python -m tools.toy --world 'some world' --into docs/figures" == kept_as
 
@@ -222,7 +193,7 @@ def test_an_experiment_has_options_and_tables_of_its_own(
         parser.add_argument("--longer", type=int, default=0)
 
     def measured(run: Run) -> Iterator[Row]:
-        yield from _measure(run)
+        yield from measure_toys(run)
         yield {"side": "more", "size": run.options.longer, "bytes": 1}
 
     parted = replace(

@@ -9,16 +9,22 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.user_outputs import check_output, write_output
+from bkstore.report.charts import require_matplotlib
 from tools.lab.comparison import differences
-from tools.lab.document import Document, keep, made, read, save
+from tools.lab.document import Document, keep, kept, made, read, save
 from tools.lab.experiment import Experiment, Run
 from tools.lab.page import page
 from tools.lab.picture import drawn
 from tools.lab.table import markdown, print_document
 
 __all__ = ["main"]
+
+_OWN_DATA = {
+    "dump": ("DIR", "a dump's entries as data"),
+    "trace": ("FILE", "recorded reads as one more order of reading"),
+}
 
 
 def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
@@ -30,11 +36,7 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
     parser = _parser(experiment)
     options = parser.parse_args(given)
     try:
-        kept = None if options.into is None else options.into / f"{experiment.name}.json"
-        for target in (options.json, options.picture, kept):
-            if target is not None:
-                check_output(target)
-        old = None if options.compare is None else read(experiment, options.compare)
+        old = _checked(experiment, options)
         if options.read is not None:
             document = read(experiment, options.read)
         else:
@@ -43,20 +45,45 @@ def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
             save(document, options.json)
         if options.into is not None:
             keep(experiment, document, options.into)
+        _printed(experiment, options, document, old)
         if options.picture is not None:
             write_output(options.picture, _picture(experiment, document, options.picture.suffix))
-        if options.markdown:
-            print(markdown(document["columns"], document["rows"], experiment.parted))
-        else:
-            print_document(document, experiment.parted)
-        if old is not None:
-            print(f"\nagainst {old['command']} ({old['made']}):")
-            lines = differences(experiment, document, old) or ["nothing moved"]
-            print(*(f"  {line}" for line in lines), sep="\n")
     except BkstoreError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     return int(any(row.get("error") for row in document["rows"]))
+
+
+def _checked(experiment: Experiment, options: argparse.Namespace) -> Document | None:
+    """Refuse what could not be done once all is measured; return the result to compare with."""
+    given = [name for name in _OWN_DATA if getattr(options, name) is not None]
+    for name in given:
+        if name not in experiment.takes:
+            raise InvalidArgument(f"--{name}: {experiment.name} takes none")
+    if len(given) > 1:
+        raise InvalidArgument("--dump and --trace both say what the data are: one of them, please")
+    if options.picture is not None:
+        require_matplotlib()
+    kept_as = None if options.into is None else options.into / f"{experiment.name}.json"
+    for target in (options.json, options.picture, kept_as):
+        if target is not None:
+            check_output(target)
+    if options.into is not None:
+        list(kept(experiment, options.into))
+    return None if options.compare is None else read(experiment, options.compare)
+
+
+def _printed(
+    experiment: Experiment, options: argparse.Namespace, document: Document, old: Document | None
+) -> None:
+    if options.markdown:
+        print(markdown(document["columns"], document["rows"], experiment.parted))
+    else:
+        print_document(document, experiment.parted)
+    if old is not None:
+        print(f"\nagainst {old['command']} ({old['made']}):")
+        lines = differences(experiment, document, old) or ["nothing moved"]
+        print(*(f"  {line}" for line in lines), sep="\n")
 
 
 def _measured(
@@ -91,16 +118,32 @@ def _picture_path(text: str) -> Path:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: no number") from None
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text}: not above 0")
     return value
 
 
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text}: no whole number") from None
+
+
 def _rounds(text: str) -> int:
-    if int(text) < 1:
+    if _whole(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: not 1 or more")
-    return int(text)
+    return _whole(text)
+
+
+def _seed(text: str) -> int:
+    if _whole(text) < 0:
+        raise argparse.ArgumentTypeError(f"{text}: below 0")
+    return _whole(text)
 
 
 def _parser(experiment: Experiment) -> argparse.ArgumentParser:
@@ -116,10 +159,11 @@ def _parser(experiment: Experiment) -> argparse.ArgumentParser:
         default=1.0,
         help="times the usual amount of data (default: 1)",
     )
-    add("--seed", type=int, default=20260801, help="of all that is random (default: %(default)s)")
+    add("--seed", type=_seed, default=20260801, help="of all that is random (default: %(default)s)")
     add("--rounds", type=_rounds, default=5, help="medians are of so many (default: %(default)s)")
-    add("--dump", type=Path, metavar="DIR", help="a dump's entries as one more shape of data")
-    add("--trace", type=Path, metavar="FILE", help="recorded reads as one more order of reading")
+    for name, (metavar, said) in _OWN_DATA.items():
+        told = said if name in experiment.takes else argparse.SUPPRESS
+        add(f"--{name}", type=Path, metavar=metavar, help=told)
     add("--json", type=Path, metavar="FILE", help="write the result here")
     add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
     add("--picture", type=_picture_path, metavar="FILE", help="draw it here: .svg, .html or .png")

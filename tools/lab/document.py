@@ -14,6 +14,7 @@ from typing import Any
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import write_output
 from tools.lab.experiment import Experiment, Row, Run
+from tools.lab.known_documents import fault, misfit
 from tools.lab.machine import environment
 
 __all__ = ["FORMAT", "Document", "keep", "kept", "made", "read", "save"]
@@ -43,6 +44,8 @@ def made(
         "rounds": run.rounds,
         "question": experiment.question,
         "data": experiment.data,
+        "dump": _last_part(run.dump),
+        "trace": _last_part(run.trace),
         "method": experiment.method,
         "columns": [asdict(column) for column in experiment.columns],
         "rows": whole,
@@ -56,6 +59,11 @@ def _said(word: str) -> str:
     return Path(word).name if Path(word).is_absolute() else word
 
 
+def _last_part(path: Path | None) -> str | None:
+    """Return what data of one's own are called, without where they are; None without any."""
+    return None if path is None else path.absolute().name
+
+
 def save(document: Document, target: Path) -> None:
     """Write a document as JSON, a line a row."""
     rows = ",\n".join(f"  {json.dumps(row)}" for row in document["rows"])
@@ -65,32 +73,54 @@ def save(document: Document, target: Path) -> None:
 
 
 def read(experiment: Experiment, source: Path) -> Document:
-    """Return a saved document of the experiment; `InvalidArgument` for anything else."""
+    """Return a saved document of the experiment; `InvalidArgument` for anything else.
+
+    Columns that the experiment did not have then are None in its rows.
+    """
     document = _loaded(source)
     if document["experiment"] != experiment.name:
         other = document["experiment"]
         raise InvalidArgument(f"{source}: a result of {other}, not of {experiment.name}")
-    return document
+    return _fitting(experiment, document, source)
 
 
 def _loaded(source: Path) -> Document:
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{source}: no result can be read: {error}") from error
     said = document.get("format") if isinstance(document, dict) else None
     if said != FORMAT:
         raise InvalidArgument(f"{source}: format {said!r}, not {FORMAT!r}")
+    _refuse(source, fault(document))
     return dict(document)
+
+
+def _fitting(experiment: Experiment, document: Document, source: Path) -> Document:
+    _refuse(source, misfit(document, experiment))
+    empty = {column.name: None for column in experiment.columns}
+    return {**document, "rows": [empty | row for row in document["rows"]]}
+
+
+def _refuse(source: Path, wrong: str | None) -> None:
+    if wrong is not None:
+        raise InvalidArgument(f"{source}: no whole result: {wrong}")
 
 
 # -- a folder of results
 
 
 def kept(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:
-    """Yield the results of an experiment that a folder has, the oldest first."""
+    """Yield the results of an experiment that a folder has, the oldest first.
+
+    Raises `InvalidArgument` where a file is no result, of whatever experiment.
+    """
     found = [(path, _loaded(path)) for path in sorted(folder.glob("*.json"))]
-    mine = [each for each in found if each[1]["experiment"] == experiment.name]
+    mine = [
+        (path, _fitting(experiment, document, path))
+        for path, document in found
+        if document["experiment"] == experiment.name
+    ]
     yield from sorted(mine, key=lambda each: str(each[1]["made"]))
 
 

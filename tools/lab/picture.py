@@ -11,6 +11,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from bkstore.errors import InvalidArgument
 from bkstore.report.charts import require_matplotlib
 from tools.lab.document import Document
 from tools.lab.experiment import Experiment, Panel, Row
@@ -86,9 +87,14 @@ _NOTHING = {"Date": None, "Creator": None}
 
 
 def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"]) -> bytes:
-    """Return the picture; `MissingDependency` without matplotlib."""
+    """Return the picture; `MissingDependency` without matplotlib.
+
+    Raises `InvalidArgument` where no panel has rows: a benchmark's row may have no ratio.
+    """
     matplotlib = require_matplotlib()
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
+    if not panels:
+        raise InvalidArgument(f"no rows of this result stand in a panel of {experiment.name}")
     columns = min(len(panels), 3 if len(panels) > 4 else 2)
     lines = math.ceil(len(panels) / columns)
     out = io.BytesIO()

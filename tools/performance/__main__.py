@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bkstore.errors import BkstoreError
 from bkstore.files.user_outputs import write_output
 from tools.performance.curves import PICTURES, picture
 from tools.performance.figures import Figures
@@ -19,24 +20,29 @@ PAGES = ("performance.md", "performance-figures.md")
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Write pages and pictures from the kept results; say what changed."""
+    """Write pages and pictures from the kept results; say what changed, 2 for what is no result."""
     parser = argparse.ArgumentParser(prog="python -m tools.performance", description=__doc__)
     parser.add_argument("--figures", type=Path, default=DOCS / "figures", metavar="DIR")
     parser.add_argument("--docs", type=Path, default=DOCS, metavar="DIR")
     given = parser.parse_args(words)
-    figures = Figures(given.figures)
-    made = {
-        given.docs / name: with_tables(
-            (given.docs / name).read_text(encoding="utf-8"), figures
-        ).encode()
-        for name in PAGES
-    }
-    made |= {given.docs / "images" / f"{name}.svg": picture(name, figures) for name in PICTURES}
-    for path, content in made.items():
-        if not path.exists() or path.read_bytes() != content:
-            write_output(path, content)
-            print(f"{path.name} is new", file=sys.stderr)
+    try:
+        for path, content in _made(Figures(given.figures), given.docs).items():
+            if not path.exists() or path.read_bytes() != content:
+                write_output(path, content)
+                print(f"{path.name} is new", file=sys.stderr)
+    except BkstoreError as error:
+        print(f"{parser.prog}: {error}", file=sys.stderr)
+        return 2
     return 0
+
+
+def _made(figures: Figures, docs: Path) -> dict[Path, bytes]:
+    """Return what pages and pictures must have, by where they are."""
+    pages = {docs / name: (docs / name).read_text(encoding="utf-8") for name in PAGES}
+    return {
+        **{path: with_tables(text, figures).encode() for path, text in pages.items()},
+        **{docs / "images" / f"{name}.svg": picture(name, figures) for name in PICTURES},
+    }
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bkstore.errors import InvalidArgument
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.lab import Experiment, Row
 from tools.lab.document import Document, kept
@@ -28,7 +29,8 @@ def _origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
             try:
                 yield Origin(experiment.whole(row), document)
             except KeyError as unknown:
-                raise LookupError(f"{path}: no column {unknown} in {experiment.name}") from None
+                said = f"{path}: no column {unknown} in {experiment.name}"
+                raise InvalidArgument(said) from None
 
 
 def _case(row: Row) -> tuple[str, str]:

@@ -7,7 +7,7 @@ time: what the write cache of a bookie does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -15,11 +15,18 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId, make_locations
+from bkstore.offline.analyses.dump_files import open_dump
+from bkstore.offline.reading.dump_file import DumpFile, check_footer
+from bkstore.offline.reading.places import opened_parquet
+from bkstore.tables.dump import DUMP_TABLES
 from bkstore.testing import generators, workloads
 from bkstore.testing.workloads import Arrivals, Workload
 
 __all__ = ["SHAPES", "IndexLoad", "Put", "index_load", "load_of_dump"]
+
+_DUMPED = ("scope_id", "ledger_id", "entry_id", "log_id", "position")
 
 FLUSH = 20_000
 """Rows that arrive between two flushes."""
@@ -94,18 +101,19 @@ def _by_ledger(rows: Arrivals, places: Int64Array) -> Iterator[Put]:
         start = end
 
 
-def load_of_dump(dump: Path, most: int, flush: int = FLUSH) -> IndexLoad:
+def load_of_dump(place: Path, most: int, flush: int = FLUSH) -> IndexLoad:
     """Return the first `most` entries of a dump's table `entries`, of its first bookie.
 
     Arrival is the order of the entry logs: by log and position. Locations are the recorded ones.
+    Raises `InvalidArgument` for what is no dump, or one without entries, `MissingDependency`
+    without pyarrow, `CorruptionError` for files that are not as the dump says.
     """
-    from pyarrow import parquet
-
-    wanted = ["scope_id", "ledger_id", "entry_id", "log_id", "position", "bookie"]
-    table = parquet.read_table(dump / "entries", columns=wanted)
-    bookie = np.array(table.column("bookie").to_pylist())
-    mine = bookie == min(bookie)
-    columns = [table.column(name).to_numpy()[mine] for name in wanted[:-1]]
+    dump = open_dump(place)
+    files = [file for file in dump.files["entries"] if file.rows]
+    if not files:
+        raise InvalidArgument(f"{place}: no entries in this dump")
+    bookie = min(file.bookie for file in files)
+    columns = _dumped([file for file in files if file.bookie == bookie])
     order = np.lexsort((columns[4], columns[3]))[:most]
     scope, ledger, entry, log, position = (column[order] for column in columns)
     arrivals = Arrivals(scope.view(np.uint64), ledger.view(np.uint64), entry)
@@ -117,6 +125,17 @@ def load_of_dump(dump: Path, most: int, flush: int = FLUSH) -> IndexLoad:
         part = part[np.lexsort((some.entry, some.ledger, some.scope))]
         flushes.append(list(_by_ledger(_taken(arrivals, part), places[part])))
     return IndexLoad(flushes, _distinct(flushes))
+
+
+def _dumped(files: Sequence[DumpFile]) -> list[Int64Array]:
+    """Return the columns `_DUMPED` of some files."""
+    parts = []
+    for each in files:
+        with opened_parquet(each.path) as file:
+            check_footer(each.path, file, DUMP_TABLES[each.table], _DUMPED, each.rows)
+            table = file.read(columns=list(_DUMPED))
+            parts.append([table.column(name).to_numpy() for name in _DUMPED])
+    return [np.concatenate(column) for column in zip(*parts)]
 
 
 def _distinct(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:

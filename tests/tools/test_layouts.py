@@ -1,0 +1,53 @@
+"""What `tools.layouts` asks of its layouts, and what it says of a dump. No times."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tools.lab import Row
+from tools.lab.workloads.index_loads import SHAPES, index_load
+from tools.layouts import BATCH, ENOUGH, EXPERIMENT, SIDES, TUNED, batches
+
+
+def _rows(*shapes: str) -> list[Row]:
+    """Return rows whose figures are all 2, those of index files 4."""
+    figures = [column.name for column in EXPERIMENT.columns if column.kind != "given"]
+    return [
+        {"shape": shape, "side": side, **dict.fromkeys(figures, 4 if side == "idx files" else 2)}
+        for shape, side in product(shapes, (*SIDES, *TUNED))
+    ]
+
+
+def test_a_dump_has_a_sentence_of_its_own() -> None:
+    """It stands behind those of the shapes, and is not there without a dump."""
+    plain = EXPERIMENT.found(_rows("many small", "few large"))
+    dumped = EXPERIMENT.found(_rows("many small", "few large", "dump"))
+
+    assert plain == dumped[:-1]
+    assert (
+        "The dump's 4 entries in 4 ledgers take 4 bytes each in index files, 2 in RocksDB, which "
+        "takes 0.5 times as long for a single read and 0.5 times for an availability."
+    ) == dumped[-1]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_p99_is_of_many_batches(shape: str) -> None:
+    """At the usual size every shape has batches for one, of different places."""
+    load = index_load(shape, 60_000, 1)
+    asked = batches(load)
+
+    assert ENOUGH == len(asked)
+    assert ENOUGH == len({(name, int(ids[0])) for name, ids in asked})
+    for name, ids in asked:
+        assert min(BATCH, load.expected[name].size) == ids.size
+        assert set(ids.tolist()) <= set(load.expected[name].tolist())
+    assert {name for name, _ in asked} <= load.expected.keys()
+
+
+def test_few_ledgers_have_few_batches() -> None:
+    """A small load has as many as it has places, and no p99 then."""
+    asked = batches(index_load("few large", 600, 1))
+
+    assert 3 == len(asked) < ENOUGH
