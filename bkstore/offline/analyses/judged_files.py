@@ -8,6 +8,7 @@ go to one task only.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.sorted_files import Planned, unread_ledgers
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerKeys, ledger_keys
-from bkstore.offline.reading.read_tasks import Read
+from bkstore.offline.reading.read_tasks import Read, read_of
 from bkstore.offline.reading.row_stream import read_rows
 from bkstore.tables import GROUPS
 
@@ -75,8 +76,9 @@ class JudgedFiles:
     ) -> Planned | None:
         """Return tasks of about `rows` groups; None where a file is not sorted.
 
-        A file may share ledgers with another. Costs the footers of `ledgers`, and the metadata
-        once more, compressed.
+        A file may share ledgers with another. Costs the footers of `ledgers`, and of files that
+        no task reads, as the metadata have none of their ledgers; and the metadata once more,
+        compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
         said = [file for file in dump.files["ledgers"] if file.rows]
@@ -87,6 +89,8 @@ class JudgedFiles:
         facts = _Facts.of(metadata, said)
         least = _LEAST_OF_A_FILE * len(files)
         placed = _placed(files, facts.keys)
+        with ThreadPoolExecutor(_THREADS) as pool:
+            deque(pool.map(_hold, (each.file for each in placed if each.lo == each.hi)), 0)
         return Planned(list(_tasks(facts, placed, max(min(rows, _MOST), least))), [])
 
     def answers(self, task: JudgedTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
@@ -178,8 +182,7 @@ class _Placed(NamedTuple):
         """Return what the file may have of ledgers number `lo` to before `hi`."""
         if max(lo, self.lo) >= min(hi, self.hi):
             return None
-        file = self.file
-        return Read(file.path, file.table, file.bookie, file.rows, True, (0, 1), above, upto)
+        return read_of(self.file, above, upto)
 
 
 def _placed(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_Placed]:
@@ -189,6 +192,15 @@ def _placed(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_Placed]:
     lo = np.searchsorted(keys, _keys_of([end.first for end in ends]), "left").tolist()
     hi = np.searchsorted(keys, _keys_of([end.last for end in ends]), "right").tolist()
     return list(map(_Placed, files, lo, hi))
+
+
+def _hold(file: DumpFile) -> None:
+    """Raise unless a file has the ledgers that the manifest says; rows are read only where its
+    footer cannot tell.
+    """
+    said = file.ledgers
+    read = read_of(file, None if said is None else said.last)
+    deque(read_rows(read, _COLUMNS, SORTED_BY["groups"]), 0)
 
 
 def _keys_of(ledgers: Sequence[LedgerId]) -> LedgerKeys:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.counts import counted
@@ -20,9 +21,11 @@ __all__ = [
     "DumpFile",
     "RowGroup",
     "check_footer",
+    "check_row_groups",
     "described",
     "has_nulls",
     "is_pure",
+    "outside",
     "row_groups",
 ]
 
@@ -140,6 +143,33 @@ def row_groups(footer: pq.FileMetaData) -> tuple[RowGroup, ...]:
             ends = _ends(*said)
         found.append(RowGroup(rows, *ends))
     return tuple(found)
+
+
+def check_row_groups(
+    place: str, groups: Sequence[RowGroup], ledgers: LedgerRange | None = None
+) -> None:
+    """Raise `CorruptionError` where statistics tell that a file is not sorted as its manifest
+    says, or has others than these ledgers. O(row groups).
+    """
+    known = [(at, g.first, g.last) for at, g in enumerate(groups) if g.first and g.last]
+    for (before, _, last), (at, first, _) in pairwise(known):
+        if first < last:
+            reason = (
+                f"row group {at} begins with ledger {first}, row group {before} ends with {last}"
+            )
+            raise CorruptionError(place, None, f"the manifest says that it is sorted, and {reason}")
+    for _, first, last in known:
+        if ledgers is not None and not ledgers.first <= first <= last <= ledgers.last:
+            odd = first if first < ledgers.first else last
+            raise outside(place, odd, ledgers)
+
+
+def outside(place: str, ledger: tuple[int, int], ledgers: LedgerRange) -> CorruptionError:
+    """Return the error for a file that has a ledger outside the range that its manifest says."""
+    scope, number = ledger  # it may be none of ours: of scope 0 and above 2^63-1
+    name = f"{scope:016x}{number:016x}" if scope else str(number)
+    said = f"the manifest says that its ledgers are {ledgers.first} to {ledgers.last}"
+    return CorruptionError(place, None, f"has ledger {name}, {said}")
 
 
 def _columns(footer: pq.FileMetaData) -> dict[str, int]:

@@ -1,29 +1,34 @@
 """Which row groups and ledgers of a file a read is: found by its footer, where it is opened.
 
 Each task that has a share of a file cuts the file by the same footer, so that all shares together
-are the file, and a ledger of a sorted one is in one of them.
+are the file, and a ledger of a sorted one is in one of them. Of row groups that statistics say
+nothing of none is skipped, so that somebody sees each row that is out of order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 from bkstore.ids import LedgerId
-from bkstore.offline.reading.dump_file import RowGroup
+from bkstore.offline.reading.dump_file import RowGroup, check_row_groups
 from bkstore.offline.reading.read_tasks import Read
 
 __all__ = ["NO_PART", "FilePart", "part_of"]
 
 
 class FilePart(NamedTuple):
-    """Row groups `first` to before `stop`, and of them the ledgers above `above` up to `upto`."""
+    """Row groups `first` to before `stop`, and of them the ledgers above `above` up to `upto`.
+
+    `goes_on`: another share reads on from the first row behind `upto`.
+    """
 
     first: int
     stop: int
     above: LedgerId | None = None
     upto: LedgerId | None = None
+    goes_on: bool = False
 
 
 NO_PART = FilePart(0, 0)
@@ -31,16 +36,24 @@ NO_PART = FilePart(0, 0)
 
 
 def part_of(read: Read, groups: Sequence[RowGroup]) -> FilePart:
-    """Return the part of a file with these row groups that a read is. O(row groups)."""
+    """Return the part of a file with these row groups that a read is. O(row groups).
+
+    Raises `CorruptionError` where their statistics contradict what is said of the file: that it
+    is sorted, and which ledgers it has.
+    """
     at, of = read.share
+    if read.is_sorted or read.ledgers is not None:
+        check_row_groups(read.path, groups, read.ledgers)
     if not read.is_sorted:
         return FilePart(len(groups) * at // of, len(groups) * (at + 1) // of)
     cuts = _cuts(groups, of) if of > 1 else []
     if at > len(cuts):  # the file has fewer places to cut it than shares were asked for
         return NO_PART
+    goes_on = at < len(cuts)
     above = cuts[at - 1] if at else read.above
-    upto = cuts[at] if at < len(cuts) else read.upto
-    return _skipping(groups, above, upto)
+    upto = cuts[at] if goes_on else read.upto
+    first, stop = _skipping(groups, above, upto)
+    return FilePart(first, stop, above, upto, goes_on)
 
 
 def _cuts(groups: Sequence[RowGroup], of: int) -> list[LedgerId]:
@@ -60,14 +73,12 @@ def _cuts(groups: Sequence[RowGroup], of: int) -> list[LedgerId]:
 
 def _skipping(
     groups: Sequence[RowGroup], above: LedgerId | None, upto: LedgerId | None
-) -> FilePart:
-    """Return the row groups that may have ledgers of the range: statistics skip the others."""
-    first, stop = 0, len(groups)
-    if above is not None:
-        done = [at for at, g in enumerate(groups) if g.last is not None and g.last <= above]
-        # Of the first row group that begins above it, the one before may still have some.
-        first = max(done, default=-1) + 1
-    if upto is not None:
-        later = [at for at, g in enumerate(groups) if g.first is not None and g.first > upto]
-        stop = min(later, default=stop)
-    return FilePart(first, stop, above, upto)
+) -> tuple[int, int]:
+    """Return from which row group to before which one there may be ledgers of the range.
+
+    Statistics skip what lies before and behind; what lies between is read, whatever they say.
+    """
+    before = takewhile(lambda g: above and g.last and g.last <= above, groups)
+    first = sum(1 for _ in before)
+    behind = takewhile(lambda g: upto and g.first and g.first > upto, reversed(groups[first:]))
+    return first, len(groups) - sum(1 for _ in behind)

@@ -16,8 +16,9 @@ from typing import NamedTuple, TypeVar
 
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.ledger_ranges import LedgerRange
 
-__all__ = ["Read", "Task", "apart", "loose_tasks", "packed", "sorted_tasks"]
+__all__ = ["Read", "Task", "apart", "loose_tasks", "packed", "read_of", "sorted_tasks"]
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ _END = LedgerId(2**64 - 1, 2**64 - 1)
 class Read(NamedTuple):
     """A share of a table's file, (which, of how many), and of it the ledgers above `above` up to
     `upto` (None: no such bound). `rows` are those of the whole file, None if nothing says how
-    many. `bookie` None: the rows say.
+    many. `bookie` None: the rows say. `ledgers`: none is outside, the manifest says.
     """
 
     path: str
@@ -38,6 +39,7 @@ class Read(NamedTuple):
     share: tuple[int, int] = (0, 1)
     above: LedgerId | None = None
     upto: LedgerId | None = None
+    ledgers: LedgerRange | None = None
 
     @property
     def about(self) -> int:
@@ -118,10 +120,15 @@ def sorted_tasks(
 
 def _shares(file: DumpFile, rows: int) -> Iterator[Read]:
     of = max(-(-file.rows // rows), 1)
-    bookie = file.bookie if file.pure else None
     for at in range(of):
-        is_sorted = file.ledgers is not None
-        yield Read(file.path, file.table, bookie, file.rows, is_sorted, (at, of))
+        yield read_of(file)._replace(share=(at, of))
+
+
+def read_of(file: DumpFile, above: LedgerId | None = None, upto: LedgerId | None = None) -> Read:
+    """Return all of a file as a read, or the ledgers above `above` up to `upto`."""
+    bookie = file.bookie if file.pure else None
+    found = Read(file.path, file.table, bookie, file.rows, file.ledgers is not None)
+    return found._replace(above=above, upto=upto, ledgers=file.ledgers)
 
 
 def _range(file: DumpFile) -> tuple[LedgerId, LedgerId]:
@@ -155,7 +162,7 @@ def _reads(
             break
         low = above if above is not None and first <= above else None
         high = upto if upto is not None and last > upto else None
-        found.append(Read(file.path, file.table, file.bookie, file.rows, True, (0, 1), low, high))
+        found.append(read_of(file, low, high))
     return found
 
 

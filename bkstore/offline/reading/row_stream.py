@@ -9,7 +9,7 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
-from bkstore.offline.reading.dump_file import check_footer, is_pure, row_groups
+from bkstore.offline.reading.dump_file import check_footer, is_pure, outside, row_groups
 from bkstore.offline.reading.file_parts import FilePart, part_of
 from bkstore.offline.reading.kept_memory import keep_freed_memory
 from bkstore.offline.reading.ledger_ranges import OrderWatch, ledger_at
@@ -26,6 +26,7 @@ __all__ = ["BATCH_ROWS", "behind", "read_rows"]
 BATCH_ROWS = 1 << 18
 """Rows of a batch: some 2 MiB a column."""
 
+_IDS = ("scope_id", "ledger_id")
 _ENDS: tuple[Literal["left", "right"], ...] = ("left", "right")
 
 
@@ -40,9 +41,10 @@ def read_rows(
     """Yield the columns of a read's rows in the order of the file, in bounded memory.
 
     The file is held against the manifest: its rows, these columns, that all rows are of
-    `read.bookie`; and where the read is declared sorted the order of `sorted_by` (of which the
-    first two are the ledger's). Raises `CorruptionError` where it is otherwise, for the first row
-    that is out of order, and for what is no Parquet, `UnsupportedLayout` for other columns.
+    `read.bookie`; that ledgers are those of `read.ledgers`, if their columns are read; and where
+    the read is declared sorted the order of `sorted_by` (of which the first two are the ledger's).
+    Raises `CorruptionError` where it is otherwise, for the first row that is out of order, and for
+    what is no Parquet, `UnsupportedLayout` for other columns.
     `threads` decodes columns beside each other. Memory: a batch, and the compressed columns of a
     row group; of what a process frees, it keeps up to 62 MiB from then on.
     """
@@ -61,11 +63,12 @@ def read_rows(
                 _check_bookie(read, rows)
                 rows = rows.select(list(columns))
             if not read.is_sorted or not rows.num_rows:
+                _check_range(read, rows)
                 yield rows
                 continue
             keys = [_int64(read, rows, name) for name in sorted_by]
             _check(read, watch, keys)
-            if part.upto is not None and ledger_at(keys[0], keys[1], 0) > part.upto:
+            if part.goes_on and part.upto and ledger_at(keys[0], keys[1], 0) > part.upto:
                 return
             mine = _wanted(part, keys[0], keys[1])
             if mine.start < mine.stop:
@@ -99,6 +102,23 @@ def _check(read: Read, watch: OrderWatch, keys: Sequence[Int64Array]) -> None:
         shown = ", ".join(str(int(column[odd])) for column in keys)
         reason = f"the manifest says that it is sorted, and ({shown}) stands behind a later row"
         raise CorruptionError(read.path, None, reason)
+    for row in (0, -1):
+        ledger, said = ledger_at(keys[0], keys[1], row), read.ledgers
+        if said is not None and not said.first <= ledger <= said.last:
+            raise outside(read.path, ledger, said)
+
+
+def _check_range(read: Read, rows: pa.RecordBatch) -> None:
+    """Look at the ledgers of rows in any order."""
+    if read.ledgers is None or not set(_IDS) <= set(rows.schema.names):
+        return
+    scope, ledger = (_int64(read, rows, name) for name in _IDS)
+    scopes, ledgers = (column.view(np.uint64) for column in (scope, ledger))
+    low, first, high, last = (np.uint64(each) for ends in read.ledgers for each in ends)
+    odd = (scopes < low) | ((scopes == low) & (ledgers < first))
+    odd |= (scopes > high) | ((scopes == high) & (ledgers > last))
+    if odd.any():
+        raise outside(read.path, ledger_at(scope, ledger, int(np.argmax(odd))), read.ledgers)
 
 
 def _wanted(part: FilePart, scope: Int64Array, ledger: Int64Array) -> slice:

@@ -13,13 +13,7 @@ import pytest
 
 from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
-from bkstore.errors import (
-    BkstoreError,
-    CorruptionError,
-    InvalidArgument,
-    MissingDependency,
-    UnsupportedLayout,
-)
+from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses
@@ -191,51 +185,6 @@ def test_without_duckdb(monkeypatch: pytest.MonkeyPatch) -> None:
         MissingDependency, match=re.escape("pip install 'duckdb>=1.4' 'pyarrow>=18'")
     ):
         LocalEngine()
-
-
-# -- dumps that are not as they should be
-
-
-def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
-    """Damage to a file is named before anything runs."""
-    dump = write_dump(random_dump(1), tmp_path / "dump")
-    path = sorted((dump / "groups").iterdir())[0]
-    path.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
-    with pytest.raises(CorruptionError, match=r"groups.*cannot be read as Parquet"):
-        analyses.run("holes", dump, engine=ENGINE)
-
-
-def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    """A file that the manifest lists and that is not there is an error, not an empty table."""
-    dump = write_dump(random_dump(1), tmp_path / "dump")
-    path = sorted((dump / "entries").iterdir())[0]
-    path.unlink()
-    with pytest.raises(BkstoreError, match=path.name):
-        analyses.run("sequences", dump, engine=ENGINE)
-
-
-def test_other_columns_and_other_rows(tmp_path: Path) -> None:
-    """A table of other columns, or of another number of rows, is refused by name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    dump = write_dump(random_dump(1), tmp_path / "dump")
-    path = sorted((dump / "groups").iterdir())[0]
-    table = pq.read_table(path)
-    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
-    with pytest.raises(CorruptionError, match="the manifest says"):
-        analyses.run("holes", dump, engine=ENGINE)
-    pq.write_table(table.rename_columns([*table.column_names[:-1], "stride"]), path)
-    with pytest.raises(UnsupportedLayout, match="lacks sequence_period"):
-        analyses.run("holes", dump, engine=ENGINE)
-
-
-def test_negative_entries_are_damage(tmp_path: Path) -> None:
-    """An entry id below 0 is no entry: nothing is said of such a table."""
-    world = DumpWorld(held={"b": {LedgerId.of(1): {-5: (0, 1, 2)}}})
-    dump = write_dump(world, tmp_path / "dump")
-    with pytest.raises(CorruptionError, match="entry id -5 is negative"):
-        analyses.run("sequences", dump, engine=ENGINE)
 
 
 # -- kernels, fed in pieces

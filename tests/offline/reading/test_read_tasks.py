@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +20,7 @@ from bkstore.offline.reading import DumpFile, LedgerRange, Read, Task, places, r
 from bkstore.offline.reading.dump_file import row_groups
 from bkstore.offline.reading.file_parts import FilePart, part_of
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
-from bkstore.offline.reading.read_tasks import apart, loose_tasks, sorted_tasks
+from bkstore.offline.reading.read_tasks import apart, loose_tasks, read_of, sorted_tasks
 from bkstore.offline.reading.side_by_side import side_by_side
 
 pa = pytest.importorskip("pyarrow")
@@ -46,7 +47,8 @@ def written(path: Path, rows: list[Row], group: int, ordered: bool = True) -> Du
     arrays = [pa.array(["b"] * len(rows)), *(pa.array(each, pa.int64()) for each in columns)]
     table = pa.Table.from_arrays(arrays, ["bookie", *KEYS])
     pq.write_table(table, path, row_group_size=group)
-    ledgers = LedgerRange(rows[0][0], rows[-1][0]) if ordered and rows else None
+    names = [row[0] for row in rows]
+    ledgers = LedgerRange(min(names), max(names)) if ordered and rows else None
     return DumpFile(str(path), "entries", "b", len(rows), True, ledgers)
 
 
@@ -273,6 +275,81 @@ def test_other_rows_and_columns(tmp_path: Path) -> None:
     pq.write_table(table.set_column(3, "entry_id", pa.array(["x"] * 9)), file.path)
     with pytest.raises(UnsupportedLayout, match="entry_id is string, not int64"):
         read(task)
+
+
+def test_signed_order_is_not_ours(tmp_path: Path) -> None:
+    """A file that another program sorted by signed ids is damage in each share of it: none passes
+    over row groups that no other share has.
+    """
+    names = [*range(2**63 + 1, 2**63 + 9), *range(1, 9)]
+    rows = [(LedgerId(7, n), e) for n in names for e in range(25)]
+    file = written(tmp_path / "f", rows, 100)
+    for shares in (1, 2, 3, 4):
+        tasks = sorted_tasks([[file]], 400 // shares)
+        for task in tasks:
+            with pytest.raises(
+                CorruptionError, match=r"f: .*row group 2 begins with ledger 0{15}7"
+            ):
+                read(task)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_share_loses_what_is_out_of_order(seed: int, tmp_path: Path) -> None:
+    """Of rows or stretches in any place, in row groups with statistics or without, shares have all
+    rows, or one of them raises.
+    """
+    chance = random.Random(seed)
+    ids = [LedgerId(7, n + chance.choice([0, 2**63])) for n in chance.sample(range(60), 24)]
+    rows = [(n, e) for n in sorted(ids) for e in range(chance.choice([1, 2, 9]))]
+    lo, mid, hi = sorted(chance.sample(range(len(rows) + 1), 3))
+    wrong = [*rows[:lo], *rows[mid:hi], *rows[lo:mid], *rows[hi:]]
+    file = written(tmp_path / "f", wrong, chance.randint(1, 30))
+    if seed % 5 == 0:
+        pq.write_table(pq.read_table(file.path), file.path, write_statistics=False)
+    batch = chance.randint(1, 20)
+    tasks = sorted_tasks([[file]], chance.randint(1, 40))
+    with pytest.raises(CorruptionError, match="says that it is sorted"):
+        [read(task, batch=batch) for task in tasks]
+    above, upto = sorted(chance.sample(ids, 2))
+    found: list[Row] | None = None
+    try:
+        part = read_of(file, above, upto)
+        found = rows_of(read_rows(part, KEYS, KEYS, batch=batch))
+    except CorruptionError:
+        pass
+
+    assert found in (None, [row for row in rows if above < row[0] <= upto])
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+@pytest.mark.parametrize("wrong", [(4, 39), (0, 20), (50, 60)])
+def test_other_ledgers_than_the_manifest_says(
+    wrong: tuple[int, int], statistics: bool, tmp_path: Path
+) -> None:
+    """A file with ledgers outside the range that its manifest says is damage: plans trust it.
+
+    Statistics tell each share, else the rows tell; in files that are read in any order too.
+    """
+    file = written(tmp_path / "f", [(LedgerId(3, n), 0) for n in range(40)], 10)
+    pq.write_table(
+        pq.read_table(file.path), file.path, row_group_size=10, write_statistics=statistics
+    )
+    whole = LedgerRange(LedgerId(3, 0), LedgerId(4, 2**63))
+
+    assert 40 == sum(len(read(task)) for task in sorted_tasks([[replace(file, ledgers=whole)]], 9))
+    said = replace(file, ledgers=LedgerRange(*(LedgerId(3, n) for n in wrong)))
+    for tasks in (sorted_tasks([[said]], 10), loose_tasks([said], 10)):
+        failed = [task for task in tasks if _is_refused(task, r"f: has ledger 0{15}3.* are 0{15}3")]
+
+        assert failed == tasks if statistics else failed
+
+
+def _is_refused(task: Task, reason: str) -> bool:
+    try:
+        read(task)
+    except CorruptionError as error:
+        return re.search(reason, str(error)) is not None
+    return False
 
 
 # -- other file systems

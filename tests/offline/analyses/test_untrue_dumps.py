@@ -1,0 +1,162 @@
+"""Dumps that are not as their manifest says: refused by name, never answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
+from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerMetadata, Segment
+from bkstore.offline import analyses
+from bkstore.offline.analyses import ANALYSES, LocalEngine, judged_files
+from bkstore.offline.analyses.catalog import Pass
+from bkstore.offline.reading.ledger_ranges import LedgerRange
+from tests.worlds.loads import edit_manifest
+from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
+
+pytest.importorskip("duckdb")
+pytest.importorskip("pyarrow")
+
+ENGINE = LocalEngine(threads=1)
+
+
+def answered(name: str, dump: Path, world: DumpWorld | None = None, rows: int = 1 << 62) -> int:
+    """Return how many rows tasks of about `rows` rows give."""
+    inputs = analyses.open_inputs(dump, None if world is None else world.store())
+    made = ANALYSES[name].work(inputs)
+    assert isinstance(made, Pass)
+    planned = made.direct.plan(inputs.dump, None, inputs.metadata, rows)
+    assert planned is not None
+    assert not planned.others
+    return sum(
+        each.num_rows for task in planned.tasks for each in made.direct.answers(task, threads=False)
+    )
+
+
+def rewritten(dump: Path, table: str, change: Callable[[Any], Any], **options: Any) -> None:
+    """Have `change` make other rows of the first file of a table."""
+    import pyarrow.parquet as pq
+
+    path = min((dump / table).iterdir())
+    pq.write_table(change(pq.read_table(path)), path, **options)
+
+
+def declared(dump: Path, table: str, at: int, *ledgers: LedgerId) -> None:
+    """Have the manifest say another first and last ledger of a file."""
+
+    def change(manifest: Any) -> None:
+        manifest["tables"][table]["files"][at].update(LedgerRange(*ledgers).to_json())
+
+    edit_manifest(dump, change)
+
+
+def numbered(ledgers: int, scope: int = 0) -> DumpWorld:
+    """Return a world of ledgers 1.., whole on two bookies."""
+    world = DumpWorld(held={"b1": {}, "b2": {}})
+    for number in range(1, ledgers + 1):
+        ledger, segments = LedgerId(scope, number), (Segment(0, ("b1", "b2")),)
+        closed = {"state": "CLOSED", "last_entry_id": 5, "length": 9}
+        world.metadata.append(LedgerMetadata(ledger, 2, 2, 2, segments, **closed))
+        for has in world.held.values():
+            has[ledger] = dict.fromkeys(range(6), (0, 1, 99))
+    return world
+
+
+# -- what plans go by: order, and ranges of ledgers
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4])
+@pytest.mark.parametrize("name", ["sequences", "fragmentation"])
+def test_files_in_signed_order(name: str, tasks: int, tmp_path: Path) -> None:
+    """A file that pandas or Spark sorted by signed ids is refused, in however many tasks."""
+    ids = [*range(1, 9), *range(2**63 + 1, 2**63 + 9)]
+    has = {LedgerId(7, n): {e: (0, 1, 60 * e) for e in range(25)} for n in ids}
+    dump = write_dump(DumpWorld(held={"b": has}), tmp_path / "dump", cut=99)
+
+    assert 16 == answered(name, dump, rows=400 // tasks)
+    order = [("ledger_id", "ascending"), ("entry_id", "ascending")]
+    rewritten(dump, "entries", lambda table: table.sort_by(order), row_group_size=100)
+    with pytest.raises(CorruptionError, match="says that it is sorted"):
+        answered(name, dump, rows=400 // tasks)
+
+
+@pytest.mark.parametrize("rows", [1 << 62, 40, 10])
+@pytest.mark.parametrize("said", [(1, 20), (70, 90)])
+def test_groups_of_other_ledgers_than_said(
+    said: tuple[int, int], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replicas are never missing because the manifest says that a file has other ledgers."""
+    for name, value in (("_LEAST_OF_A_FILE", 0), ("_LEDGER_ROWS", 1)):
+        monkeypatch.setattr(judged_files, name, value)
+    world = numbered(40, scope=3)
+    dump = write_dump(world, tmp_path / "dump", cut=99)
+
+    assert 0 == answered("violations", dump, world, rows)
+    declared(dump, "groups", 0, *(LedgerId(3, n) for n in said))
+    for statistics in (True, False):
+        rewritten(dump, "groups", lambda table: table, write_statistics=statistics)
+        with pytest.raises(CorruptionError, match=r"b1-00000.*: has ledger 0{15}3"):
+            answered("violations", dump, world, rows)
+
+
+def test_files_that_share_a_ledger_and_say_otherwise(tmp_path: Path) -> None:
+    """A ledger of two files that claim disjoint ranges is not two rows."""
+    dump = write_dump(numbered(6), tmp_path / "dump", cut=3)
+    assert 12 == answered("sequences", dump)
+
+    def moved(table: Any) -> Any:
+        ledgers = [[n + (n == 3) for n in table.column("ledger_id").to_pylist()]]
+        return table.set_column(3, table.schema.field(3), ledgers)
+
+    rewritten(dump, "entries", moved)
+    with pytest.raises(CorruptionError, match=r"has ledger 4, .* that its ledgers are 1 to 3"):
+        answered("sequences", dump)
+
+
+# -- files
+
+
+def test_a_file_that_is_no_parquet(tmp_path: Path) -> None:
+    """Damage to a file is named before anything runs."""
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    path = sorted((dump / "groups").iterdir())[0]
+    path.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
+    with pytest.raises(CorruptionError, match=r"groups.*cannot be read as Parquet"):
+        analyses.run("holes", dump, engine=ENGINE)
+
+
+def test_a_file_that_is_gone(tmp_path: Path) -> None:
+    """A file that the manifest lists and that is not there is an error, not an empty table."""
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    path = sorted((dump / "entries").iterdir())[0]
+    path.unlink()
+    with pytest.raises(BkstoreError, match=path.name):
+        analyses.run("sequences", dump, engine=ENGINE)
+
+
+def test_other_columns_and_other_rows(tmp_path: Path) -> None:
+    """A table of other columns, or of another number of rows, is refused by name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    dump = write_dump(random_dump(1), tmp_path / "dump")
+    path = sorted((dump / "groups").iterdir())[0]
+    table = pq.read_table(path)
+    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
+    with pytest.raises(CorruptionError, match="the manifest says"):
+        analyses.run("holes", dump, engine=ENGINE)
+    pq.write_table(table.rename_columns([*table.column_names[:-1], "stride"]), path)
+    with pytest.raises(UnsupportedLayout, match="lacks sequence_period"):
+        analyses.run("holes", dump, engine=ENGINE)
+
+
+def test_negative_entries_are_damage(tmp_path: Path) -> None:
+    """An entry id below 0 is no entry: nothing is said of such a table."""
+    world = DumpWorld(held={"b": {LedgerId.of(1): {-5: (0, 1, 2)}}})
+    dump = write_dump(world, tmp_path / "dump")
+    with pytest.raises(CorruptionError, match="entry id -5 is negative"):
+        analyses.run("sequences", dump, engine=ENGINE)
