@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import tracemalloc
-from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
-from pyroaring import BitMap
 
 from bkstore import schedule
 from bkstore.availability import Availability
 from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
 from tools.bench.inputs.entry_ids import held_ids, idx_index
-from tools.bench.measure import Case, Context, Fact, Row, Side
+from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
+from tools.lab.bitmaps import bitmap_of, encoded
 
 __all__ = ["ROWS"]
 
@@ -57,47 +57,45 @@ def _grouped(ids: Int64Array) -> Availability:
     return Availability.from_bytes(Availability.from_entries(ids).to_bytes())
 
 
-def _roaring(bitmap: BitMap) -> BitMap:
-    bitmap.run_optimize()
-    return BitMap.deserialize(bitmap.serialize())
-
-
-def _via_buffer(ids: Int64Array) -> BitMap:
-    return BitMap(array("I", ids.astype(np.uint32).tobytes()))
-
-
 @contextmanager
-def _encoding(context: Context) -> Iterator[list[Case]]:
+def _encoding(context: Context) -> Iterator[list[Case | Figures]]:
     ids = held_ids(context.scaled(1_000_000), 3, 2)
-    encoded = Availability.from_entries(ids).to_bytes()
-    bitmap = _via_buffer(ids)
-    bitmap.run_optimize()
+    module = context.peer("pyroaring")
+    shape = f"{ids.size} stored ids of a 2-of-3 stripe, int64 array"
+    data = Availability.from_entries(ids).to_bytes()
+    size = Fact("encoded bytes", len(data), "88", len(data) == 88)
+    if module is None:
+        yield [Figures("encode and decode", ids.size, shape, lambda: [size])]
+    else:
+        theirs = Fact("pyroaring bytes", len(encoded(bitmap_of(module, ids))))
+        yield _encoding_cases(module, ids, shape, [size, theirs])
 
-    def sizes() -> list[Fact]:
-        return [
-            Fact("encoded bytes", len(encoded), "88", len(encoded) == 88),
-            Fact("pyroaring bytes", len(bitmap.serialize())),
-        ]
 
-    yield [
+def _encoding_cases(
+    module: Any, ids: Int64Array, shape: str, sizes: list[Fact]
+) -> list[Case | Figures]:
+    def whole(bitmap: Any) -> Any:
+        return module.BitMap.deserialize(encoded(bitmap))
+
+    fast = Side("BitMap(array('I')), conversion included", lambda: whole(bitmap_of(module, ids)))
+    plain = Side("BitMap(int64 array)", lambda: whole(module.BitMap(ids)))
+    back = Side("..., to_array()", lambda: whole(bitmap_of(module, ids)).to_array())
+    return [
         Case(
             "encode and decode",
             ids.size,
-            f"{ids.size} stored ids of a 2-of-3 stripe, int64 array",
+            shape,
             Side("from_entries, to_bytes, from_bytes", lambda: _grouped(ids)),
-            (
-                Side("BitMap(array('I')), conversion included", lambda: _roaring(_via_buffer(ids))),
-                Side("BitMap(int64 array)", lambda: _roaring(BitMap(ids))),
-            ),
+            (fast, plain),
             5,
-            facts=sizes,
+            facts=lambda: sizes,
         ),
         Case(
             "and back to ids",
             ids.size,
             "the same, the decoded answer expanded to an array of ids",
             Side("..., entries()", lambda: _grouped(ids).entries()),
-            (Side("..., to_array()", lambda: _roaring(_via_buffer(ids)).to_array()),),
+            (back,),
         ),
     ]
 
@@ -115,14 +113,17 @@ def _missing(context: Context) -> Iterator[Iterable[Case]]:
     expected = schedule.expected(0, n - 1, 1, 3, 2)
     rng = np.random.default_rng(context.seed)
     lost = Availability.from_entries(rng.choice(expected.entries(), 6, replace=False))
+    module = context.peer("pyroaring")
     yield (
         case
         for name, here in (("none lost", expected), ("6 lost", expected - lost))
-        for case in _missing_cases(name, n, expected, here)
+        for case in _missing_cases(module, name, n, expected, here)
     )
 
 
-def _missing_cases(name: str, n: int, expected: Availability, here: Availability) -> list[Case]:
+def _missing_cases(
+    module: Any, name: str, n: int, expected: Availability, here: Availability
+) -> Iterator[Case]:
     all_ids, ids = expected.entries(), here.entries()
     all_set, set_ = set(all_ids.tolist()), set(ids.tolist())
     ours = Side("Availability.missing, entries", lambda: here.missing(expected).entries())
@@ -131,8 +132,6 @@ def _missing_cases(name: str, n: int, expected: Availability, here: Availability
         Side("Python sets", lambda: all_set - set_),
     )
     mask = Side("boolean mask", lambda: _mask_difference(all_ids, ids))
-    all_bits, bits = _via_buffer(all_ids), _via_buffer(ids)
-    bitmaps = Side("BitMap difference, to_array", lambda: (all_bits - bits).to_array())
     shape = f"{n} entries, 2-of-3 stripe: {all_ids.size} expected at one bookie, {name}"
 
     def peaks() -> list[Fact]:
@@ -145,11 +144,12 @@ def _missing_cases(name: str, n: int, expected: Availability, here: Availability
             Fact("sequence groups", len(here.groups)),
         ]
 
-    return [
-        Case(name, all_ids.size, shape, ours, differences, 100, facts=peaks),
-        Case(f"{name}, mask", all_ids.size, shape, ours, (mask,)),
-        Case(f"{name}, pyroaring", all_ids.size, shape, ours, (bitmaps,)),
-    ]
+    yield Case(name, all_ids.size, shape, ours, differences, 100, facts=peaks)
+    yield Case(f"{name}, mask", all_ids.size, shape, ours, (mask,))
+    if module is not None:
+        all_bits, bits = bitmap_of(module, all_ids), bitmap_of(module, ids)
+        bitmaps = Side("BitMap difference, to_array", lambda: (all_bits - bits).to_array())
+        yield Case(f"{name}, pyroaring", all_ids.size, shape, ours, (bitmaps,))
 
 
 def _peak_bytes(side: Side) -> int:
@@ -176,7 +176,7 @@ ROWS = (
         "Availability.from_entries, to_bytes, from_bytes. Baseline: BitMap made, run_optimize, "
         "serialize, deserialize; made from the int64 array, and through array('I') with the "
         "conversion from int64 included, which is the fastest way in that was found. The faster "
-        "counts.",
+        "counts. Without pyroaring there are the bytes alone.",
         _encoding,
     ),
     Row(
