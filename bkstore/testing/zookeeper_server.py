@@ -34,6 +34,7 @@ _JARS = (
 _READY = b"Mode:"
 _TRIES = 3
 _PAUSE = 0.02  # seconds
+_AGAIN = 1.0  # seconds: as a client's connection may last that waits for this server
 
 
 class ZooKeeperServer:
@@ -62,6 +63,7 @@ class ZooKeeperServer:
         self.path.mkdir(parents=True, exist_ok=True)
         self._java = find_java_home(self.path, "ZooKeeper") / "bin" / "java"
         self._process: subprocess.Popen[bytes] | None = None
+        self._served = False
 
     @property
     def address(self) -> str:
@@ -81,21 +83,24 @@ class ZooKeeperServer:
     def start(self, timeout: float = 60.0) -> ZooKeeperServer:
         """Start it and return when it serves; on the same port if it ran before.
 
-        Raises `MetadataUnavailable` if it does not serve in time, `IllegalOperation` if it runs.
+        Raises `MetadataUnavailable` if it does not serve in time, `IllegalOperation` if it runs. A
+        port that it had before may be some connection's own for a moment: it tries again then.
         """
         if self._process is not None:
             raise IllegalOperation(f"ZooKeeper in {self.path} is running")
         until = time.monotonic() + timeout
-        tries = _TRIES if self.port == 0 else 1
+        tries = _TRIES if self.port == 0 or self._served else 1
         for left in reversed(range(tries)):
             port = self.port or _free_port()
             self._process = self._spawn(self._command(port))
             if self._serves(port, until):
-                self.port = port
+                self.port, self._served = port, True
                 return self
             self.kill()
             if time.monotonic() > until or not left:
                 break
+            if self._served:
+                time.sleep(_AGAIN)
         raise MetadataUnavailable(f"ZooKeeper in {self.path} does not serve")
 
     def _command(self, port: int) -> list[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -266,6 +268,33 @@ def test_server_is_started_once(server: ZooKeeperServer) -> None:
         server.start()
 
     assert f"zk+flat://127.0.0.1:{server.port}/x" == server.uri("/x", "flat")
+
+
+def test_a_port_that_is_taken_for_a_moment(tmp_path: Path) -> None:
+    """A server that comes back tries again when its port is somebody's own; one whose port never
+    was its own does not wait for it."""
+    ended: list[list[str]] = []
+    failing = 0
+
+    def spawn(command: list[str]) -> subprocess.Popen[bytes]:
+        if len(ended) < failing:
+            ended.append(command)
+            return subprocess.Popen(["false"])  # noqa: S607
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    server, failing = ZooKeeperServer(tmp_path, port=port, spawn=spawn), 1
+    with pytest.raises(MetadataUnavailable, match="does not serve"):
+        server.start()
+    with server.start():
+        assert port == server.port
+        server.kill()
+        failing = 2
+        server.start()
+
+        assert server.pid is not None
+    assert 2 == len(ended)
 
 
 def test_what_the_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
