@@ -279,7 +279,7 @@ def test_a_port_that_is_taken_for_a_moment(tmp_path: Path) -> None:
     def spawn(command: list[str]) -> subprocess.Popen[bytes]:
         if len(ended) < failing:
             ended.append(command)
-            return subprocess.Popen(["false"])  # noqa: S607
+            return subprocess.Popen(["false"])
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
