@@ -154,6 +154,42 @@ def test_what_differs_between_two_results(document: Document) -> None:
     ] == differences(TOY, document, old)
 
 
+@pytest.mark.parametrize(
+    ("change", "lines"),
+    [
+        (
+            {"machine": {"processor": "Z80", "cores": 1, "load_average": [9.0]}},
+            ["processor: Z80 then, {processor} now", "cores: 1 then, {cores} now"],
+        ),
+        ({"dump": "old"}, ["dump: old then, none now"]),
+        ({"trace": "reads"}, ["trace: reads then, none now"]),
+        ({"data": "One toy."}, ["data: One toy. then, Two toys. now"]),
+        ({"packages": {"numpy": "1"}}, ["numpy: 1 then, {numpy} now"]),
+        ({"absent": []}, ["absent: none then, no_such_library now"]),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_was_otherwise_then(
+    change: dict[str, Any], lines: list[str], document: Document
+) -> None:
+    """Another machine, other data, another version are told though no figure moved."""
+    old = {
+        name: {**value, **change.get(name, {})} if isinstance(value, dict) else value
+        for name, value in document.items()
+    }
+    old |= {name: value for name, value in change.items() if not isinstance(value, dict)}
+    known = document["machine"] | document["packages"]
+
+    assert [line.format(**known) for line in lines] == differences(TOY, document, old)
+
+
+def test_older_results_can_be_compared(document: Document) -> None:
+    """One of before dumps were noted is as one without."""
+    old = {name: value for name, value in document.items() if name not in ("dump", "trace")}
+
+    assert [] == differences(TOY, document, old)
+
+
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A result is measured once, and drawn and compared from its file as often as one likes."""
     pytest.importorskip("matplotlib")

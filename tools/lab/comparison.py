@@ -14,16 +14,39 @@ __all__ = ["differences"]
 MOVED = 1.25
 """From this ratio on a measured figure is told, upwards or downwards."""
 
-_SETTING = ("seed", "scale", "rounds", "python", "packages", "absent")
+_SETTING = ("seed", "scale", "rounds", "data", "dump", "trace", "python", "absent")
+_MACHINE = ("system", "architecture", "processor", "cores", "memory_bytes")
 
 
 def differences(experiment: Experiment, new: Document, old: Document) -> list[str]:
     """Return lines: what was set otherwise, rows that only one has, and values that moved."""
+    before, after = _setting(old), _setting(new)
     lines = [
-        f"{name}: {old[name]} then, {new[name]} now" for name in _SETTING if old[name] != new[name]
+        f"{name}: {_told(before.get(name))} then, {_told(after.get(name))} now"
+        for name in before | after
+        if before.get(name) != after.get(name)
     ]
+    return lines + _rows_that_differ(experiment, new, old)
+
+
+def _setting(document: Document) -> dict[str, Any]:
+    """Return what was set: by the command, by the data, by the machine and what is installed."""
+    return {
+        **{name: document.get(name) for name in _SETTING},
+        **{name: document["machine"].get(name) for name in _MACHINE},
+        **document["packages"],
+    }
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return "none" if value is None else str(value)
+
+
+def _rows_that_differ(experiment: Experiment, new: Document, old: Document) -> list[str]:
     before, after = ({experiment.key(row): row for row in each["rows"]} for each in (old, new))
-    lines += [f"{_named(key)}: only then" for key in before if key not in after]
+    lines = [f"{_named(key)}: only then" for key in before if key not in after]
     lines += [f"{_named(key)}: only now" for key in after if key not in before]
     for key in after:
         if key in before:
