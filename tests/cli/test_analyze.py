@@ -15,7 +15,7 @@ from bkstore.cli.main import main
 from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
-from bkstore.offline.analyses import ANALYSES
+from bkstore.offline.analyses import ANALYSES, Analysis, Inputs, LocalEngine, Options
 from bkstore.offline.analyses.catalog import PINNED
 from tests.models.analyses import Expected
 from tests.worlds.random_dumps import DumpWorld, random_dump, write_dump
@@ -91,6 +91,49 @@ def test_only_prints_the_table_itself(
     ordered = sorted(expected, key=lambda row: -row[4])[:2]
 
     assert ordered == [tuple(row.values()) for row in rows]
+
+
+def test_engines_give_the_top_rows_where_no_sum_is_told(
+    made: tuple[DumpWorld, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table alone is cut by who makes it; a summary adds up all rows, and what is amiss with
+    the metadata is seen in all rows of `ledger_health`.
+    """
+    asked: dict[str, Options] = {}
+
+    def noted(self: LocalEngine, analysis: Analysis, inputs: Inputs) -> Any:
+        asked[analysis.name] = inputs.options
+        return run(self, analysis, inputs)
+
+    run = LocalEngine.run
+    monkeypatch.setattr(LocalEngine, "run", noted)
+    command = ["analyze", f"{made[1]}/dump", "--metadata", f"{made[1]}/metadata.json"]
+    main([*command, "--only", "holes,ledger_health", "--top", "2", "--pinned", "0.5"])
+
+    assert {"holes": Options(2, None, 0.5), "ledger_health": Options(pinned=0.5)} == asked
+    main([*command, "--only", "holes", "--top", "2", "--by", "entries"])
+
+    assert Options(2, "entries") == asked["holes"]
+    for words in ([], ["--only", "holes", "--out", f"{tmp_path}/out"]):
+        main([*command, *words, "--top", "2"])
+
+        assert Options() == asked["holes"]
+
+
+def test_top_rows_have_the_exit_code_of_all(tmp_path: Path) -> None:
+    """What is amiss in rows that are not shown counts, too."""
+    world = random_dump(7)
+    world.lost.clear()  # which alone would be exit code 1
+    world.unread.clear()
+    (tmp_path / "metadata.json").write_bytes(encode_file(snapshot(world.store())))
+    dump = write_dump(world, tmp_path / "dump")
+    codes = {}
+    for name in set(ANALYSES) - {"comparison"}:
+        command = ["analyze", str(dump), "--metadata", f"{tmp_path}/metadata.json", "--only", name]
+        codes[name] = [main(command), main([*command, "--top", "1"])]
+
+    assert {} == {name: both for name, both in codes.items() if both[0] != both[1]}
+    assert [1, 1] == codes["ledger_health"]
 
 
 @pytest.mark.parametrize("form", [None, "csv", "jsonl"])

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
     from bkstore.offline.analyses import Inputs
 
-__all__ = ["Line", "summarise"]
+__all__ = ["JUDGED_BY_ALL_ROWS", "Line", "summarise"]
+
+JUDGED_BY_ALL_ROWS = frozenset({"ledger_health"})
+"""Analyses whose finding may stand in any row; that of others is seen in the top ones as well."""
 
 
 class Line(NamedTuple):
@@ -28,7 +31,10 @@ class Line(NamedTuple):
 
 
 def summarise(name: str, table: pa.Table, inputs: Inputs) -> Line:
-    """Return the line of one analysis; `table` has all its rows."""
+    """Return the line of one analysis; `table` has all its rows.
+
+    Of the top rows alone `finding` is right too, but for `JUDGED_BY_ALL_ROWS`.
+    """
     finding, says = _SAYS[name](table, inputs)
     return Line(name, table.num_rows, finding, says)
 

@@ -6,9 +6,10 @@ import argparse
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bkstore.cli.datasets.analyze_summary import Line, summarise
+from bkstore.cli.datasets.analyze_summary import JUDGED_BY_ALL_ROWS, Line, summarise
 from bkstore.cli.datasets.dump_place import name_of
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.messages import tell
@@ -68,8 +69,9 @@ def run_analyses(args: argparse.Namespace) -> int:
     chosen = _possible(chosen, inputs, asked=args.only is not None)
     for each in chosen if args.top is not None else ():
         each.ranked_by(options)
+    asked = _asked(args, chosen, inputs, options)
     with _engine(name) as engine:
-        tables = _run(engine, chosen, inputs)
+        tables = _run(engine, asked)
     lines = [summarise(name, table, inputs) for name, table in tables.items()]
     if args.top is not None:
         tables = {n: top_rows(table, ANALYSES[n], options) for n, table in tables.items()}
@@ -118,6 +120,19 @@ def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[An
         if names:
             tell(f"without {option}: no {', '.join(names)}")
     return [each for each in chosen if lacking[each.name] is None]
+
+
+def _asked(
+    args: argparse.Namespace, chosen: list[Analysis], inputs: Inputs, options: Options
+) -> list[tuple[Analysis, Inputs]]:
+    """Return each analysis, and what of it: the top rows, or all where they are added up."""
+    top = inputs if _has_summary(args) else replace(inputs, options=options)
+    return [(each, inputs if each.name in JUDGED_BY_ALL_ROWS else top) for each in chosen]
+
+
+def _has_summary(args: argparse.Namespace) -> bool:
+    """Return whether a line for each analysis is printed, rather than the tables."""
+    return args.only is None or args.out is not None
 
 
 def _check_targets(args: argparse.Namespace) -> None:
@@ -169,19 +184,19 @@ def _engine(name: str) -> Iterator[Engine]:
         yield SparkEngine(spark)
 
 
-def _run(engine: Engine, chosen: list[Analysis], inputs: Inputs) -> dict[str, pa.Table]:
+def _run(engine: Engine, asked: list[tuple[Analysis, Inputs]]) -> dict[str, pa.Table]:
     tables: dict[str, pa.Table] = {}
     with work_progress("rows") as show:
-        for at, each in enumerate(chosen):
+        for at, (each, inputs) in enumerate(asked):
             if show is not None:
                 rows = sum(table.num_rows for table in tables.values())
-                show(each.name, at, len(chosen), rows)
+                show(each.name, at, len(asked), rows)
             tables[each.name] = engine.run(each, inputs)
     return tables
 
 
 def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[Line]) -> None:
-    if args.only is None or args.out is not None:
+    if _has_summary(args):
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"
         table = Table.from_rows(_SUMMARY, rows)
