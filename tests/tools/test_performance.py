@@ -102,6 +102,9 @@ def test_pictures_are_those_of_the_results(name: str, figures: Figures) -> None:
         ("<=", [5.0], "5", "yes"),
         ("=", [5, 5], "5", "yes"),
         ("=", [6], "6", "**no**"),
+        (">=", [4.9975, 7.25], "4.99 .. 7.25", "**1 of 2**"),
+        ("<=", [5.0001], "5.01", "**no**"),
+        (">=", [5.0001], "5", "yes"),
         (">=", [], "not measured", ""),
     ],
 )
@@ -128,10 +131,10 @@ def test_figures_are_found_by_name(tmp_path: Path) -> None:
     keep(BENCH, _result(small, scale=0.1), tmp_path)
     found = Figures(tmp_path)
 
-    assert {"one": 1.0} == found.ratios("r")
-    assert {"one: bytes": 88} == found.facts("r", "bytes")
-    assert {"one": 4.0} == found.ratios("s", "one")
-    assert {"one more": 3.0, "one": 4.0} == found.ratios("s", "one.*")
+    assert {"r, one": 1.0} == found.ratios("r")
+    assert {"r, one: bytes": 88} == found.facts("r", "bytes")
+    assert {"s, one": 4.0} == found.ratios("s", "one")
+    assert {"s, one more": 3.0, "s, one": 4.0} == found.ratios("s", "one.*")
     assert {} == found.ratios("t")
 
 
@@ -145,7 +148,7 @@ def test_engines_are_compared_where_both_ran(tmp_path: Path) -> None:
     ]
     keep(PIPELINE, made(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
 
-    assert {"a": 3.0} == Figures(tmp_path).engines("spark", "local", ["a", "b"], 1)
+    assert {"pipeline, a": 3.0} == Figures(tmp_path).engines("spark", "local", ["a", "b"], 1)
 
 
 # -- pages
@@ -201,7 +204,46 @@ def test_prose_stays(tmp_path: Path) -> None:
     assert "| row | case | of | CPU s | MB a s |" in once
     assert "| r | case | read | 1.5 | 70 |" in once
     assert "| r | case | write | 2.5 |  |" in once
-    assert "Of 1 targets that rows of the benchmark have, 1 do not hold:" in once
+    assert "and 1 more that rows of the benchmark have a target for, 1 are not as" in once
+    assert "|  | r, case | 2 | >= 3 |" in once
+
+
+def test_what_a_promise_misses_is_named(figures: Figures) -> None:
+    """Every miss behind the first table stands in the second, with its path and what must be."""
+    text = (DOCS / "performance.md").read_text(encoding="utf-8")
+    missed = [
+        f"| {each.promise.path} | {name} | {each.promise.told(value)} | {each.promise.must} |"
+        for each in judged(figures)
+        for name, value in each.missed.items()
+    ]
+
+    assert [] == [line for line in missed if line not in text]
+    assert missed
+
+
+def test_a_figure_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that a promise is about and that has a target of its own is one figure, not two."""
+    rows = [
+        _ratio("r", "one", 2.0, target=">= 3", holds=False),
+        _ratio("r", "two", 2.9999, target=">= 3", holds=False),
+        _ratio("r", "free", 0.5),
+        _fact("r", "two", "bytes", 7, target="<= 5", holds=False),
+        _fact("r", "two", "lines", 5, target="<= 5", holds=True),
+    ]
+    keep(BENCH, _result(rows), tmp_path)
+    promise = Promise("a path", "b", ">=", 3, "x", lambda of: of.ratios("r", "one|free"))
+    monkeypatch.setattr("tools.performance.promises.PROMISES", (promise,))
+    mark = "<!-- made by tools.performance: unmet -->\n<!-- end of it -->"
+    text = with_tables(mark, Figures(tmp_path))
+
+    assert "Of 2 figures behind the table above, and 3 more" in text
+    assert "for, 4 are not as they must be:" in text
+    assert {
+        "| a path | r, free | 0.5 | >= 3x |",
+        "| a path | r, one | 2 | >= 3x |",
+        "|  | r, two | 2.99 | >= 3 |",
+        "|  | r, two: bytes | 7 | <= 5 |",
+    } == {line for line in text.splitlines() if "| r, " in line}
 
 
 def test_peers_stand_together(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from tools.bench.measure import run_row
 from tools.bench.rows import ROWS
 from tools.lab import Column, Experiment, Panel, Row, Run, main as run_command
 from tools.lab.experiment import Rows
+from tools.lab.table import shown, shown_missed
 
-__all__ = ["EXPERIMENT", "main"]
+__all__ = ["EXPERIMENT", "main", "told_missed"]
 
 
 def _row_name(text: str) -> str:
@@ -59,12 +60,18 @@ def found(rows: Rows) -> list[str]:
     return [
         f"{len(judged) - len(missed)} of {len(judged)} targets hold.",
         *(
-            f"{row['row']}, {row['case']}{row['what'] and ', '}{row['what']}: "
-            f"{row['value'] if row['what'] else format(row['ratio'], '.2f')}, "
+            f"{row['row']}, {row['case']}{row['what'] and ', '}{row['what']}: {told_missed(row)}, "
             f"and {row['target']} is wanted."
             for row in missed
         ),
     ]
+
+
+def told_missed(row: Row) -> str:
+    """Return the figure of a row that misses its target, so that it reads as that."""
+    if row["what"]:
+        return shown(row["value"])
+    return shown_missed(row["ratio"], float(row["target"].split()[1]))
 
 
 EXPERIMENT = Experiment(

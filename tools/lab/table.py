@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,7 +14,16 @@ from rich.table import Table
 from tools.lab.document import Document
 from tools.lab.experiment import Row, Rows
 
-__all__ = ["Columns", "Parted", "footer", "markdown", "print_document", "shown", "tables_of"]
+__all__ = [
+    "Columns",
+    "Parted",
+    "footer",
+    "markdown",
+    "print_document",
+    "shown",
+    "shown_missed",
+    "tables_of",
+]
 
 Parted = Callable[[Row], str]
 
@@ -34,6 +44,19 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def shown_missed(value: float, limit: float) -> str:
+    """Return a figure that is not as the limit demands, so that it does not read as the limit.
+
+    >>> shown_missed(1.4975, 1.5), shown_missed(2.003, 2), shown_missed(1.2, 1.5)
+    ('1.49', '2.01', '1.2')
+    """
+    if shown(value) != shown(float(limit)):
+        return shown(value)
+    step = 10.0 ** min(math.floor(math.log10(abs(value))) - 2, 0) if value else 0.01
+    towards = math.ceil if value > limit else math.floor
+    return shown(round(towards(value / step) * step, 10))
 
 
 def tables_of(columns: Columns, rows: Rows, parted: Parted) -> Sequence[tuple[str, Columns, Rows]]:

@@ -13,7 +13,7 @@ from tools.lab import Experiment, Row
 from tools.lab.document import Document, kept
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
-__all__ = ["Figures", "Origin"]
+__all__ = ["Figures", "Origin", "named"]
 
 
 class Origin(NamedTuple):
@@ -31,6 +31,11 @@ def _origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
             except KeyError as unknown:
                 said = f"{path}: no column {unknown} in {experiment.name}"
                 raise InvalidArgument(said) from None
+
+
+def named(row: Row) -> str:
+    """Return what a figure of the benchmark is called: row, case, and what if it is no ratio."""
+    return f"{row['row']}, {row['case']}{row['what'] and ': '}{row['what']}"
 
 
 def _case(row: Row) -> tuple[str, str]:
@@ -61,7 +66,7 @@ class Figures:
         return largest
 
     def ratios(self, row: str, cases: str = ".*") -> dict[str, float]:
-        """Return the ratios of a row's cases (a pattern of their names)."""
+        """Return the ratios of a row's cases (a pattern of their names), as `named` names them."""
         return {key: each["ratio"] for key, each in self._cases(row, cases) if not each["what"]}
 
     def facts(self, row: str, what: str, cases: str = ".*") -> dict[str, Any]:
@@ -71,19 +76,22 @@ class Figures:
     def _cases(self, row: str, cases: str) -> Iterator[tuple[str, Row]]:
         for each, _ in self.of_rows([row]):
             if re.fullmatch(cases, each["case"]):
-                yield f"{each['case']}: {each['what']}" if each["what"] else each["case"], each
+                yield named(each), each
 
     def engines(
         self, over: str, under: str, steps: Iterable[str], entries: int, column: str = "seconds"
     ) -> dict[str, float]:
-        """Return by step how many times as much one engine takes as another, where both ran."""
+        """Return by step how many times as much one engine takes as another, where both ran.
+
+        Names are "pipeline, STEP".
+        """
         by = {
             (row["step"], row["engine"]): row[column]
             for row, _ in self.pipeline
             if row["entries"] == entries and row[column]
         }
         return {
-            step: by[step, over] / by[step, under]
+            f"pipeline, {step}": by[step, over] / by[step, under]
             for step in steps
             if (step, over) in by and (step, under) in by
         }

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tools.bench.cli import EXPERIMENT as BENCH
+from tools.bench.cli import EXPERIMENT as BENCH, told_missed
 from tools.lab import Row
 from tools.lab.document import Document
 from tools.lab.table import markdown
-from tools.performance.figures import Figures, Origin
+from tools.performance.figures import Figures, Origin, named
 from tools.performance.promises import judged
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 from tools.pipeline.steps import SPARKS, STEPS
@@ -62,15 +62,26 @@ def _promises(figures: Figures, _: Sequence[str]) -> str:
 
 
 def _unmet(figures: Figures, _: Sequence[str]) -> str:
-    judged = [row for row in _all_rows(figures) if row["holds"] is not None]
-    missed = [row for row in judged if not row["holds"]]
-    columns = [column for column in _columns(BENCH.columns) if column["name"] in _UNMET]
-    lines = [{**row, "ratio": row["value"] if row["what"] else row["ratio"]} for row in missed]
-    said = f"Of {len(judged)} targets that rows of the benchmark have, {len(missed)} do not hold:"
-    return f"{said}\n\n{markdown(columns, lines)}"
-
-
-_UNMET = ("row", "case", "what", "ratio", "target")
+    promises = judged(figures)
+    promised = {name for each in promises for name in each.values}
+    others = [
+        row for row in _all_rows(figures) if row["holds"] is not None and named(row) not in promised
+    ]
+    lines = [
+        (each.promise.path, name, each.promise.told(value), each.promise.must)
+        for each in promises
+        for name, value in each.missed.items()
+    ]
+    lines += [
+        ("", named(row), told_missed(row), row["target"]) for row in others if not row["holds"]
+    ]
+    heads = ("path", "figure", "measured", "must reach")
+    cells = (heads, ("---", "---", "---:", "---"), *lines)
+    return (
+        f"Of {sum(len(each.values) for each in promises)} figures behind the table above, and "
+        f"{len(others)} more that rows of the benchmark have a target for, {len(lines)} are not as "
+        f"they must be:\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in cells)
+    )
 
 
 def _all_rows(figures: Figures) -> list[Row]:
