@@ -20,15 +20,14 @@ import numpy as np
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.dump_files import Dump
+from bkstore.offline.analyses.kernels.index_columns import groups_of, int64
 from bkstore.offline.analyses.kernels.judge import METADATA_ROW, UNREAD_ROW, Judge, subjects_of
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many, opens
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import int64
 from bkstore.offline.analyses.metadata_table import Metadata
-from bkstore.offline.analyses.sorted_files import Planned, unread_ledgers
+from bkstore.offline.analyses.sorted_files import Planned, sound_rows, unread_ledgers
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerKeys, ledger_keys
+from bkstore.offline.reading.ledger_ranges import LedgerKeys, ledger_keys
 from bkstore.offline.reading.read_tasks import Read, read_of
-from bkstore.offline.reading.row_stream import read_rows
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
@@ -200,7 +199,7 @@ def _hold(file: DumpFile) -> None:
     """
     said = file.ledgers
     read = read_of(file, None if said is None else said.last)
-    deque(read_rows(read, _COLUMNS, SORTED_BY["groups"]), 0)
+    deque(sound_rows(read, _COLUMNS), 0)
 
 
 def _keys_of(ledgers: Sequence[LedgerId]) -> LedgerKeys:
@@ -240,9 +239,7 @@ def _spread(placed: Sequence[_Placed], size: int) -> np.typing.NDArray[np.float6
 
 def _groups_of(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owned:
     """Return a bookie's groups by number of the ledger in `keys`; others are passed over."""
-    batches = chain.from_iterable(
-        read_rows(read, _COLUMNS, SORTED_BY["groups"], threads=threads) for read in reads
-    )
+    batches = chain.from_iterable(sound_rows(read, _COLUMNS, threads) for read in reads)
     parts = [_looked_up(batch, keys) for batch in batches]
     if not parts:
         return Owned.none()
@@ -260,7 +257,7 @@ def _looked_up(batch: pa.RecordBatch, keys: LedgerKeys) -> Owned:
     at = np.minimum(np.searchsorted(keys, mine), keys.size - 1)
     number = np.where(keys[at] == mine, at, -1)
     owner = np.repeat(number, np.diff(np.append(starts, batch.num_rows)))
-    rows = Owned(owner, Groups(*(int64(batch, name) for name in GROUPS.names[3:])))
+    rows = Owned(owner, groups_of(batch))
     return rows if (number >= 0).all() else rows.take(owner >= 0)
 
 

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
+from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.dump_files import Dump
+from bkstore.offline.analyses.kernels.index_columns import check_columns, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import int64
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.reading.dump_file import DumpFile, has_nulls
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
@@ -24,11 +25,12 @@ from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, Task, apart, loose_tasks, sorted_tasks
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
 from bkstore.offline.reading.side_by_side import side_by_side
+from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Answering", "Direct", "Planned", "unread_ledgers"]
+__all__ = ["Answering", "Direct", "Planned", "sound_rows", "unread_ledgers"]
 
 Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
@@ -93,19 +95,35 @@ class Direct:
     def answers(self, task: Task, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield what the kernel makes of a task. Memory: a batch of each side, and the kernel's."""
         columns = self.columns if task.bookie is not None else ("bookie", *self.columns)
-        sides = [_rows(side, columns, SORTED_BY[self.table], threads) for side in task.sides]
+        sides = [
+            chain.from_iterable(sound_rows(read, columns, threads) for read in side)
+            for side in task.sides
+        ]
         rows = sides[0] if len(sides) == 1 else side_by_side(sides)
         if task.leave_out:
             rows = _without(rows, task.leave_out)
         yield from self.kernel(task.bookie)(rows)
 
 
-def _rows(
-    side: Sequence[Read], columns: Sequence[str], sorted_by: Sequence[str], threads: bool
+def sound_rows(
+    read: Read, columns: Sequence[str], threads: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    return chain.from_iterable(
-        read_rows(read, columns, sorted_by, batch=_BATCH, threads=threads) for read in side
-    )
+    """Yield rows of `entries` or `groups` as `read_rows` does, sound as kernels want them.
+
+    Raises `CorruptionError` for others: here the file is known, which a kernel cannot name. All
+    files' batches have one schema, whoever wrote them (Spark's columns may have nulls).
+    """
+    import pyarrow as pa
+
+    sorted_by, declared = SORTED_BY[read.table], DUMP_TABLES[read.table].to_arrow()
+    schema = pa.schema([declared.field(name) for name in columns])
+    for batch in read_rows(read, columns, sorted_by, batch=_BATCH, threads=threads):
+        try:
+            check_columns(batch)
+        except CorruptionError as error:
+            raise error.within(read.path) from None
+        arrays = [column.cast(field.type) for column, field in zip(batch.columns, schema)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _without(

@@ -4,10 +4,12 @@
 ledger metadata against groups: `ledger_said` is what a ledger is judged by, `judged_ledgers` what
 comes of it, `shortages` the worst of each ledger, `verdict_rows` the rows that are told. Batches
 are cut into `whole_ledger_blocks`, many ledgers are done at once by `ledgers_side_by_side`.
+`index_columns` are what all of them take out of batches, and refuse.
 """
 
 __all__ = [
     "fragmentation",
+    "index_columns",
     "judge",
     "judged_ledgers",
     "ledger_said",

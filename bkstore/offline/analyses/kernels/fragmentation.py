@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bkstore.ids import Int64Array
+from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.analyses.kernels.sequences import qualified_names
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import codes, int64
 from bkstore.tables import FRAGMENTATION, Table
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class _Ledger:
 class Fragmentation:
     """Entries to `fragmentation` rows: a pass over rows that come by ledger.
 
-    Columns: bookie (none if `bookie` is given), scope_id, ledger_id, dir_index, log_id,
+    Columns: bookie (none if `bookie` is given), scope_id, ledger_id, entry_id, dir_index, log_id,
     position; sorted by bookie and ledger, then by entry, of one entry by log and position. A log
     is told by directory and id. O(entries); memory: a batch, and the logs of one ledger.
     """
@@ -58,6 +58,7 @@ class Fragmentation:
         open_one: _Ledger | None = None
         for batch in batches:
             if batch.num_rows:
+                entry_ids(batch)  # the order is by them; nothing else of them is asked
                 rows = _Runs(batch, self.bookie)
                 done = rows.before_last(open_one)
                 open_one = rows.last(open_one)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
+from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
 from bkstore.offline.analyses.kernels.judged_ledgers import Subject, judge_ledgers
 from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many, opens
 from bkstore.offline.analyses.kernels.verdict_rows import OUTPUTS, Output
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import codes, int64, whole_blocks
-from bkstore.tables import GROUPS, Schema, Table
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import whole_blocks
+from bkstore.tables import Schema, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -108,10 +108,9 @@ def _held_rows(block: pa.RecordBatch, role: Int64Array, owner: Int64Array) -> di
     of_bookie = number[order]
     starts = opens(of_bookie)
     bounds = np.append(starts, order.size).tolist()
-    columns = [int64(block, name) for name in GROUPS.names[3:]]
+    groups = groups_of(block, order)
     found = {}
     for at, (lo, hi) in enumerate(pairwise(bounds)):
-        here = order[lo:hi]
-        groups = Groups(*(column[here] for column in columns))
-        found[names[of_bookie[starts[at]]]] = fold_many(Owned(owner[here], groups))
+        mine = Owned(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
+        found[names[of_bookie[starts[at]]]] = fold_many(mine)
     return found

@@ -14,8 +14,8 @@ import numpy as np
 
 from bkstore.availability import codec
 from bkstore.availability.sequence_groups import Groups
-from bkstore.errors import CorruptionError
 from bkstore.ids import Int64Array
+from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, groups_of, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     Owned,
     common,
@@ -24,15 +24,13 @@ from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     fold_many,
     opens,
 )
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import codes, int64, whole_blocks
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import whole_blocks
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Compare", "Condense", "CondensedSequences", "Sequences", "qualified_names"]
-
-_GROUP_COLUMNS = GROUPS.names[3:]
 
 
 def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
@@ -57,9 +55,7 @@ class Condense:
             if not batch.num_rows:
                 continue
             scope, ledger = int64(batch, "scope_id"), int64(batch, "ledger_id")
-            entries = int64(batch, "entry_id")
-            if int(entries.min()) < 0:
-                raise CorruptionError(None, None, f"entry id {int(entries.min())} is negative")
+            entries = entry_ids(batch)
             keys = [scope, ledger]
             if self.bookie is None:
                 keys.append(codes(batch, "bookie")[0])
@@ -85,7 +81,7 @@ def _owned(batch: pa.RecordBatch, *keys: Int64Array) -> tuple[Int64Array, Owned]
     """Return where each key's rows begin, and the rows' groups by number of the key."""
     starts = opens(*keys)
     owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, batch.num_rows)))
-    return starts, Owned(owner, Groups(*(int64(batch, name) for name in _GROUP_COLUMNS)))
+    return starts, Owned(owner, groups_of(batch))
 
 
 class Sequences:

@@ -9,30 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bkstore.ids import Int64Array
+from bkstore.offline.analyses.kernels.index_columns import codes, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["codes", "int64", "whole_blocks"]
+__all__ = ["whole_blocks"]
 
 _ROWS = 1 << 16
-
-
-def int64(batch: pa.RecordBatch, name: str) -> Int64Array:
-    """Return an integer column without nulls as int64."""
-    found: Int64Array = batch.column(name).to_numpy(zero_copy_only=False)
-    return found.astype(np.int64, copy=False)
-
-
-def codes(batch: pa.RecordBatch, name: str) -> tuple[Int64Array, list[str]]:
-    """Return (number of each row's text, the texts) of a text column without nulls. O(rows)."""
-    made = batch.column(name).dictionary_encode()
-    numbers = made.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers, made.dictionary.to_pylist()
 
 
 def whole_blocks(
