@@ -83,8 +83,9 @@ class ZooKeeperServer:
     def start(self, timeout: float = 60.0) -> ZooKeeperServer:
         """Start it and return when it serves; on the same port if it ran before.
 
-        Raises `MetadataUnavailable` if it does not serve in time, `IllegalOperation` if it runs. A
-        port that it had before may be some connection's own for a moment: it tries again then.
+        Raises `MetadataUnavailable` if it does not serve in time, or another thread ends it
+        meanwhile; `IllegalOperation` if it runs. A port that it had before may be some
+        connection's own for a moment: it tries again then.
         """
         if self._process is not None:
             raise IllegalOperation(f"ZooKeeper in {self.path} is running")
@@ -92,10 +93,12 @@ class ZooKeeperServer:
         tries = _TRIES if self.port == 0 or self._served else 1
         for left in reversed(range(tries)):
             port = self.port or _free_port()
-            self._process = self._spawn(self._command(port))
-            if self._serves(port, until):
+            process = self._process = self._spawn(self._command(port))
+            if self._serves(process, port, until):
                 self.port, self._served = port, True
                 return self
+            if self._process is not process:
+                raise MetadataUnavailable(f"ZooKeeper in {self.path} was ended while it started")
             self.kill()
             if time.monotonic() > until or not left:
                 break
@@ -114,10 +117,9 @@ class ZooKeeperServer:
         options += [] if self._sync else ["-Dzookeeper.forceSync=no"]
         return [str(self._java), *options, "-cp", self._jars, _MAIN, str(config)]
 
-    def _serves(self, port: int, until: float) -> bool:
+    def _serves(self, process: subprocess.Popen[bytes], port: int, until: float) -> bool:
         """Wait until it answers; False if its process ends. The port accepts before it serves."""
-        process = self._process
-        while process is not None and process.poll() is None and time.monotonic() < until:
+        while process.poll() is None and time.monotonic() < until:
             if _READY in _asked(port):
                 return True
             time.sleep(_PAUSE)

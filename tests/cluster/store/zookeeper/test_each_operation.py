@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from threading import Lock
+from threading import Event, Lock
 
 import pytest
 
@@ -51,12 +51,15 @@ def run(work: Operation, server: ZooKeeperServer, number: int = 0, lost: str = "
             steps = work(Here(store, other, uri, "session" in lost))
             next(steps)
 
+            ended = Event()
+
             def end() -> None:
                 if "session" in lost:
                     end_session(raw_client(store), server.port)
                 elif "server" in lost:
                     server.kill()
                     server.start()
+                ended.set()
 
             before = proxy.requests
             if number:
@@ -66,6 +69,7 @@ def run(work: Operation, server: ZooKeeperServer, number: int = 0, lost: str = "
             next(steps, None)
 
             assert (number > 0) == proxy.lost
+            assert not number or ended.wait(60)  # the next one finds a server that runs
     return requests
 
 

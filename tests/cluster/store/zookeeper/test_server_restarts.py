@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -295,6 +296,28 @@ def test_a_port_that_is_taken_for_a_moment(tmp_path: Path) -> None:
 
         assert server.pid is not None
     assert 2 == len(ended)
+
+
+def test_ended_while_it_starts(tmp_path: Path) -> None:
+    """A start whose process another thread ends says so, and leaves alone what that one starts."""
+    spawned: list[subprocess.Popen[bytes]] = []
+
+    def spawn(command: list[str]) -> subprocess.Popen[bytes]:
+        command = command if spawned else ["sleep", "60"]
+        spawned.append(subprocess.Popen(command, stdin=subprocess.DEVNULL))
+        return spawned[-1]
+
+    server = ZooKeeperServer(tmp_path, spawn=spawn)
+    with ThreadPoolExecutor(1) as threads:
+        start = threads.submit(server.start)
+        while server.pid is None:
+            time.sleep(0.01)
+        server.kill()
+        with server.start():
+            with pytest.raises(MetadataUnavailable, match="was ended while it started"):
+                start.result(20)
+            assert spawned[1].pid == server.pid
+    assert 2 == len(spawned)
 
 
 def test_what_the_server_lacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
