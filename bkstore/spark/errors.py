@@ -21,7 +21,7 @@ RAISED = "no row of an index: "
 _OURS = re.compile(r"^(?:\S*\s)?bkstore\.errors\.(\w+): (.*)$", re.MULTILINE)
 _RAISED = re.compile(re.escape(RAISED) + r".*")
 _PYTHON = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception)(?:: .*)?)$", re.MULTILINE)
-_CAUSE = re.compile(r"^Caused by: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
+_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
 
 
 @contextmanager

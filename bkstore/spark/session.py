@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from bkstore.errors import MissingDependency
 from bkstore.files.scratch import scratch_directory
+from bkstore.spark.errors import spark_errors
 from bkstore.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -31,6 +33,10 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 """
 
+_LOCAL = re.compile(r"local(\[|-cluster\[|$)")
+_LOOPBACK = re.compile(r"spark://(localhost|127(\.\d+){3})(:|$)")
+"""Masters of which all that runs is on this machine."""
+
 _FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -47,7 +53,9 @@ def start_session(
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
     overrides any setting. Takes about 5 s. With `fast_start` the JVMs, those of executors
     too, compile quickly rather than well: right for work of seconds, slower for that of minutes.
-    Raises `MissingDependency` without pyspark or Java.
+    A `master` of other machines has to reach this one: by its host name, or SPARK_LOCAL_IP.
+    Raises `MissingDependency` without pyspark or Java, `BkstoreError` where Spark does not start
+    (a standalone master that does not answer: after a minute).
     """
     running = _running()
     if running is not None:
@@ -64,8 +72,24 @@ def start_session(
     # Python workers that are killed leave their scratch where it goes with the session's.
     workers = scratch / "workers"
     workers.mkdir()
-    with _environment(JAVA_HOME=str(find_java_home(scratch)), TMPDIR=str(workers)):
+    java = str(find_java_home(scratch))
+    with (
+        spark_errors(f"starting Spark on {master}"),
+        _environment(master, JAVA_HOME=java, TMPDIR=str(workers)),
+    ):
+        return _started(builder)
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    """Return the session; where there is none, leave no context that looks as if it ran."""
+    from pyspark import SparkContext
+
+    try:
         return builder.getOrCreate()
+    except Exception:
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+        raise
 
 
 def _running() -> SparkSession | None:
@@ -118,17 +142,18 @@ def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, 
 
 
 @contextmanager
-def _environment(**values: str) -> Iterator[None]:
+def _environment(master: str, **values: str) -> Iterator[None]:
     """Set what the launcher and the Python workers inherit, then put it back.
 
-    Without PYSPARK_PYTHON the workers run the `python3` of PATH, which may be another one.
+    Without PYSPARK_PYTHON the workers run the `python3` of PATH, which may be another one; those
+    of a cluster may have one of their own. They reach a driver only where it is not on loopback.
     """
-    values = {
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        **values,
-    }
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not _LOCAL.match(master):
+        python = {key: os.environ.get(key, value) for key, value in python.items()}
+    if _LOCAL.match(master) or _LOOPBACK.match(master):
+        values["SPARK_LOCAL_IP"] = "127.0.0.1"
+    values = {**python, **values}
     before = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -136,6 +139,44 @@ def test_top_rows_have_the_exit_code_of_all(tmp_path: Path) -> None:
     assert [1, 1] == codes["ledger_health"]
 
 
+@pytest.mark.parametrize(
+    ("words", "master", "fast"),
+    [
+        ([], "local[*]", True),
+        (["--master", "local"], "local", True),
+        (["--master", "local[1,2]"], "local[1,2]", True),
+        (["--master", "local-cluster[2,1,1024]"], "local-cluster[2,1,1024]", False),
+        (["--master", "spark://host:7077"], "spark://host:7077", False),
+    ],
+)
+def test_where_spark_runs(
+    words: list[str],
+    master: str,
+    fast: bool,
+    made: tuple[DumpWorld, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """--master says where; JVMs start quickly, rather than run well, only on this machine."""
+    pytest.importorskip("pyspark")
+    from bkstore.cli.datasets import run_analyses
+    from bkstore.spark import analysis, session
+
+    given: list[Any] = []
+
+    @contextmanager
+    def stand_in(name: str, where: str, *, fast_start: bool) -> Iterator[Any]:
+        given.append((name, where, fast_start))
+        yield MagicMock()
+
+    monkeypatch.setattr(run_analyses, "require_java", lambda: None)
+    monkeypatch.setattr(session, "local_session", stand_in)
+    monkeypatch.setattr(analysis, "SparkEngine", lambda _: LocalEngine())
+    command = ["analyze", f"{made[1]}/dump", "--only", "holes", "--engine", "spark"]
+    code = main([*command, *words])
+
+    assert (1, [("bkstore analyze", master, fast)]) == (code, given)
+
+
 @pytest.mark.parametrize("form", [None, "csv", "jsonl"])
 def test_out_has_a_file_for_each_table(
     made: tuple[DumpWorld, Path], form: str | None, tmp_path: Path
@@ -213,6 +254,7 @@ def test_two_dumps_without_a_common_bookie(
         (["--only", "holes", "--format", "parquet"], "give --out DIR"),
         (["--top", "0"], "top must be a whole number, 1 or more"),
         (["--pinned", "7"], "pinned must be a number of 0 to 1"),
+        (["--master", "local[2]"], "--master goes with --engine spark"),
         (["--out", "DUMP/new"], "nothing is written there"),
         (["--report", "DUMP/r.html"], "nothing is written there"),
         (["--out", "DUMP"], "is there and not an empty folder"),

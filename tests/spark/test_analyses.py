@@ -484,3 +484,22 @@ def test_two_executors(kind: str, tmp_path: Path) -> None:
         rows = list(zip(*columns.values()))
 
         assert getattr(Expected(world), name)() == rows
+
+
+@pytest.mark.long
+def test_the_command_on_a_cluster(tmp_path: Path) -> None:
+    """`bkstore analyze --master` has executors elsewhere answer as this process does."""
+    write_dump(random_dump(6), tmp_path / "dump")
+    command = [sys.executable, "-m", "bkstore", "analyze", str(tmp_path / "dump")]
+    command += ["--only", "sequences", "--top", "5", "--format", "jsonl", "--engine"]
+    with standalone_master(tmp_path) as url:
+        here, there = (
+            subprocess.run(
+                [*command, *words], capture_output=True, text=True, timeout=240, check=False
+            )
+            for words in (["local"], ["spark", "--master", url])
+        )
+
+    assert here.returncode == there.returncode, there.stderr[-2000:]
+    assert 5 == len(there.stdout.splitlines())
+    assert here.stdout == there.stdout

@@ -6,6 +6,7 @@ import gc
 import os
 import stat
 import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -216,3 +217,61 @@ def test_every_jvm_starts_fast_or_none(tmp_path: Path, fast: bool) -> None:
     options = [said.get(f"spark.{each}.extraJavaOptions", "") for each in ("driver", "executor")]
 
     assert [fast, fast] == ["-XX:TieredStopAtLevel=1" in each for each in options]
+
+
+@pytest.mark.parametrize(
+    ("master", "address", "python"),
+    [
+        ("local", "127.0.0.1", sys.executable),
+        ("local[2]", "127.0.0.1", sys.executable),
+        ("local-cluster[2,1,1024]", "127.0.0.1", sys.executable),
+        ("spark://127.0.0.1:7077", "127.0.0.1", "mine"),
+        ("spark://localhost:7077", "127.0.0.1", "mine"),
+        ("spark://host:7077", "10.0.0.9", "mine"),
+        ("spark://127.example.org:7077", "10.0.0.9", "mine"),
+        ("yarn", "10.0.0.9", "mine"),
+    ],
+)
+def test_a_cluster_reaches_the_driver(
+    master: str, address: str, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only where all is on this machine is the driver on loopback, and Python the one here."""
+    from bkstore.spark import session
+
+    monkeypatch.setenv("SPARK_LOCAL_IP", "10.0.0.9")
+    monkeypatch.setenv("PYSPARK_PYTHON", "mine")
+    with session._environment(master, TMPDIR="there"):
+        found = [os.environ[name] for name in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON", "TMPDIR")]
+
+    assert [address, python, "there"] == found
+    assert ["10.0.0.9", "mine"] == [os.environ[n] for n in ("SPARK_LOCAL_IP", "PYSPARK_PYTHON")]
+
+
+@pytest.mark.parametrize(
+    ("master", "reason"),
+    [
+        ("none", "JAVA_GATEWAY_EXITED"),
+        pytest.param("spark://127.0.0.1:1", "stopped SparkContext", marks=pytest.mark.long),
+    ],
+)
+def test_a_master_that_is_not_there_is_one_line(master: str, reason: str) -> None:
+    """Spark that does not start is told in one line, and leaves no context behind."""
+    script = (
+        "import sys\n"
+        "from pyspark import SparkContext\n"
+        "from bkstore import BkstoreError\n"
+        "from bkstore.spark import start_session\n"
+        "try:\n"
+        "    start_session('x', sys.argv[1])\n"
+        "except BkstoreError as error:\n"
+        "    print(error, SparkContext._active_spark_context)\n"
+    )
+    command = [sys.executable, "-c", script, master]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+
+    assert 0 == done.returncode, done.stderr[-2000:]
+    (line,) = done.stdout.splitlines()
+
+    assert line.startswith(f"starting Spark on {master} failed: ")
+    assert reason in line
+    assert line.endswith(" None")

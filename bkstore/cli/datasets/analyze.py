@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="what runs the analyses (default: DuckDB on this machine if it is installed)",
     )
+    parser.add_argument("--master", metavar="URL", help="where Spark runs (default: here)")
     parser.add_argument(
         "--only", metavar="NAME[,NAME]", help=f"these analyses: {', '.join(_NAMES)}"
     )

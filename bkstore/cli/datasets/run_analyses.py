@@ -55,6 +55,7 @@ _SUMMARY = Schema(
     ),
 )
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
+_HERE = "local[*]"
 _AT_A_TIME = 4096
 
 
@@ -65,12 +66,14 @@ def run_analyses(args: argparse.Namespace) -> int:
     _check_columns(args.columns, chosen)
     _check_targets(args)
     name = _engine_name(args.engine, report=args.report is not None)
+    if name == "local" and args.master is not None:
+        raise InvalidArgument("--master goes with --engine spark")
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
     chosen = _possible(chosen, inputs, asked=args.only is not None)
     for each in chosen if args.top is not None else ():
         each.ranked_by(options)
     asked = _asked(args, chosen, inputs, options)
-    with _engine(name) as engine:
+    with _engine(name, args.master or _HERE) as engine:
         tables = _run(engine, asked)
     lines = [summarise(name, table, inputs) for name, table in tables.items()]
     if args.top is not None:
@@ -173,14 +176,16 @@ def _engine_name(asked: str, *, report: bool) -> str:
 
 
 @contextmanager
-def _engine(name: str) -> Iterator[Engine]:
+def _engine(name: str, master: str) -> Iterator[Engine]:
     if name == "local":
         yield LocalEngine()
         return
     from bkstore.spark.analysis import SparkEngine
     from bkstore.spark.session import local_session
 
-    with local_session("bkstore analyze") as spark:
+    fast = master == "local" or master.startswith("local[")
+    with local_session("bkstore analyze", master, fast_start=fast) as spark:
+        spark.sparkContext.setLogLevel("FATAL")  # what fails is told in one line
         yield SparkEngine(spark)
 
 
