@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import CorruptionError
 from bkstore.offline.dump.manifest import MANIFEST, read_manifest
-from bkstore.offline.reading.dump_file import DumpFile, check_footer, described
+from bkstore.offline.reading.dump_file import (
+    DumpFile,
+    check_footer,
+    check_row_groups,
+    described,
+    row_groups,
+)
 from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.offline.reading.places import opened_parquet
+from bkstore.offline.reading.row_stream import check_bookie
 from bkstore.tables import require_pyarrow
 from bkstore.tables.dump import DUMP_TABLES
 from bkstore.tables.table import schema
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -61,10 +68,20 @@ class Dump:
         `UnsupportedLayout` for other columns. Cost: some 0.3 ms a file, in threads.
         """
         for table in tables:
-            if table not in self._checked:
-                with ThreadPoolExecutor(_THREADS) as pool:
-                    deque(pool.map(check_file, self.files[table]), 0)
-                self._checked.add(table)
+            self._check(table, self.files[table])
+
+    def check_empty(self, table: str) -> None:
+        """Look at the footers of files that are said to have no rows; raises as `check`.
+
+        Who plans by the manifest opens them no more.
+        """
+        self._check(f"{table} without rows", [f for f in self.files[table] if not f.rows])
+
+    def _check(self, what: str, files: Sequence[DumpFile]) -> None:
+        if what not in self._checked:
+            with ThreadPoolExecutor(_THREADS) as pool:
+                deque(pool.map(check_file, files), 0)
+            self._checked.add(what)
 
     def read(self, table: str) -> pa.Table:
         """Return all rows of a table, in the manifest's order of files; raises as `check`."""
@@ -88,9 +105,15 @@ class Dump:
 
 
 def check_file(file: DumpFile) -> None:
-    """Raise unless a file is there, of its table, with as many rows as the manifest says."""
+    """Raise unless a file is there, of its table, with as many rows as the manifest says, all of
+    its bookie, and, as far as statistics tell, with the ledgers and the order that it says.
+    """
     with opened_parquet(file.path) as opened:
         check_footer(file.path, opened, DUMP_TABLES[file.table], None, file.rows)
+        if file.ledgers is not None:
+            check_row_groups(file.path, row_groups(opened.metadata), file.ledgers)
+        if file.pure:
+            check_bookie(file.path, opened, file.bookie)
 
 
 def open_dump(place: str | os.PathLike[str]) -> Dump:

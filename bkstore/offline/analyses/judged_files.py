@@ -80,12 +80,10 @@ class JudgedFiles:
         compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
-        said = [file for file in dump.files["ledgers"] if file.rows]
-        if metadata is None or not all(file.pure for file in (*files, *said)):
+        if metadata is None or any(file.ledgers is None for file in files):
             return None
-        if any(file.ledgers is None for file in files):
-            return None
-        facts = _Facts.of(metadata, said)
+        dump.check_empty("groups")
+        facts = _Facts.of(metadata, dump.files["ledgers"])
         least = _LEAST_OF_A_FILE * len(files)
         placed = _placed(files, facts.keys)
         with ThreadPoolExecutor(_THREADS) as pool:

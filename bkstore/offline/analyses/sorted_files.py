@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.kernels.index_columns import check_columns, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.analyses.metadata_table import Metadata
-from bkstore.offline.reading.dump_file import DumpFile, has_nulls
+from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, is_pure
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, Task, apart, loose_tasks, sorted_tasks
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
 from bkstore.offline.reading.side_by_side import side_by_side
-from bkstore.tables.dump import DUMP_TABLES
+from bkstore.tables.dump import DUMP_TABLES, LEDGERS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +65,7 @@ class Answering(Protocol):
 class Direct:
     """How a task of a table is answered: which columns are read, and the kernel for a bookie.
 
-    The kernel of None takes rows that say their bookie themselves. It can be pickled.
+    It can be pickled.
     """
 
     table: str
@@ -79,14 +79,13 @@ class Direct:
 
         Of two dumps it is all or nothing: None where files have to be sorted.
         """
+        for each in (dump, other) if other is not None else (dump,):
+            each.check_empty(self.table)
         if other is not None:
             tasks = _plan_two(self.table, dump, other, rows)
             return None if tasks is None else Planned(tasks, [])
-        files = dump.files[self.table]
-        if not all(file.pure for file in files):  # it may have any ledger of any bookie
-            return Planned([], [file for file in files if file.rows])
         found = Planned([], [])
-        for mine in _by_bookie(files).values():
+        for mine in _by_bookie(dump.files[self.table]).values():
             alone, rest = apart(mine)
             found.tasks.extend(sorted_tasks([alone], rows))
             found.others.extend(rest)
@@ -94,9 +93,8 @@ class Direct:
 
     def answers(self, task: Task, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield what the kernel makes of a task. Memory: a batch of each side, and the kernel's."""
-        columns = self.columns if task.bookie is not None else ("bookie", *self.columns)
         sides = [
-            chain.from_iterable(sound_rows(read, columns, threads) for read in side)
+            chain.from_iterable(sound_rows(read, self.columns, threads) for read in side)
             for side in task.sides
         ]
         rows = sides[0] if len(sides) == 1 else side_by_side(sides)
@@ -155,8 +153,6 @@ def _plan_two(table: str, here: Dump, there: Dump, rows: int) -> list[Task] | No
     not read.
     """
     files = [{n: _by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in (here, there)]
-    if not all(f.pure for dump in (here, there) for n in (table, "ledgers") for f in dump.files[n]):
-        return None
     tasks: list[Task] = []
     for name in sorted(set(here.bookies) & set(there.bookies)):
         split = [apart(dump[table].get(name, [])) for dump in files]
@@ -169,13 +165,27 @@ def _plan_two(table: str, here: Dump, there: Dump, rows: int) -> list[Task] | No
 
 
 def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
-    """Yield the ledgers of a file that could not be read; statistics skip it where all were."""
+    """Yield the ledgers of a file that could not be read; statistics skip it where all were.
+
+    Raises as `read_rows` does: a list that lacks some would make losses of what is not known.
+    """
     import pyarrow.compute as pc
 
+    columns = ("scope_id", "ledger_id", "entries")
     with opened_parquet(file.path) as opened:
-        if not has_nulls(opened.metadata, "entries"):
+        check_footer(file.path, opened, LEDGERS, ("bookie", *columns), file.rows)
+        if is_pure(opened.metadata, file.bookie) and not has_nulls(opened.metadata, "entries"):
             return
-    for task in loose_tasks([file], file.rows):
-        for batch in read_rows(task.sides[0][0], ("scope_id", "ledger_id", "entries")):
+    for task in loose_tasks([file], max(file.rows, 1)):
+        for batch in read_rows(task.sides[0][0], columns):
             for row in batch.filter(pc.is_null(batch.column("entries"))).to_pylist():
-                yield LedgerId.from_signed(row["scope_id"], row["ledger_id"])
+                yield _named(file, row["scope_id"], row["ledger_id"])
+
+
+def _named(file: DumpFile, scope: int | None, ledger: int | None) -> LedgerId:
+    if scope is None or ledger is None:
+        raise CorruptionError(file.path, None, "a ledger's id is null")
+    try:
+        return LedgerId.from_signed(scope, ledger)
+    except InvalidArgument as error:
+        raise CorruptionError(file.path, None, str(error)) from None

@@ -46,8 +46,8 @@ class RowGroup(NamedTuple):
 class DumpFile:
     """A Parquet file of a dump, whose rows it has, and how many: what its manifest says.
 
-    `pure`: all rows are of `bookie`, which who reads them looks at. `ledgers`: it is sorted, and
-    from which ledger to which. Nothing here asks for the file's footer.
+    `pure`: all rows are of `bookie`, as in every dump; who reads them looks. `ledgers`: it is
+    sorted, and from which ledger to which. Nothing here asks for the file's footer.
     """
 
     path: str
@@ -107,15 +107,16 @@ def _other(place: str, schema: Schema, said: str) -> UnsupportedLayout:
 
 
 def is_pure(footer: pq.FileMetaData, bookie: str) -> bool:
-    """Return whether statistics say that all rows are of this bookie."""
+    """Return whether statistics say that all rows are of this bookie, and none of null."""
     at = _columns(footer).get("bookie")
     if at is None:
         return not footer.num_row_groups
     for number in range(footer.num_row_groups):
         said = _statistics(footer, number, at)
-        if said is None or not said.min == said.max == bookie:
+        # As bytes: what is no UTF-8 is no bookie's name either.
+        if said is None or not said.min_raw == said.max_raw == bookie.encode():
             return False
-    return True
+    return not has_nulls(footer, "bookie")
 
 
 def has_nulls(footer: pq.FileMetaData, name: str) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["BATCH_ROWS", "behind", "read_rows"]
+__all__ = ["BATCH_ROWS", "behind", "check_bookie", "read_rows"]
 
 BATCH_ROWS = 1 << 18
 """Rows of a batch: some 2 MiB a column."""
@@ -51,16 +51,19 @@ def read_rows(
     watch = OrderWatch()
     keep_freed_memory()
     with opened_parquet(read.path) as file:
-        check_footer(read.path, file, DUMP_TABLES[read.table], columns, read.rows)
+        needed = {*columns, *(("bookie",) if read.bookie is not None else ())}
+        check_footer(read.path, file, DUMP_TABLES[read.table], tuple(needed), read.rows)
         part = part_of(read, row_groups(file.metadata))
-        asks = _asks_bookie(read, file)
-        wanted = [*columns, *(("bookie",) if asks and "bookie" not in columns else ())]
+        asks = read.bookie
+        if asks is not None and is_pure(file.metadata, asks):
+            asks = None  # only the rows could tell more
+        wanted = [*columns, *(("bookie",) if asks is not None and "bookie" not in columns else ())]
         batches = file.iter_batches(
             batch, range(part.first, part.stop), columns=wanted, use_threads=threads
         )
         for rows in batches:
-            if asks:
-                _check_bookie(read, rows)
+            if asks is not None:
+                _check_bookie(read.path, rows, asks)
                 rows = rows.select(list(columns))
             if not read.is_sorted or not rows.num_rows:
                 _check_range(read, rows)
@@ -75,18 +78,25 @@ def read_rows(
                 yield rows.slice(mine.start, mine.stop - mine.start)
 
 
-def _asks_bookie(read: Read, file: pq.ParquetFile) -> bool:
-    """Return whether only the rows can tell that all are of the read's bookie."""
-    return read.bookie is not None and not is_pure(file.metadata, read.bookie)
+def check_bookie(place: str, file: pq.ParquetFile, bookie: str) -> None:
+    """Raise `CorruptionError` unless all rows are of this bookie.
+
+    Reads its column where statistics do not tell: not so of files that bkstore has written.
+    """
+    if not is_pure(file.metadata, bookie):
+        for rows in file.iter_batches(BATCH_ROWS, columns=["bookie"], use_threads=False):
+            _check_bookie(place, rows, bookie)
 
 
-def _check_bookie(read: Read, rows: pa.RecordBatch) -> None:
+def _check_bookie(place: str, rows: pa.RecordBatch, bookie: str) -> None:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    for name in pc.unique(rows.column("bookie")).to_pylist():
-        if name != read.bookie:
-            reason = f"has rows of bookie {name}, the manifest says that all are of {read.bookie}"
-            raise CorruptionError(read.path, None, reason)
+    for name in pc.unique(rows.column("bookie")).cast(pa.large_binary()).to_pylist():
+        if name != bookie.encode():
+            shown = "null" if name is None else name.decode(errors="backslashreplace")
+            reason = f"has rows of bookie {shown}, the manifest says that all are of {bookie}"
+            raise CorruptionError(place, None, reason)
 
 
 def _int64(read: Read, rows: pa.RecordBatch, name: str) -> Int64Array:

@@ -22,6 +22,8 @@ pytest.importorskip("duckdb")
 pytest.importorskip("pyarrow")
 
 ENGINE = LocalEngine(threads=1)
+KERNELS = ("violations", "comparison", "sequences", "fragmentation")
+"""They read sorted files as they lie, and have others sorted."""
 
 
 def answered(name: str, dump: Path, world: DumpWorld | None = None, rows: int = 1 << 62) -> int:
@@ -138,20 +140,73 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
         analyses.run("sequences", dump, engine=ENGINE)
 
 
-def test_other_columns_and_other_rows(tmp_path: Path) -> None:
-    """A table of other columns, or of another number of rows, is refused by name."""
+READ = [
+    ("violations", "groups", "sequence_period"),
+    ("violations", "ledgers", "entries"),
+    ("comparison", "groups", "sequence_period"),
+    ("comparison", "ledgers", "entries"),
+    ("orphans", "ledgers", "entries"),
+    ("orphans", "log_ledgers", "bytes"),
+    ("holes", "groups", "sequence_period"),
+    ("holes", "ledgers", "entries"),
+    ("bytes_by_bookie", "findings", "severity"),
+    ("bytes_by_ledger", "ledgers", "entries"),
+    ("log_occupancy", "entry_logs", "log_id"),
+    ("sequences", "entries", "entry_id"),
+    ("fragmentation", "entries", "position"),
+]
+"""Analyses, a table that each reads, and a column of it."""
+
+INDEX = ("entries", "groups", "ledgers")
+WAYS = [(*each, way) for each in READ for way in (True, False) if way or each[0] in KERNELS]
+
+
+@pytest.mark.parametrize(("name", "table", "column", "ordered"), WAYS)
+def test_other_columns_and_other_rows(
+    name: str, table: str, column: str, ordered: bool, tmp_path: Path
+) -> None:
+    """A table of other columns, of another number of rows, or with another bookie's rows is
+    refused by the file's name, whichever analysis reads it, and by what way.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    dump = write_dump(random_dump(1), tmp_path / "dump")
-    path = sorted((dump / "groups").iterdir())[0]
-    table = pq.read_table(path)
-    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), path)
-    with pytest.raises(CorruptionError, match="the manifest says"):
-        analyses.run("holes", dump, engine=ENGINE)
-    pq.write_table(table.rename_columns([*table.column_names[:-1], "stride"]), path)
-    with pytest.raises(UnsupportedLayout, match="lacks sequence_period"):
-        analyses.run("holes", dump, engine=ENGINE)
+    world = numbered(4)
+    world.logs["b1", 0, 1] = (100, True, {LedgerId.of(1): 7, LedgerId.of(2): 8})
+    dump = write_dump(world, tmp_path / "dump", ordered=ordered)
+    path = min((dump / table).iterdir())
+    rows = pq.read_table(path)
+
+    def refused(kind: type[BkstoreError], reason: str, changed: Any, **options: Any) -> None:
+        pq.write_table(changed, path, **options)
+        inputs = analyses.open_inputs(dump, world.store(), dump)
+        with pytest.raises(kind, match=rf"{table}/b1-00000.parquet: .*{reason}"):
+            ENGINE.run(ANALYSES[name], inputs)
+
+    refused(CorruptionError, "the manifest says", rows.slice(0, rows.num_rows - 1))
+    refused(CorruptionError, "the manifest says", pa.concat_tables([rows, rows.slice(0, 1)]))
+    refused(UnsupportedLayout, f"(no column|lacks) {column}$", rows.drop_columns([column]))
+    names = pa.array(["b1"] * (rows.num_rows - 1) + ["zz"])
+    for said in (names, pa.array([*names.to_pylist()[:-1], None], pa.string())):
+        other = rows.set_column(0, pa.field("bookie", pa.string()), said)
+        for statistics in (True, False):
+            reason = f"rows of bookie ({said[-1]}|null), the manifest says that all are of b1"
+            refused(CorruptionError, reason, other, write_statistics=statistics)
+
+
+@pytest.mark.parametrize(("name", "table"), [each[:2] for each in READ if each[1] in INDEX])
+def test_files_that_are_said_to_be_empty(name: str, table: str, tmp_path: Path) -> None:
+    """Rows are not lost because the manifest says that a file has none."""
+    world = numbered(4)
+    dump = write_dump(world, tmp_path / "dump")
+
+    def change(manifest: Any) -> None:
+        manifest["tables"][table]["files"][0]["rows"] = 0
+
+    edit_manifest(dump, change)
+    inputs = analyses.open_inputs(dump, world.store(), dump)
+    with pytest.raises(CorruptionError, match=rf"{table}/b1.*, the manifest says 0$"):
+        ENGINE.run(ANALYSES[name], inputs)
 
 
 # -- rows that no index has
