@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import doctest
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from tests.tools.toys import TOY, measure_toys
-from tools.lab import Column, Row, Run, main
+from tools.lab import Column, Row, Run, log_axes, main, table
 from tools.lab.comparison import differences
 from tools.lab.document import FORMAT, made, read, save
 from tools.lab.page import page
@@ -261,6 +262,14 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     for option in ("--compare", "--into"):
         assert 2 == main(TOY, [option, str(tmp_path / "absent" / "toy.json")])
         assert 1 == len(capsys.readouterr().err.splitlines())
+
+
+@pytest.mark.parametrize("module", [log_axes, table], ids=lambda module: module.__name__)
+def test_examples_of_numbers(module: Any) -> None:
+    """The examples in docstrings give what they say."""
+    ran = doctest.testmod(module)
+
+    assert (0, True) == (ran.failed, ran.attempted > 0)
 
 
 # -- what is measured with

@@ -9,10 +9,12 @@ from __future__ import annotations
 import io
 import math
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from bkstore.errors import InvalidArgument
 from bkstore.report.charts import require_matplotlib
+from tools.lab import log_axes
 from tools.lab.document import Document
 from tools.lab.experiment import Experiment, Panel, Row
 from tools.lab.table import shown
@@ -102,22 +104,13 @@ def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"
         size = (_PANEL[0] * columns, _PANEL[1] * lines + 0.5)
         figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
-        named: dict[str, Any] = {}
         grid = figure.subplots(lines, columns, squeeze=False).ravel()
-        for panel, axes in zip(panels, grid):
-            same = panel.by == panels[0].by
-            keys = _draw(experiment, panel, axes, document["rows"])
-            if same:
-                named |= {name: key for name, key in keys.items() if name not in named}
-            elif len(keys) > 1:
-                title = experiment.column(panel.by or panel.x).title
-                axes.legend(keys.values(), keys.keys(), title=title, fontsize=9, title_fontsize=9)
+        named = _panels(experiment, panels, grid, document["rows"])
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
         if len(named) > 1:
-            fits = int(size[0] * 13 / (max(map(len, named)) + 8))  # characters of an inch
             figure.legend(
-                named.values(), named.keys(), loc="outside upper left", ncols=max(fits, 1)
+                named.values(), named.keys(), loc="outside upper left", ncols=_fits(named, size[0])
             )
         if form == "svg":
             canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
@@ -131,50 +124,108 @@ def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"
     return out.getvalue()
 
 
+def _panels(
+    experiment: Experiment, panels: list[Panel], grid: Iterable[Axes], rows: list[Row]
+) -> dict[str, Any]:
+    """Draw the panels; return what the legend of those that show what the first one does needs.
+
+    One that shows other series has a legend of its own, between its title and its axes.
+    """
+    named: dict[str, Any] = {}
+    styles = _styles(panels, rows)
+    for panel, axes in zip(panels, grid):
+        keys = _draw(experiment, panel, axes, rows, styles)
+        if panel.by == panels[0].by:
+            named |= {name: key for name, key in keys.items() if name not in named}
+        elif len(keys) > 1:
+            columns = _fits(keys, _PANEL[0])
+            above = 13 * (math.ceil(len(keys) / columns) + 1)  # points, its title's line as well
+            axes.set_title(panel.title, pad=6 + above)
+            axes.legend(
+                keys.values(),
+                keys.keys(),
+                title=experiment.column(panel.by or panel.x).title,
+                loc="lower left",
+                bbox_to_anchor=(0, 1),
+                borderaxespad=0.1,
+                borderpad=0.1,
+                ncols=columns,
+                alignment="left",
+                fontsize=9,
+                title_fontsize=9,
+            )
+    return named
+
+
+def _fits(names: Iterable[str], inches: float) -> int:
+    """Return how many columns of a legend have room in a width."""
+    return max(int(inches * 13 / (max(map(len, names)) + 8)), 1)  # characters of an inch
+
+
 def _tight(svg: bytes) -> bytes:
     """Return the same drawing without comments, metadata and blanks between elements."""
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg.decode(), flags=re.DOTALL)
     return (re.sub(r">\s+<", "><", text).strip() + "\n").encode()
 
 
-def _draw(experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row]) -> dict[str, Any]:
+def _draw(
+    experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: dict[str, Style]
+) -> dict[str, Any]:
     """Draw a panel; return what a legend needs of each series, by its name."""
-    styles = _styles(panel, rows)
-    shown = panel.rows(rows)
+    chosen = panel.rows(rows)
     series: dict[str, list[Row]] = {}
-    for row in shown:
+    for row in chosen:
         series.setdefault(_name(panel, row), []).append(row)
     axes.set_title(panel.title)
     axes.set_xlabel(panel.label or experiment.column(panel.x).title)
     axes.set_ylabel(experiment.column(panel.y).title)
-    words = any(isinstance(row[panel.x], str) for row in shown)
+    words = any(isinstance(row[panel.x], str) for row in chosen)
     draw = _bars if words else _lines
     keys = draw(panel, axes, series, styles)
     if "y" in panel.log:
-        axes.set_yscale("log")
-        from matplotlib.ticker import LogLocator
-
-        low, high = axes.get_ylim()
-        if high < 300 * low:
-            axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.set_yticks([], minor=True)
+        _log_y(axes, _heights(panel, chosen), words)
     else:
-        axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(_plain)
+        axes.set_ylim(0, 1.05 * max(_heights(panel, chosen), default=1))
+        axes.yaxis.set_major_formatter(_plain)
     axes.grid(visible=True, axis="y" if words else "both")
     return keys
+
+
+def _heights(panel: Panel, rows: list[Row]) -> list[float]:
+    """Return what is shown above 0."""
+    names = [panel.y] if panel.high is None else [panel.y, panel.high]
+    values = [row.get(name) for row in rows for name in names]
+    return [value for value in values if value is not None and value > 0]
+
+
+def _log_y(axes: Axes, heights: list[float], bars: bool) -> None:
+    """Make the y axis logarithmic, from below the lowest value to above the highest."""
+    least, most = min(heights, default=1), max(heights, default=1)
+    low = log_axes.floor_of_bars(heights) if bars else least
+    margin = (most / low) ** 0.05
+    low, high = log_axes.widened(low if bars else low / margin, most * margin)
+    places = log_axes.ticks(low, high)
+    axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    axes.set_yticks(places, log_axes.labels(places))
+    axes.set_yticks([], minor=True)
 
 
 def _name(panel: Panel, row: Row) -> str:
     return "" if panel.by is None else shown(row[panel.by])
 
 
-def _styles(panel: Panel, rows: list[Row]) -> dict[str, Style]:
-    """Return a style for each side; a side has the same in every panel."""
-    names = list(dict.fromkeys(_name(panel, row) for row in rows))
-    if panel.by is None:
-        return {"": ALONE}
-    return {name: STYLES[at % len(STYLES)] for at, name in enumerate(names)}
+def _styles(panels: list[Panel], rows: list[Row]) -> dict[str, Style]:
+    """Return a style for each name of a series: one in all panels, and no other name's."""
+    by = [panel for panel in panels if panel.by is not None]
+    names = dict.fromkeys(_name(panel, row) for panel in by for row in panel.rows(rows))
+    return {"": ALONE} | {name: _style(at) for at, name in enumerate(names)}
+
+
+def _style(at: int) -> Style:
+    """Return the style of a name: where colours begin again, with another marker each."""
+    lap, place = divmod(at, len(STYLES))
+    return Style(STYLES[place].colour, *STYLES[(place + lap) % len(STYLES)][1:])
 
 
 def _lines(
@@ -183,31 +234,43 @@ def _lines(
     keys = {}
     for name, rows in series.items():
         style, rows = styles[name], sorted(rows, key=lambda row: row[panel.x])
+        rows = [row for row in rows if "x" not in panel.log or row[panel.x] > 0]
         (keys[name],) = axes.plot(
             [row[panel.x] for row in rows],
-            [row[panel.y] for row in rows],
+            _shown(panel, rows, panel.y),
             color=style.colour,
             marker=style.marker,
             linestyle=style.line,
         )
     if "x" in panel.log:
+        found = {row[panel.x] for rows in series.values() for row in rows if row[panel.x] > 0}
+        places = _apart(sorted(found))
         axes.set_xscale("log")
-        places = sorted({row[panel.x] for rows in series.values() for row in rows})
-        axes.set_xticks(_apart(places), [_plain(place) for place in _apart(places)])
+        axes.set_xticks(places, log_axes.labels(places))
         axes.set_xticks([], minor=True)
     else:
         axes.xaxis.set_major_formatter(_plain)
     return keys
 
 
+def _shown(panel: Panel, rows: list[Row], name: str) -> list[float]:
+    """Return the values of a column, NaN (a gap) for what has no place at the y axis."""
+    values = [math.nan if row.get(name) is None else row[name] for row in rows]
+    return [value if value > 0 or "y" not in panel.log else math.nan for value in values]
+
+
 def _apart(places: list[float]) -> list[float]:
-    """Return the places of a logarithmic axis that have room for a name of their own."""
-    least = (places[-1] / places[0]) ** (1 / 7) if places[0] > 0 else 1
-    kept = places[:1]
+    """Return the places of a logarithmic axis that have room for a name of their own.
+
+    Where these are but two, round numbers between them.
+    """
+    if len(places) < 2:
+        return places
+    kept, least = places[:1], (places[-1] / places[0]) ** (1 / log_axes.MOST)
     for place in places[1:]:
         if place >= kept[-1] * min(least, 4):
             kept.append(place)
-    return kept
+    return kept if len(kept) > 2 else log_axes.ticks(places[0], places[-1])
 
 
 def _bars(
@@ -220,7 +283,7 @@ def _bars(
         style = styles[name]
         keys[name] = axes.bar(
             middles,
-            [row[panel.y] for row in rows],
+            _shown(panel, rows, panel.y),
             width * 0.92,
             color=style.colour,
             hatch=style.hatch,
@@ -228,8 +291,8 @@ def _bars(
             linewidth=0,
         )
         if panel.high is not None:
-            highs = [row[panel.high] for row in rows]
-            axes.vlines(middles, [row[panel.y] for row in rows], highs, color="#1a2129", lw=1)
+            highs = _shown(panel, rows, panel.high)
+            axes.vlines(middles, _shown(panel, rows, panel.y), highs, color="#1a2129", lw=1)
             axes.plot(middles, highs, "_", color="#1a2129", markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
     if sum(len(str(group)) + 2 for group in groups) > 52:
@@ -240,8 +303,5 @@ def _bars(
 
 
 def _plain(value: float, _: float | None = None) -> str:
-    """Return a tick's number in short words: 12k, 3.5M."""
-    for unit, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= unit:
-            return f"{value / unit:.3g}{sign}"
-    return f"{value:.3g}"
+    """Return a tick's number in short words."""
+    return log_axes.short(value)
