@@ -7,8 +7,9 @@ consecutive entries whenever one is missing, and the size of the storage's own w
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -16,12 +17,14 @@ import numpy as np
 from bkstore import LedgerStorage
 from bkstore.formats.entry import Coder
 from bkstore.ids import Int64Array, LedgerId
+from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
 from bkstore.storage.options import StorageOptions
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import spending
-from tools.lab.stores.read_cache import ReadCache
+from tools.lab.samples import Done, done_in_turns
+from tools.lab.sides import Side
+from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
 from tools.lab.table import shown
 from tools.lab.workloads.index_loads import load_of_dump
 from tools.lab.workloads.recording import read_recording, spanned
@@ -29,13 +32,13 @@ from tools.lab.workloads.traces import TRACES, Trace, trace
 
 __all__ = ["EXPERIMENT"]
 
-LEDGERS, PER_LEDGER, READS, PAYLOAD = 20, 1_000, 2_000, 200
+LEDGERS, PER_LEDGER, READS, PAYLOAD = 20, 1_000, 1_000, 200
 AHEAD = (1, 5, 20, 100, 500)
-"""Entries read at a time; 100 is a bookie's default."""
+"""Entries read at a time: 1 is no read-ahead, 100 a bookie's default."""
 
 AHEAD_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
 SHARES = (0.02, 0.1, 0.5)
-"""Rooms of the read cache, as shares of all records' bytes."""
+"""Rooms of the read cache, and of the write cache, as shares of all records' bytes."""
 
 LAGS = (10, 100, 1_000, 5_000)
 """How many entries readers of the tail are behind the writers."""
@@ -80,29 +83,55 @@ def _filled(run: Run, recorded: Trace | None) -> Iterator[Held]:
     shutil.rmtree(top)
 
 
-def _read(held: Held, reads: Trace, share: float, count: int, size: int) -> Row:
-    """Return what a read cache does with a trace, from an empty one on."""
-    cache = ReadCache(held.storage, int(held.bytes * share), count, size)
-    with spending() as spent:
-        for query in reads.queries:
-            cache.read(*query)
+def _sides(held: Held, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tuple[Row, Side]]:
+    """Yield what names a row, and what it measures: no cache, then each room and read-ahead."""
+    key: Row = {"series": "no cache", "room": 0, "ahead": 1}
+    yield key, Side(str(key), partial(read_singly, queries), lambda: held.storage)
+    for share in SHARES:
+        room = int(held.bytes * share)
+        ways = [("entries", count, (count, 0)) for count in AHEAD]
+        if share == SHARES[1]:
+            ways += [("bytes", size, (0, size)) for size in AHEAD_BYTES]
+        for series, ahead, limits in ways:
+            key = {"series": series, "room": share * 100, "ahead": ahead}
+            fresh = partial(ReadCache, held.storage, room, *limits)
+            yield key, Side(str(key), partial(read_by_cache, queries), fresh)
+
+
+def _reads(run: Run, held: Held, order: str, reads: Trace) -> Iterator[Row]:
+    """Yield what no cache, and each read cache, from an empty one on, does with a trace."""
+    sides = list(_sides(held, reads.queries))
+    done = done_in_turns([side for _, side in sides], run.rounds)
+    for (key, _), each in zip(sides, done):
+        yield {"trace": order, **key, **_read_row(each, len(reads.entry))}
+
+
+def _read_row(done: Done, reads: int) -> Row:
+    spent, served = done.spent, done.result
     return {
-        "reads": len(reads.entry),
-        "hit_ratio": cache.hits / len(reads.entry),
-        "fetches": cache.fetches,
-        "amplification": cache.fetched / cache.served,
-        "asked": None if spent.read is None else spent.read / cache.served,
-        "us": spent.cpu / len(reads.entry) * 1e6,
+        "reads": reads,
+        "hit_ratio": served.hits / reads,
+        "fetches": served.fetches,
+        "amplification": served.fetched / served.bytes,
+        "asked": None if spent.read is None else spent.read / served.bytes,
+        "us": spent.cpu / reads * 1e6,
     }
 
 
-def _tail(run: Run, write_cache: int) -> Iterator[Row]:
-    """Yield how many reads so far behind the writers are answered from the write cache."""
+def _tail(run: Run, share: float) -> Iterator[Row]:
+    """Yield how many reads so far behind the writers are answered from the write cache.
+
+    It has room for a share of what is written: two halves, of which one is filled while the other
+    is flushed.
+    """
     coder, payload, top = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
+    tens = run.scaled(PER_LEDGER // 10, 6)
+    each = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
+    options = StorageOptions(write_cache=int(share * LEDGERS * tens * 10 * each))
     written: list[tuple[LedgerId, int]] = []
     hits, reads = dict.fromkeys(LAGS, 0), dict.fromkeys(LAGS, 0)
-    with LedgerStorage.open(top, "db", options=StorageOptions(write_cache=write_cache)) as storage:
-        for step in range(0, run.scaled(PER_LEDGER, 60), 10):
+    with LedgerStorage.open(top, "db", options=options) as storage:
+        for step in range(0, 10 * tens, 10):
             for ledger in (LedgerId(0, at) for at in range(LEDGERS)):
                 entries = np.arange(step, step + 10)
                 batch = coder.encode_batch(ledger, entries, [payload] * 10)
@@ -113,9 +142,10 @@ def _tail(run: Run, write_cache: int) -> Iterator[Row]:
                         reads[lag] += 1
                         hits[lag] += storage.paths[0].cached(*query) is not None
     shutil.rmtree(top)
+    key = {"series": "tail", "trace": "tail", "room": share * 100}
     for lag in LAGS:
         ratio = hits[lag] / reads[lag] if reads[lag] else None
-        yield {"ahead": lag, "reads": reads[lag], "hit_ratio": ratio}
+        yield {**key, "ahead": lag, "reads": reads[lag], "hit_ratio": ratio}
 
 
 def measure(run: Run) -> Iterator[Row]:
@@ -128,57 +158,50 @@ def measure(run: Run) -> Iterator[Row]:
         if recorded is not None:
             traces["recorded"] = recorded
         for order, reads in traces.items():
-            for share in SHARES:
-                run.tell(f"{order}, room {share:.0%}")
-                key = {"trace": order, "room": share * 100}
-                for count in AHEAD:
-                    row = _read(held, reads, share, count, 0)
-                    yield {"series": "entries", **key, "ahead": count, **row}
-                for size in AHEAD_BYTES if share == SHARES[1] else ():
-                    row = _read(held, reads, share, 0, size)
-                    yield {"series": "bytes", **key, "ahead": size, **row}
-    each = PAYLOAD + 36 + 150  # a record, and what it counts beside it in the write cache
-    whole = LEDGERS * run.scaled(PER_LEDGER, 60) * each
-    for share in (0.02, 0.1, 0.5):
+            run.tell(order)
+            yield from _reads(run, held, order, reads)
+    for share in SHARES:
         run.tell(f"write cache of {share:.0%}")
-        for row in _tail(run, 2 * int(share * whole)):
-            yield {"series": "tail", "trace": "tail", "room": share * 100, **row}
+        yield from _tail(run, share)
 
 
 def found(rows: Rows) -> list[str]:
     """Return what the rows come to."""
     by = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
     room = SHARES[1] * 100
-
-    def at(order: str, count: int) -> Row:
-        return by["entries", order, room, count]
-
-    straight, alone = at("sequential", 100), at("sequential", 1)
-    random, single = at("zipf", 100), at("zipf", 1)
-    best = min((at("zipf", count) for count in AHEAD), key=lambda row: row["us"])
+    straight, random = (by["entries", order, room, 100] for order in ("sequential", "zipf"))
     tail = [by["tail", "tail", room, lag] for lag in LAGS]
-    recorded = [_recorded(by, room)] if ("entries", "recorded", room, 1) in by else []
     near, far = tail[0], [row for row in tail if row["reads"]][-1]
+    orders = [order for order in ("zipf", "recorded") if ("no cache", order, 0, 1) in by]
     return [
         f"Read ahead by 100 entries, sequential readers find {straight['hit_ratio']:.0%} in a "
-        f"cache of {room:g} % of the records, and a read takes "
-        f"{alone['us'] / straight['us']:.1f} times less CPU than without.",
-        f"Reads by Zipf's law find {random['hit_ratio']:.0%} then, against "
-        f"{single['hit_ratio']:.0%} without read-ahead, and {shown(random['amplification'])} bytes "
-        f"are read for each that is asked for; cheapest is a read-ahead of {best['ahead']}.",
-        f"A write cache of {room:g} % of what is written answers {near['hit_ratio']:.0%} of "
-        f"reads {LAGS[0]} entries behind the writers, {far['hit_ratio']:.0%} of those "
-        f"{far['ahead']:,} behind.",
-        *recorded,
+        f"cache of {room:g} % of the records; a read takes {_times(by, straight)} the CPU of "
+        "read_entry without a cache.",
+        f"Reads by Zipf's law find {random['hit_ratio']:.0%} then, and a read takes "
+        f"{_times(by, random)} the CPU; {shown(random['amplification'])} bytes are read for each "
+        "that is asked for.",
+        f"A write cache of {room:g} % of what is written, both halves together, answers "
+        f"{near['hit_ratio']:.0%} of reads {LAGS[0]} entries behind the writers, "
+        f"{far['hit_ratio']:.0%} of those {far['ahead']:,} behind.",
+        *(_cheapest(by, order, room) for order in orders),
     ]
 
 
-def _recorded(by: dict[Any, Row], room: float) -> str:
-    ways = {count: by["entries", "recorded", room, count] for count in AHEAD}
-    best = min(ways, key=lambda count: ways[count]["us"])
+def _times(by: dict[Any, Row], row: Row) -> str:
+    return f"{shown(row['us'] / by['no cache', row['trace'], 0, 1]['us'])} times"
+
+
+def _cheapest(by: dict[Any, Row], order: str, room: float) -> str:
+    """Say which read-ahead takes the least CPU, and what the cache takes without any."""
+    ways = [by["entries", order, room, count] for count in AHEAD]
+    best, alone = min(ways, key=lambda row: row["us"]), ways[0]
+    name = "reads by Zipf's law" if order == "zipf" else "the recorded reads"
+    how = "no read-ahead" if best is alone else f"to read {best['ahead']} entries at a time"
+    without = f"without read-ahead {alone['hit_ratio']:.0%}, at {_times(by, alone)}"
     return (
-        f"The recorded reads find {ways[best]['hit_ratio']:.0%} in {room:g} % with the cheapest "
-        f"read-ahead, {best} entries, {ways[1]['hit_ratio']:.0%} without any."
+        f"For {name}, cheapest in {room:g} % is {how}: {best['hit_ratio']:.0%} are hits, at "
+        f"{_times(by, best)} the CPU of read_entry without a cache"
+        f"{'' if best is alone else f'; {without}'}."
     )
 
 
@@ -192,11 +215,14 @@ EXPERIMENT = Experiment(
     question="How far should a bookie read ahead, and what does its write cache answer?",
     method=(
         "A db storage holds the records, flushed. A cache of records before it fetches the entry "
-        "asked for and those behind it (read_entries), up to a count or to so many bytes, and "
-        "drops the least recently read. Hits, fetches and bytes fetched are counted, from an empty "
-        "cache on; bytes asked of the system are rchar of /proc/self/io; CPU is of the process, "
-        "of one run. Tail: writers and a reader some entries behind; hits are reads of the "
-        "storage's write cache (two halves that take turns)."
+        "asked for and those behind it (read_entries; read_entry where it reads one at a time), up "
+        "to a count or to so many bytes, and drops the least recently read; beside it, read_entry "
+        "without a cache. Hits, fetches and bytes fetched are counted, from an empty cache on; "
+        "bytes asked of the system are rchar of /proc/self/io; CPU is of the process. Both are "
+        "medians of the rounds, in which all caches and none take turns. Tail: writers and a "
+        "reader some entries behind; hits are reads of the storage's write cache, whose room is "
+        "that of its two halves, which take turns; a record counts with what it takes beside its "
+        "bytes."
     ),
     data=(
         f"{LEDGERS} ledgers of {PER_LEDGER:,} entries of {PAYLOAD} bytes at scale 1, or a dump's; "

@@ -6,16 +6,16 @@ bookie's index went from 46 GB to 199 MB when it was rebuilt.
 
 from __future__ import annotations
 
-import re
-import shutil
 import statistics
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import NamedTuple
 
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.keys import ledger_range
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import ROWS, files_below, latency, spending
+from tools.lab.samples import Asking, latencies_of
 from tools.lab.stores.shrinking_rocks import ShrinkingRocks
 from tools.lab.table import shown
 
@@ -26,10 +26,6 @@ PER_STEP, PER_LEDGER, LIVE_STEPS, STEPS, EVERY = 40, 500, 2, 12, 4
 
 LEFT = 2
 """Ledgers that are left in the last step, in which nothing is written."""
-
-ROW = 24  # bytes of a key and a location
-_DELETIONS = re.compile(r"# (range )?deletions=(\d+)")
-
 
 Deleting = Callable[[ShrinkingRocks, LedgerId], None]
 STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | None]] = {
@@ -42,59 +38,75 @@ STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | 
 """How a ledger is deleted, and what is done every fourth step."""
 
 
-def _step(run: Run, store: ShrinkingRocks, step: int, live: list[LedgerId]) -> Row:
-    """Return what a step finds: rows, tombstones, bytes, how long questions take."""
-    text = store.database.property("aggregated-table-properties")
-    points, ranges = 0, 0
-    for is_range, number in _DELETIONS.findall(text):
-        points, ranges = (points, int(number)) if is_range else (int(number), ranges)
-    top = b"\xff" * 16
-    with spending() as scan:
-        rows = sum(len(keys) for keys, _ in store.database.items(b"", top, 16, 1 << 16))
-    newest = [live[-1 - at % len(live)] for at in range(50)]
-    last = latency(lambda one: store.database.last_below(ledger_range(one)[1]), newest, run.rounds)
-    first = latency(lambda _: store.database.first_at(bytes(16)), range(5), run.rounds)
-    return {
-        "step": step,
-        "live": len(live) * PER_LEDGER,
-        "rows": rows,
-        "tombstones": points + ranges,
-        "kib": files_below(store.top, ROWS).bytes / 1024,
-        "scan": scan.wall * 1e3,
-        "last_p50": last.p50,
-        "first_p50": first.p50,
+class Life(NamedTuple):
+    """A database, its live ledgers, and what becomes of those that are not."""
+
+    store: ShrinkingRocks
+    live: list[LedgerId]
+    delete: Deleting | None
+    repair: Callable[[ShrinkingRocks], None] | None
+
+    def advance(self, step: int, written: int, seed: int) -> None:
+        """Write ledgers, delete the oldest; in the last step write none and delete nearly all."""
+        last = step > STEPS
+        for at in range(0 if last else written):
+            self.live.append(LedgerId(0, step * written + at))
+            self.store.put(self.live[-1], seed)
+        if self.delete is not None:
+            keep = LEFT if last else LIVE_STEPS * written
+            for ledger in self.live[:-keep]:
+                self.delete(self.store, ledger)
+            del self.live[:-keep]
+        if self.repair is not None and (last or step % EVERY == 0):
+            self.repair(self.store)
+        self.store.settle()
+
+    def left(self) -> Row:
+        """Return what is in the files."""
+        return {
+            "live": len(self.live) * PER_LEDGER,
+            "rows": self.store.scan(),
+            "tombstones": self.store.tombstones(),
+            "kib": self.store.table_bytes() / 1024,
+        }
+
+    def newest(self) -> list[bytes]:
+        """Return where 50 live ledgers end, beginning with the newest."""
+        return [ledger_range(self.live[-1 - at % len(self.live)])[1] for at in range(50)]
+
+
+def _asked(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
+    """Return how long questions take, the databases beside each other."""
+    rows: dict[str, Row] = {name: {} for name in lives}
+    ways: dict[str, Callable[[Life], Asking]] = {
+        "scan": lambda life: Asking(lambda _: life.store.scan(), [None]),
+        "last_p50": lambda life: Asking(life.store.database.last_below, life.newest()),
+        "first_p50": lambda life: Asking(life.store.database.first_at, [bytes(16)] * 5),
     }
-
-
-def _life(run: Run, name: str) -> Iterator[Row]:
-    """Yield a row a step; in the last one nothing is written and nearly all is deleted."""
-    delete, repair = STRATEGIES[name]
-    written = run.scaled(PER_STEP, 4)
-    top = run.directory / "database"
-    store = ShrinkingRocks(top, PER_LEDGER, max(written * PER_LEDGER * ROW // 2, 64 << 10))
-    live: list[LedgerId] = []
-    for step in range(1, STEPS + 2):
-        keep = LIVE_STEPS * written if step <= STEPS else LEFT
-        for at in range(written if step <= STEPS else 0):
-            live.append(LedgerId(0, step * written + at))
-            store.put(live[-1], run.seed)
-        for ledger in live[:-keep] if delete is not None else ():
-            assert delete is not None
-            delete(store, ledger)
-        live = live if delete is None else live[-keep:]
-        if repair is not None and (step % EVERY == 0 or step > STEPS):
-            repair(store)
-        store.settle()
-        yield {"strategy": name, **_step(run, store, step, live)}
-    store.database.close()
-    shutil.rmtree(top)
+    for column, asking in ways.items():
+        taken = latencies_of({name: asking(life) for name, life in lives.items()}, run.rounds)
+        for name, one in taken.items():
+            rows[name][column] = one.p50 / 1e3 if column == "scan" else one.p50
+    return rows
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each strategy and step."""
-    for name in STRATEGIES:
-        run.tell(name)
-        yield from _life(run, name)
+    """Yield a row for each step and strategy."""
+    written, lives = run.scaled(PER_STEP, 4), {}
+    with ExitStack() as closing:
+        for number, (name, (delete, repair)) in enumerate(STRATEGIES.items()):
+            top = run.directory / f"{number}"
+            store = ShrinkingRocks(top, PER_LEDGER, written * PER_LEDGER // 2)
+            closing.callback(store.close)
+            lives[name] = Life(store, [], delete, repair)
+        for step in range(1, STEPS + 2):
+            run.tell(f"step {step} of {STEPS + 1}")
+            left = {}
+            for name, life in lives.items():
+                life.advance(step, written, run.seed)
+                left[name] = life.left()
+            for name, asked in _asked(run, lives).items():
+                yield {"strategy": name, "step": step, **left[name], **asked}
 
 
 def found(rows: Rows) -> list[str]:
@@ -135,13 +147,14 @@ EXPERIMENT = Experiment(
     name="deletes",
     question="What do deleted ledgers leave in RocksDB, and what takes it away?",
     method=(
-        "Every step writes ledgers, deletes the oldest, repairs where it is due, and closes and "
-        "opens the database, so that everything is in table files. Tombstones are those of the "
-        "tables' properties; bytes are those of table files and logs. A scan goes "
-        "over all rows; the last entry is that of a live ledger, by one backward seek; the first "
-        "row is looked for from the lowest key on, past what was deleted. Latencies are wall "
-        "time, of each query the median of the rounds. The write buffer is half a step's rows, so "
-        "that there are several levels."
+        "Every step writes ledgers, deletes the oldest, repairs where it is due, and lets RocksDB "
+        "compact until it has nothing to do. Half a step's rows and tombstones go into a table "
+        "each time; no compaction begins before the end of a step, so that what is left is the "
+        "same in every run. Tombstones, of rows and of ranges, are those of the tables' "
+        "properties; bytes are those of the tables. A scan goes over all rows; the last "
+        "entry is that of a live ledger, by one backward seek; the first row is looked for from "
+        "the lowest key on, past what was deleted. Latencies are wall time, of each query the "
+        "median of the rounds, in which the databases take turns."
     ),
     data=(
         f"A step writes {PER_STEP} ledgers of {PER_LEDGER} entries at scale 1 and leaves the last "
@@ -153,8 +166,8 @@ EXPERIMENT = Experiment(
         Column("step", "step", kind="given"),
         Column("live", "live rows", kind="count"),
         Column("rows", "rows scanned", kind="count"),
-        Column("tombstones", "tombstones"),
-        Column("kib", "files", "KiB"),
+        Column("tombstones", "tombstones", kind="count"),
+        Column("kib", "tables", "KiB", "count"),
         Column("scan", "scan of all", "ms"),
         Column("last_p50", "last entry, p50", "us"),
         Column("first_p50", "first row, p50", "us"),

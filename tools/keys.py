@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from bkstore.formats.entry import Coder
-from bkstore.ids import LedgerId
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import values
 from bkstore.index.rocks.options import location_options
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import files_below, latency, median_of, spending
+from tools.lab.samples import Asking, done_in_turns, files_below, latencies_of
+from tools.lab.sides import Side
 from tools.lab.stores.peers import Store, peer_stores
 from tools.lab.table import shown
-from tools.lab.workloads.key_orders import KEY_ORDERS, Filling, KeyOrder, filling, key_bytes
+from tools.lab.workloads.key_orders import KEY_ORDERS, KeyOrder, filling, key_bytes
 
 __all__ = ["EXPERIMENT"]
 
@@ -37,50 +41,100 @@ def _rocksdb(top: Path) -> Store:
     return Database(top, location_options())
 
 
-def _written(run: Run, opened: Opened, rows: Filling) -> Row:
-    """Fill a store once a round; return what it takes, the log's bytes before the flush too."""
-    keys, places, top = key_bytes(rows.keys), values(rows.places), run.directory / "locations"
-    spent, log = [], 0
-    for _ in range(run.rounds):
-        shutil.rmtree(top, ignore_errors=True)
-        with spending() as cost:
-            store = opened(top)
-            store.put_list(keys, places, 10_000)
-            store.sync()
-            log = files_below(top, (".log",)).bytes
-            store.compact()
-            store.close()
-        spent.append(cost)
-    return {
-        "rows": len(keys),
-        "key_bytes": len(keys[0]),
-        "log_per_entry": log / len(keys) if isinstance(store, Database) else None,
-        "table_per_entry": files_below(top, TABLES).bytes / len(keys),
-        "write_rate": len(keys) / median_of(spent).cpu / 1e3,
-    }
+class KeySide(NamedTuple):
+    """A store and the rows that it gets; a folder of its own."""
+
+    order: KeyOrder
+    opened: Opened
+    top: Path
+    keys: list[bytes]
+    values: list[bytes]
+
+    @property
+    def width(self) -> int:
+        """The bytes of a key."""
+        return len(self.keys[0])
+
+    def emptied(self) -> KeySide:
+        """Remove what an earlier round wrote."""
+        shutil.rmtree(self.top, ignore_errors=True)
+        return self
+
+    def fill(self) -> int | None:
+        """Write all rows; return what RocksDB's log has before it is flushed."""
+        store = self.opened(self.top)
+        store.put_list(self.keys, self.values, 10_000)
+        store.sync()
+        log = files_below(self.top, (".log",)).bytes if isinstance(store, Database) else None
+        store.compact()
+        store.close()
+        return log
+
+    def ranges(self, some: Int64Array) -> list[tuple[bytes, bytes]]:
+        """Return where 50 ledgers of some rows lie; everything where no prefix names a ledger."""
+        if not self.order.prefix:
+            return [(bytes(self.width), b"\xff" * self.width)]
+        heads = sorted({self.keys[at][: 8 * self.order.prefix] for at in some})[:50]
+        return [(head + bytes(8), head + b"\xff" * 8) for head in heads]
 
 
-def _asked(run: Run, store: Store, order: KeyOrder, rows: Filling) -> Row:
-    """Return latencies: of single rows, and of listing and ending a ledger by its prefix."""
-    width = 8 * rows.keys.shape[1]
-    some = np.random.default_rng(run.seed).integers(0, len(rows.keys), run.scaled(QUERIES, 50))
-    singles = key_bytes(rows.keys[some])
-    point = latency(store.get, singles, run.rounds)
-    ranges, last = [(bytes(width), b"\xff" * width)], None
-    if order.prefix:
-        heads = sorted({key[: 8 * order.prefix] for key in singles})[:50]
-        ranges = [(head + bytes(8), head + b"\xff" * 8) for head in heads]
-        last = latency(lambda ends: store.last_below(ends[1]), ranges, run.rounds).p50
-    found = {len(store.keys(*ends, width)) for ends in ranges}
-    if found != {PER_LEDGER if order.prefix else len(rows.keys)}:
-        raise RuntimeError(f"a listing of {found} rows")
-    listed = latency(lambda ends: store.keys(*ends, width), ranges, run.rounds)
-    return {
-        "point_p50": point.p50,
-        "point_p99": point.p99,
-        "list_p50": listed.p50,
-        "last_p50": last,
-    }
+def _sides(run: Run, count: int) -> dict[str, KeySide]:
+    """Return RocksDB with each order of words, then the peers that are here with a bookie's."""
+    stores: list[tuple[str, KeyOrder, Opened]] = [
+        (name, order, _rocksdb) for name, order in KEY_ORDERS.items()
+    ]
+    for peer, other in peer_stores(run).items():
+        stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], other))
+    sides = {}
+    for number, (name, order, opened) in enumerate(stores):
+        rows, top = filling(order, count, PER_LEDGER, run.seed), run.directory / f"{number}"
+        sides[name] = KeySide(order, opened, top, key_bytes(rows.keys), values(rows.places))
+    return sides
+
+
+def _written(run: Run, sides: dict[str, KeySide]) -> dict[str, Row]:
+    """Fill every store once a round; return what it takes."""
+    works = [Side(name, KeySide.fill, side.emptied) for name, side in sides.items()]
+    rows: dict[str, Row] = {}
+    for (name, side), done in zip(sides.items(), done_in_turns(works, run.rounds)):
+        number = len(side.keys)
+        rows[name] = {
+            "rows": number,
+            "key_bytes": side.width,
+            "log_per_entry": None if done.result is None else done.result / number,
+            "table_per_entry": files_below(side.top, TABLES).bytes / number,
+            "write_rate": number / done.spent.cpu / 1e3,
+            "record_bytes": _record_bytes(side.order.scopes),
+        }
+    return rows
+
+
+def _asked(run: Run, sides: dict[str, KeySide], stores: dict[str, Store]) -> Iterator[Row]:
+    """Yield latencies: of single rows, and of listing and ending a ledger by its prefix."""
+    rows = len(next(iter(sides.values())).keys)
+    some = np.random.default_rng(run.seed).integers(0, rows, run.scaled(QUERIES, 50))
+    point, listed, last = {}, {}, {}
+    for name, side in sides.items():
+        store, width, ranges = stores[name], side.width, side.ranges(some)
+        found = {len(store.keys(*ends, width)) for ends in ranges}
+        if found != {PER_LEDGER if side.order.prefix else rows}:
+            raise RuntimeError(f"a listing of {found} rows")
+        point[name] = Asking(store.get, [side.keys[at] for at in some])
+        listed[name] = Asking(partial(_listed, store, width), ranges)
+        if side.order.prefix:
+            last[name] = Asking(store.last_below, [hi for _, hi in ranges])
+    taken = [latencies_of(askings, run.rounds) for askings in (point, listed, last)]
+    for name in sides:
+        yield {
+            "point_p50": taken[0][name].p50,
+            "point_p99": taken[0][name].p99,
+            "list_p50": taken[1][name].p50,
+            "last_p50": taken[2][name].p50 if name in last else None,
+        }
+
+
+def _listed(store: Store, width: int, ends: tuple[bytes, bytes]) -> object:
+    return store.keys(*ends, width)
 
 
 def _record_bytes(scopes: str) -> int:
@@ -89,28 +143,18 @@ def _record_bytes(scopes: str) -> int:
     return len(Coder("CRC32C").encode_many(name, [0], [b"x" * 100])[0]) - 100
 
 
-def _stores(run: Run) -> Iterator[tuple[str, KeyOrder, Opened]]:
-    """Yield RocksDB with each order of words, then the peers that are here with a bookie's."""
-    for name, order in KEY_ORDERS.items():
-        yield name, order, _rocksdb
-    for peer, opened in peer_stores(run).items():
-        yield f"{USUAL}; {peer}", KEY_ORDERS[USUAL], opened
-
-
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each order of words, and for each peer."""
-    count = run.scaled(LEDGERS, 8)
-    for name, order, opened in _stores(run):
-        run.tell(name)
-        rows = filling(order, count, PER_LEDGER, run.seed)
-        row = {"key": name, **_written(run, opened, rows)}
-        store = opened(run.directory / "locations")
-        try:
-            row |= _asked(run, store, order, rows)
-        finally:
-            store.close()
-        yield {**row, "record_bytes": _record_bytes(order.scopes)}
-        shutil.rmtree(run.directory / "locations")
+    sides = _sides(run, run.scaled(LEDGERS, 8))
+    run.tell(f"writing: {'; '.join(sides)}")
+    rows = _written(run, sides)
+    run.tell("reading")
+    with ExitStack() as held:
+        stores = {
+            name: held.enter_context(closing(side.opened(side.top))) for name, side in sides.items()
+        }
+        for name, asked in zip(sides, _asked(run, sides, stores)):
+            yield {"key": name, **rows[name], **asked}
 
 
 def found(rows: Rows) -> list[str]:
@@ -132,8 +176,7 @@ def found(rows: Rows) -> list[str]:
         f"rate, a row is found in {wide['point_p50'] / narrow['point_p50']:.2f} times the time, "
         f"a ledger listed in {wide['list_p50'] / narrow['list_p50']:.2f} times.",
         f"With entries before ledgers a ledger can be listed only by a scan of everything: "
-        f"{across['list_p50'] / narrow['list_p50']:,.0f} times as long. An entry "
-        f"takes {tables}.",
+        f"{shown(across['list_p50'] / narrow['list_p50'])} times as long. An entry takes {tables}.",
     ] + [
         f"{row['key'].rpartition(' ')[2]} takes {shown(row['table_per_entry'])} bytes an entry; it "
         f"is written at {row['write_rate'] / narrow['write_rate']:.2f} times RocksDB's rate, a row "
@@ -151,9 +194,10 @@ EXPERIMENT = Experiment(
         "Rows are put in batches of 10,000, synced, compacted and closed, so that tables are "
         "sorted through; rates are by CPU seconds of the process, keys made before. Tables are "
         "the bytes of their files. The log's bytes are those before it is flushed. Latencies are "
-        "wall time of warm caches, of each query the median of the rounds; a listing reads the "
-        "keys of one ledger, or all where a ledger has no prefix of its own. A record's bytes are "
-        "those beside its payload."
+        "wall time of warm caches, all stores open, of each query the median of the rounds; a "
+        "listing reads the keys of one ledger, or all where a ledger has no prefix of its own. "
+        "Stores take turns in writing and in reading. A record's bytes are those beside its "
+        "payload."
     ),
     data=(
         f"{LEDGERS} ledgers at scale 1 of {PER_LEDGER} entries each, which arrive interleaved, in "

@@ -7,7 +7,9 @@ have. The pool keeps pages that were read, the least recently used goes first.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 
 from bkstore.ids import Int64Array, LedgerId
@@ -15,7 +17,8 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import files_below, latency, spending
+from tools.lab.samples import Asking, done_in_turns, files_below, latencies_of
+from tools.lab.sides import Side
 from tools.lab.stores.page_pool import PagePool
 from tools.lab.table import shown
 from tools.lab.workloads.traces import TRACES, Trace, trace
@@ -24,9 +27,10 @@ __all__ = ["EXPERIMENT", "PAGE_SIZES", "ledgers_of"]
 
 ENTRIES, READS = 30_000, 10_000
 PAGE_SIZES = (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
-KIB = tuple(size >> 10 for size in PAGE_SIZES)
 POOL_SHARES = (0.01, 0.03, 0.1, 0.3)
-"""Rooms of the pool, as shares of the files' bytes."""
+"""Rooms of the pool, as shares of the files' bytes; one without room for a page is left out."""
+
+USUAL_POOL = POOL_SHARES[-2] * 100
 
 Ledgers = dict[LedgerId, Int64Array]
 
@@ -48,79 +52,90 @@ def ledgers_of(shape: str, count: int, seed: int) -> Ledgers:
 SHAPES = ("short", "long", "scattered")
 
 
-def _sizes(run: Run, page_size: int, ledgers: Ledgers) -> Row:
-    """Return what the files of a shape take, and how fast they are written."""
-    top, entries = run.directory / "index", sum(ids.size for ids in ledgers.values())
+def _emptied(top: Path) -> Path:
     shutil.rmtree(top, ignore_errors=True)
-    with spending() as cost, HierarchicalIndex(top, writable=True, page_size=page_size) as index:
+    return top
+
+
+def _write(ledgers: Ledgers, seed: int, page_size: int, top: Path) -> None:
+    with HierarchicalIndex(top, writable=True, page_size=page_size) as index:
         for ledger, ids in ledgers.items():
-            index.put_many(ledger, ids, generators.locations(ids.size, run.seed))
-    files = files_below(top)
-    return {
-        "entries": entries,
-        "bytes_per_entry": files.bytes / entries,
-        "disk_per_entry": files.on_disk / entries,
-        "write_rate": entries / cost.cpu / 1e3,
-    }
+            index.put_many(ledger, ids, generators.locations(ids.size, seed))
 
 
-def _pooled(run: Run, top: Path, page_size: int, share: float, reads: Trace) -> Row:
-    """Return what a pool of pages does with a trace."""
-    room = int(files_below(top).bytes * share)
-    with HierarchicalIndex(top, page_size=page_size) as index:
-        pool = PagePool(index, page_size, room // page_size)
-        try:
-            for query in reads.queries:
-                if not pool.get(*query):
-                    raise RuntimeError("an entry that was put is not found")
-            info, read = pool.page.cache_info(), pool.bytes_read
-            asked = len(reads.queries)
-            took = latency(lambda query: pool.get(*query), reads.queries, min(run.rounds, 3))
-        finally:
-            pool.close()
+def _sizes(run: Run, shape: str, ledgers: Ledgers, tops: dict[int, Path]) -> Iterator[Row]:
+    """Write the files of every page size; yield what they take, and how fast they are written."""
+    entries = sum(ids.size for ids in ledgers.values())
+    works = [
+        Side(str(page), partial(_write, ledgers, run.seed, page), partial(_emptied, top))
+        for page, top in tops.items()
+    ]
+    for (page, top), done in zip(tops.items(), done_in_turns(works, run.rounds)):
+        files = files_below(top)
+        yield {
+            "shape": shape,
+            "page": page >> 10,
+            "trace": "",
+            "pool": 0.0,
+            "entries": entries,
+            "bytes_per_entry": files.bytes / entries,
+            "disk_per_entry": files.on_disk / entries,
+            "write_rate": entries / done.spent.cpu / 1e3,
+        }
+
+
+def _hits(pool: PagePool, reads: Trace) -> Row:
+    """Return what an empty pool of pages does with a trace."""
+    asked = len(reads.queries)
+    for query in reads.queries:
+        if not pool.get(*query):
+            raise RuntimeError("an entry that was put is not found")
+    info = pool.page.cache_info()
     return {
+        "held": info.maxsize,
         "hit_ratio": info.hits / asked,
         "pages_read": info.misses,
-        "read_per_get": read / asked,
-        "get_p50": took.p50,
-        "get_p99": took.p99,
+        "read_per_get": pool.bytes_read / asked,
     }
+
+
+def _pools(run: Run, tops: dict[int, Path], name: str, reads: Trace) -> Iterator[Row]:
+    """Yield a row for each page size and pool that a page fits into, asked beside each other."""
+    rows: dict[str, Row] = {}
+    askings: dict[str, Asking] = {}
+    with ExitStack() as held:
+        for page, top in tops.items():
+            index = held.enter_context(HierarchicalIndex(top, page_size=page))
+            for share in POOL_SHARES:
+                most = int(files_below(top).bytes * share) // page
+                if not most:
+                    continue
+                pool = held.enter_context(closing(PagePool(index, page, most)))
+                key = {"shape": "long", "page": page >> 10, "trace": name, "pool": share * 100}
+                rows[f"{page} {share}"] = key | _hits(pool, reads)
+                askings[f"{page} {share}"] = Asking(partial(_got, pool), reads.queries)
+        taken = latencies_of(askings, run.rounds) if askings else {}
+    for side, row in rows.items():
+        yield {**row, "get_p50": taken[side].p50, "get_p99": taken[side].p99}
+
+
+def _got(pool: PagePool, query: tuple[LedgerId, int]) -> int:
+    return pool.get(*query)
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each shape and page size; of short ledgers one for each pool and trace."""
-    count = run.scaled(ENTRIES, 600)
+    """Yield a row for each shape and page size; of long ledgers one for each pool and trace."""
+    count, tops = run.scaled(ENTRIES, 600), {page: run.directory / f"{page}" for page in PAGE_SIZES}
     for shape in SHAPES:
+        run.tell(f"{shape}: writing")
         ledgers = ledgers_of(shape, count, run.seed)
-        for page_size in PAGE_SIZES:
-            run.tell(f"{shape}: pages of {page_size} bytes")
-            sizes = _sizes(run, page_size, ledgers)
-            yield {"shape": shape, "page": page_size >> 10, "trace": "", "pool": 0.0, **sizes}
-            if shape == "long":
-                reads = {
-                    name: trace(name, ledgers, run.scaled(READS, 200), run.seed) for name in TRACES
-                }
-                top = run.directory / "index"
-                yield from _pools(run, top, page_size, reads)
-
-
-def _pools(
-    run: Run,
-    top: Path,
-    page_size: int,
-    reads: dict[str, Trace],
-    shares: Sequence[float] = POOL_SHARES,
-) -> Iterator[Row]:
-    for name, asked in reads.items():
-        for share in shares:
-            row = _pooled(run, top, page_size, share, asked)
-            yield {
-                "shape": "long",
-                "page": page_size >> 10,
-                "trace": name,
-                "pool": share * 100,
-                **row,
-            }
+        yield from _sizes(run, shape, ledgers, tops)
+        for name in TRACES if shape == "long" else ():
+            run.tell(f"{shape}: {name}")
+            reads = trace(name, ledgers, run.scaled(READS, 200), run.seed)
+            yield from _pools(run, tops, name, reads)
+        for top in tops.values():
+            shutil.rmtree(top)
 
 
 def found(rows: Rows) -> list[str]:
@@ -130,20 +145,28 @@ def found(rows: Rows) -> list[str]:
         shape: min((row for row in size.values() if row["shape"] == shape), key=_bytes)["page"]
         for shape in SHAPES
     }
-    pools = {(row["page"], row["trace"], row["pool"]): row for row in rows if row["trace"]}
-    share = POOL_SHARES[-2] * 100
-    zipf = {page: pools[page, "zipf", share] for page in KIB}
-    kindest = max(zipf.values(), key=lambda row: row["hit_ratio"])
-    usual, straight = zipf[8], pools[8, "sequential", share]
     return [
         f"Ledgers of 60 entries take {shown(_bytes(size['short', 8]))} bytes an entry with "
         f"pages of 8 KiB, {shown(_bytes(size['short', 1]))} with pages of 1 KiB; long ones "
         f"{shown(_bytes(size['long', 8]))} and {shown(_bytes(size['long', 1]))}.",
         f"Smallest on disk are pages of {', '.join(f'{best[s]} KiB ({s})' for s in SHAPES)}.",
-        f"A pool of {share:g} % of the files answers {usual['hit_ratio']:.0%} of reads by Zipf's "
-        f"law from pages of 8 KiB, {kindest['hit_ratio']:.0%} from pages of {kindest['page']} "
-        f"KiB, and {straight['hit_ratio']:.1%} of reads one behind the other.",
+        _found_in_pools([row for row in rows if row["trace"]]),
     ]
+
+
+def _found_in_pools(rows: Rows) -> str:
+    """Say what a pool of 10 % answers, or the smallest above it that has a page of 8 KiB."""
+    shares = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= USUAL_POOL}
+    if not shares:
+        return "No pool that was tried has room for a page of 8 KiB."
+    share = min(shares)
+    ratio = {(r["trace"], r["page"]): r["hit_ratio"] for r in rows if r["pool"] == share}
+    kindest = max((page for _, page in ratio), key=lambda page: ratio["zipf", page])
+    return (
+        f"A pool of {share:g} % of the files answers {ratio['zipf', 8]:.0%} of reads by Zipf's "
+        f"law from pages of 8 KiB, {ratio['zipf', kindest]:.0%} from pages of {kindest} KiB, and "
+        f"{ratio['sequential', 8]:.1%} of reads one behind the other."
+    )
 
 
 def _bytes(row: Row) -> float:
@@ -154,11 +177,13 @@ EXPERIMENT = Experiment(
     name="pages",
     question="Which page size for index files, and how large a pool of pages?",
     method=(
-        "Files are written once by HierarchicalIndex, a ledger a call, flushed and closed; the "
-        "rate is by CPU seconds of the process. Sizes are those of the files, and what the disk "
-        "gave them: holes take none. The pool reads pages with pread and keeps the most recently "
-        "used, as many as fit into a share of the files' bytes; hits and pages read are counted, "
-        "from an empty pool on. Latencies are wall time, of each read the median of three rounds."
+        "Files are written by HierarchicalIndex, a ledger a call, flushed and closed; the rate is "
+        "by CPU seconds of the process, the median of the rounds, in which page sizes take turns. "
+        "Sizes are those of the files, and what the disk gave them: holes take none. The pool "
+        "reads pages with pread and keeps the most recently used, as many as fit into a share of "
+        "the files' bytes; a share that has no room for a page is left out. Hits and pages read "
+        "are counted, from an empty pool on. Latencies are wall time, of each read the median of "
+        "the rounds, in which all pools take turns."
     ),
     data=(
         "30,000 entries at scale 1: ledgers of 60 entries; ten times as many in three long "
@@ -174,6 +199,7 @@ EXPERIMENT = Experiment(
         Column("bytes_per_entry", "files", "bytes an entry", "count"),
         Column("disk_per_entry", "on disk", "bytes an entry"),
         Column("write_rate", "written", "k entries a CPU s"),
+        Column("held", "room", "pages", "count"),
         Column("hit_ratio", "hits", "share", "count"),
         Column("pages_read", "pages read", kind="count"),
         Column("read_per_get", "read", "bytes a get", "count"),
@@ -192,11 +218,11 @@ EXPERIMENT = Experiment(
             log="x",
         ),
         Panel(
-            "A pool of 10 %: bytes read by page size",
+            f"A pool of {USUAL_POOL:g} %: bytes read by page size",
             "page",
             "read_per_get",
             "trace",
-            {"pool": 10.0},
+            {"pool": USUAL_POOL},
             log="x",
         ),
     ),

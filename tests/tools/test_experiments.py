@@ -372,7 +372,7 @@ def test_recorded_reads_are_an_order_of_reading(tmp_path: Path) -> None:
 
     assert {9} == {row["reads"] for row in rows}
     assert 9 - 1 == whole[1]["fetches"], "one entry is read twice, and kept"
-    assert document["finding"][-1].startswith("The recorded reads find ")
+    assert document["finding"][-1].startswith("For the recorded reads, cheapest in 10 % is ")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ A latency is wall time; of each query the median over the rounds counts, so that
 took the processor in one round is not in it. Then p50 and p99 are over the queries. Bytes are
 those that the process asked of the system or gave to it (`rchar` and `wchar` of
 `/proc/self/io`), from the page cache or not; there are none where the system does not tell.
+
+What is compared is measured in turns: all sides in each round, another one first in each.
 """
 
 from __future__ import annotations
@@ -20,24 +22,31 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from bkstore.ids import Int64Array
+from tools.lab.sides import Side
 
 __all__ = [
     "ROWS",
+    "Asking",
+    "Done",
     "FileSizes",
     "Latency",
     "Spent",
+    "done_in_turns",
     "files_below",
     "latencies",
+    "latencies_of",
     "latency",
     "median_of",
     "milliseconds",
     "spending",
+    "turned",
 ]
 
 ROWS = (".sst", ".log", ".idx")
 """How names of files with rows of an index end: tables and write-ahead logs, index files."""
 
 Q = TypeVar("Q")
+T = TypeVar("T")
 
 
 class Latency(NamedTuple):
@@ -47,21 +56,37 @@ class Latency(NamedTuple):
     p99: float
 
 
+class Asking(NamedTuple):
+    """A way to ask, and its queries."""
+
+    ask: Callable[[Any], object]
+    queries: Sequence[Any]
+
+
 def latencies(
     asks: Mapping[str, Callable[[Q], object]], queries: Sequence[Q], rounds: int
 ) -> dict[str, Latency]:
     """Return how long one query takes by each way to ask; ways take turns, in turning order."""
-    names = list(asks)
-    taken = {name: np.empty((rounds, len(queries)), np.int64) for name in names}
+    return latencies_of({name: Asking(ask, queries) for name, ask in asks.items()}, rounds)
+
+
+def latencies_of(askings: Mapping[str, Asking], rounds: int) -> dict[str, Latency]:
+    """Return the same where each way to ask has queries of its own."""
+    taken = {name: np.empty((rounds, len(one.queries)), np.int64) for name, one in askings.items()}
     for nth in range(rounds):
-        turn = nth % len(names)
-        for name in names[turn:] + names[:turn]:
-            _ask_all(asks[name], queries, taken[name][nth])
+        for name in turned(list(askings), nth):
+            _ask_all(*askings[name], taken[name][nth])
     found = {}
     for name, lines in taken.items():
         p50, p99 = np.percentile(np.median(lines, axis=0) / 1e3, (50, 99))
         found[name] = Latency(float(p50), float(p99))
     return found
+
+
+def turned(sides: Sequence[T], nth: int) -> list[T]:
+    """Return the order of a round: another side is first in each."""
+    turn = nth % len(sides)
+    return [*sides[turn:], *sides[:turn]]
 
 
 def _ask_all(ask: Callable[[Q], object], queries: Sequence[Q], line: Int64Array) -> None:
@@ -125,6 +150,31 @@ def median_of(spent: Sequence[Spent]) -> Spent:
         return None if None in values else statistics.median(values)
 
     return Spent(middle("cpu"), middle("wall"), middle("read"), middle("written"))
+
+
+class Done(NamedTuple):
+    """What a side took, the medians of the rounds, and what it returned the last time."""
+
+    spent: Spent
+    result: Any
+
+
+def done_in_turns(sides: Sequence[Side], rounds: int) -> list[Done]:
+    """Run sides beside each other, in turning order; all threads of the process count.
+
+    For work that has threads of its own, or is long; `tools.lab.sides.sample` is for the rest.
+    """
+    spent: dict[str, list[Spent]] = {side.name: [] for side in sides}
+    results: dict[str, Any] = {}
+    for nth in range(rounds):
+        for side in turned(sides, nth):
+            given = () if side.fresh is None else (side.fresh(),)
+            with spending() as cost:
+                results[side.name] = side.run(*given)
+            spent[side.name].append(cost)
+            if side.done is not None:
+                side.done(*given)
+    return [Done(median_of(spent[side.name]), results[side.name]) for side in sides]
 
 
 class FileSizes(NamedTuple):

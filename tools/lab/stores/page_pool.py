@@ -23,7 +23,7 @@ class PagePool:
         self._slots = page_size // SLOT_SIZE
         self._fds: dict[LedgerId, int] = {}
         self.bytes_read = 0
-        self.page = lru_cache(max(most, 1))(self._read)
+        self.page = lru_cache(most)(self._read)
 
     def _read(self, ledger: LedgerId, number: int) -> bytes:
         fd = self._fds.get(ledger)
