@@ -18,7 +18,7 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
-from tests.tools.toys import TOY, measure_toys
+from tests.tools.lab.toys import TOY, measure_toys
 from tools.lab import Column, Row, Run, log_axes, main, table
 from tools.lab.comparison import differences
 from tools.lab.document import FORMAT, made, read, save

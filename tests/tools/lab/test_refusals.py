@@ -14,7 +14,7 @@ import pytest
 from bkstore import LedgerStorage
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.testing import workloads
-from tests.tools.toys import TOY, measure_toys
+from tests.tools.lab.toys import TOY, measure_toys
 from tools.bench.cli import EXPERIMENT as BENCH, main as bench
 from tools.cache import EXPERIMENT as CACHE
 from tools.keys import EXPERIMENT as KEYS
