@@ -88,26 +88,17 @@ class LocalEngine:
             for task in planned.tasks:
                 parts += made.direct.answers(task, threads=self._threads)
         if planned is None or planned.others:
-            with self._connected(inputs, made.feed.text or "") as con:
-                source = made.feed.text or self._others(con, made, planned, inputs)
+            rows = _Remembering(self._before(made, planned))
+            with rows.telling(), self._connected(inputs, made.feed.text or "") as con:
+                source = made.feed.text or _others(con, made, planned, inputs, rows)
                 parts += made.kernel(_read(con, _sorted(source, made.feed)))
         return pa.Table.from_batches(parts, analysis.schema.to_arrow())
 
-    def _others(self, con: Any, made: Pass, planned: Planned | None, inputs: Inputs) -> str:
-        """Return the text of the rows of files that are not sorted; condensed, if they can be."""
-        import pyarrow as pa
-
-        assert isinstance(made.direct, Direct)
-        assert planned is not None
-        if made.before is None:
-            inputs.dump.check(made.direct.table)
-            _view(con, "others", [file.path for file in planned.others], inputs.dump.is_remote)
-            return f"select bookie, {', '.join(made.direct.columns)} from others"  # noqa: S608
-        parts: list[pa.RecordBatch] = []
-        for task in loose_tasks(planned.others, _ALL):
-            parts += made.before.answers(task, threads=self._threads)
-        con.register("others", pa.Table.from_batches(parts, GROUPS.to_arrow()))
-        return "select * from others"
+    def _before(self, made: Pass, planned: Planned | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of files that are not sorted, condensed, if they can be."""
+        if made.before is not None and planned is not None:
+            for task in loose_tasks(planned.others, _ALL):
+                yield from made.before.answers(task, threads=self._threads)
 
     @contextmanager
     def _connected(self, inputs: Inputs, text: str) -> Iterator[Any]:
@@ -123,6 +114,48 @@ class LocalEngine:
             except self._duckdb.Error as error:
                 line = str(error).splitlines()[0]
                 raise BkstoreError(f"the analysis failed: {line}") from error
+
+
+class _Remembering:
+    """Batches that DuckDB takes, and what stopped them: DuckDB tells only that something did."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._error: Exception | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """Yield the batches."""
+        try:
+            yield from self._batches
+        except Exception as error:
+            self._error = error
+            raise
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raise what stopped the batches, instead of what came of it."""
+        try:
+            yield
+        except Exception:
+            if self._error is not None:
+                raise self._error from None
+            raise
+
+
+def _others(
+    con: Any, made: Pass, planned: Planned | None, inputs: Inputs, rows: _Remembering
+) -> str:
+    """Return the text of the rows of files that are not sorted; `rows` of them, if condensed."""
+    import pyarrow as pa
+
+    assert isinstance(made.direct, Direct)
+    assert planned is not None
+    if made.before is None:
+        inputs.dump.check(made.direct.table)
+        _view(con, "others", [file.path for file in planned.others], inputs.dump.is_remote)
+        return f"select bookie, {', '.join(made.direct.columns)} from others"  # noqa: S608
+    con.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
+    return "select * from others"
 
 
 def _declare(con: Any, inputs: Inputs, text: str) -> None:

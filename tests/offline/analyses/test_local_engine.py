@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,29 @@ def test_files_with_a_ledger_in_two_places_are_sorted(tmp_path: Path) -> None:
     assert [(1, 3, Availability.from_entries([1, 2, 4]).to_bytes())] == [
         (row[2], row[4], row[-1]) for row in found
     ]
+
+
+def test_condensed_rows_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of files in any order go to DuckDB as they are condensed: it sorts them, and spills."""
+    has = {LedgerId.of(n): dict.fromkeys(range(0, 40, 2), (0, 1, 9)) for n in range(50)}
+    dump = write_dump(DumpWorld(held={"b": has}), tmp_path / "dump", 5, ordered=False)
+    monkeypatch.setattr(sorted_files, "_BATCH", 10)
+    answers = sorted_files.Direct.answers
+    made: list[weakref.ref[Any]] = []
+    most = 0
+
+    def watched(self: Any, task: Any, **options: Any) -> Iterator[Any]:
+        nonlocal most
+        for batch in answers(self, task, **options):
+            made.append(weakref.ref(batch))
+            most = max(most, sum(each() is not None for each in made))
+            yield batch
+
+    monkeypatch.setattr(sorted_files.Direct, "answers", watched)
+
+    assert 50 == analyses.run("sequences", dump, engine=ENGINE).num_rows
+    assert 100 == len(made)
+    assert most < 10
 
 
 # -- many ledgers on one axis
