@@ -25,7 +25,7 @@ from bkstore.offline.reading.dump_file import DumpFile, check_footer, described
 from bkstore.offline.reading.dump_folder import DumpFolder, no_dump
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.places import opened_parquet
-from bkstore.offline.reading.read_tasks import Read
+from bkstore.offline.reading.read_tasks import Read, read_of
 from bkstore.offline.reading.row_stream import read_rows as stored_rows
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 
@@ -253,12 +253,10 @@ def read_rows(source: LoadSource, files: Sequence[DumpFile] | None = None) -> It
     """Yield the bookie's rows of `entries` as the files have them, in bounded memory.
 
     Raises `CorruptionError` for rows that no index has: null or out of range; and for those that
-    are not sorted as the manifest says.
+    are not sorted as the manifest says, or outside the ledgers that it says.
     """
     for file in source.files if files is None else files:
-        bookie = file.bookie if file.pure else None
-        read = Read(file.path, file.table, bookie, file.rows, file.ledgers is not None)
-        yield from read_part(source, read)
+        yield from read_part(source, read_of(file))
 
 
 def read_part(source: LoadSource, read: Read) -> Iterator[IndexBatch]:

@@ -81,3 +81,22 @@ def test_ledgers_of_another_directory(three: Path, tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match=r"of directory \d and of others"):
         load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="rocks3")
     assert ["dump"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_ledgers_outside_the_declared(three: Path, tmp_path: Path) -> None:
+    """A file with ledgers above the last one that the manifest names is damage."""
+    shutil.copytree(three, tmp_path / "dump")
+
+    def said(manifest: Any) -> None:
+        listed = manifest["tables"]["entries"]["files"]
+        wide = next(
+            file
+            for file in listed
+            if file["bookie"] == "rocks3" and file["first_ledger"] != file["last_ledger"]
+        )
+        wide["last_ledger"] = wide["first_ledger"]
+
+    edit_manifest(tmp_path / "dump", said)
+    with pytest.raises(CorruptionError, match="ledger"):
+        load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="rocks3")
+    assert ["dump"] == [path.name for path in tmp_path.iterdir()]
