@@ -138,21 +138,31 @@ class RecordBatch(Sequence[memoryview]):
         return bool((said == self.sizes).all())
 
     def _with_frames(self) -> RecordBatch:
-        size, chains = int(self.sizes[0]), self._chains()
-        has_sizes = int(self.offsets.min()) >= PREFIX and self._sized()
-        if has_sizes and len(chains) * _LONG <= len(self):
-            buffer: bytes | memoryview = self._joined_chains(chains)
-        elif (self.sizes == size).all():
-            table = np.empty((len(self), PREFIX + size), np.uint8)
-            table[:, :PREFIX] = np.frombuffer(size.to_bytes(PREFIX, "big"), np.uint8)
-            table[:, PREFIX:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
-            buffer = table.reshape(-1).data
-        elif has_sizes:
-            buffer = self._joined_chains(chains)
-        else:
-            buffer = _in_frames(self.records(), self.sizes)
         ends = np.cumsum(self.sizes + PREFIX)
+        buffer = self._gathered() if self._is_in_frames() else self._written()
         return RecordBatch.of_frames(self.entries, buffer, ends - self.sizes, self.sizes)
+
+    def _gathered(self) -> bytes | memoryview:
+        """Return frames that are there already one behind the other."""
+        size, chains = int(self.sizes[0]), self._chains()
+        if len(chains) * _LONG <= len(self) or (self.sizes != size).any():
+            return self._joined_chains(chains)
+        data = np.frombuffer(self.buffer, np.uint8)
+        return bytes_at(data, self.offsets - PREFIX, PREFIX + size).reshape(-1).data
+
+    def _written(self) -> bytes | memoryview:
+        """Return the records one behind the other, each with its size before it."""
+        size = int(self.sizes[0])
+        if (self.sizes != size).any():
+            return _in_frames(self.records(), self.sizes)
+        table = np.empty((len(self), PREFIX + size), np.uint8)
+        table[:, :PREFIX] = np.frombuffer(size.to_bytes(PREFIX, "big"), np.uint8)
+        table[:, PREFIX:] = bytes_at(np.frombuffer(self.buffer, np.uint8), self.offsets, size)
+        return table.reshape(-1).data
+
+    def _is_in_frames(self) -> bool:
+        """Return whether each record is a frame, wherever it stands."""
+        return int(self.offsets.min()) >= PREFIX and self._sized()
 
     def _chains(self) -> Int64Array:
         """Return at which records something else than the next frame stands before, 0 too."""
@@ -160,7 +170,7 @@ class RecordBatch(Sequence[memoryview]):
         return np.append(0, np.flatnonzero(self.offsets[1:] - PREFIX != behind) + 1)
 
     def _joined_chains(self, chains: Int64Array) -> bytes:
-        """Return frames that are there already one behind the other, by stretches of them."""
+        """Return frames by stretches of them, which begin at the records `chains`."""
         view, last = memoryview(self.buffer), np.append(chains[1:] - 1, len(self) - 1)
         starts, stops = self.offsets[chains] - PREFIX, (self.offsets + self.sizes)[last]
         return b"".join([view[at:to] for at, to in zip(starts.tolist(), stops.tolist())])
