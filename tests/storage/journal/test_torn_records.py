@@ -246,3 +246,12 @@ def test_a_sector_that_was_written(tmp_path: Path) -> None:
     torn_inside(tmp_path, record, PREFIX + 4, bytes(SECTOR - 1) + b"x" + bytes(3 * SECTOR))
     with pytest.raises(CorruptionError, match="version 2 record of scope 0"):
         _open(tmp_path)
+
+
+def test_ids_that_were_written(tmp_path: Path) -> None:
+    """What cannot be read though all of its ids were written is damage, whatever is blank behind
+    them."""
+    record = encode_special("fence", LedgerId(5, 7))[:1] + bytes(28) + b"x" * 700
+    offset = torn_inside(tmp_path, record, PREFIX + 200)
+    with pytest.raises(CorruptionError, match=f"offset {offset + PREFIX + 1}: version 2 record"):
+        _open(tmp_path)
