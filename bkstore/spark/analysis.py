@@ -243,7 +243,7 @@ class SparkEngine:
             tasks = loose_tasks(plan.others, plan.rows)
             return answered(spark, tasks, plan.rows, made.before.answers, ddl(GROUPS))
         assert isinstance(made.direct, Direct)
-        check_files(spark, inputs.dump, ["entries"])
+        check_files(spark, inputs.dump, [made.direct.table])
         read = _files(spark, inputs.dump, ENTRIES, plan.others)
         return read.select("bookie", *made.direct.columns)
 

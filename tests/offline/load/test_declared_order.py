@@ -11,6 +11,7 @@ import pytest
 from bkstore import open_index
 from bkstore.errors import CorruptionError
 from bkstore.offline.load import load
+from bkstore.offline.load.dump_rows import open_dump, read_rows
 from bkstore.offline.reading import row_stream
 from tests.worlds.dumps import CONTENT
 from tests.worlds.loads import edit_manifest, say_nothing, share_a_range
@@ -83,9 +84,9 @@ def test_ledgers_of_another_directory(three: Path, tmp_path: Path) -> None:
     assert ["dump"] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_ledgers_outside_the_declared(three: Path, tmp_path: Path) -> None:
-    """A file with ledgers above the last one that the manifest names is damage."""
-    shutil.copytree(three, tmp_path / "dump")
+def _narrowed(dump: Path) -> str:
+    """Let the manifest say that a file of several ledgers has the first alone; return which."""
+    named: list[str] = []
 
     def said(manifest: Any) -> None:
         listed = manifest["tables"]["entries"]["files"]
@@ -95,8 +96,19 @@ def test_ledgers_outside_the_declared(three: Path, tmp_path: Path) -> None:
             if file["bookie"] == "rocks3" and file["first_ledger"] != file["last_ledger"]
         )
         wide["last_ledger"] = wide["first_ledger"]
+        named.append(Path(wide["path"]).name)
 
-    edit_manifest(tmp_path / "dump", said)
-    with pytest.raises(CorruptionError, match="ledger"):
+    edit_manifest(dump, said)
+    return named[0]
+
+
+def test_ledgers_outside_the_declared(three: Path, tmp_path: Path) -> None:
+    """A file with ledgers above the last one that the manifest names is damage, in a load and
+    where rows are read as the files have them."""
+    shutil.copytree(three, tmp_path / "dump")
+    name = _narrowed(tmp_path / "dump")
+    with pytest.raises(CorruptionError, match=f"{name}.*has ledger .*, the manifest says"):
         load(tmp_path / "dump", tmp_path / "out", "rocksdb", bookie="rocks3")
+    with pytest.raises(CorruptionError, match=f"{name}.*has ledger .*, the manifest says"):
+        list(read_rows(open_dump(tmp_path / "dump", "rocks3")))
     assert ["dump"] == [path.name for path in tmp_path.iterdir()]
