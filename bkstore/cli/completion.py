@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.metadata_options import metadata_word
 
 __all__ = ["add_arguments", "run"]
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     for action in _actions(parser):
         if _takes_a_path(action):
             action.complete = shtab.FILE
-    print(shtab.complete(parser, args.shell))  # noqa: T201
+    print_text(shtab.complete(parser, args.shell) + "\n")
     return 0
 
 

@@ -19,6 +19,7 @@ from bkstore.availability import Availability
 from bkstore.cli.screen.cells import Beginning, cell, folded
 from bkstore.cli.screen.stream import ScreenStream
 from bkstore.cli.screen.tables import Screen
+from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import report_findings
@@ -162,7 +163,7 @@ def _spark_lacks() -> str | None:
 
 
 def _say(text: str) -> None:
-    print(f"\n{text}", flush=True)  # noqa: T201
+    print_text(f"\n{text}\n")
 
 
 def _make(top: Path) -> DemoCluster:
@@ -172,7 +173,7 @@ def _make(top: Path) -> DemoCluster:
     made = make_cluster(top)
     rows = [(str(ledger), bookie, len(entries)) for (ledger, bookie), entries in made.lost.items()]
     _show(_LOST, [Table.from_rows(_LOST, rows)])
-    print(f"Ledger {made.orphan} was deleted: its metadata are gone, its entries are not.")  # noqa: T201
+    print_text(f"Ledger {made.orphan} was deleted: its metadata are gone, its entries are not.\n")
     return made
 
 
@@ -194,7 +195,7 @@ def _show_availability(bookie: BookieDir) -> None:
         more = " ..." if len(here.groups) > 3 else ""
         rows.append((*ledger.signed, len(here), groups + more, condensed, built))
     count = f"{len(ledgers)} ledger{'' if len(ledgers) == 1 else 's'}"
-    print(f"\n{shown(bookie.bookie_id)} ({bookie.layout}): {count}")  # noqa: T201
+    print_text(f"\n{shown(bookie.bookie_id)} ({bookie.layout}): {count}\n")
     _show(_CONDENSED, [Table.from_rows(_CONDENSED, rows)])
 
 
@@ -265,7 +266,7 @@ def _show_dump(out: Path, result: DumpResult) -> None:
     size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
     told = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
     lines = folded(f"{told} in {size:,} bytes", ScreenStream(sys.stdout).width)
-    print("\n".join(lines))  # noqa: T201
+    print_text("\n".join(lines) + "\n")
 
 
 def _ask(engine: str, dumped: Path, metadata: Path | None) -> dict[str, pa.Table]:
@@ -310,7 +311,7 @@ def _show_answers(tables: Mapping[str, pa.Table]) -> None:
             first = tables[name].slice(0, _SHOWN)
             _show(ANALYSES[name].schema, [Table(ANALYSES[name].schema, first.to_pydict())])
             if tables[name].num_rows > _SHOWN:
-                print(f"... {tables[name].num_rows} rows")  # noqa: T201
+                print_text(f"... {tables[name].num_rows} rows\n")
 
 
 def _report(

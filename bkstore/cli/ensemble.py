@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.screen.column_choice import Shown
-from bkstore.cli.terminal.messages import silence, tell
+from bkstore.cli.terminal.messages import print_text, silence, tell
 from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -133,7 +133,7 @@ def _detach(args: argparse.Namespace) -> int:
         for line in started.errors.splitlines():
             tell(line)
         return started.exit_code or 2
-    sys.stdout.write(started.output)
+    print_text(started.output)
     tell(f"bkstore: the ensemble runs; bkstore ensemble down --dir {args.dir} stops it")
     return 0
 
@@ -145,7 +145,7 @@ def _print(ensemble: Ensemble) -> None:
         for one in ensemble.bookies.values()
     ]
     try:
-        print(ensemble.uri, flush=True)  # noqa: T201
+        print_text(f"{ensemble.uri}\n")
         _write(rows)
         sys.stdout.flush()
     except BrokenPipeError:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
 from bkstore.cli.terminal.parser import Parser
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, WriteFailed
 from bkstore.version import __version__
 
 __all__ = ["COMMANDS", "Command", "main", "make_parser"]
@@ -146,8 +146,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         with terminable():
             try:
                 code = _command(argv)
-            except SystemExit:  # of the parser, which has said why, or of a signal
-                _flushed(0)
+            except SystemExit as end:  # of the parser, which has said why, or of a signal
+                flushed = _flushed(0)
+                if flushed and not end.code:  # the help was asked for, and did not get out
+                    return flushed
                 raise
             return _flushed(code)
     except KeyboardInterrupt:
@@ -177,7 +179,7 @@ def _flushed(code: int) -> int:
         silence(sys.stdout)
     except OSError as error:
         silence(sys.stdout)
-        return _fail(f"standard output: {error.strerror or error}")
+        return _fail(str(WriteFailed("standard output", error)))
     return code
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, chosen_scope
-from bkstore.cli.terminal.messages import tell
+from bkstore.cli.terminal.messages import print_text, tell
 from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word, paths_only
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
@@ -179,7 +178,7 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
     )
     data = encode_file(content, passwords=args.show_passwords)
     if args.output is None:
-        sys.stdout.write(data.decode("ascii"))
+        print_text(data.decode("ascii"))
     else:
         write_file(args.output, data, private=args.show_passwords)
     tell(f"{counted(len(ledgers), 'ledger')} exported")

@@ -208,6 +208,14 @@ BROKEN = [
     (["ledgers", "DIR", "--format", "parquet"], ">/dev/full", "No space left on device"),
     (["ledgers", "DIR", "-o", "/dev/full"], "", "No space left on device"),
     (["--help"], ">/dev/full", "No space left on device"),
+    (["--help"], ">&-", "Bad file descriptor"),
+    (["--version"], ">/dev/full", "No space left on device"),
+    (["--version"], ">&-", "Bad file descriptor"),
+    (["inspect", "--help"], ">&-", "Bad file descriptor"),
+    (["completion", "bash"], ">&-", "Bad file descriptor"),
+    (["completion", "bash"], ">/dev/full", "No space left on device"),
+    (["metadata", "export", "STORE"], ">&-", "Bad file descriptor"),
+    (["demo", "--bookie", "DIR"], ">&-", "Bad file descriptor"),
 ]
 
 
@@ -229,13 +237,17 @@ def _shell(line: str, *words: Any) -> subprocess.CompletedProcess[bytes]:
 @pytest.mark.parametrize(("words", "line", "reason"), BROKEN, ids=lambda value: str(value)[-40:])
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
 def test_output_that_cannot_be_written(
-    plain: Path, words: list[str], line: str, reason: str
+    plain: Path, tmp_path: Path, words: list[str], line: str, reason: str
 ) -> None:
     """Closed or full, standard output or a file: one line, exit code 2, no traceback."""
-    done = _shell(line, *(str(plain) if word == "DIR" else word for word in words))
+    store = tmp_path / "metadata.json"
+    store.write_text('{"ledgers": []}')
+    paths = {"DIR": str(plain), "STORE": str(store)}
+    done = _shell(line, *(paths.get(word, word) for word in words))
 
     assert (2, 1) == (done.returncode, done.stderr.count(b"\n"))
-    assert reason in done.stderr.decode()
+    named = "/dev/full" if "-o" in words else "standard output"
+    assert f"bkstore: {named}: cannot be written: {reason}\n" == done.stderr.decode()
 
 
 @pytest.mark.parametrize("line", ["2>&-", "2>/dev/full", "2>&1 >/dev/null | true"])

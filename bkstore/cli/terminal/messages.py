@@ -1,7 +1,8 @@
-"""What a command says on standard error: whole lines, safe to look at, and never a new error.
+"""What a command writes to the standard streams beside tables.
 
-Where standard error is closed, broken or full there is nobody to tell; the exit code still says
-how it went.
+Messages go to standard error in whole lines that are safe to look at, and are never a new error:
+where it is closed, broken or full, the exit code still says how the command ended. Texts that are
+the command's answer go to standard output, and raise `WriteFailed` where they cannot be written.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from io import TextIOWrapper
 from types import FrameType
 from typing import NoReturn, TextIO
 
+from bkstore.errors import WriteFailed
 from bkstore.tables.safe_text import shown
 
-__all__ = ["silence", "tell", "terminable", "usable_streams"]
+__all__ = ["print_text", "silence", "tell", "terminable", "usable_streams"]
 
 
 def tell(text: str) -> None:
@@ -27,6 +29,21 @@ def tell(text: str) -> None:
         print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
     except (OSError, ValueError):  # broken, full, or closed
         silence(sys.stderr)
+
+
+def print_text(text: str) -> None:
+    """Write a text to standard output, at once; raises `WriteFailed` if that is not possible.
+
+    A pipe without a reader is a `BrokenPipeError`, which ends a command without an error.
+    """
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        silence(sys.stdout)
+        raise WriteFailed("standard output", error) from error
 
 
 def silence(stream: TextIO) -> None:

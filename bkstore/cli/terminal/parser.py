@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from itertools import takewhile
 from typing import Any, NoReturn
 
+from bkstore.cli.terminal.messages import print_text
 from bkstore.tables.safe_text import shown
 
 __all__ = ["Check", "Parser"]
@@ -91,9 +92,15 @@ class Parser(argparse.ArgumentParser):
             message = f"unrecognized arguments: {' '.join(words)}"
         super().error(shown(message))
 
-    def print_help(self, file: Any = None) -> None:
-        """Print the help; unlike argparse's own, an error of writing is not kept silent."""
-        (file or sys.stdout).write(self.format_help())
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help, usage or version.
+
+        Unlike argparse, raise `WriteFailed` if standard output does not take it.
+        """
+        if file is sys.stdout:
+            print_text(message)
+        else:
+            super()._print_message(message, file)
 
 
 Check = Callable[[Parser, argparse.Namespace], None]

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.screen.tables import Screen
-from bkstore.cli.terminal.messages import silence, tell
+from bkstore.cli.terminal.messages import print_text, silence, tell
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.user_outputs import OutputFile, output_file
 from bkstore.formats.syntax.json_text import format_json
@@ -75,13 +75,11 @@ def write_tables(
 
 def write_text(text: str, target: Path | None = None) -> None:
     """Write a text to `target`, as `write_tables` does, or stdout."""
-    with _named(target):
-        if target is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-            return
-        with output_file(target) as file:
-            file.write(text.encode("utf-8"))
+    if target is None:
+        print_text(text)
+        return
+    with _named(target), output_file(target) as file:
+        file.write(text.encode("utf-8"))
 
 
 def _named_columns(
