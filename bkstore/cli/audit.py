@@ -19,6 +19,7 @@ from bkstore.cli.audit_settings import (
     placement_of,
     tls_of,
 )
+from bkstore.cli.terminal.exit_codes import verdict
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.metadata_options import (
     METADATA_HELP,
@@ -80,7 +81,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the violations; the counts go to stderr. Exit code 1 unless all is well."""
+    """Print the violations; the counts go to stderr.
+
+    Exit code 1 unless all is well, 3 where no ledger was judged by an answer of a bookie.
+    """
     from bkstore.cluster.audit import Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import opened_metadata
 
@@ -115,7 +119,7 @@ def run(args: argparse.Namespace) -> int:
     write_output(args, *on_screen(report.violations))
     for line in report.summary():
         tell(line)
-    return 0 if report.clean else 1
+    return verdict(findings=not report.clean, checked=not report.nothing)
 
 
 def _told(look_delay: float) -> Callable[[float], None]:

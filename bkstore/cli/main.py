@@ -1,7 +1,7 @@
 """`bkstore COMMAND ...`: parsing, and turning errors into one line and an exit code.
 
-Exit codes: 0 clean, 1 findings, 2 wrong usage or unreadable input. Data go to stdout,
-messages to stderr. A command's module is loaded when it is chosen: `bkstore --help` loads none.
+Exit codes stand in `bkstore.cli.terminal.exit_codes`. Data go to stdout, messages to stderr.
+A command's module is loaded when it is chosen: `bkstore --help` loads none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache, partial
 from importlib import import_module
 from typing import NamedTuple
 
+from bkstore.cli.terminal.exit_codes import FAILED
 from bkstore.cli.terminal.messages import silence, tell, terminable, usable_streams
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError, WriteFailed
@@ -185,7 +186,7 @@ def _flushed(code: int) -> int:
 
 def _fail(message: str) -> int:
     tell(f"bkstore: {message}")
-    return 2
+    return FAILED
 
 
 if __name__ == "__main__":

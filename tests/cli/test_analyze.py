@@ -18,6 +18,7 @@ from bkstore.cli.main import main
 from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
+from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.analyses import ANALYSES, Analysis, Inputs, LocalEngine, Options
 from bkstore.offline.analyses.catalog import PINNED
 from tests.models.analyses import Expected
@@ -34,6 +35,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[DumpWorld, Path]:
     write_dump(world, top / "dump")
     (top / "metadata.json").write_bytes(encode_file(snapshot(world.store())))
     return world, top
+
+
+def _metadata(bookies: list[str], **fields: Any) -> LedgerMetadata:
+    """Return what is known of ledger 1, which has one entry, or as `fields` say."""
+    given = {"state": "CLOSED", "last_entry_id": 0, "length": 10}
+    make: Any = LedgerMetadata
+    made: LedgerMetadata = make(1, 1, 1, 1, [(0, bookies)], **given | fields)
+    return made
 
 
 def _summary(text: str) -> dict[str, dict[str, Any]]:
@@ -71,6 +80,53 @@ def test_a_sound_dump_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert not any(row["finding"] for row in rows.values())
     world.held["b"][LedgerId.of(1)][7] = (0, 1, 200)
     assert 1 == main(["analyze", str(write_dump(world, tmp_path / "holed"))])
+
+
+_LEDGER = LedgerId.of(1)
+_NOT_HERE = {"a": {}, "b": {_LEDGER: {0: (0, 1, 2)}}, "c": {}}
+_NOTHING_TO_CHECK = {
+    "no metadata, no entries": ([], {"b": {_LEDGER: {}}}, None),
+    "no ledger in the metadata": (["--metadata", "FILE"], _NOT_HERE, []),
+    "none closed": (
+        ["--metadata", "FILE"],
+        _NOT_HERE,
+        [_metadata(["b"], state="OPEN", last_entry_id=-1, length=0)],
+    ),
+    "no bookie of it in the dump": (["--metadata", "FILE"], _NOT_HERE, [_metadata(["elsewhere"])]),
+}
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "CHECK"], ["--only", "bytes_by_bookie"]])
+@pytest.mark.parametrize("case", _NOTHING_TO_CHECK.values(), ids=_NOTHING_TO_CHECK)
+def test_nothing_checked_is_not_passed(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    case: tuple[list[str], Any, list[LedgerMetadata] | None],
+    only: list[str],
+) -> None:
+    """Exit code 3 where losses are looked for and nothing is due; not for tables that count."""
+    words, held, metadata = case
+    world = DumpWorld(held=held, metadata=metadata or [])
+    (tmp_path / "FILE").write_bytes(encode_file(snapshot(world.store())))
+    check = "holes" if metadata is None else "violations"
+    asked = [*words, *(check if word == "CHECK" else word for word in only)]
+    asked = [str(tmp_path / "FILE") if word == "FILE" else word for word in asked]
+    code = main(["analyze", str(write_dump(world, tmp_path / "dump")), *asked])
+    counts = only[1:] == ["bytes_by_bookie"]
+
+    assert (0 if counts else 3) == code
+    assert counts != ("nothing was checked" in capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("only", [[], ["--only", "violations"]])
+def test_something_checked_is_passed(tmp_path: Path, only: list[str]) -> None:
+    """One entry at the bookie where it is due is enough, and so is a ledger without entries."""
+    for name, ledger in {"one": {}, "empty": {"last_entry_id": -1, "length": 0}}.items():
+        world = DumpWorld(held=_NOT_HERE, metadata=[_metadata(["b"], **ledger)])
+        (tmp_path / f"{name}.json").write_bytes(encode_file(snapshot(world.store())))
+        dump = write_dump(world, tmp_path / name)
+
+        assert 0 == main(["analyze", str(dump), "--metadata", f"{tmp_path / name}.json", *only])
 
 
 def test_a_bookie_that_was_not_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -348,6 +348,23 @@ EXITS = {
         "not judged: its metadata",
         {"ledgers": (_metadata(7, segments=((0, ENSEMBLE), (99, ENSEMBLE))),)},
     ),
+    "no ledger": _Case(3, "0 of 0 ledgers checked", {"ledgers": ()}),
+    "none closed": _Case(
+        3,
+        "0 of 1 ledger checked (0 of them empty), 0 answers of bookies; skipped: 1 open",
+        {"ledgers": (_metadata(7, state="OPEN", last_entry_id=-1, length=0),)},
+    ),
+    "every bookie is known to be unavailable": _Case(
+        3,
+        "2 of 2 ledgers checked (0 of them empty), 0 answers of bookies",
+        {"registered_bookies": frozenset(), "unavailable_bookies": frozenset(ENSEMBLE)},
+        ("stranger",),
+    ),
+    "an empty ledger has nothing to lose": _Case(
+        0,
+        "1 of 1 ledger checked (1 of them empty)",
+        {"ledgers": (_metadata(7, last_entry_id=-1, length=0),)},
+    ),
     "no such directory": _Case(2, "no such directory", bookies=(*ENSEMBLE, "b4")),
     "no such file": _Case(2, "nowhere", words=("--places", "nowhere", "--placement", "rack")),
 }
@@ -355,13 +372,16 @@ EXITS = {
 
 @pytest.mark.parametrize("case", EXITS.values(), ids=EXITS)
 def test_exit_codes(made: Path, capsys: Capsys, case: _Case) -> None:
-    """0 if nothing was found and no ledger or replica was left without a verdict, 1, or 2."""
+    """0 if nothing was found and no ledger or replica was left without a verdict, else 1, 2 for
+    wrong input, and 3 where nothing was judged by an answer of a bookie.
+    """
     path = made / "metadata.json"
     if case.whole:
         with HierarchicalIndex(made / "b3", writable=True) as index:
             index.put(7, 4, 1428)
     if case.document:
         path.write_bytes(encode_file(replace(decode_file(path.read_bytes()), **case.document)))
+    HierarchicalIndex(made / "stranger", writable=True).close()
     code, rows, err = _run(capsys, *_words(made, *case.bookies), *case.words)
 
     assert case.code == code

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bkstore.cli.bookie.log_choice import log_id_in
+from bkstore.cli.terminal.exit_codes import verdict
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.metadata_options import metadata_word
@@ -24,10 +25,7 @@ from bkstore.offline.check import Check, CheckFinding, Coverage
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
 
-__all__ = ["NOTHING", "add_arguments", "run"]
-
-NOTHING = 3
-"""Exit code where nothing was there to be checked: that is not a check passed."""
+__all__ = ["add_arguments", "run"]
 
 _ROWS = 1 << 10
 
@@ -142,11 +140,10 @@ def _report(coverage: Coverage, seen: Counter[str]) -> int:
     for line in coverage.lines():
         tell(line)
     found = seen["damage"] + seen["oddity"]
-    if coverage.nothing and not found:
-        return NOTHING
     told = ", ".join(counted(seen[kind], *words) for kind, words in _WORDS.items() if seen[kind])
-    tell(f"found: {told}" if told else "nothing is wrong in what was checked")
-    return 1 if found else 0
+    if found or not coverage.nothing:
+        tell(f"found: {told}" if told else "nothing is wrong in what was checked")
+    return verdict(findings=bool(found), checked=not coverage.nothing)
 
 
 _WORDS = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
 from bkstore.cli.screen.ranges import MOST_RANGES, ranges_cell
+from bkstore.cli.terminal.exit_codes import verdict
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.needed_packages import require_packages
@@ -49,7 +50,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each difference; exit code 1 if there are any, or what cannot be read."""
+    """Print a row for each difference.
+
+    Exit code 1 if there are any, or what cannot be read, 3 where no ledger was compared.
+    """
     from bkstore.offline.diff import diff
 
     only = _chosen(args)
@@ -75,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         tell(f"ledger {only} is not known in either")
         return 1
     tell(f"{counted(seen['ledgers'], 'ledger')} compared, {seen['differ']} differ")
-    return 1 if seen["differ"] else code
+    return verdict(findings=bool(seen["differ"] or code), checked=bool(seen["ledgers"]))
 
 
 def _chosen(args: argparse.Namespace) -> LedgerId | None:

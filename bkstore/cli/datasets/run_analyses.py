@@ -10,8 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import JUDGED_BY_ALL_ROWS, Line, summarise
+from bkstore.cli.datasets.checked_by_analyses import has_checked
 from bkstore.cli.datasets.dump_place import name_of
 from bkstore.cli.screen.column_choice import Shown
+from bkstore.cli.terminal.exit_codes import verdict
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.metadata_options import paths_only
 from bkstore.cli.terminal.needed_packages import (
@@ -60,7 +62,10 @@ _AT_A_TIME = 4096
 
 
 def run_analyses(args: argparse.Namespace) -> int:
-    """Print the summary, or the tables of --only; exit code 1 if something is amiss."""
+    """Print the summary, or the tables of --only; exit code 1 if something is amiss.
+
+    Exit code 3 where losses were looked for, and nothing was there to be checked.
+    """
     options = Options(args.top, args.by, args.pinned)
     chosen = _chosen(args)
     _check_columns(args.columns, chosen)
@@ -75,7 +80,10 @@ def run_analyses(args: argparse.Namespace) -> int:
     asked = _asked(args, chosen, inputs, options)
     with _engine(name, args.master or _HERE) as engine:
         tables = _run(engine, asked)
-    lines = [summarise(name, table, inputs) for name, table in tables.items()]
+        lines = [summarise(name, table, inputs) for name, table in tables.items()]
+        amiss = any(line.finding for line in lines)
+        amiss = amiss or bool(inputs.dump.unread or inputs.dump.damage)
+        checked = amiss or has_checked(tables, inputs, engine)
     if args.top is not None:
         tables = {n: top_rows(table, ANALYSES[n], options) for n, table in tables.items()}
     if args.out is not None:
@@ -85,8 +93,9 @@ def run_analyses(args: argparse.Namespace) -> int:
     _print(args, tables, lines)
     for bookie, reason in inputs.dump.unread.items():
         tell(f"{bookie} counts as not dumped: {reason}")
-    amiss = any(line.finding for line in lines)
-    return 1 if amiss or inputs.dump.unread or inputs.dump.damage else 0
+    if not checked:
+        tell("nothing was checked: no entry is here that could be missing")
+    return verdict(findings=amiss, checked=checked)
 
 
 def _chosen(args: argparse.Namespace) -> list[Analysis]:

@@ -5,10 +5,11 @@ names, `ledger_options` says which ledger is meant, `metadata_options` where met
 `output_options` how to answer;
 `table_output` writes tables in five formats. `messages` is all that is said on standard error,
 `progress` the bar there, `secrets` keeps passwords and keys where they are, `needed_packages`
-says which optional packages are missing.
+says which optional packages are missing, `exit_codes` has the exit codes.
 """
 
 __all__ = [
+    "exit_codes",
     "ledger_options",
     "messages",
     "metadata_options",

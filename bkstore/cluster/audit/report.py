@@ -171,6 +171,14 @@ class AuditReport:
         return self.ended_at is not None and not any(rest)
 
     @property
+    def nothing(self) -> bool:
+        """Whether no ledger was checked, or none of those with entries by a bookie's answer.
+
+        Such an audit has not passed, even if it is `clean`.
+        """
+        return not self.checked or (self.checked > self.empty and not self.replicas)
+
+    @property
     def ledgers_by_outcome(self) -> dict[str, int]:
         """Ledgers by what became of them: checked, skipped by reason, or without a verdict."""
         found = {"checked": self.checked} | {str(why): self.skipped[why] for why in SKIPS}

@@ -70,6 +70,16 @@ def test_alike(top: Path, capsys: Capsys) -> None:
     assert "7 ledgers compared, 0 differ" in err
 
 
+def test_nothing_to_compare(tmp_path: Path, capsys: Capsys) -> None:
+    """Two bookies without a ledger are no comparison that came out well: exit code 3."""
+    for name in "ab":
+        LAYOUTS["idx"](tmp_path / name).close()
+    rows, err = _run(capsys, tmp_path / "a", tmp_path / "b", code=3)
+
+    assert [] == rows
+    assert "0 ledgers compared, 0 differ" in err
+
+
 def test_one_ledger(top: Path, capsys: Capsys) -> None:
     """Asked for one ledger; one that neither knows is exit code 1, and said."""
     words = (top / "a", top / "b", "--ledger-id")
