@@ -143,7 +143,7 @@ def test_inspect_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_commands_take_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--root goes through every way in which commands open a bookie: one, several, a dump."""
+    """--root goes through every way in which commands open a bookie: one, several, a dump (3: no ledger to audit)."""
     conf = str(_copy(tmp_path / "etc"))
     root = tmp_path / "backup"
     for number in (1, 2):
@@ -154,7 +154,7 @@ def test_commands_take_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
     assert 2 == main(["ledgers", conf])
     assert 0 == main(["ledgers", conf, *given, "--format", "csv"])
-    assert 0 == main(["audit", str(metadata), f"b={conf}", *given])
+    assert 3 == main(["audit", str(metadata), f"b={conf}", *given])
     pytest.importorskip("pyarrow")
     assert 0 == main(["dump", conf, str(tmp_path / "out"), *given])
     assert "4 entries" in capsys.readouterr().err
