@@ -2,6 +2,10 @@
 
 A lock file is made where there is none, and never written, truncated or reached through a link:
 what has its name and is another thing is refused as it is.
+
+Who only asks whether a file is locked shares the lock for a moment, since `flock` has no other
+way to ask. So a lock that is refused, and can be shared, is held by such probes alone: whoever
+wants it tries again.
 """
 
 from __future__ import annotations
@@ -9,13 +13,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import random
 import stat
+import time
 
 from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import writing
 
-__all__ = ["held_lock", "let_go", "lock_file", "take_lock"]
+__all__ = ["held_lock", "is_locked", "let_go", "lock_file", "take_lock"]
+
+_PROBE_SECONDS = 30.0
+"""How long probes may keep a lock shared before they count as its holders: each needs some us."""
 
 _FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
@@ -59,12 +68,32 @@ def held_lock(path: StrPath, taken: str, wait: bool = False) -> int:
 
 
 def take_lock(fd: int, path: StrPath, taken: str, wait: bool = False) -> None:
-    """Lock an open file, as `held_lock`."""
+    """Lock an open file, as `held_lock`. Probes by `is_locked` are waited for."""
     with writing(path):
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise DirectoryInUse(taken) from None
+        if wait:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            return
+        deadline = time.monotonic() + _PROBE_SECONDS
+        while not _try_lock(fd, fcntl.LOCK_EX):
+            if is_locked(fd) or time.monotonic() > deadline:
+                raise DirectoryInUse(taken)
+            time.sleep(random.uniform(0, 0.002))  # noqa: S311 (two who try at once part)
+
+
+def is_locked(fd: int) -> bool:
+    """Return whether another holds the lock; never makes one fail who takes it meanwhile."""
+    if not _try_lock(fd, fcntl.LOCK_SH):
+        return True
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
+
+
+def _try_lock(fd: int, kind: int) -> bool:
+    try:
+        fcntl.flock(fd, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def let_go(fd: int) -> None:

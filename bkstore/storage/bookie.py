@@ -136,8 +136,7 @@ class Bookie(EntrySource, Closing):
             for current in place.journal:
                 with writing(current):
                     files.makedirs(current)
-            others = [c for c in place.journal if c not in {*place.ledger, *place.index}]
-            undo.enter_context(WriterLock(others))
+            undo.enter_context(WriterLock(place.separate_journals))
             replay = Replay(below, skip_invalid=settings.skip_invalid_records)
             marks = [
                 replay.run(current, place.ledger, number)

@@ -13,6 +13,7 @@ import os
 import re
 import struct
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -51,17 +52,24 @@ _COPIED = 1 << 20
 _open_for_writing: set[str] = set()
 """Databases this process writes."""
 
+_probing = threading.Lock()
+"""Held while a lock file is open to be asked about: closing it would free a database that a
+thread opens meanwhile, so `claim` waits for it."""
+
 
 def _forget_claims() -> None:
+    global _probing
     _open_for_writing.clear()
+    _probing = threading.Lock()
 
 
 os.register_at_fork(after_in_child=_forget_claims)
 
 
 def claim(path: Path) -> None:
-    """Remember that this process writes the database at `path`."""
-    _open_for_writing.add(os.path.realpath(path))
+    """Remember that this process writes the database at `path`; call before it is opened."""
+    with _probing:
+        _open_for_writing.add(os.path.realpath(path))
 
 
 def release(path: Path) -> None:
@@ -131,7 +139,9 @@ def in_use(path: Path, why: str = "is open in another place") -> DirectoryInUse:
 
 def check_not_in_use(path: Path) -> None:
     """Raise `DirectoryInUse` if a process holds the database's lock. Touches nothing."""
-    if os.path.realpath(path) in _open_for_writing or _is_locked(path / "LOCK"):
+    with _probing:
+        used = os.path.realpath(path) in _open_for_writing or _is_locked(path / "LOCK")
+    if used:
         raise in_use(path)
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "DATABASES",
     "BookieFolders",
     "Layout",
+    "check_distinct",
     "check_layout",
     "check_order",
     "find_folders",
@@ -198,6 +199,15 @@ def _from_conf(path: Path, root: Path | None) -> BookieFolders:
     everything = [*folders.ledger, *folders.index, *folders.journal]
     folders.cookie = read_cookie(list(dict.fromkeys(everything)))
     return folders
+
+
+def check_distinct(role: str, currents: Sequence[Path]) -> None:
+    """Raise `InvalidArgument` where one directory is given twice, through links too."""
+    seen: set[str] = set()
+    for current in currents:
+        if (real := os.path.realpath(current)) in seen:
+            raise InvalidArgument(f"{current}: this {role} directory is given twice")
+        seen.add(real)
 
 
 def read_cookie(currents: list[Path]) -> Cookie | None:

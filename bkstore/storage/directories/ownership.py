@@ -19,6 +19,7 @@ from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
 from bkstore.storage.directories.layout import (
     BookieFolders,
+    check_distinct,
     find_folders,
     holdings,
     matched,
@@ -71,8 +72,7 @@ class OwnedDirectories:
         ledger, journal = _currents(ledger_dirs), _currents(journal_dirs)
         index = _currents(index_dirs) if index_dirs else list(ledger)
         for role, found in (("ledger", ledger), ("index", index), ("journal", journal)):
-            if len(set(found)) < len(found):
-                raise InvalidArgument(f"a {role} directory is given twice")
+            check_distinct(role, found)
         there = [current for current in {*ledger, *index, *journal} if current.is_dir()]
         return cls(ledger, index, journal, read_cookie(sorted(there)))
 
@@ -80,6 +80,12 @@ class OwnedDirectories:
     def all(self) -> list[Path]:
         """Every directory once."""
         return list(dict.fromkeys([*self.ledger, *self.index, *self.journal]))
+
+    @property
+    def separate_journals(self) -> list[Path]:
+        """The journal directories that hold no ledgers or indexes, through links either."""
+        shared = {os.path.realpath(current) for current in (*self.ledger, *self.index)}
+        return [current for current in self.journal if os.path.realpath(current) not in shared]
 
     def storage(self, asked: Storage | None) -> Storage:
         """Return the storage asked for, else the one whose index is here, else sorted."""

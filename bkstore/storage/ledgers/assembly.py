@@ -16,7 +16,7 @@ from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.index.api import Finding
-from bkstore.storage.directories.layout import check_order, holdings
+from bkstore.storage.directories.layout import check_distinct, check_order, holdings
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.garbage_collection import recover_compaction
@@ -38,6 +38,8 @@ def compose(
     check_storage("storage", storage)
     ledger = [_current(folder) for folder in ledger_dirs]
     index = [_current(folder) for folder in index_dirs] if index_dirs else ledger
+    check_distinct("ledger", ledger)
+    check_distinct("index", index)
     if storage == "db" and len(index) != len(ledger):
         raise InvalidArgument(
             f"{len(index)} index directories, {len(ledger)} ledger directories: db storage "

@@ -6,7 +6,6 @@ an ensemble made is removed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -17,7 +16,7 @@ from typing import NamedTuple
 
 from bkstore.errors import DirectoryInUse, IllegalOperation, InvalidArgument
 from bkstore.files.disk_changes import StrPath
-from bkstore.files.lock_files import held_lock, lock_file
+from bkstore.files.lock_files import held_lock, is_locked, lock_file
 from bkstore.testing.ensemble.state_file import (
     LOCK_NAME,
     STATE_NAME,
@@ -103,12 +102,9 @@ def _held(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return is_locked(fd)
     finally:
         os.close(fd)
-    return False
 
 
 def remove(path: StrPath) -> list[str]:

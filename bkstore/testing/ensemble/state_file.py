@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 from bkstore import forks
 from bkstore.errors import CorruptionError
+from bkstore.files.lock_files import is_locked
 from bkstore.files.opening import open_regular, read_whole
 from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
@@ -129,7 +130,7 @@ class StateFile:
             except FileNotFoundError:
                 return None
             try:
-                lives = _locked(fd)
+                lives = is_locked(fd)
                 data = read_whole(path, _LIMIT)
                 if _still(path, fd):
                     return _decoded(data, path), lives
@@ -142,15 +143,6 @@ def drop_cut_off(directory: Path) -> None:
     for path in directory.iterdir():
         if CUT_OFF.fullmatch(path.name):
             path.unlink()
-
-
-def _locked(fd: int) -> bool:
-    """Return whether another has the lock; who only looks does not keep the next from looking."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    return False
 
 
 def _still(path: Path, fd: int) -> bool:

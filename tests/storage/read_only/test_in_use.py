@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from rocksdict import Options, Rdict
 
 from bkstore import BookieDir, DirectoryInUse, IllegalOperation, open_index
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.index.rocks import RocksIndex
+from bkstore.index.rocks import RocksIndex, scratch_links
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.base import KEY, record
 
@@ -101,6 +102,34 @@ def test_writer_in_another_process(tmp_path: Path) -> None:
         child.communicate("\n")
     with open_index(tmp_path) as index:
         assert list(range(1000)) == index.entries(7).tolist()
+
+
+def test_writer_that_opens_during_a_probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that opens a database while another asks about it keeps its lock."""
+    with RocksIndex(tmp_path, writable=True) as index:
+        index.put_many(7, range(10), range(1, 11))
+    opened: list[RocksIndex] = []
+    query = scratch_links._query_lock
+
+    def writes() -> None:
+        opened.append(RocksIndex(tmp_path, writable=True))
+        opened[0].put_many(7, range(10, 20), range(11, 21))
+
+    def query_meanwhile(fd: int) -> bool:
+        if not writer.ident:
+            writer.start()
+            writer.join(0.3)  # it waits for this probe; else it has opened the database by then
+        return query(fd)
+
+    writer = threading.Thread(target=writes)
+    monkeypatch.setattr(scratch_links, "_query_lock", query_meanwhile)
+    scratch_links.check_not_in_use(tmp_path / "current" / "locations")
+    writer.join()
+
+    try:
+        assert "in use" == _another_writer(tmp_path)
+    finally:
+        opened[0].close()
 
 
 def test_killed_writer_holds_nothing(tmp_path: Path) -> None:
