@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BOOKIE ?=
 WITHOUT ?=
+PART ?=
 BIN := .venv/bin
 # Two workers more than there are processors: tests wait for processes and servers half their time.
 WORKERS := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2))) --dist loadfile
@@ -17,7 +18,7 @@ DOCS := .venv/.installed-docs
 PEERS := .venv/.installed-peers
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help demo test test-all bench lint docs
+.PHONY: help demo test test-all parts bench lint docs
 
 # The first target is what plain `make` does. What stands behind ## is the target's line of help.
 help: ## these lines
@@ -51,9 +52,12 @@ test: $(STAMP) ## linters and all tests but the long ones
 	$(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
 	$(SCRATCH) $(COMPILED) $(BIN)/python -m pytest -m 'not long' $(WORKERS)
 
-test-all: lint $(DOCS) ## the long tests too, and on other Pythons (WITHOUT=VERSION leaves one out)
-	HYPOTHESIS_PROFILE=long $(COMPILED) $(BIN)/python -m pytest $(WORKERS)
-	$(BIN)/python -m tools.pythons $(addprefix --without ,$(WITHOUT))
+# Long sizes are too large for memory: they lie where TMPDIR says.
+test-all: lint $(DOCS) ## the long tests too, and other Pythons (WITHOUT=3.14); PART=2/8: a part of it
+	$(COMPILED) $(BIN)/python -m tools.parts $(if $(PART),--part '$(PART)') $(addprefix --without ,$(WITHOUT)) -- $(WORKERS)
+
+parts: $(STAMP) ## the parts of test-all: when each last passed, and on which commit
+	@$(BIN)/python -m tools.parts --list
 
 bench: $(PEERS) ## the benchmarks, and the pages about speed made of them
 	$(BIN)/python -m tools.bench --into docs/figures

@@ -23,9 +23,11 @@ from hypothesis import HealthCheck, settings
 from bkstore import BookieDir
 from bkstore.errors import MissingDependency
 from bkstore.index.api import EntryIndex
-from tests.distribution import scheduling
+from tests.distribution import COLLECTED, scheduling
 from tests.golden.data import GOLDEN, NO_GOLDEN, GoldenTree, golden_documents, golden_names
 from tests.golden.unpacking import extract
+from tests.rounds import rounds
+from tools.parts import part_of
 
 if TYPE_CHECKING:
     from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -46,7 +48,7 @@ settings.register_profile(
 settings.register_profile(
     "long",
     settings.get_profile("default"),
-    max_examples=2000,
+    max_examples=100,  # a round: `tests.rounds` has how many
     stateful_step_count=60,
     derandomize=False,
     print_blob=True,
@@ -76,6 +78,36 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _room(nodeid: str) -> str:
     """Return the folder of a test below ``tests/``, such as ``storage/journal``."""
     return "/".join(nodeid.partition("::")[0].split("/")[1:-1]) or "tests"
+
+
+# -- parts of `make test-all`, and rounds of random tests
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the choice of a part."""
+    parser.addoption("--part", type=int, metavar="N", help="run this part of tools/parts.py only")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the names of all that was collected, and leave out what belongs to other parts."""
+    config.stash[COLLECTED] = [item.nodeid for item in items]
+    part = config.getoption("--part")
+    if part is not None:
+        others = [item for item in items if part_of(item.nodeid) != part]
+        items[:] = [item for item in items if part_of(item.nodeid) == part]
+        config.hook.pytest_deselected(items=others)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test of hypothesis as many rounds as its profile wants."""
+    if not getattr(pyfuncitem.obj, "is_hypothesis_test", False):
+        return None
+    names = pyfuncitem._fixtureinfo.argnames
+    for _ in rounds():
+        pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+    return True
 
 
 # -- workers

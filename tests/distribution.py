@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+COLLECTED = pytest.StashKey[list[str]]()
+"""The ids of all tests that a run has collected, those included that it leaves out."""
+
 SPARK = "tests with Spark"
 WITH_SPARK = (
     "tests/cli/test_demo.py::",

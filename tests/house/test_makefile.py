@@ -39,3 +39,14 @@ def test_a_bookie_of_ones_own() -> None:
     """BOOKIE=DIR is handed on, blanks and all, and nothing is without it."""
     assert ".venv/bin/bkstore demo" == _make("-n", "demo")[-1].strip()
     assert ".venv/bin/bkstore demo --bookie '/x y'" == _make("-n", "demo", "BOOKIE=/x y")[-1]
+
+
+def test_a_part_of_all_tests() -> None:
+    """PART=N/M is handed on, as are versions to leave out; without it all parts are run."""
+    runs = ".venv/bin/python -m tools.parts"
+    one, whole = (
+        _make("-n", "test-all", "WITHOUT=3.14", *words)[-1] for words in (["PART=2/8"], [])
+    )
+
+    assert f"{runs} --part '2/8' --without 3.14 -- -n " in " ".join(one.split())
+    assert f"{runs} --without 3.14 -- -n " in " ".join(whole.split())

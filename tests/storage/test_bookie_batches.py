@@ -24,6 +24,7 @@ from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.journal import journal_files, scan_journal
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
+from tests.rounds import rounds
 from tests.worlds.batch_adds import (
     KEY,
     LARGEST,
@@ -252,7 +253,8 @@ def test_bookies_fed_both_ways(kind: Kind) -> None:
     machine = type("TwinsOfKind", (TwinBookies,), {"kind": kind})
     profile = settings()
     examples = max(3, round(profile.max_examples * kind.examples / 100))
-    run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
+    for _ in rounds():
+        run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
 
 
 def _in_turns(first: int, count: int, payload: bytes) -> RecordBatch:

@@ -28,6 +28,7 @@ from bkstore.formats.entry import Coder, encode_explicit_lac
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD
 from bkstore.storage.options import Storage, StorageOptions
+from tests.rounds import rounds
 from tests.worlds.batch_adds import (
     KEY,
     LARGEST,
@@ -272,7 +273,8 @@ def test_batches_are_single_adds(kind: Kind) -> None:
     machine = type("TwinsOfKind", (TwinsMachine,), {"kind": kind})
     profile = settings()
     examples = max(2, round(profile.max_examples * kind.examples / 200))
-    run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
+    for _ in rounds():
+        run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
 
 
 @pytest.mark.parametrize("per_ledger", [False, True], ids=["shared", "per-ledger"])

@@ -13,6 +13,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.suites.storage.machine import bookie_machine, storage_machine
+from tests.rounds import rounds
 
 ROLLING: dict[str, Any] = {"entry_log_size": 6000}
 
@@ -71,7 +72,8 @@ def kind(request: pytest.FixtureRequest) -> Kind:
 def _run(machine: Any, share: int) -> None:
     profile = settings()
     examples = max(3, round(profile.max_examples * share / 100))
-    run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
+    for _ in rounds():
+        run_state_machine_as_test(machine, settings=settings(profile, max_examples=examples))
 
 
 def test_storage_follows_the_model(kind: Kind) -> None:
