@@ -220,42 +220,73 @@ def test_process_that_never_closes_cleans_up(bookie: Path, scratch: Path) -> Non
 
 Run = Callable[[str, Path], Any]
 
-# Everything is loaded before the rights go: the interpreter itself may lie where others cannot
-# read. A process of its own, because RocksDB's threads do not survive a fork.
-BECOME_ANOTHER = f"""
-import json, os, sys
-import bkstore, bkstore.formats.cookie, bkstore.formats.ledgerdata
+# Every module that reading can ask for is loaded before the rights go, and the path to others is
+# taken away: interpreter and checkout may lie where others cannot read. A process of its own,
+# because RocksDB's threads do not survive a fork; one for all tests, because loading takes long.
+ANOTHER_USER = f"""
+import gc, importlib, json, os, pkgutil, sys
+import bkstore, bkstore.index.hierarchical
 from bkstore import *
-import bkstore.index.hierarchical, bkstore.index.partitioned, bkstore.index.rocks
+for room in ("files", "formats", "index", "storage"):
+    package = importlib.import_module("bkstore." + room)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        importlib.import_module(module.name)
+for name, module in list(sys.modules.items()):
+    if name.partition(".")[0] == "bkstore" and hasattr(module, "__path__"):
+        module.__path__[:] = []
 if os.getuid() == 0:
     os.setgroups([])
     os.setgid({NOBODY})
     os.setuid({NOBODY})
+{READ_ALL}
+for line in sys.stdin:
+    code, *sys.argv[1:] = json.loads(line)
+    exec(code, dict(globals()))
+    sys.stdout.flush()
+    gc.collect()
 """
 
 
-@pytest.fixture
-def as_other() -> Iterator[Run]:
-    """Return a function that runs code as a user who owns nothing; it prints JSON.
+@pytest.fixture(scope="module")
+def another_user() -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """Yield the process of a user who owns nothing, and the folder for its temporary files.
 
-    Its files lie outside pytest's folders, which others may not enter.
+    The folder lies outside pytest's, which others may not enter.
     """
-    temporary = tempfile.mkdtemp(prefix="bkstore-test-")
-    os.chmod(temporary, 0o777)
+    temporary = Path(tempfile.mkdtemp(prefix="bkstore-test-"))
+    temporary.chmod(0o777)
+    with subprocess.Popen(
+        [sys.executable, "-c", ANOTHER_USER],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process, temporary
+        rest = process.communicate()
+    temporary.rmdir()
+
+    assert (("", ""), 0) == (rest, process.returncode)
+
+
+@pytest.fixture
+def as_other(another_user: tuple[subprocess.Popen[str], Path]) -> Iterator[Run]:
+    """Return a function that runs code as a user who owns nothing; it prints a line of JSON."""
+    process, temporary = another_user
 
     def run(code: str, path: Path) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-c", f"{BECOME_ANOTHER}\n{READ_ALL}\n{code}", str(path)],
-            env={**os.environ, "TMPDIR": temporary},
-            capture_output=True,
-            text=True,
-        )
-        assert "" == done.stderr
-        return json.loads(done.stdout)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps([code, str(path)]) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        if not line:
+            raise AssertionError(process.communicate()[1])
+        return json.loads(line)
 
     yield run
     assert [] == os.listdir(temporary)
-    shutil.rmtree(temporary)
 
 
 @pytest.fixture(params=MAKERS)
