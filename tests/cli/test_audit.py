@@ -434,17 +434,29 @@ def test_an_unreadable_index_is_no_loss(made: Path, capsys: Capsys) -> None:
         (["--grace-period", "-5"], "grace_period must be a number above 0"),
         (["--resume", "b1/current/kept"], "b1"),
         (["-o", "b1/current/out"], "b1"),
+        (["--textfile", "b3/current/x.prom"], "b3"),
+        (["-o", "metadata.json"], "metadata.json"),
+        (["--resume", "metadata.json"], "metadata.json"),
+        (["--placement", "rack", "--places", "places", "-o", "places"], "places"),
+        (["-o", "kept", "--resume", "kept"], "kept"),
+        (["--format", "csv", "-o", "x.prom", "--textfile", "x.prom"], "x.prom: is"),
+        (["--resume", "x.prom", "--textfile", "./x.prom"], "x.prom"),
+        (["-o", "nowhere/out"], "nowhere"),
+        (["--textfile", "nowhere/x.prom"], "nowhere"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_options_that_do_not_fit(
     words: list[str], reason: str, made: Path, capsys: Capsys, monkeypatch: Any
 ) -> None:
-    """Options that do not go together, files that are none: one line; nothing is written."""
+    """Options that do not go together, files that are none, outputs onto what is read or onto each
+    other: one line; nothing is written."""
     monkeypatch.chdir(made)
     Path("places").write_text("b1 /r1\nb2 /r2\n")
     Path("wrong").write_text("b1 /r1\nb2\n")
     Path("twice").write_text("b1 /r1\nb1 /r2\n")
+    before = {p: p.read_bytes() for p in made.rglob("*") if p.is_file()}
 
     assert reason in _fails(capsys, *_words(made), *words)
+    assert before == {p: p.read_bytes() for p in made.rglob("*") if p.is_file()}
     assert ["b1", "b2", "b3"] == sorted(p.name for p in made.iterdir() if p.is_dir())

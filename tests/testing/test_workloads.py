@@ -182,6 +182,34 @@ class TestShapes:
         assert (behind > 4000 * late / 3) == (late > 0)
         assert 30 > max(abs(at - entry) for at, entry in enumerate(firsts))
 
+    @pytest.mark.parametrize(("late", "duplicate"), [(0.5, 0.0), (0.0, 0.5), (0.5, 0.5), (1, 1)])
+    @pytest.mark.parametrize("window", [1, 2, 7])
+    def test_nothing_is_later_than_the_window(
+        self, late: float, duplicate: float, window: int
+    ) -> None:
+        """What is held back, and what is sent again, comes before what was written `window`
+        places behind it, and may come as late as that; at the end nothing is held back."""
+        plain = workloads.interleaved(1, 600, seed=4)
+        [ids] = workloads.late_and_duplicate(plain, late, duplicate, window).ids()
+        order = ids.entry.tolist()
+        last = {entry: at for at, entry in enumerate(order)}
+        first = {entry: at for at, entry in reversed(list(enumerate(order)))}
+        overtaken = {
+            ahead
+            for entry in range(600)
+            for ahead in range(1, min(4 * window, 600 - entry))
+            if first[entry + ahead] < last[entry]
+        }
+
+        assert set(range(600)) == set(first)
+        assert (
+            set(range(1, window - (late == 1))) == overtaken
+        )  # where all are late, those behind too
+        if duplicate == 1:
+            assert {2} == set(Counter(order).values())
+        if duplicate == 0:
+            assert 600 == len(order)
+
     def test_options(self) -> None:
         """Payload sizes, digest, password and entries in flight are the caller's."""
         load = replace(

@@ -131,6 +131,52 @@ def _ledger(number: int) -> LedgerId:
     return LedgerId(0, number)
 
 
+class _Calls:
+    """A store that remembers what is done with it."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def put(self, ledger: LedgerId, seed: int) -> None:
+        """Remember."""
+        self.calls.append(("put", ledger.ledger))
+
+    def settle(self) -> None:
+        """Remember."""
+        self.calls.append("settle")
+
+    def delete(self, ledger: LedgerId) -> None:
+        """Remember."""
+        self.calls.append(("delete", ledger.ledger))
+
+    def repair(self) -> None:
+        """Remember."""
+        self.calls.append("repair")
+
+
+def test_steps_of_a_life() -> None:
+    """As the page says: a step writes ledgers, deletes the oldest so that two steps' stay, and
+    repairs every fourth; the last writes none, leaves two ledgers, and repairs."""
+    store = _Calls()
+    life = deletes.Life(store, [], _Calls.delete, _Calls.repair)  # type: ignore[arg-type]
+    found = []
+    for step in range(1, deletes.STEPS + 2):
+        life.advance(step, 3, 1)
+        found.append((len(life.live), store.calls))
+        store.calls = []
+
+    assert [3, *[6] * (deletes.STEPS - 1), 2] == [live for live, _ in found]
+    assert [4, 8, 12, 13] == [at for at, (_, calls) in enumerate(found, 1) if "repair" in calls]
+    assert {"settle"} == {calls[-1] for _, calls in found}
+    for step, (_, calls) in enumerate(found[2:-1], 3):
+        written = [("put", 3 * step + at) for at in range(3)]
+        assert [*written, *(("delete", 3 * step - 6 + at) for at in range(3))] == [
+            call for call in calls if isinstance(call, tuple)
+        ]
+    oldest = 3 * (deletes.STEPS - 1)
+    assert [*(("delete", oldest + at) for at in range(4)), "repair", "settle"] == found[-1][1]
+
+
 def test_a_range_is_one_tombstone(tmp_path: Path) -> None:
     """Of ledgers deleted by range as many tombstones are left as ledgers, before a compaction."""
     store = ShrinkingRocks(tmp_path / "a", 50, 500)

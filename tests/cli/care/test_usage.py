@@ -12,6 +12,7 @@ from bkstore import LedgerStorage
 from bkstore.cli.care.usage_rows import ANSWERS
 from bkstore.cli.main import main, make_parser
 from bkstore.formats.entry import Coder
+from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD
 from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.options import Storage
@@ -79,6 +80,20 @@ def test_a_bookie(tmp_path: Path, capsys: Capsys, kind: Storage) -> None:
     assert (40 * 24 if kind == "db" else 40 * 8) == row["index_row_bytes"]
     assert row["index_row_bytes"] < row["index_file_bytes"]
     assert f"{top}: of {live}, 1 ledger is not in its index\n" == err
+
+
+def test_a_sum_of_which_a_part_is_not_known(tmp_path: Path, capsys: Capsys) -> None:
+    """Where one directory's rows cannot be counted, the bytes of all are not known; those of the
+    other directory are."""
+    for number, ledger in enumerate((4, 5)):
+        with HierarchicalIndex(tmp_path / f"ledgers{number}", writable=True) as index:
+            index.put_many(ledger, range(10), range(1028, 1038))
+    next(tmp_path.rglob("4.idx")).write_bytes(b"torn")
+    (row,), _ = _run(capsys, tmp_path, code=1)
+    parts, _ = _run(capsys, tmp_path, "--by", "index", code=1)
+
+    assert (None, 10, 2) == (row["index_row_bytes"], row["entries"], row["ledgers"])
+    assert [None, 80] == [part["row_bytes"] for part in parts]
 
 
 def test_thresholds(tmp_path: Path, capsys: Capsys) -> None:

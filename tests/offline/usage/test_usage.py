@@ -125,8 +125,10 @@ def test_logs_pinned_by_little(tmp_path: Path) -> None:
         usage = Usage(bookie, [LedgerId.of(1)], pinned=0.3)
         logs = list(usage.logs())
         pinned = [log for log in logs if usage.is_pinned(log)]
-        (ledger, *_) = usage.ledgers()
+        (ledger, *dead) = usage.ledgers()
 
+    assert {(False, 0)} == {(each.live, each.pinned_logs) for each in dead}
+    assert any(each.ledger in log.ledgers for log in pinned for each in dead)
     assert pinned == [log for log in logs if 0 < log.live_bytes < 0.3 * log.record_bytes]
     assert 0 < len(pinned) == usage.totals.pinned_logs == ledger.pinned_logs < len(logs)
     assert sum(log.log.bytes for log in pinned) == usage.totals.pinned_bytes

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bkstore.errors import (
+    BookieUnavailable,
     CorruptionError,
     IllegalOperation,
     InvalidArgument,
@@ -126,6 +127,46 @@ def test_what_fencing_and_recovery_look_like(protocol: str) -> None:
             body.flag if body.HasField("flag") else None for body in bodies
         ]
         assert [KEY, b"", KEY, KEY] == [body.masterKey for body in bodies]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_a_batch_read_asks_for(protocol: str) -> None:
+    """Limits go as BP-62's int32 and as a frame holds: a count that is larger, and a size that is
+    none or larger, are the most; of the last entry, one is asked for."""
+    seen: list[Any] = []
+    options: dict[str, Any] = {"extended": True} if protocol == "v3" else {}
+
+    def script(peer: Peer) -> None:
+        decoder = RequestDecoder(extended=protocol == "v3")
+        for message in peer.requests():
+            seen.append(decoder.decode(message))
+            peer.hang_up()
+            return
+
+    most, frame_size = 2**31 - 1, 5 * 1024 * 1024
+    cases = [
+        ((3, 0, 0), (0, frame_size)),
+        ((3, 5, 1000), (5, 1000)),
+        ((3, most, frame_size), (most, frame_size)),
+        ((3, most + 1, frame_size + 1), (most, frame_size)),
+        ((3, 2**40, 2**40), (most, frame_size)),
+        ((-1, 0, 0), (1, frame_size)),
+        ((-1, 9, 10), (1, 10)),
+    ]
+    with served(script) as server:
+        for given, _ in cases:
+            with (
+                WireClient(server.address, protocol, **options) as client,
+                pytest.raises(BookieUnavailable),
+            ):
+                client.read_entries(LEDGER, *given)
+    if protocol == "v2":
+        found = [(request.max_count, request.max_size) for request in seen]
+    else:
+        bodies = [v3.body_of(request) for request in seen]
+        found = [(body.maxCount, body.maxSize) for body in bodies]
+
+    assert [sent for _, sent in cases] == found
 
 
 def test_frames_of_a_v2_batch_are_those_of_single_adds() -> None:
