@@ -13,6 +13,7 @@ import pytest
 from bkstore.cli.main import main
 from bkstore.cli.screen.cells import short_ledger
 from bkstore.cluster import DirectoryStore, MemoryStore, snapshot
+from bkstore.cluster.audit import Auditor
 from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.formats.metadata.json_file import decode_file, encode_file
 from bkstore.formats.metadata.serialized import Mark, decode
@@ -450,8 +451,9 @@ def test_options_that_do_not_fit(
     words: list[str], reason: str, made: Path, capsys: Capsys, monkeypatch: Any
 ) -> None:
     """Options that do not go together, files that are none, outputs onto what is read or onto each
-    other: one line; nothing is written."""
+    other: one line; nothing is written, no bookie is asked."""
     monkeypatch.chdir(made)
+    monkeypatch.setattr(Auditor, "run", lambda *_, **__: pytest.fail("bookies were asked"))
     Path("places").write_text("b1 /r1\nb2 /r2\n")
     Path("wrong").write_text("b1 /r1\nb2\n")
     Path("twice").write_text("b1 /r1\nb1 /r2\n")
