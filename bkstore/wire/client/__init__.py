@@ -3,7 +3,7 @@
 `wire_client` has `WireClient`: read it first; `wire_clients` has one for each bookie of a cluster.
 It makes requests in a dialect (`v2_dialect`, `v3_dialect`; what they share is in `requests`) and
 asks them over a `link`, which connects as needed. `connection` has many requests under way on one
-`stream`, which knows sockets and TLS.
+`stream`, which knows sockets and TLS; `interrupts` repairs what an interrupted call leaves.
 """
 
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate

@@ -3,6 +3,10 @@
 There is no thread behind it. Whoever waits for an answer reads for all: one thread at a time
 receives and hands out what comes, the others sleep until theirs is there. So a single thread
 pays for no change of threads, and nothing is left behind when a process forks or ends.
+
+A lock is held by ``with`` alone and never while its thread waits for another one or for the
+bookie (but for `_sending`, one thread at a time sends). Who has the turn to receive is known by
+the thread's id. So what an interrupt leaves behind can be told, and is: `_repair` ends it.
 """
 
 from __future__ import annotations
@@ -12,10 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from threading import Condition, Lock
+from queue import Empty, SimpleQueue
+from threading import RLock, get_ident
 from typing import Any, TypeVar
 
 from bkstore.errors import BkstoreError, BookieUnavailable, CorruptionError
+from bkstore.wire.client.interrupts import release_owned, repair, repaired
 from bkstore.wire.client.requests import Dialect, Request
 from bkstore.wire.client.stream import LONGEST, Stream
 from bkstore.wire.frames import MAX_FRAME, PREFIX, FrameSplitter
@@ -47,8 +53,9 @@ class Connection:
     from another's, the connection is given up with it; else when the bookie has been silent for
     three times as long: somebody in between may have forgotten the connection.
 
-    Once it `failed` (lost, given up, an answer that cannot be) every request under way ends with
-    that error and no other is taken: what became of them is not known. Threads: safe.
+    Once it `failed` (lost, given up, an answer that cannot be, a call that was interrupted) every
+    request under way ends with that error and no other is taken: what became of them is not
+    known. Threads: safe.
     """
 
     def __init__(
@@ -66,9 +73,10 @@ class Connection:
         self._failure: BkstoreError | None = None
         self._broken = ""
         self._taken = 0  # bytes of answers that were handed out
-        self._reading = False
-        self._state = Condition(Lock())
-        self._sending = Lock()
+        self._reader: int | None = None  # the thread that receives
+        self._sleepers: list[SimpleQueue[None]] = []  # those that wait until something changes
+        self._state = RLock()
+        self._sending = RLock()
 
     @property
     def failed(self) -> bool:
@@ -77,10 +85,12 @@ class Connection:
 
     # -- asking
 
+    @repaired
     def ask(self, request: Request[T]) -> T:
         """Return the result of one request, or raise its error."""
         self._start((request,))
-        return self._result(request)
+        self._wait(request)
+        return self.result(request)
 
     def ask_all(self, requests: Iterable[Request[T]]) -> Iterator[Request[T]]:
         """Yield requests in their order, each `done`; up to `window` of them under way.
@@ -106,10 +116,17 @@ class Connection:
                 request = waiting.popleft()
                 held -= len(request.frame)
                 yield request
+        except (Exception, GeneratorExit):  # of the source, or the caller has enough
+            raise
+        except BaseException:
+            repair(self)
+            waiting.clear()  # they have ended, or were never sent
+            raise
         finally:
             for request in waiting:
                 self._wait(request)
 
+    @repaired
     def result(self, request: Request[T]) -> T:
         """Return the result of a request that is done, or raise its error."""
         if request.error is not None:
@@ -126,12 +143,9 @@ class Connection:
                 self._fail(BookieUnavailable(f"{self._name}: given up: {told}"))
             raise told from None
 
-    def _result(self, request: Request[T]) -> T:
-        self._wait(request)
-        return self.result(request)
-
     # -- sending
 
+    @repaired
     def _start(self, requests: Sequence[Request[Any]]) -> None:
         """Send requests as soon as each may be under way; one that may not ends with an error."""
         at = 0
@@ -185,10 +199,6 @@ class Connection:
             except OSError as error:
                 with self._state:
                     self._lost(error.strerror or str(error))
-            except BaseException:  # an interrupt: behind half a frame nothing would be understood
-                with self._state:
-                    self._lost("interrupted while sending")
-                raise
 
     def _wait_to_send(self, end: float) -> None:
         seconds = end - time.monotonic()
@@ -196,20 +206,15 @@ class Connection:
             if seconds <= 0:
                 self._lost(f"the bookie did not take what was sent in {self._timeout:g} s")
                 return
-            lead, self._reading = not self._reading, True
-        if not lead:  # another receives; should it stop to, we look again
+            lead = self._take_turn()
+        if lead:
+            self._lead(True, seconds)
+        else:  # another receives; should it stop to, we look again
             self._stream.wait(False, True, min(seconds, _LOOK_AGAIN))
-            return
-        data: bytes | None = None
-        try:
-            if self._stream.wait(True, True, seconds):
-                data = self._receive()
-        finally:
-            with self._state:
-                self._handed_out(data)
 
     # -- receiving
 
+    @repaired
     def _wait(self, request: Request[Any]) -> None:
         """Wait until a request is done, by its answer or by an error."""
         end = request.sent + self._timeout + request.patience
@@ -232,29 +237,55 @@ class Connection:
             self._late[request.key] = None
             if len(self._late) > _MOST_LATE:
                 del self._late[next(iter(self._late))]
-            self._state.notify_all()
+            self._tell_change()
 
     def _until(self, ready: Callable[[], bool], end: float) -> bool:
         """Receive, or let another thread do so, until `ready`, which is called with the lock;
         return False if it is not by `end`."""
-        with self._state:
-            while not ready():
+        while True:
+            with self._state:
+                if ready():
+                    return True
                 seconds = end - time.monotonic()
                 if seconds <= 0:
                     return False
-                if self._reading:
-                    self._state.wait(min(seconds, LONGEST))
-                    continue
-                self._reading = True
-                self._state.release()
-                data: bytes | None = None
-                try:
-                    if self._stream.wait(True, False, seconds):
-                        data = self._receive()
-                finally:
-                    self._state.acquire()
-                    self._handed_out(data)
+                lead = self._take_turn()
+                change = None if lead else self._next_change()
+            if change is None:
+                self._lead(False, seconds)
+            else:
+                _sleep(change, seconds)
+
+    def _take_turn(self) -> bool:
+        """Become the thread that receives, unless another one is; return whether it is this."""
+        if self._reader is not None:
+            return False
+        self._reader = get_ident()
         return True
+
+    def _lead(self, send: bool, seconds: float) -> None:
+        """Receive once, having the turn to: wait until there are bytes, or there is room to send.
+
+        An exception leaves the turn with this thread. By that `_repair` knows that bytes may be
+        lost.
+        """
+        data: bytes | None = None
+        if self._stream.wait(True, send, seconds):
+            data = self._receive()
+        with self._state:
+            self._handed_out(data)
+
+    def _next_change(self) -> SimpleQueue[None]:
+        """Return what `_tell_change` puts something into."""
+        change: SimpleQueue[None] = SimpleQueue()
+        self._sleepers.append(change)
+        return change
+
+    def _tell_change(self) -> None:
+        """Wake every thread that waits for a change. Twice does no harm."""
+        for sleeper in self._sleepers:
+            sleeper.put(None)
+        self._sleepers.clear()
 
     def _receive(self) -> bytes | None:
         try:
@@ -265,7 +296,6 @@ class Connection:
 
     def _handed_out(self, data: bytes | None) -> None:
         """Give answers to their requests and the turn to receive to another thread."""
-        self._reading = False
         if data:
             try:
                 self._hand_out(data)
@@ -275,7 +305,8 @@ class Connection:
             held = self._splitter.pending
             inside = f", {held} bytes into an answer" if held else ""
             self._lost(f"{self._broken or 'the bookie ended it'}{inside}")
-        self._state.notify_all()
+        self._reader = None
+        self._tell_change()
 
     def _hand_out(self, data: bytes) -> None:
         self._splitter.feed(data)
@@ -283,10 +314,11 @@ class Connection:
         try:
             for message in self._splitter.frames():
                 key, status, content = self._dialect.decode(message)
-                request = self._under_way.pop(key, None)
+                request = self._under_way.get(key)
                 if request is not None:
                     request.answer = (status, content)
                     request.done = True
+                    del self._under_way[key]  # not before: `_fail` ends what is here
                 elif key in self._late:
                     del self._late[key]
                 else:
@@ -303,30 +335,49 @@ class Connection:
 
     def _fail(self, error: BkstoreError) -> None:
         """End every request under way with an error, and the connection; the first one counts."""
-        if self._failure is not None:
-            return
-        self._failure = error
+        if self._failure is None:
+            self._failure = error
         for request in self._under_way.values():
             if not request.done:
-                _end(request, error)
+                _end(request, self._failure)
         self._under_way.clear()
         self._stream.interrupt()
-        self._state.notify_all()
+        self._tell_change()
 
+    def _repair(self) -> None:
+        """End the connection behind an interrupted call of this thread.
+
+        Half a frame may have been sent, or bytes been received that nobody was given.
+        """
+        release_owned(self._sending)
+        self._stream.release_owned()
+        release_owned(self._state)
+        with self._state:
+            if self._reader == get_ident():
+                self._reader = None
+            self._lost("a call was interrupted")
+
+    @repaired
     def usable(self) -> bool:
         """Return whether it may be asked on: a bookie that ended an idle connection shows."""
         with self._state:
             waited_for = any(not request.done for request in self._under_way.values())
-            idle = not waited_for and not self._reading
+            idle = not waited_for and self._reader is None
             if idle and self._failure is None and self._stream.wait(True, False, 0):
                 self._handed_out(self._receive())
             return self._failure is None
 
+    @repaired
     def close(self) -> None:
         """End it and let go of the descriptor, when no thread is in it any more. Idempotent."""
         with self._state:
             self._fail(BookieUnavailable(f"{self._name}: the client was closed"))
-            self._state.wait_for(lambda: not self._reading)
+        while True:  # the one that receives wakes by what `_fail` did
+            with self._state:
+                if self._reader is None:
+                    break
+                change = self._next_change()
+            _sleep(change, LONGEST)
         with self._sending:
             self._stream.close()
 
@@ -338,6 +389,13 @@ class Connection:
 def _end(request: Request[Any], error: BkstoreError) -> None:
     request.error = error
     request.done = True
+
+
+def _sleep(change: SimpleQueue[None], seconds: float) -> None:
+    try:
+        change.get(timeout=min(seconds, LONGEST))
+    except Empty:
+        return
 
 
 def _some(source: Iterator[Request[T]], count: int, size: int) -> list[Request[T]]:

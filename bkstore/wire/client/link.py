@@ -5,13 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
+from threading import RLock
 from typing import Generic, TypeVar
 
 from bkstore import forks
 from bkstore.wire.client.connection import Connection
+from bkstore.wire.client.interrupts import release_owned, repaired
 from bkstore.wire.client.requests import Dialect
-from bkstore.wire.client.stream import address_text, connect
+from bkstore.wire.client.stream import Stream, address_text, connect
 
 __all__ = ["Link", "Settings"]
 
@@ -46,8 +47,9 @@ class Link(Generic[D]):
         self._what = what
         self._connection: Connection | None = None
         self._closed = False
-        self._lock = Lock()
+        self._lock = RLock()
 
+    @repaired
     def connection(self) -> Connection:
         """Return a connection that takes requests: the one there is, else a new one.
 
@@ -58,38 +60,52 @@ class Link(Generic[D]):
             if self._closed:
                 raise forks.closed(self._what())
             if not self._alive():
-                made = self._settings
-                stream = connect(made.address, made.timeout, made.tls)
-                self._connection = Connection(
-                    stream, self.dialect, made.name, timeout=made.timeout, window=made.window
-                )
+                self._connection = self._connect()
             assert self._connection is not None
             return self._connection
 
+    @repaired
     def connected(self) -> bool:
         """Return whether a connection is there; one that the bookie ended is let go."""
         with self._lock:
             return self._alive()
 
+    def _connect(self) -> Connection:
+        made = self._settings
+        stream: Stream | None = None
+        try:
+            stream = connect(made.address, made.timeout, made.tls)
+            return Connection(
+                stream, self.dialect, made.name, timeout=made.timeout, window=made.window
+            )
+        except BaseException:
+            if stream is not None:
+                stream.close()
+            raise
+
     def _alive(self) -> bool:
         current = self._connection
         if current is None or current.usable():
             return current is not None
-        self._connection = None
         current.close()
+        self._connection = None
         return False
 
+    @repaired
     def close(self) -> None:
         """End the connection; what is under way ends with `BookieUnavailable`. Idempotent."""
         with self._lock:
             self._closed = True
-            current, self._connection = self._connection, None
-            if current is not None:
-                current.close()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _repair(self) -> None:
+        release_owned(self._lock)
 
     def forked(self) -> None:
         """Begin anew in a forked child: the connection is the parent's."""
-        self._lock = Lock()
+        self._lock = RLock()
         current, self._connection = self._connection, None
         if current is not None:
             current.abandon()

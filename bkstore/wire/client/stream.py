@@ -11,11 +11,12 @@ import socket
 import ssl
 import struct
 import time
-from threading import Lock
+from threading import RLock
 
 from bkstore.arguments import host_name
 from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument
 from bkstore.wire import v3
+from bkstore.wire.client.interrupts import release_owned
 from bkstore.wire.frames import PREFIX, frame
 
 __all__ = ["Stream", "address_text", "connect", "parse_address"]
@@ -63,7 +64,7 @@ class Stream:
         connected.setblocking(False)
         self._socket = connected
         # One call at a time into OpenSSL, which keeps one state for both directions.
-        self._tls = Lock() if isinstance(connected, ssl.SSLSocket) else None
+        self._tls = RLock() if isinstance(connected, ssl.SSLSocket) else None
         self._receiving = READABLE
         self._sending = WRITABLE
 
@@ -131,6 +132,11 @@ class Stream:
         except OSError:  # it has ended already
             return
 
+    def release_owned(self) -> None:
+        """Release what an interrupted call of this thread left locked."""
+        if self._tls is not None:
+            release_owned(self._tls)
+
     def close(self) -> None:
         """Let go of the descriptor; sends nothing that another process would not expect."""
         self._socket.close()
@@ -145,11 +151,12 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
     name = address_text(address)
     timeout = min(timeout, LONGEST)
     end = time.monotonic() + timeout
+    connected: socket.socket | None = None
     try:
-        connected = socket.create_connection(address, timeout)
-    except OSError as error:
-        raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
-    try:
+        try:
+            connected = socket.create_connection(address, timeout)
+        except OSError as error:
+            raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             _ask_for_tls(connected, name, end)
@@ -157,11 +164,16 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
             connected = tls.wrap_socket(connected, server_hostname=address[0])
         return Stream(connected)
     except OSError as error:  # ssl.SSLError is one
-        connected.close()
+        _close(connected)
         raise BookieUnavailable(f"{name}: no TLS connection: {error}") from error
     except BaseException:
-        connected.close()
+        _close(connected)
         raise
+
+
+def _close(connected: socket.socket | None) -> None:
+    if connected is not None:
+        connected.close()
 
 
 def address_text(address: tuple[str, int]) -> str:

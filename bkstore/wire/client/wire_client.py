@@ -239,7 +239,7 @@ class WireClient(Closing):
         records: list[bytes] = []
         found: list[int] = []
         answered = connection.ask_all(dialect.read(name, entry, key) for entry in wanted)
-        for entry, request in zip(wanted, answered):
+        for request, entry in zip(answered, wanted):  # in this order `answered` comes to its end
             try:
                 records.append(connection.result(request))
             except BkstoreError as error:
@@ -295,7 +295,7 @@ class WireClient(Closing):
         names = [self._named(name) for name in asked_for(ledgers)]
         connection = self._v3.connection()
         requests = map(self._v3.dialect.availability, names)
-        for name, request in zip(names, connection.ask_all(requests)):
+        for request, name in zip(connection.ask_all(requests), names):
             try:
                 found = connection.result(request)
             except BkstoreError as error:

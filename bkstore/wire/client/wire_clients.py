@@ -57,6 +57,6 @@ class WireClients(Mapping[str, WireClient], Closing):
 
     def close(self) -> None:
         """Close every client that was made. Idempotent."""
-        clients, self._clients = self._clients, {}
-        for client in list(clients.values()):
+        for bookie_id, client in list(self._clients.items()):
             client.close()
+            self._clients.pop(bookie_id, None)
