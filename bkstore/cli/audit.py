@@ -51,7 +51,7 @@ _AT_A_TIME = 1000
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     parser.intermixed = True
-    parser.checks = (check_bookies,)
+    parser.checks += (check_bookies,)
     parser.add_argument(
         "metadata",
         metavar="METADATA",

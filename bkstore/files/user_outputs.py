@@ -21,6 +21,7 @@ import stat
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from bkstore.errors import InvalidArgument, WriteFailed
@@ -130,17 +131,43 @@ def check_output(path: StrPath) -> None:
 
 
 def refuse_inputs(target: StrPath, inputs: Iterable[StrPath]) -> None:
-    """Raise `InvalidArgument` if `target` is one of the inputs, by any name, or lies in one."""
-    place = os.path.realpath(target)
+    """Raise `InvalidArgument` if `target` is one of the inputs, by any name, or lies in one.
+
+    Links are followed, and folders are told by their inodes, so that a second mount of an input,
+    or a name in other letters where the file system knows no case, is refused too. A pipe, a
+    device and a descriptor's name are none of the inputs.
+    """
+    name = os.fspath(target)
+    if _is_stream(name):
+        return
+    place = os.path.realpath(name)
+    whole = [place, *map(str, PurePath(place).parents)]
+    inodes = list(map(_inode, whole))
     for given in inputs:
         source = os.path.realpath(given)
-        with suppress(OSError):  # one that is not there is another's to tell
-            if place == source or os.path.samefile(place, source):
-                raise InvalidArgument(f"{os.fspath(target)}: is what is read, {os.fspath(given)}")
-        if os.path.commonpath([place, source]) == source:
-            raise InvalidArgument(
-                f"{os.fspath(target)} lies in {os.fspath(given)}: nothing is written there"
-            )
+        inode = _inode(source)
+        if place == source or (inode is not None and inode == inodes[0]):
+            raise InvalidArgument(f"{name}: is what is read, {os.fspath(given)}")
+        if source in whole or (inode is not None and inode in inodes):
+            raise InvalidArgument(f"{name} lies in {os.fspath(given)}: nothing is written there")
+
+
+def _inode(path: str) -> tuple[int, int] | None:
+    """Return what tells a file from all others, None for one that is not there."""
+    try:
+        found = os.stat(path)
+    except OSError:  # is told by who opens it
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _is_stream(name: str) -> bool:
+    """Whether a name is that of a pipe, a device or a descriptor, and of no file or folder."""
+    try:
+        mode = os.stat(name).st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _target(name: str) -> _Target:

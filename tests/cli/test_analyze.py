@@ -313,7 +313,7 @@ def test_two_dumps_without_a_common_bookie(
         (["--master", "local[2]"], "--master goes with --engine spark"),
         (["--out", "DUMP/new"], "nothing is written there"),
         (["--report", "DUMP/r.html"], "nothing is written there"),
-        (["--out", "DUMP"], "is there and not an empty folder"),
+        (["--out", "DUMP"], "is what is read"),
         (["--metadata", "nowhere"], "nowhere"),
         (["--other", "nowhere"], "nowhere: no such directory"),
     ],

@@ -77,7 +77,7 @@ def test_a_suffix_that_says_no_format(
 def test_a_suffix_is_looked_at_first(tmp_path: Path, capsys: Capsys) -> None:
     """A wrong suffix ends a command that would work long before it has read anything."""
     with pytest.raises(SystemExit):
-        main(["audit", "no such file", f"b={tmp_path}", "-o", str(tmp_path / "x.xlsx")])
+        main(["audit", "no such file", f"b={tmp_path}/b", "-o", str(tmp_path / "x.xlsx")])
 
     assert "suffix .xlsx says no format" in capsys.readouterr().err
 

@@ -80,6 +80,12 @@ def world(made: Path, tmp_path: Path) -> Path:
         (top / f"{name}.tmp").symlink_to("precious")
     (top / "nothing").symlink_to("victim")
     (top / "to-b2").symlink_to("b2")
+    (top / "out-in-b2").symlink_to("b2/current/lastId")
+    (top / "b2" / "current" / "lastId").write_text("0\n")
+    (top / "live").write_text("7\n")
+    (top / "to-live").symlink_to("live")
+    (top / "b5" / "current").mkdir(parents=True)
+    (top / "b5" / "current" / "0.log").write_bytes(bytes(1024))
     (top / "full").mkdir()
     (top / "full" / "theirs").write_bytes(b"theirs")
     (top / "full.partial").mkdir()
@@ -105,6 +111,8 @@ LISTINGS = {
     "audit": ["{w}/metadata.json", *BOOKIES],
 }
 OUTPUTS = ["nothing", "full", "none/out", "b2/current/out", "to-b2/current/out", "b2/bkstore.lock"]
+OUTPUTS += ["b2/out", "to-b2/out", "out-in-b2"]
+INSIDE = ["b2/current/x", "b2/x", "to-b2/x"]
 REWRITES = {
     "convert": ["--to", "idx"],
     "rebuild-index": ["--to", "rocksdb"],
@@ -114,7 +122,7 @@ REFUSED: dict[str, list[str]] = {
     f"{name} -o {target}": [name, *words, "--format", "table", "-o", f"{{w}}/{target}"]
     for name, words in LISTINGS.items()
     for target in OUTPUTS
-    if name != "lastmark" or not target.startswith(("b2", "to-b2"))
+    if name != "lastmark" or "b2" not in target
 }
 REFUSED |= {
     "audit -o METADATA": ["audit", "{w}/metadata.json", *BOOKIES, "-o", "{w}/metadata.json"],
@@ -125,11 +133,32 @@ REFUSED |= {
     "audit --resume FILE": ["audit", "{w}/metadata.json", *BOOKIES, "--resume", "{w}/precious"],
     "audit --resume LINK": ["audit", "{w}/metadata.json", *BOOKIES, "--resume", "{w}/out.tmp"],
     "audit --resume NOTHING": ["audit", "{w}/metadata.json", *BOOKIES, "--resume", "{w}/nothing"],
+    "lastmark -o b1/out": ["lastmark", "{w}/b1", "-o", "{w}/b1/out"],
+    "usage -o the second": ["usage", "{w}/b2", "{w}/b3", "-o", "{w}/b3/out"],
+    "usage -o the second's conf": ["usage", "{w}/b3", "{w}/conf", "-o", "{w}/b2/out"],
+    "usage -o --live-ledgers": [
+        *["usage", "{w}/b2", "--live-ledgers", "{w}/live"],
+        *["-o", "{w}/to-live", "--format", "csv"],
+    ],
+    "check -o METADATA": [
+        *["check", "{w}/b2", "--metadata", "{w}/metadata.json", "-o", "{w}/metadata.json"],
+    ],
+    "diff -o DUMP": ["diff", "{w}/dumped", "{w}/b2", "-o", "{w}/dumped/out"],
+    "audit --textfile": [
+        *["audit", "{w}/metadata.json", *BOOKIES, "--textfile", "{w}/b3/x.prom"],
+    ],
+    "readlog LOG -o beside": ["readlog", "{w}/b5/current/0.log", "-o", "{w}/b5/current/out"],
+    "inspect current -o beside": ["inspect", "{w}/b2/current", "-o", "{w}/b2/out"],
+    "metadata -o --format": [
+        *["metadata", "list", "{w}/metadata.json", "-o", "{w}/metadata.json"],
+    ],
+    "dump into one that cannot be read": ["dump", "{w}/b2", "b9={w}/full", "{w}/full/out"],
+    "load by URI": ["load", "file://{w}/dumped", "{w}/dumped/x", "--to", "idx"],
     "ledgers CONF -o CONF": ["ledgers", "{w}/conf", "-o", "{w}/conf"],
     "streams -o IMAGE": ["streams", "compare", "{w}/image.json", "-o", "{w}/image.json"],
     **{
         f"dump {target}": ["dump", "{w}/b2", f"{{w}}/{target}"]
-        for target in ("full", "precious", "nothing", "to-b2", "b2", "b2/current/x", "file", "link")
+        for target in (*INSIDE, "full", "precious", "nothing", "to-b2", "b2", "file", "link")
     },
     "dump beside FULL.partial": ["dump", "{w}/b2", "{w}/full"],
     "dump beside a bookie": ["dump", "{w}/b2", "{w}/b4"],
@@ -139,9 +168,9 @@ REFUSED |= {
         for target in ("full", "precious", "nothing", "to-b2", "dumped", "dumped/x", "file", "b4")
     },
     **{
-        f"{way} {target}": [way, "{w}/b1", f"{{w}}/{target}", *words]
+        f"{way} {target}": [way, "{w}/b2", f"{{w}}/{target}", *words]
         for way, words in REWRITES.items()
-        for target in ("full", "precious", "nothing", "to-b2", "b1", "b1/current/x", "file", "b4")
+        for target in (*INSIDE, "full", "precious", "nothing", "to-b2", "b2", "file", "b4")
     },
     **{
         f"analyze --report {target}": ["analyze", "{w}/dumped", "--report", f"{{w}}/{target}"]
@@ -157,6 +186,7 @@ REFUSED |= {
     ],
     "demo --report NOTHING": ["demo", "--report", "{w}/nothing"],
     "demo --report DIR": ["demo", "--bookie", "{w}/b2", "--report", "{w}/b2/current/x"],
+    "demo --report DIR/x": ["demo", "--bookie", "{w}/to-b2", "--report", "{w}/b2/x"],
 }
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.entrylog import log_id_of
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -54,8 +55,8 @@ def _single(path: Path, args: argparse.Namespace) -> LogFile:
         raise InvalidArgument(f"{path}: not named as an entry log (<hex id>.log)")
     if args.log is not None or args.dir_index is not None:
         raise InvalidArgument(f"{path} is an entry log: LOG and --dir-index say no more")
-    if args.output is not None and args.output.resolve().parent == path.resolve().parent:
-        raise InvalidArgument(f"{args.output} lies beside {path}, where nothing is written")
+    if args.output is not None:
+        refuse_inputs(args.output, [path.resolve().parent])
     return LogFile(0, log_id, str(path), path.stat().st_size)
 
 

@@ -14,6 +14,7 @@ from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.entry import explicit_lac_entry, record_header
 from bkstore.formats.journal import SPECIAL_VERSIONS, JournalRecord, decode_record
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
@@ -67,8 +68,8 @@ def _run_file(args: argparse.Namespace) -> int:
     path: Path = args.directory
     if args.journal is not None or args.journal_dir is not None:
         raise InvalidArgument(f"{path} is a journal file: JOURNAL and --journal-dir say no more")
-    if args.output is not None and args.output.resolve().parent == path.resolve().parent:
-        raise InvalidArgument(f"{args.output} lies beside {path}, where nothing is written")
+    if args.output is not None:
+        refuse_inputs(args.output, [path.resolve().parent])
     return report_findings(_print([_File(0, _journal_id(path.name), path)], args))
 
 

@@ -97,8 +97,6 @@ def _side(args: argparse.Namespace, name: str, stack: ExitStack, bookies: list[B
     bookie: str | None = getattr(args, f"bookie_{name}")
     if is_dump(path):
         require_packages("reading a dump", "pyarrow")
-        if args.output is not None and args.output.resolve().is_relative_to(path.resolve()):
-            raise InvalidArgument(f"{args.output} lies in the dump {path}")
         return DumpSide(path, bookie)
     if bookie is not None:
         raise InvalidArgument(f"--bookie-{name}: {path} is no dump")

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening, report_findings
-from bkstore.errors import InvalidArgument
-from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.cli.terminal.shared_options import add_opening, refuse_output_in, report_findings
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.tables import REWRITES, Schema, Table
 
 if TYPE_CHECKING:
@@ -57,12 +56,8 @@ def check_output(args: argparse.Namespace) -> None:
     """Raise `InvalidArgument` for -o in SRC or DST, before any work is done."""
     if args.output is None:
         return
-    if args.output.resolve().is_relative_to(args.target.resolve()):
-        raise InvalidArgument(f"{args.output} lies in {args.target}, which is a bookie's")
-    with BookieDir(
-        args.source, live=args.live, layout=args.layout, root=args.root, needs_index=False
-    ) as bookie:
-        bookie.refuse_output(args.output)
+    refuse_inputs(args.output, [args.target])
+    refuse_output_in(args, [args.source])
 
 
 @contextmanager

@@ -12,7 +12,12 @@ from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, unknown_column, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening, open_bookie, report_findings
+from bkstore.cli.terminal.shared_options import (
+    add_opening,
+    open_bookie,
+    refuse_output_in,
+    report_findings,
+)
 from bkstore.counts import counted
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.ids import LedgerId
@@ -111,6 +116,7 @@ def run(args: argparse.Namespace) -> int:
     listed = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
     findings: list[Finding] = []
     left_out: list[Path] = []
+    refuse_output_in(args, args.directories)
     with work_progress("logs") as show:
         tables = _tables(args, listed, findings, left_out, show)
         write_output(args, _answer(args).schema, tables)

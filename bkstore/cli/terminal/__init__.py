@@ -2,7 +2,7 @@
 
 `parser` is argparse's with rules of its own, `shared_options` opens the directory that a command
 names, `ledger_options` says which ledger is meant, `metadata_options` where metadata are,
-`output_options` how to answer;
+`output_options` how to answer, `output_places` where nothing may be written;
 `table_output` writes tables in five formats. `messages` is all that is said on standard error,
 `progress` the bar there, `secrets` keeps passwords and keys where they are, `needed_packages`
 says which optional packages are missing, `exit_codes` has the exit codes.
@@ -15,6 +15,7 @@ __all__ = [
     "metadata_options",
     "needed_packages",
     "output_options",
+    "output_places",
     "parser",
     "progress",
     "secrets",

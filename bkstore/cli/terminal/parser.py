@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import Any, NoReturn
 
 from bkstore.cli.terminal.messages import print_text
+from bkstore.cli.terminal.output_places import refuse_outputs_in_inputs
 from bkstore.tables.safe_text import shown
 
 __all__ = ["Check", "Parser"]
@@ -24,14 +25,15 @@ class Parser(argparse.ArgumentParser):
     `declare` is called with the parser before it is first used: it declares the arguments then,
     so that nothing is loaded for a command that is not chosen. With `intermixed`, an optional
     positional may stand behind options; before Python 3.12.7 argparse gives it up at the first.
-    `checks` are called with the parser and what it found, for rules that argparse has no words for.
+    `checks` are called with the parser and what it found, for rules that argparse has no words for;
+    that no output lies in an input is one of every command.
     An option that there is not is what an error is about, whatever argparse made of the words
     around it; for it, and for a wrong choice, the nearest one that there is is named.
     """
 
     declare: Callable[[Parser], None] | None = None
     intermixed = False
-    checks: tuple[Check, ...] = ()
+    checks: tuple[Check, ...] = (refuse_outputs_in_inputs,)
     _parsing = False
     _unknown: tuple[str, ...] = ()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.cli.terminal.messages import tell
-from bkstore.errors import InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -18,6 +18,7 @@ __all__ = [
     "add_directory",
     "open_bookie",
     "parse_range",
+    "refuse_output_in",
     "report_findings",
 ]
 
@@ -78,6 +79,24 @@ def open_bookie(
             bookie.close()
             raise
     return bookie
+
+
+def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> None:
+    """Raise `InvalidArgument` for -o in one of several directories, before any work is done.
+
+    One that cannot be opened is told of by who opens it next.
+    """
+    if args.output is None:
+        return
+    how = {"live": args.live, "layout": args.layout, "root": args.root, "needs_index": False}
+    for directory in directories:
+        try:
+            with BookieDir(directory, **how) as bookie:
+                bookie.refuse_output(args.output)
+        except InvalidArgument:
+            raise
+        except BkstoreError:
+            continue  # is raised again where its index is opened, and told there
 
 
 def report_findings(findings: Iterable[Finding]) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from bkstore.arguments import optional, truth, whole
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
 from bkstore.offline.dump.manifest import encode_manifest, finding_to_json, read_manifest
 from bkstore.offline.dump.parquet import ParquetFile
@@ -180,6 +181,7 @@ def _look(given: _Bookie, length: bool, piece_rows: int, out: Path) -> _Looked:
         return _planned(given, length, piece_rows, out)
     source = given if isinstance(given, DumpSource) else DumpSource(given)
     path = os.fspath(source.path)
+    refuse_inputs(out, [path])
     try:
         with source.open() as bookie:
             return _planned(bookie, length, piece_rows, out)

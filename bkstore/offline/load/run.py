@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from bkstore.arguments import optional, truth, whole
-from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.user_outputs import refuse_inputs
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
 from bkstore.offline.load.build import build
@@ -188,8 +189,8 @@ def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
 
 
 def _check(source: LoadSource, out: Path, to: To) -> None:
-    if not is_remote(source.dump) and out.resolve().is_relative_to(Path(source.dump).resolve()):
-        raise InvalidArgument(f"{out} lies in the dump, where nothing is written")
+    if not is_remote(source.dump):
+        refuse_inputs(out, [source.dump])
     if to == "idx" and source.directories > 1:
         raise UnsupportedLayout(
             f"bookie {source.bookie} has {source.directories} directories, each with entry logs "

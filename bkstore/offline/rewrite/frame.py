@@ -135,7 +135,7 @@ class Rewrite:
                     needs_index=self._needs_index,
                 )
             )
-            self._check_apart()
+            self.bookie.refuse_output(self.target)
             to = self._to or self.bookie.layout
             self.folders = TargetDirectories.of(self.bookie, to)
             count = len(self.folders.ledger)
@@ -146,12 +146,6 @@ class Rewrite:
             self._growing = stack.enter_context(growing)
             self._stack = stack.pop_all()
         return self
-
-    def _check_apart(self) -> None:
-        self.bookie.refuse_output(self.target)
-        top, place = self.bookie.path.resolve(), self.target.resolve()
-        if self.bookie.path.is_dir() and place.is_relative_to(top):
-            raise InvalidArgument(f"{self.target} lies in {self.bookie.path}, which is only read")
 
     def _tell_moved(self) -> None:
         detail = (

@@ -202,19 +202,15 @@ class BookieDir(Closing):
             self._index.close()
 
     def refuse_output(self, target: Path) -> None:
-        """Raise `InvalidArgument` if `target` lies in one of these directories.
+        """Raise `InvalidArgument` if `target` lies in what was given, or in a bookie's directory.
 
-        The same for the file that named them, and for a lock file.
+        The same for the file that named them, and for a lock file. Links are followed.
         """
-        if self.path.is_file():
-            refuse_inputs(target, [self.path])
-        place = target.resolve()
-        if place.name == LOCK_NAME:
+        if os.path.basename(os.path.realpath(target)) == LOCK_NAME:
             raise InvalidArgument(f"{target}: is the name of a bookie's lock file")
-        folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
-        for folder in sorted(folders):
-            if place.is_relative_to(folder.resolve()):
-                raise InvalidArgument(f"{target} lies in {folder}, where nothing is written")
+        currents = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
+        folders = {each.parent if each.name == "current" else each for each in currents}
+        refuse_inputs(target, [self.path, *sorted(folders)])
 
     # -- what is here
 

@@ -143,7 +143,7 @@ def test_inspect_says_where(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_commands_take_root(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """--root goes through every way in which commands open a bookie: one, several, a dump (3: no ledger to audit)."""
+    """--root goes through all ways in which commands open a bookie (3: no ledger to audit)."""
     conf = str(_copy(tmp_path / "etc"))
     root = tmp_path / "backup"
     for number in (1, 2):
