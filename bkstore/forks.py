@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable
 from typing import Protocol
 from weakref import WeakSet
 
 from bkstore.errors import IllegalOperation
 
-__all__ = ["Forkable", "closed", "leak", "register"]
+__all__ = ["Forkable", "closed", "drop_descriptors", "leak", "register"]
 
 
 class Forkable(Protocol):
@@ -47,6 +48,18 @@ def closed(what: str) -> IllegalOperation:
 def leak(value: object) -> None:
     """Keep a parent's object for good: its destructor would act on what is not the child's."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+
+
+def drop_descriptors(descriptors: Iterable[int]) -> None:
+    """Let go of the parent's sockets in the child; their numbers stay taken.
+
+    As long as the child had them, who is connected would wait for an end that the parent has
+    made. Each number leads nowhere until the object that has it closes it.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
 
 
 def _after_fork() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin
-from bkstore.cli.serving import ending_at_once, until_stopped, waited
+from bkstore.cli.serving import ending_at_once, tell_state, until_stopped, waited
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import IllegalOperation, InvalidArgument
@@ -138,6 +138,11 @@ def _tell_more(args: argparse.Namespace, admin: AdminServer | None) -> None:
 
     if admin is not None:
         tell(f"bkstore: HTTP admin on {admin.url}")
+        if not admin.is_on_loopback:
+            tell(
+                "bkstore: the HTTP admin is not on loopback: whoever reaches it can read all "
+                "payloads, in the clear"
+            )
     if means_any(args.host):
         tell(
             f"bkstore: {args.host} is every address of this machine: whoever reaches one of them "
@@ -173,6 +178,7 @@ def _registered(
 
         def changed() -> None:
             server.read_only = checkpoints.problem is not None
+            tell_state(checkpoints.problem)
 
         checkpoints.changed = changed
         return nullcontext()
@@ -185,6 +191,7 @@ def _registered(
         extended=args.extended,
         tls=args.tls_certificate is not None,
         problem=lambda: checkpoints.problem,
+        changed=tell_state,
     )
     checkpoints.changed = made.check_disks
     tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")

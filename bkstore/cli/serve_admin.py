@@ -21,11 +21,12 @@ _PLACE = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
 
 
 class AdminSettings(NamedTuple):
-    """Where the admin listens, and the token that lets write; None without it."""
+    """Where the admin listens, the token that lets write (None without it), its names."""
 
     host: str
     port: int
     token: str | None
+    names: tuple[str, ...] = ()
 
 
 def add_admin(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +44,13 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
         help="the admin deletes ledgers and collects garbage for whoever sends the token in FILE "
         "(without it, for nobody)",
     )
+    parser.add_argument(
+        "--http-name",
+        metavar="NAME",
+        action="append",
+        help="a name by which the admin is reached where it listens beyond loopback, beside "
+        "addresses and the machine's own name; may be given several times",
+    )
 
 
 def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
@@ -52,9 +60,12 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
     cannot be read: all before anything is opened.
     """
     if args.http is None:
-        if args.http_token_file is not None:
-            raise InvalidArgument("--http-token-file is for the admin: give --http too")
+        for option in ("http_token_file", "http_name"):
+            if getattr(args, option) is not None:
+                name = f"--{option.replace('_', '-')}"
+                raise InvalidArgument(f"{name} is for the admin: give --http too")
         return None
+    from bkstore.arguments import host_name
     from bkstore.cli.terminal.needed_packages import require_packages
 
     require_packages("serve --http", "aiohttp", "prometheus_client")
@@ -62,7 +73,8 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
     if place is None or int(place[3]) > 65535:
         raise InvalidArgument(f"--http {args.http[:60]!r} is no [HOST:]PORT")
     host = place[1] or place[2] or "127.0.0.1"
-    return AdminSettings(host, int(place[3]), _token_in(args.http_token_file))
+    names = [host_name("--http-name", name) for name in args.http_name or ()]
+    return AdminSettings(host, int(place[3]), _token_in(args.http_token_file), tuple(names))
 
 
 def _token_in(path: Path | None) -> str | None:
@@ -89,5 +101,10 @@ def admin_of(
     from bkstore.wire.admin import AdminServer
 
     return AdminServer(
-        bookie, settings.host, settings.port, metadata=metadata, token=settings.token
+        bookie,
+        settings.host,
+        settings.port,
+        metadata=metadata,
+        token=settings.token,
+        names=settings.names,
     )

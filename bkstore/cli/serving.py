@@ -1,4 +1,4 @@
-"""While `bkstore serve` serves: its checkpoints, what it says of them, and how it is stopped."""
+"""While `bkstore serve` serves: its checkpoints, what it says of its state, how it is stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
-__all__ = ["ending_at_once", "until_stopped", "waited"]
+__all__ = ["ending_at_once", "tell_state", "until_stopped", "waited"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TRY_AGAIN = 10.0
@@ -31,14 +31,15 @@ def until_stopped(
 ) -> None:
     """Checkpoint now and then, until the server has ended: `ended` waits so long for that."""
     while not ended(interval if checkpoints.problem is None else min(interval, _TRY_AGAIN)):
-        before = checkpoints.failures, checkpoints.problem
+        failures = checkpoints.failures
         checkpoints.run()
-        if checkpoints.failures > before[0] and admin is not None:
+        if checkpoints.failures > failures and admin is not None:
             admin.counters.checkpoint_failed()
-        if checkpoints.problem is not None and before[1] is None:
-            tell(f"bkstore: read-only: {checkpoints.problem}")
-        elif checkpoints.problem is None and before[1] is not None:
-            tell("bkstore: a checkpoint succeeded: writable again")
+
+
+def tell_state(reason: str | None) -> None:
+    """Say that the bookie has become read-only and why, or that it is writable again (None)."""
+    tell("bkstore: writable again" if reason is None else f"bkstore: read-only: {reason}")
 
 
 def waited(server: BookieServer, seconds: float) -> bool:

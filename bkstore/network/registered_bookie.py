@@ -55,14 +55,20 @@ class RegisteredBookie(Closing):
         limits: DiskOptions | None = None,
         used: Callable[[Path], float] = used_share,
         problem: Callable[[], str | None] = lambda: None,
+        changed: Callable[[str | None], object] = bool,
     ) -> None:
-        """Register a server that has started. `used` tells the share of a directory's disk, and
-        `problem` what else there is that makes the bookie read-only."""
+        """Register a server that has started.
+
+        `used` returns the share of a directory's disk, `problem` what else makes the bookie
+        read-only. `changed` is called with the reason whenever the bookie has become read-only,
+        at the start too, and with None when it is writable again.
+        """
         self.server = server
         self.bookie = server.bookie
         self.limits = _check_limits("limits", limits) or DiskOptions()
         self._watch = DiskWatch(self.bookie, self.limits, used)
         self._problem = problem
+        self._changed = changed
         self._resources = ExitStack()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -71,6 +77,9 @@ class RegisteredBookie(Closing):
         host = check_advertised(advertise or server.address.host)
         info = advertised(host, server.address.port, tls=tls, extended=extended)
         self._registration = store.register(self.bookie.bookie_id, info, read_only=server.read_only)
+        if reason is not None:
+            _log.warning("bookie %s: %s", self.bookie.bookie_id, reason)
+            changed(reason)
         self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
         self._thread.start()
 
@@ -159,6 +168,7 @@ class RegisteredBookie(Closing):
             except BkstoreError as error:  # it goes on trying
                 _log.warning("bookie %s: registered later: %s", self.bookie.bookie_id, error)
             self.server.read_only = reason is not None
+            self._changed(reason)
             return reason
 
     def _run(self) -> None:

@@ -253,13 +253,22 @@ def test_full_disks_while_another_is_registered(
 
 
 def test_started_with_full_disks(store: ZooKeeperStore, uri: str, tmp_path: Path) -> None:
-    """A bookie that starts without room is read-only at once; it looks again by itself."""
-    used = [0.99]
+    """A bookie that starts without room is read-only at once; it looks again by itself. Each
+    change is told once, with its reason, the first before it is made."""
+    used, told = [0.99], []
     limits = DiskOptions(interval=0.05)
-    with registered(uri, tmp_path, "b1", limits=limits, used=lambda path: used[0]) as bookie:
+    with registered(
+        uri, tmp_path, "b1", limits=limits, used=lambda path: used[0], changed=told.append
+    ) as bookie:
         assert (True, {"b1"}) == (bookie.read_only, store.read_only_bookies())
+        assert ["all disks of ledger directories are full: 99.0% used"] == told
         used[0] = 0.1
-        _until(lambda: {"b1"} == store.writable_bookies() and not bookie.read_only)
+        _until(lambda: 2 == len(told))
+
+        assert ({"b1"}, False) == (store.writable_bookies(), bookie.read_only)
+        used[0] = 0.96
+        _until(lambda: 3 == len(told))
+    assert [None, "all disks of ledger directories are full: 96.0% used"] == told[1:]
     with pytest.raises(InvalidArgument, match="above full"):
         DiskOptions(full=0.5, writable_again=0.6)
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 import signal
 import time
+from argparse import Namespace
 from pathlib import Path
+from typing import NamedTuple, cast
 from urllib.request import Request, urlopen
 
 import pytest
 
 from bkstore import BookieDir
+from bkstore.cli import serve
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
-from bkstore.network import Client
+from bkstore.network import Client, RegisteredBookie
+from bkstore.network.checkpoints import Checkpoints
+from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
+from bkstore.wire.server import BookieServer
 from tests.cluster.store.samples import new_uri
 from tests.network.bookies_on_sockets import serving
 from tests.wire.admin.asking import TOKEN
@@ -76,6 +82,49 @@ def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
         kept = [ledger.ledger for ledger in ledgers if ledger is not ledgers[1]]
 
         assert kept == list(bookie.index.ledgers())
+
+
+def test_full_disks_are_told(
+    zookeeper: ZooKeeperServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The terminal says that a bookie is read-only and why, at its start and later, for full disks
+    as for checkpoints that fail, and when it is writable again: one line for each change."""
+    uri, free = new_uri(zookeeper), [1]
+    monkeypatch.setattr("shutil.disk_usage", lambda path: _Disk(100, 100 - free[0], free[0]))
+    arguments = Namespace(metadata=uri, advertise=None, extended=True, tls_certificate=None)
+    with (
+        ZooKeeperStore.format(uri) as store,
+        Bookie.open(tmp_path / "b1", "sorted", bookie_id="b1") as bookie,
+        BookieServer(bookie) as server,
+    ):
+        checkpoints = Checkpoints(bookie)
+        with serve._registered(arguments, store, server, checkpoints) as found:
+            made = cast(RegisteredBookie, found)
+            started = capsys.readouterr().err
+            free[0] = 50
+            made.check_disks(), made.check_disks()
+            checkpoints._tell("a checkpoint failed: no room")
+            checkpoints._tell("a checkpoint failed: still none")
+            checkpoints._tell(None)
+            later = capsys.readouterr().err.splitlines()
+
+    assert "bkstore: read-only: all disks of ledger directories are full: 99.0% used\n" in started
+    assert [
+        "bkstore: writable again",
+        "bkstore: read-only: a checkpoint failed: no room",
+        "bkstore: writable again",
+    ] == later
+
+
+class _Disk(NamedTuple):
+    """What the system says of a disk."""
+
+    total: int
+    used: int
+    free: int
 
 
 def test_refusals(

@@ -7,9 +7,11 @@ limit on the time that a request takes to arrive, nor on requests that are sent 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-__all__ = ["Connections", "Guard", "Limits"]
+__all__ = ["Connections", "Guard", "Limits", "Stream", "Streams"]
 
 _REASONS = {
     408: "Request Timeout",
@@ -20,6 +22,8 @@ _HEAD_END = b"\r\n\r\n"
 _BODILESS = (b"GET ", b"HEAD ", b"OPTIONS ")
 _LAST_WORD_SECONDS = 1.0
 _FRAMING = 1024  # what chunks of a body add to it
+_PACE = 10
+"""Chunks that a reader must take within `Limits.seconds`, or give way to others."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,13 @@ class Limits:
     """Bounds of the HTTP side: bytes, seconds, counts.
 
     `seconds` is what a request may take to arrive, and an answer, or 64 KiB of a longer one, to
-    be taken.
+    be taken. `waiting` requests may wait for the disk at once, and as many for the metadata
+    store, so that connections are left for those that wait for nothing. `streams` long answers
+    are sent at once.
     """
 
     connections: int = 100
+    waiting: int = 40
     head: int = 16 << 10
     body: int = 16 << 10
     seconds: float = 10.0
@@ -43,6 +50,68 @@ class Connections:
 
     served: dict[asyncio.BaseTransport, Guard] = field(default_factory=dict)
     leaving: set[asyncio.BaseTransport] = field(default_factory=set)
+
+
+class Stream:
+    """One long answer that is being sent: when its last chunks were taken."""
+
+    def __init__(self, transport: asyncio.BaseTransport | None) -> None:
+        self.transport = transport
+        self.writing = False
+        self.ended = False
+        now = asyncio.get_running_loop().time()
+        self.taken = deque([now] * _PACE, _PACE)
+
+    def begin_chunk(self) -> None:
+        """Note that it is the reader's turn."""
+        self.writing = True
+
+    def end_chunk(self) -> None:
+        """Note that the reader has taken a chunk."""
+        self.writing = False
+        self.taken.append(asyncio.get_running_loop().time())
+
+
+class Streams:
+    """Slots for long answers. Where all are taken for too long, the slowest reader gives way."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._seconds = limits.seconds
+        self._slots = asyncio.Semaphore(limits.streams)
+        self._sent: set[Stream] = set()
+
+    async def begin(self, transport: asyncio.BaseTransport | None) -> Stream:
+        """Take a slot; raises `TimeoutError` if none is free in time and no reader is slow."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._slots.acquire()
+        except TimeoutError:
+            if not self._cut_slowest():
+                raise
+            async with asyncio.timeout(self._seconds):
+                await self._slots.acquire()
+        stream = Stream(transport)
+        self._sent.add(stream)
+        return stream
+
+    def end(self, stream: Stream) -> None:
+        """Give the slot back. Idempotent."""
+        if not stream.ended:
+            stream.ended = True
+            self._sent.discard(stream)
+            self._slots.release()
+
+    def _cut_slowest(self) -> bool:
+        """Hang up on the reader that took longest for its last chunks, if that was too long."""
+        late = asyncio.get_running_loop().time() - self._seconds
+        slow = [each for each in self._sent if each.writing and each.taken[0] < late]
+        if not slow:
+            return False
+        slowest = min(slow, key=lambda each: each.taken[0])
+        if slowest.transport is not None:
+            slowest.transport.abort()  # type: ignore[attr-defined]
+        self.end(slowest)
+        return True
 
 
 class Guard(asyncio.Protocol):
@@ -150,7 +219,7 @@ class Guard(asyncio.Protocol):
             return
         self._known.leaving.add(self._transport)
         self._transport.write(head.encode("ascii") + body)
-        if self._transport.can_write_eof():
+        with suppress(OSError):  # the other side has reset the connection
             self._transport.write_eof()
         self._timer = asyncio.get_running_loop().call_later(
             _LAST_WORD_SECONDS, self._transport.abort

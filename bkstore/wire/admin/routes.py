@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import chain
 
 from bkstore.cluster.store.api import MetadataStore
@@ -20,6 +21,7 @@ from bkstore.errors import (
     DataUnknown,
     IllegalOperation,
     InvalidArgument,
+    MetadataUnavailable,
     NoSuchEntry,
     NoSuchLedger,
     ReadOnlyError,
@@ -34,7 +36,7 @@ from bkstore.wire.admin.ledgers import LedgerEndpoints
 from bkstore.wire.admin.messages import TEXT, Answer, Refused, Request, chunked, one_line
 from bkstore.wire.admin.parameters import LEDGER, SCOPE
 
-__all__ = ["Router", "check_token"]
+__all__ = ["Router", "WaitsFor", "check_token"]
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
@@ -51,7 +53,16 @@ _STATUS: tuple[tuple[type[BkstoreError], int], ...] = (
     (IllegalOperation, 503),
     (TooManyRequests, 503),
     (DataUnknown, 503),
+    (MetadataUnavailable, 503),
 )
+
+
+class WaitsFor(Enum):
+    """What an answer may have to wait for. Each has threads of its own: none delays another."""
+
+    NOTHING = "nothing"
+    DISK = "the disk"
+    METADATA = "the metadata store"
 
 
 @dataclass(frozen=True)
@@ -63,6 +74,8 @@ class Route:
     other: int = 404
     writes: bool = True
     """Whether methods other than GET change something."""
+
+    waits_for: WaitsFor = WaitsFor.DISK
 
 
 def check_token(token: str | None) -> str | None:
@@ -96,6 +109,11 @@ class Router:
         self._routes |= _about_the_bookie(
             bookie, metadata, background, DiskEndpoints(bookie, compat, read_only)
         )
+
+    def waits_for(self, request: Request) -> WaitsFor:
+        """Return what the answer to a request may have to wait for."""
+        route = self._routes.get(request.path)
+        return WaitsFor.NOTHING if route is None else route.waits_for
 
     def answer(self, request: Request, authorization: str | None = None) -> Answer:
         """Return the answer to a request that came with this `Authorization` header."""
@@ -149,7 +167,7 @@ class Router:
         def scrape(_request: Request) -> Answer:
             return Answer(200, self._counters.exposition(), _METRICS)
 
-        return Route({"GET": scrape}, None, 403)
+        return Route({"GET": scrape}, None, 403, waits_for=WaitsFor.NOTHING)
 
 
 def _or(methods: Mapping[str, Endpoint]) -> str:
@@ -171,7 +189,8 @@ def _heartbeat() -> Route:
     def beat(_request: Request) -> Answer:
         return Answer(200, b"OK\n", TEXT)
 
-    return Route(dict.fromkeys(("GET", "PUT", "POST", "DELETE"), beat), None, writes=False)
+    methods = dict.fromkeys(("GET", "PUT", "POST", "DELETE"), beat)
+    return Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
 
 
 def _about_ledgers(
@@ -183,11 +202,12 @@ def _about_ledgers(
     one = frozenset({LEDGER, SCOPE})
     shown = {SCOPE, "print_metadata", "decode_meta", "page"}
     span = one | {"start_entry_id", "end_entry_id", "page", "digest_type"}
+    source = WaitsFor.DISK if metadata is None else WaitsFor.METADATA
     routes = {
-        "list": Route({"GET": ledgers.listed}, frozenset(shown)),
-        "metadata": Route({"GET": ledgers.metadata}, one),
-        "read": Route({"GET": entries.read}, span),
-        "delete": Route({"DELETE": entries.delete}, one),
+        "list": Route({"GET": ledgers.listed}, frozenset(shown), waits_for=source),
+        "metadata": Route({"GET": ledgers.metadata}, one, waits_for=source),
+        "read": Route({"GET": entries.read}, span, waits_for=source),
+        "delete": Route({"DELETE": entries.delete}, one, waits_for=source),
         "availability": Route({"GET": entries.availability}, one | {"encoding"}),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}

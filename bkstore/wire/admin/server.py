@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
@@ -42,14 +42,17 @@ class AdminServer(Closing):
     and ``metadata`` show, that ``delete`` deletes from, and that says what garbage is; without
     one, what the bookie holds is shown and deleted. Without `token` nothing can be written;
     with one, whoever sends it (``Authorization: Bearer``) can. Reading needs no token: another
-    `host` than loopback shows all payloads to whoever reaches it, in the clear.
+    `host` than loopback shows all payloads to whoever reaches it, in the clear. There a request
+    must name the machine in its ``Host`` header: by an address, by `host`, by the machine's own
+    name, or by one of `names`.
     ``compat="bookkeeper"`` gives upstream's oddities, passwords of metadata among them.
 
     Leaving the ``with`` block (or `close`) waits for garbage collections and compactions that
     were started here; close the bookie after it. `counters` counts; give it to a bookie server
-    as its observer. Threads: one for the network, four for answers, two for what goes on behind
-    them. Fork: closed in the child. Raises `MissingDependency` without aiohttp and
-    prometheus_client (extra "serve"), `IllegalOperation` where the port cannot be had.
+    as its observer. Threads: one for the network, one for answers that wait for nothing, four
+    each for those that wait for the disk and for the store, two for what goes on behind them.
+    Fork: closed in the child. Raises `MissingDependency` without aiohttp and prometheus_client
+    (extra "serve"), `IllegalOperation` where the port cannot be had.
 
     >>> import tempfile, urllib.request
     >>> from bkstore import Bookie
@@ -70,6 +73,7 @@ class AdminServer(Closing):
         metrics: OperationCounters | None = None,
         compat: Literal["bookkeeper"] | None = None,
         limits: Limits | None = None,
+        names: Iterable[str] = (),
     ) -> None:
         """Check the settings; `start`, or the ``with`` block, begins to listen."""
         instance(Bookie)("bookie", bookie)
@@ -78,6 +82,7 @@ class AdminServer(Closing):
         optional(instance(OperationCounters))("metrics", metrics)
         self._limits = optional(instance(Limits))("limits", limits) or Limits()
         _check_aiohttp()
+        self._names = frozenset(host_name("names", name) for name in names)
         self.counters = OperationCounters() if metrics is None else metrics
         self._background = Background()
         self.read_only: Callable[[], bool] = lambda: False
@@ -93,6 +98,7 @@ class AdminServer(Closing):
             lambda: self.read_only(),
         )
         self._socket: socket.socket | None = None
+        self._front: Front | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._thread: Thread | None = None
@@ -106,6 +112,13 @@ class AdminServer(Closing):
             raise IllegalOperation("this admin does not listen")
         host, port = self._socket.getsockname()[:2]
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    @property
+    def is_on_loopback(self) -> bool:
+        """Whether only this machine reaches it; `IllegalOperation` if it does not listen."""
+        if self._socket is None:
+            raise IllegalOperation("this admin does not listen")
+        return _is_loopback(self._socket)
 
     def start(self) -> Self:
         """Listen, and answer from now on; nothing happens where it does already."""
@@ -158,10 +171,12 @@ class AdminServer(Closing):
                 ready.set_exception(error)
 
     async def _serve(self, listening: socket.socket, ready: Future[None]) -> None:
-        from bkstore.wire.admin.transport import Front  # loads aiohttp
+        from bkstore.wire.admin.transport import Front, names_of, names_this_machine  # aiohttp
 
         self._loop = asyncio.get_running_loop()
-        front: Front = Front(self._router, self._limits, _is_loopback(listening))
+        beyond = not _is_loopback(listening)
+        is_own = names_of(self._host, self._names) if beyond else names_this_machine
+        front = self._front = Front(self._router, self._limits, is_own)
         server = await self._loop.create_server(front.connection, sock=listening, backlog=_BACKLOG)
         ready.set_result(None)
         await self._stop.wait()
@@ -169,8 +184,11 @@ class AdminServer(Closing):
         await front.close(_GRACE_SECONDS)
 
     def _forked(self) -> None:
-        """Close in the child what the parent listens with: the port ends with the parent."""
+        """Close the parent's sockets in the child: the port and the connections end with the
+        parent, whatever becomes of the child."""
         self._closed = True
+        if self._front is not None:
+            forks.drop_descriptors(self._front.descriptors())
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -227,10 +227,7 @@ class BookieServer:
         parent closed would wait for answers, and nobody else could have its port."""
         self._closed = True
         self._thread = None
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for descriptor in self._descriptors():
-            os.dup2(nothing, descriptor, inheritable=False)  # its owner will close it
-        os.close(nothing)
+        forks.drop_descriptors(self._descriptors())
 
     def _descriptors(self) -> Iterator[int]:
         clients = [] if self._core is None else list(self._core.connections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -202,12 +203,24 @@ def test_other_origins_are_told_nothing(bookie: Bookie, admin: AdminServer) -> N
     assert {404, 405} == {reply.status for reply in replies[len(GETS) :]}
 
 
-def test_other_hosts_where_it_is_not_loopback(bookie: Bookie) -> None:
-    """An admin on all addresses cannot know its names: any Host goes."""
-    with AdminServer(bookie, "0.0.0.0") as admin:
+def test_hosts_where_it_is_not_loopback(bookie: Bookie) -> None:
+    """Beyond loopback a request names the machine by an address, by its own name, or by one that
+    was given; another name, which a website could have, is 403, with the token too."""
+    own = ["0.0.0.0:80", "127.0.0.1", "[::1]:80", "10.0.0.7", "localhost", socket.gethostname()]
+    own += ["bookie.example.org:8080", "BOOKIE.example.org."]
+    others = ["example.org", "bookie.example.org.evil.org", "127.0.0.1.evil.org", "a@10.0.0.7", ""]
+    with AdminServer(bookie, "0.0.0.0", token=TOKEN, names=["bookie.example.org"]) as admin:
         admin_port = admin.url.rpartition(":")[2]
+        head = {"Authorization": f"Bearer {TOKEN}"}
+        found = {
+            name: ask(admin, "/api/v1/ledger/list", headers={**head, "Host": name}).status
+            for name in own + others
+        }
+
         assert f"http://0.0.0.0:{admin_port}" == admin.url
-        assert 200 == ask(admin, "/heartbeat", headers={"Host": "bookie.example.org"}).status
+        assert dict.fromkeys(own, 200) | dict.fromkeys(others, 403) == found
+    with pytest.raises(InvalidArgument, match="names must be a host's name"):
+        AdminServer(bookie, names=["a..b"])
 
 
 # -- parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import random
 import socket
@@ -12,13 +13,14 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from bkstore import Bookie
 from bkstore.wire.admin import AdminServer
-from bkstore.wire.admin.guard import Limits
+from bkstore.wire.admin.guard import Limits, Streams
 from tests.paths import ROOT
 from tests.wire.admin.asking import (
     TOKEN,
@@ -337,6 +339,65 @@ def test_a_refused_connection_makes_room(bookie: Bookie) -> None:
     ):
         assert [408] == statuses(everything(idle))
         assert b"OK\n" == ask(admin, "/heartbeat").body
+
+
+def test_a_refused_client_that_is_gone(bookie: Bookie, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that hung up before it is refused resets the connection with the first byte of the
+    answer: that is no error of this side, and nothing is logged."""
+    held = threading.Event()
+    with (
+        AdminServer(bookie, limits=Limits(connections=1)) as admin,
+        socket.create_connection(address(admin), timeout=30) as served,
+    ):
+        served.sendall(PLAIN[:4])
+        until(lambda: admin._front is not None and len(admin._front._known.served) == 1)
+        assert admin._loop is not None
+        admin._loop.call_soon_threadsafe(held.wait, 30)  # what comes meanwhile is taken behind it
+        for _ in range(5):
+            socket.create_connection(address(admin), timeout=30).close()
+        held.set()
+        served.sendall(PLAIN[4:])
+
+        assert [200] == statuses(everything(served))
+    assert [] == [record.getMessage() for record in caplog.records if record.exc_info]
+
+
+class _Hangs:
+    """A transport that notes whether this side hung up."""
+
+    aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def test_slow_readers_give_way() -> None:
+    """Where all slots for long answers are taken for too long, the reader that took longest for
+    its last chunks is cut off and its slot given on; an answer that waits for this side is not."""
+    transports: list[Any] = [_Hangs() for _ in range(4)]
+    slow, quick, third, fourth = transports
+
+    async def talk() -> None:
+        streams = Streams(Limits(streams=2, seconds=0.05))
+        lagging, brisk = await streams.begin(slow), await streams.begin(quick)
+        lagging.begin_chunk()
+        for _ in range(50):
+            brisk.begin_chunk()
+            brisk.end_chunk()
+        taker = await streams.begin(third)
+
+        assert [True, False, False] == [each.aborted for each in transports[:3]]
+        with pytest.raises(TimeoutError):
+            await streams.begin(fourth)
+        streams.end(lagging)  # its slot has gone to another: there is none to give back
+        with pytest.raises(TimeoutError):
+            await streams.begin(fourth)
+        streams.end(taker)
+        await streams.begin(fourth)
+
+    asyncio.run(talk())
+
+    assert [True, False, False, False] == [each.aborted for each in transports]
 
 
 def test_many_clients_at_once(hasty: AdminServer, bookie: Bookie) -> None:

@@ -75,6 +75,23 @@ def test_an_admin_beside_the_server(tmp_path: Path) -> None:
         assert [8] == [name.ledger for name in bookie.ledgers()]
 
 
+def test_an_admin_beyond_loopback(tmp_path: Path) -> None:
+    """A line says what it means; names that were given are the machine's."""
+    words = str(tmp_path / "b"), "--create", "--http", "0.0.0.0:0", "--http-name", "bookie.test"
+    with served(*words) as (process, _, url):
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        statuses = {}
+        for host in ("bookie.test", "other.test"):
+            try:
+                statuses[host] = urlopen(Request(f"{url}/metrics", headers={"Host": host})).status
+            except HTTPError as error:
+                statuses[host] = error.code
+
+    assert "the HTTP admin is not on loopback: whoever reaches it can read all payloads" in line
+    assert {"bookie.test": 200, "other.test": 403} == statuses
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
@@ -83,6 +100,8 @@ def test_an_admin_beside_the_server(tmp_path: Path) -> None:
         (["--http", "::1:80"], "--http '::1:80' is no [HOST:]PORT"),
         (["--http", "1:2:3"], "--http '1:2:3' is no [HOST:]PORT"),
         (["--http-token-file", "token"], "--http-token-file is for the admin: give --http too"),
+        (["--http-name", "bookie.example.org"], "--http-name is for the admin: give --http too"),
+        (["--http", "0", "--http-name", "a..b"], "--http-name must be a host's name or address"),
         (["--http", "0", "--http-token-file", "none"], "none: No such file or directory"),
         (["--http", "0", "--http-token-file", "short"], "short: a token has 16 to 1024"),
         (["--http", "0", "--http-token-file", "binary"], "binary: a token has 16 to 1024"),
@@ -143,7 +162,7 @@ def test_hosts_may_be_given() -> None:
     }
     chosen = {}
     for text in places:
-        settings = chosen_admin(Namespace(http=text, http_token_file=None))
+        settings = chosen_admin(Namespace(http=text, http_token_file=None, http_name=None))
         assert settings is not None
         chosen[text] = (settings.host, settings.port)
 

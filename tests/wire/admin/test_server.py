@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from bkstore import Bookie
-from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore import Bookie, LedgerId
+from bkstore.cluster.store.key_value_store import MemoryStore
+from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailable
 from bkstore.wire.admin import AdminServer
 from bkstore.wire.admin.guard import Limits
-from tests.wire.admin.asking import TOKEN, address, ask, fill, until, write
+from bkstore.wire.admin.routes import WaitsFor
+from tests.wire.admin.asking import TOKEN, address, ask, everything, fill, until, write
 
 pytest.importorskip("aiohttp")
 
@@ -160,6 +162,77 @@ def _in_child(admin: AdminServer, there: Any) -> None:
     there.send(repr(admin))
     there.recv()
     admin.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+def test_a_child_lets_go_of_connections(tmp_path: Path) -> None:
+    """A client that is connected when the parent forks sees the end that the parent makes, while
+    the child lives."""
+    context = multiprocessing.get_context("fork")
+    with Bookie.open(tmp_path, "sorted") as bookie:
+        admin = AdminServer(bookie).start()
+        here, there = context.Pipe()
+        with socket.create_connection(address(admin), timeout=10) as client:
+            until(lambda: admin._front is not None and 1 == len(admin._front._known.served))
+            child = context.Process(target=_in_child, args=(admin, there))
+            child.start()
+            here.recv()
+            try:
+                client.sendall(b"GET /heartbeat HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+                assert everything(client).endswith(b"\r\n\r\nOK\n")
+            finally:
+                admin.close()
+                here.send("done")
+                child.join()
+
+    assert 0 == child.exitcode
+
+
+class _Stalled(MemoryStore):
+    """A store that does not answer until it is told to, and then that it cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = threading.Semaphore(0)
+        self.go = threading.Event()
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        self.asked.release()
+        assert self.go.wait(30)
+        raise MetadataUnavailable("no answer")
+
+
+def test_liveness_waits_for_nobody(bookie: Bookie) -> None:
+    """While requests wait for the metadata store, as many as may, further ones are 503 at once;
+    the heartbeat, metrics and what this bookie has by itself are answered. Metadata that are not
+    to be had are 503."""
+    store, limits, statuses = _Stalled(), Limits(connections=12, waiting=6), []
+    with AdminServer(bookie, metadata=store, limits=limits) as admin:
+
+        def listing() -> None:
+            statuses.append(ask(admin, "/api/v1/ledger/list").status)
+
+        clients = [threading.Thread(target=listing) for _ in range(limits.waiting)]
+        for client in clients:
+            client.start()
+        try:
+            for _ in range(4):
+                assert store.asked.acquire(timeout=30)
+            waiting = WaitsFor.METADATA
+            until(lambda: admin._front is not None and 6 == admin._front._waiting[waiting])
+            alive = [ask(admin, path).status for path in ("/heartbeat", "/metrics")]
+            state = ask(admin, "/api/v1/bookie/state").json
+            refused = ask(admin, "/api/v1/ledger/metadata?ledger_id=1")
+            early = list(statuses)
+        finally:
+            store.go.set()
+            for client in clients:
+                client.join()
+
+    assert ([200, 200], True, []) == (alive, state["running"], early)
+    assert (503, "too many requests wait for the metadata store") == (refused.status, refused.line)
+    assert [503] * limits.waiting == statuses
 
 
 def test_readers_beside_a_writer(tmp_path: Path, storage: Any) -> None:
