@@ -9,6 +9,8 @@ come out) and `worlds` (what goes in).
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import tarfile
 from collections import defaultdict
@@ -78,6 +80,21 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 def _room(nodeid: str) -> str:
     """Return the folder of a test below ``tests/``, such as ``storage/journal``."""
     return "/".join(nodeid.partition("::")[0].split("/")[1:-1]) or "tests"
+
+
+# -- collecting garbage
+
+
+def pytest_collection() -> None:
+    """Do not look for garbage among the tests while they are collected: there is none."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was collected out of every later look, until the process ends."""
+    gc.freeze()
+    gc.enable()
+    atexit.register(gc.unfreeze)
 
 
 # -- parts of `make test-all`, and rounds of random tests

@@ -362,6 +362,8 @@ def test_full_disk(tmp_path: Path) -> None:
     """A write that the system refuses is one line, leaves the old page, and nothing beside it."""
     target = tmp_path / "out.html"
     target.write_text("the old page")
+    write_report(tmp_path / "first.html", {}, title="x", source={})  # loads, and compiles, it all
+    (tmp_path / "first.html").unlink()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:

@@ -218,7 +218,9 @@ def test_killed_driver(jumble: tuple[Path, World, int], tmp_path: Path, point: s
 
 
 LIMITED = """
-import resource, sys
+import os, resource, sys
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what is compiled would be cut off, and stay so
+sys.dont_write_bytecode = True
 from bkstore.cli.main import main
 from bkstore.spark.load import SparkEngine
 class Limited:

@@ -302,7 +302,9 @@ class TestIndexUnderFaults:
     def test_rocksdb_refusal(self, tmp_path: Path) -> None:
         """What RocksDB cannot write is `WriteFailed`, then `SyncFailed`; closing lets go."""
         script = """
-import resource, sys
+import os, resource, sys
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what is compiled would be cut off, and stay so
+sys.dont_write_bytecode = True
 from bkstore.errors import SyncFailed, WriteFailed
 from bkstore.index.rocks import RocksIndex
 index = RocksIndex(sys.argv[1], writable=True)

@@ -232,7 +232,9 @@ def test_full_disk_of_workers(tmp_path: Path) -> None:
         with HierarchicalIndex(tmp_path / name, writable=True) as index:
             index.put_many(5, np.arange(60_000), 1028 + np.cumsum(rng.integers(64, 5000, 60_000)))
     script = f"""
-import resource, sys
+import os, resource, sys
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what is compiled would be cut off, and stay so
+sys.dont_write_bytecode = True
 from bkstore.cli.main import main
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 top = {str(tmp_path)!r}

@@ -266,7 +266,9 @@ def test_no_room_for_the_lock(
 
 
 LIMITED = """
-import resource, sys
+import os, resource, sys
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"  # what is compiled would be cut off, and stay so
+sys.dont_write_bytecode = True
 from bkstore.cli.main import main
 resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size}))
 sys.exit(main(["load", {dump!r}, {out!r}, "--to={to}"]))
