@@ -19,14 +19,18 @@ DEFAULT_READ_AHEAD = 100
 _ALIGNMENT = 64
 """The read cache gives each entry whole cache lines (`ReadCache`)."""
 
-Unit = Literal["bytes", "pages", "files"]
+Unit = Literal["bytes", "MiB", "pages", "files"]
+"""What a setting counts in: those whose names end in ``Mb`` take whole MiB."""
+
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
     """How large a bookie's setting should be for one purpose.
 
-    `value` is None where the numbers that the formula asks for are not known. `default` is the
+    `value` is in the setting's own `unit`, rounded up: it can be written into a `bk_server.conf`
+    as it is. `value` is None where the numbers that the formula asks for are not known. `default` is the
     setting's own, in words.
     """
 
@@ -134,12 +138,12 @@ def _reading(
     value = None
     if mean_record is not None:
         entry = -(-max(mean_record - 4, 0) // _ALIGNMENT) * _ALIGNMENT
-        value = int(2 * directories * readers * read_ahead * entry)
+        value = -(-int(2 * directories * readers * read_ahead * entry) // _MIB)
     return CacheNeed(
         "dbStorage_readAheadCacheMaxSizeMb",
         "what was read ahead for each reader stays until it is read",
         value,
-        "bytes",
+        "MiB",
         "a quarter of direct memory",
         f"2 x {directories} directories x {readers} readers x {read_ahead} entries x mean record, "
         "rounded up to 64: directories share it, readers may all be in one, and the oldest half "

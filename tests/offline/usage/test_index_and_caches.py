@@ -106,9 +106,27 @@ def test_caches_of_databases(tmp_path: Path) -> None:
 
     assert max(beside.values()) == least.value > 0
     assert max(beside[at] + rows[at] for at in range(3)) == whole.value
-    assert 2 * 3 * 2 * 10 * 128 == ahead.value  # 92 bytes take two lines of 64
+    assert (1, "MiB") == (ahead.value, ahead.unit)  # of 15,360 bytes
     assert "dbStorage_readAheadCacheMaxSizeMb" == ahead.setting
     assert None is cache_needs(parts, None)[-1].value
+
+
+@pytest.mark.parametrize(
+    ("readers", "mib"),
+    [(1, 1), (4096 // 3, 100), (4096, 300), (4097, 301)],
+)
+def test_a_setting_of_megabytes_counts_in_mib(tmp_path: Path, readers: int, mib: int) -> None:
+    """Settings that end in Mb are whole MiB, rounded up: 2 halves, directories, readers, entries
+    of 128 bytes (92 take two lines of 64).
+    """
+    fill(LAYOUTS["rocks3"](tmp_path))
+    *others, ahead = cache_needs(_parts(tmp_path), 96.0, 3, readers=readers, read_ahead=100)
+    need = 2 * 3 * readers * 100 * 128
+
+    assert (mib - 1) * 2**20 < need <= mib * 2**20
+    assert (mib, "MiB") == (ahead.value, ahead.unit)
+    assert ahead.setting.endswith("Mb")
+    assert {"bytes"} == {each.unit for each in others if not each.setting.endswith("Mb")}
 
 
 def test_caches_of_index_files(tmp_path: Path) -> None:
