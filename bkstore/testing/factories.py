@@ -54,6 +54,11 @@ class _Factory(Generic[T]):
         self._made: list[_Made[T]] = []
         self._numbers = 0
 
+    @property
+    def has_made(self) -> bool:
+        """Whether anything was asked for yet."""
+        return bool(self._numbers or self._made)
+
     def _place(self, what: str) -> Path:
         self._numbers += 1
         return self.top / f"{what}-{self._numbers}"

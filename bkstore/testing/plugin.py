@@ -110,11 +110,24 @@ def bkstore_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def bkstore_faults() -> FaultPlan:
-    """Return the `FaultPlan` that all storages, bookies and clusters of this test write through."""
+def bkstore_faults(request: pytest.FixtureRequest) -> FaultPlan:
+    """Return the `FaultPlan` that all storages, bookies and clusters of this test write through.
+
+    One that is asked for by `getfixturevalue` is that of the fixtures of this test too, unless
+    they have made something: what is open writes past it, so that is an error which names them.
+    """
     from bkstore.testing.faults import FaultPlan
 
-    return FaultPlan()
+    plan = FaultPlan()
+    for name, factory in request.node.stash.get(_WITHOUT_FAULTS, {}).items():
+        if factory.has_made:
+            pytest.fail(
+                f"bkstore_faults is asked for after {name} has made something, which writes past "
+                "it: let bkstore_faults be an argument of the test",
+                pytrace=False,
+            )
+        factory.files = plan
+    return plan
 
 
 @pytest.fixture
@@ -127,7 +140,8 @@ def bkstore_storage(
     """
     from bkstore.testing.factories import StorageFactory
 
-    factory = StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
+    factory = StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind)
+    _choose_layer(request, factory)
     yield factory
     _finish(factory)
 
@@ -142,7 +156,8 @@ def bkstore_bookie(
     """
     from bkstore.testing.factories import BookieFactory
 
-    factory = BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
+    factory = BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind)
+    _choose_layer(request, factory)
     yield factory
     _finish(factory)
 
@@ -172,7 +187,8 @@ def bkstore_cluster(
     """
     from bkstore.testing.factories import ClusterFactory
 
-    factory = ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind, _layer(request))
+    factory = ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind)
+    _choose_layer(request, factory)
     yield factory
     _finish(factory)
 
@@ -193,12 +209,22 @@ def bkstore_ensemble(
     _finish(factory)
 
 
-def _layer(request: pytest.FixtureRequest) -> Any:
-    """Return the file layer to write through: the fault plan, if the test asks for it."""
-    from bkstore.files.disk_changes import OS_FILES
+_WITHOUT_FAULTS = pytest.StashKey[dict[str, Any]]()
+"""Of a test: its factories that write through the system's calls, by the names of fixtures."""
 
-    asked = "bkstore_faults" in request.fixturenames
-    return request.getfixturevalue("bkstore_faults") if asked else OS_FILES
+
+def _choose_layer(
+    request: pytest.FixtureRequest, factory: StorageFactory | BookieFactory | ClusterFactory
+) -> None:
+    """Let a factory write through the fault plan, if the test has one; else note that it does not.
+
+    A test that asks for the plan later finds the note.
+    """
+    if "bkstore_faults" in request.fixturenames:
+        factory.files = request.getfixturevalue("bkstore_faults")
+        return
+    assert request.fixturename is not None
+    request.node.stash.setdefault(_WITHOUT_FAULTS, {})[request.fixturename] = factory
 
 
 def _finish(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:

@@ -238,6 +238,56 @@ def test_marked(bkstore_storage):
 class TestLeaks:
     """Files that are open at the end."""
 
+    def test_faults_asked_for_inside_a_test(self, pytester: pytest.Pytester) -> None:
+        """A plan that `getfixturevalue` gives acts, or is refused by the name of what it missed."""
+        result = run(
+            pytester,
+            """
+NAMES = ["bkstore_storage", "bkstore_bookie", "bkstore_cluster"]
+
+def fill(made):
+    made.add_entry(record(0), master_key=KEY)
+    made.flush() if hasattr(made, "flush") else made.checkpoint()
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_before_anything_is_made(request, name):
+    make = request.getfixturevalue(name)
+    faults = request.getfixturevalue("bkstore_faults")
+    made = make()
+    faults.disk_full()
+    with pytest.raises(WriteFailed):
+        fill(made)
+    assert [fault.what for fault in faults.done][:1] == ["disk_full"]
+
+def test_before_the_factory(request):
+    faults = request.getfixturevalue("bkstore_faults")
+    storage = request.getfixturevalue("bkstore_storage")()
+    faults.disk_full()
+    with pytest.raises(WriteFailed):
+        fill(storage)
+
+def test_of_another_fixture(bkstore_storage, mine):
+    storage = bkstore_storage()
+    mine.disk_full()
+    with pytest.raises(WriteFailed):
+        fill(storage)
+
+@pytest.fixture
+def mine(request):
+    return request.getfixturevalue("bkstore_faults")
+
+@pytest.mark.parametrize("name", NAMES)
+def test_too_late(request, name):
+    request.getfixturevalue(name)()
+    request.getfixturevalue("bkstore_faults")
+""",
+        )
+        result.assert_outcomes(passed=4, failed=3)
+        for name in ("storage", "bookie", "cluster"):
+            result.stdout.fnmatch_lines(
+                [f"*bkstore_faults is asked for after bkstore_{name} has made something*"]
+            )
+
     def test_leaks_are_errors(self, pytester: pytest.Pytester) -> None:
         """What a test opened below the fixture's directory and kept is named, and an error."""
         result = run(

@@ -29,9 +29,9 @@ _MIB = 1 << 20
 class CacheNeed:
     """How large a bookie's setting should be for one purpose.
 
-    `value` is in the setting's own `unit`, rounded up: it can be written into a `bk_server.conf`
-    as it is. `value` is None where the numbers that the formula asks for are not known. `default` is the
-    setting's own, in words.
+    `value` is in the setting's own `unit`, rounded up, as a `bk_server.conf` takes it. It is None
+    where the numbers that the formula asks for are not known. `default` is the setting's own, in
+    words.
     """
 
     setting: str

@@ -131,12 +131,13 @@ def test_by_index_and_cache(tmp_path: Path, capsys: Capsys) -> None:
     """The index by its parts, and what caches need for it, with formula and source."""
     top = _make(tmp_path / "b1", "db")
     parts, _ = _run(capsys, top, "--by", "index")
-    needs, _ = _run(capsys, top, "--by", "cache", "--readers", 3, "--read-ahead", 20)
+    needs, _ = _run(capsys, top, "--by", "cache", "--readers", 3, "--read-ahead", 20_000)
 
     assert [("locations", 40), ("ledgers", 2)] == [(row["part"], row["rows"]) for row in parts]
     assert [0, None] == [row["dead_rows"] for row in parts]
-    assert 2 * 3 * 20 * 128 == needs[-1]["value"]
-    assert all(row["formula"] and row["source"] and row["unit"] == "bytes" for row in needs)
+    assert -(-2 * 3 * 20_000 * 128 // 2**20) == needs[-1]["value"]
+    assert ["bytes", "bytes", "MiB"] == [row["unit"] for row in needs]
+    assert all(row["formula"] and row["source"] for row in needs)
 
 
 @pytest.mark.parametrize("by", ANSWERS)
