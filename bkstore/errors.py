@@ -31,8 +31,10 @@ __all__ = [
     "NoSuchEntry",
     "NoSuchLedger",
     "NotEnoughBookies",
+    "ReadFailed",
     "ReadOnlyError",
     "SyncFailed",
+    "SystemRefused",
     "TooManyRequests",
     "UnauthorizedAccess",
     "UnsupportedLayout",
@@ -147,16 +149,40 @@ class DirectoryInUse(BkstoreError):
     """Another process holds the directory, or its files changed while they were read."""
 
 
-class WriteFailed(BkstoreError):
-    """The system refused a write (a full disk, say); what was stored before is safe.
+class SystemRefused(BkstoreError):
+    """The machine lacks what a call needs: space, permission, descriptors, memory.
 
-    `errno` is the system's number, None if it gave none.
+    It says nothing about stored data, so it never becomes a finding: work stops, nothing is
+    published, and the same call succeeds once the machine has what it lacked. `file` is the place
+    that was refused, `errno` the system's number, None if it gave none.
+
+    >>> str(ReadFailed("/b/current/0.log", OSError(13, "Permission denied")))
+    '/b/current/0.log: cannot be read: Permission denied'
     """
+
+    _what = "refused by the system"
 
     def __init__(self, file: str | os.PathLike[str], error: OSError) -> None:
         self.file = os.fspath(file)
         self.errno = error.errno
-        super().__init__(f"{self.file}: cannot be written: {error.strerror or error}")
+        self.reason = str(error.strerror or error)
+        super().__init__(f"{self.file}: {self._what}: {self.reason}")
+
+    def __reduce__(self) -> tuple[type[SystemRefused], tuple[str, OSError]]:
+        return type(self), (self.file, OSError(self.errno, self.reason))
+
+
+class ReadFailed(SystemRefused):
+    """The system refused a read, for want of permission, descriptors or memory; or a temporary
+    file of bkstore's own cannot be read back."""
+
+    _what = "cannot be read"
+
+
+class WriteFailed(SystemRefused):
+    """The system refused a write (a full disk, say); what was stored before is safe."""
+
+    _what = "cannot be written"
 
 
 class SyncFailed(WriteFailed):

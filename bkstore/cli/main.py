@@ -168,6 +168,8 @@ def _command(argv: Sequence[str] | None) -> int:
         return _fail(str(error))
     except OSError as error:
         return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+    except MemoryError:
+        return _fail("not enough memory")
     else:
         return code
 

@@ -16,9 +16,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rocksdict import Options
 
-__all__ = ["OS_FILES", "Files", "StrPath"]
+__all__ = ["OS_FILES", "Files", "StrPath", "SyncNotBegun"]
 
 StrPath = str | os.PathLike[str]
+
+
+class SyncNotBegun(OSError):
+    """What is to be synced cannot be opened (too many open files, say): no sync was tried.
+
+    Unlike after a failed sync nothing may have been dropped, so the same call may come again.
+    """
 
 
 class Files:
@@ -65,8 +72,11 @@ class Files:
         os.fsync(fd)
 
     def sync_dir(self, path: StrPath) -> None:
-        """Make the names in a directory durable."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        """Make the names in a directory durable; `SyncNotBegun` if it cannot be opened."""
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _not_begun(error) from error
         try:
             os.fsync(fd)
         finally:
@@ -106,6 +116,10 @@ class Files:
         """Give a file a second name."""
         os.link(source, target)
 
+    def symlink(self, target: StrPath, path: StrPath) -> None:
+        """Make a link at `path` to a name, which need not be there."""
+        os.symlink(target, path)
+
     def unlink(self, path: StrPath) -> None:
         """Remove a name; `FileNotFoundError` if it is not there."""
         os.unlink(path)
@@ -135,11 +149,18 @@ class Files:
             if os.path.isdir(path):
                 self.sync_dir(path)
             elif os.path.exists(path):
-                fd = self.open(path, os.O_RDWR)
-                try:
-                    self.fsync(fd)
-                finally:
-                    self.close(fd)
+                self.sync_file(path)
+
+    def sync_file(self, path: StrPath) -> None:
+        """Make a file durable that is not open here; `SyncNotBegun` if it cannot be opened."""
+        try:
+            fd = self.open(path, os.O_RDWR)
+        except OSError as error:
+            raise _not_begun(error) from error
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
 
     def database_opened(self, path: StrPath, options: Options | None = None) -> None:
         """Be told that RocksDB is about to write in `path`; for layers that simulate.
@@ -149,6 +170,10 @@ class Files:
 
     def database_synced(self, path: StrPath) -> None:
         """Be told that RocksDB has made all it was given durable; for layers that simulate."""
+
+
+def _not_begun(error: OSError) -> SyncNotBegun:
+    return SyncNotBegun(error.errno, error.strerror, error.filename)
 
 
 OS_FILES = Files()

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.os_errors import naming
 
 __all__ = [
     "check_regular",
@@ -101,19 +102,24 @@ def read_whole(path: StrPath, limit: int, *, text: bool = False) -> bytes:
     """
     fd = open_regular(path)
     try:
-        if os.fstat(fd).st_size > limit:
-            raise _too_long(path, limit)
-        parts: list[bytes] = []
-        got = 0
-        while got <= limit:
-            parts.append(os.read(fd, min(limit + 1 - got, _CHUNK)))
-            if not parts[-1]:
-                return b"".join(parts)
-            if text and (at := parts[-1].find(b"\0")) >= 0:
-                raise CorruptionError(path, got + at, "has a NUL byte, which no text has")
-            got += len(parts[-1])
+        with naming(path):
+            return _read_all(fd, path, limit, text)
     finally:
         os.close(fd)
+
+
+def _read_all(fd: int, path: StrPath, limit: int, text: bool) -> bytes:
+    if os.fstat(fd).st_size > limit:
+        raise _too_long(path, limit)
+    parts: list[bytes] = []
+    got = 0
+    while got <= limit:
+        parts.append(os.read(fd, min(limit + 1 - got, _CHUNK)))
+        if not parts[-1]:
+            return b"".join(parts)
+        if text and (at := parts[-1].find(b"\0")) >= 0:
+            raise CorruptionError(path, got + at, "has a NUL byte, which no text has")
+        got += len(parts[-1])
     raise _too_long(path, limit)
 
 

@@ -19,7 +19,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bkstore.errors import WriteFailed
 from bkstore.files.disk_changes import StrPath
+from bkstore.files.os_errors import writing
 
 __all__ = ["MARKER", "scratch_directory"]
 
@@ -36,8 +38,10 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
 
     It lies in `parent`, else where the system has temporary files; those that killed processes
     left there are removed first, once a process. A forked child that leaves removes nothing.
+    Raises `WriteFailed` where the system refuses to make one.
     """
-    place = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
+    with writing(tempfile.tempdir or "the directory for temporary files"):
+        place = os.path.abspath(tempfile.gettempdir() if parent is None else parent)
     if place not in _swept:
         _swept.add(place)
         _sweep(place)
@@ -54,11 +58,10 @@ def scratch_directory(purpose: str, parent: StrPath | None = None) -> Iterator[P
 def _made(purpose: str, place: str) -> tuple[Path, int]:
     """Return a new directory, and the descriptor whose lock keeps it."""
     while True:
-        path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=place))
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            lock = os.open(path / MARKER, flags, 0o600)
-        except FileNotFoundError:
+        with writing(place):
+            path = Path(tempfile.mkdtemp(prefix=f"bkstore-{purpose}-", dir=place))
+        lock = _marker_of(path)
+        if lock is None:
             continue
         try:
             if _taken(lock) and _is_there(path / MARKER, lock):
@@ -66,6 +69,18 @@ def _made(purpose: str, place: str) -> tuple[Path, int]:
         except OSError:  # a file system without locks, where nobody sweeps either
             return path, lock
         os.close(lock)  # another swept it, between the marker and its lock
+
+
+def _marker_of(path: Path) -> int | None:
+    """Return the descriptor of a new marker, None where the directory was swept meanwhile."""
+    try:
+        with writing(path):
+            return os.open(path / MARKER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except WriteFailed as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        _remove(path)  # nobody sweeps a directory without a marker
+        raise
 
 
 def _sweep(place: str) -> None:

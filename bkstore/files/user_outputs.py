@@ -105,9 +105,8 @@ def output_file(path: StrPath, *, private: bool = False) -> Iterator[OutputFile]
         with _ending(fd, name) as made:
             yield made
         with _told(name):
-            os.fsync(fd)
-            os.replace(scratch_name, target.place)
-            OS_FILES.sync_dir(os.path.dirname(target.place))
+            OS_FILES.fsync(fd)
+            _take_place(scratch_name, target)
 
 
 def write_output(path: StrPath, data: bytes, *, private: bool = False) -> None:
@@ -228,9 +227,24 @@ def _beside(target: _Target, name: str, private: bool, stack: ExitStack) -> tupl
     return fd, scratch
 
 
+def _take_place(scratch: str, target: _Target) -> None:
+    """Give the new file its name, durably; where that fails no new name is left."""
+    folder = OS_FILES.open(os.path.dirname(target.place), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        OS_FILES.replace(scratch, target.place)
+        try:
+            OS_FILES.fsync(folder)
+        except OSError:
+            if target.there is None:
+                OS_FILES.unlink(target.place)
+            raise
+    finally:
+        OS_FILES.close(folder)
+
+
 def _remove(scratch: str) -> None:
-    with suppress(FileNotFoundError):  # it has its name
-        os.unlink(scratch)
+    if os.path.lexists(scratch):  # else it has its name
+        OS_FILES.unlink(scratch)
 
 
 def _copy_into(target: _Target, spool: io.BufferedRandom, name: str, private: bool) -> None:

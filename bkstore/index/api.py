@@ -36,7 +36,13 @@ import numpy.typing as npt
 
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    InvalidArgument,
+    MissingDependency,
+    SystemRefused,
+)
 from bkstore.formats.state_checks import state_oddities
 from bkstore.ids import (
     Int64Array,
@@ -157,7 +163,13 @@ class Finding:
 
     @classmethod
     def of(cls, error: BkstoreError, ledger: LedgerId | None = None) -> Finding:
-        """Return the damage that an error tells of."""
+        """Return the damage that an error reports.
+
+        Raises the error itself where it says nothing about the data: what the machine lacks, and a
+        missing package, are never findings.
+        """
+        if isinstance(error, (SystemRefused, MissingDependency)):
+            raise error
         if isinstance(error, CorruptionError):
             return cls("damage", error.reason, error.file, error.offset, ledger)
         return cls("damage", str(error), None, None, ledger)

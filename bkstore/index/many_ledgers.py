@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, IllegalOperation
+from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
 
 __all__ = ["Errors", "ListsMany", "answers", "asked_for", "one_by_one", "over_parts", "told"]
@@ -44,12 +44,13 @@ def one_by_one(
 ) -> Iterator[tuple[LedgerId, Availability]]:
     """Yield what a call for each ledger answers; errors go to `errors`, if that is given.
 
-    `IllegalOperation` is raised in any case: it is about the source, which is closed.
+    `IllegalOperation` and `SystemRefused` are raised in any case: they are about the source, which
+    is closed, and the machine.
     """
     for name in names:
         try:
             found = availability(name)
-        except IllegalOperation:
+        except (IllegalOperation, SystemRefused):
             raise
         except BkstoreError as error:
             if errors is None:

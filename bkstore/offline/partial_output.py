@@ -6,6 +6,7 @@ whatever ended the making.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 from collections.abc import Iterable
@@ -17,7 +18,17 @@ from bkstore.files.disk_changes import Files
 from bkstore.files.lock_files import let_go, lock_file, take_lock
 from bkstore.files.os_errors import writing
 
-__all__ = ["check_target", "locked", "partial_path", "remove_growing", "remove_tree"]
+__all__ = [
+    "check_target",
+    "discard_growing",
+    "locked",
+    "partial_path",
+    "publish",
+    "remove_growing",
+    "remove_tree",
+]
+
+_log = logging.getLogger(__name__)
 
 LOCK = "lock"
 MARK = "BKSTORE-PARTIAL"
@@ -91,6 +102,41 @@ def _foreign(top: Path, what: str) -> InvalidArgument:
         f"{top}: is there and not the folder of a {what} that was interrupted: "
         "nothing is written or removed in it"
     )
+
+
+def publish(grown: Path, out: Path, files: Files) -> None:
+    """Let the folder `grown` be `out`, durably; after an error it is not.
+
+    Raises `WriteFailed` where the system refuses. A rename whose directories cannot be synced is
+    taken back; where even that is refused, the error says that `out` is there.
+    """
+    with writing(out):
+        files.replace(grown, out)
+        try:
+            files.sync_dir(out.parent)
+            files.sync_dir(grown.parent)
+        except OSError as error:
+            _take_back(grown, out, files, error)
+            raise
+
+
+def _take_back(grown: Path, out: Path, files: Files, error: OSError) -> None:
+    try:
+        files.replace(out, grown)
+    except OSError:
+        reason = f"{error.strerror}; it is there and whole, but a crash may take its name away"
+        raise WriteFailed(out, OSError(error.errno, reason)) from error
+
+
+def discard_growing(top: Path, made: Iterable[str]) -> None:
+    """Remove what a finished or given up run made; what the system lets nobody remove stays.
+
+    It says so in the log, and the next run there removes it.
+    """
+    try:
+        remove_growing(top, made)
+    except OSError as error:
+        _log.warning("%s: cannot be removed: %s", error.filename or top, error.strerror)
 
 
 def remove_growing(top: Path, made: Iterable[str]) -> None:

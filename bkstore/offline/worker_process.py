@@ -6,11 +6,14 @@ of a worker's business. It ends when the caller does, as its socket is closed th
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Pipe
+
+from bkstore.errors import SystemRefused
 
 __all__ = ["WorkerProcess"]
 
@@ -24,23 +27,28 @@ class WorkerProcess:
     def __init__(
         self, module: str, *arguments: str, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.pipe, theirs = Pipe()
+        with _starting():
+            self.pipe, theirs = Pipe()
         given = "".join(f", {argument!r}" for argument in arguments)
         code = (
             f"import sys; sys.path[:] = {sys.path!r}; from {module} import work; "
             f"work({theirs.fileno()}{given})"
         )
         try:
-            self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
-                [sys.executable, "-c", code],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # An interrupt at the terminal is for the caller alone, which ends its workers;
-                # one that is still importing would show where.
-                process_group=0,
-                env=environment,
-            )
+            with _starting():
+                self.process = subprocess.Popen(  # noqa: S603  # our own interpreter
+                    [sys.executable, "-c", code],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    # An interrupt at the terminal is for the caller alone, which ends its
+                    # workers; one that is still importing would show where.
+                    process_group=0,
+                    env=environment,
+                )
+        except BaseException:
+            self.pipe.close()
+            raise
         finally:
             theirs.close()
 
@@ -49,8 +57,24 @@ class WorkerProcess:
         with suppress(OSError):  # it is gone, which reading from it will tell
             self.pipe.send(task)
 
+    def describe_end(self) -> str:
+        """Return in words how the process ended, once it has."""
+        code = self.process.wait()
+        if code < 0:
+            return f"the process that read it was ended by {signal.Signals(-code).name}"
+        return f"the process that read it ended with code {code}"
+
     def stop(self) -> None:
         """End it and wait for that."""
         self.process.kill()
         self.process.wait()
         self.pipe.close()
+
+
+@contextmanager
+def _starting() -> Iterator[None]:
+    """Raise `SystemRefused` where the machine has no descriptors or memory for one more."""
+    try:
+        yield
+    except OSError as error:
+        raise SystemRefused("a worker process", error) from error

@@ -207,6 +207,10 @@ class FaultPlan(Files):
         """As `Files.link`."""
         self.files.link(source, target)
 
+    def symlink(self, target: StrPath, path: StrPath) -> None:
+        """As `Files.symlink`."""
+        self.files.symlink(target, path)
+
     def unlink(self, path: StrPath) -> None:
         """As `Files.unlink`."""
         self.files.unlink(path)

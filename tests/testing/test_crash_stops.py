@@ -119,7 +119,7 @@ class TestSites:
             f"{Disk.__module__}:Disk.durable:sync_dir",
             f"{me}:write_file.fsync",
             f"{me}:write_file.sync_dir",
-            f"{me}:fsync_paths.fsync",
+            f"{me}:fsync_paths.sync_file.fsync",
             f"{me}:fsync_paths.sync_dir",
         } == disk.files.sync_sites
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.cli.terminal.shared_options import add_directory, open_bookie, until_unchanged
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
@@ -30,9 +30,8 @@ def run(args: argparse.Namespace) -> int:
     ledger = chosen_ledger(args)
     with open_bookie(args) as bookie:
         tables = location_tables(bookie, ledger)
-        write_output(args, LOCATIONS, tables)
         code = report_unknown(bookie, ledger)
-        bookie.check_unchanged()
+        write_output(args, LOCATIONS, until_unchanged(tables, bookie))
     return code
 
 

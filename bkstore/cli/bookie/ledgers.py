@@ -8,7 +8,12 @@ from bkstore.cli.terminal.ledger_options import chosen_scope
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    open_bookie,
+    report_findings,
+    until_unchanged,
+)
 from bkstore.formats.entry import explicit_lac_entry
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
@@ -38,8 +43,8 @@ def run(args: argparse.Namespace) -> int:
         tables = map(with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
         if not args.show_keys:
             tables = map(hide_keys, tables)
-        write_output(args, LEDGER_LIST, tables, private=args.show_keys)
-        bookie.check_unchanged()
+        shown = until_unchanged(tables, bookie)
+        write_output(args, LEDGER_LIST, shown, private=args.show_keys)
     return report_findings(findings)
 
 

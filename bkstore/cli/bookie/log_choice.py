@@ -46,7 +46,6 @@ def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list
         return
     with open_bookie(args, needs_index=False) as bookie:
         yield bookie, _chosen(bookie, args.log, args.dir_index)
-        bookie.check_unchanged()
 
 
 def _single(path: Path, args: argparse.Namespace) -> LogFile:

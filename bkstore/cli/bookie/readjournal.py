@@ -11,7 +11,12 @@ from typing import Any, Literal, NamedTuple
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_show_keys, hide_keys
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    open_bookie,
+    report_findings,
+    until_unchanged,
+)
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import refuse_inputs
@@ -22,6 +27,7 @@ from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal.last_mark import SUFFIX, journal_files
 from bkstore.storage.journal.scan import JournalScan, scan_journal
+from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import JOURNAL_RECORDS, Table
 
 __all__ = ["add_arguments", "run"]
@@ -58,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
         return _run_file(args)
     with open_bookie(args, needs_index=False) as bookie:
         files = _chosen(bookie.folders.journal, args.journal, args.journal_dir)
-        findings = _print(files, args)
-        bookie.check_unchanged()
+        findings = _print(files, args, bookie)
     return report_findings(findings)
 
 
@@ -73,11 +78,14 @@ def _run_file(args: argparse.Namespace) -> int:
     return report_findings(_print([_File(0, _journal_id(path.name), path)], args))
 
 
-def _print(files: list[_File], args: argparse.Namespace) -> list[Finding]:
+def _print(
+    files: list[_File], args: argparse.Namespace, bookie: BookieDir | None = None
+) -> list[Finding]:
     findings: list[Finding] = []
     tables = _tables(files, args.msg, findings)
     if not args.show_keys:
         tables = map(hide_keys, tables)
+    tables = until_unchanged(tables, bookie)
     write_output(args, JOURNAL_RECORDS, tables, private=args.show_keys)
     return findings
 

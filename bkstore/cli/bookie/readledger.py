@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
+from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, tell_unknown
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.secrets import add_password, chosen_password
-from bkstore.cli.terminal.shared_options import add_directory, open_bookie, report_findings
+from bkstore.cli.terminal.shared_options import (
+    add_directory,
+    open_bookie,
+    report_findings,
+    until_unchanged,
+)
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import Coder, RecordBatch, record_header
 from bkstore.formats.entry.digest import DIGEST_NUMBERS
@@ -63,9 +68,9 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         batches = _batches(bookie, ledger, args, findings)
         tables = _tables(bookie, ledger, batches, coder, findings)
-        write_output(args, ENTRY_RECORDS, tables)
-        unknown = report_unknown(bookie, ledger)
-        bookie.check_unchanged()
+        known = ledger in bookie.index.ledgers(ledger.scope)
+        write_output(args, ENTRY_RECORDS, until_unchanged(tables, bookie))
+    unknown = 0 if known else tell_unknown(ledger)
     return report_findings(findings) or unknown
 
 

@@ -13,7 +13,7 @@ from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledge
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.shared_options import report_findings, until_unchanged
 from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import record_header
 from bkstore.formats.syntax.framing import PREFIX
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     met: list[LedgerId] = []
     with open_logs(args) as (bookie, logs):
         tables = _tables(logs, args, ledger, findings, met)
-        write_output(args, LOG_RECORDS, tables)
+        write_output(args, LOG_RECORDS, until_unchanged(tables, bookie))
         known = ledger is None or bool(met) or (bookie is not None and is_known(bookie, ledger))
     code = report_findings(findings)
     if ledger is None or met:

@@ -11,7 +11,7 @@ from typing import Any
 from bkstore.cli.bookie.log_choice import add_logs, open_logs
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
-from bkstore.cli.terminal.shared_options import report_findings
+from bkstore.cli.terminal.shared_options import report_findings, until_unchanged
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.formats.entrylog import LogMetadata, log_name
 from bkstore.index.api import Finding
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         found = _by_log(logs, findings)
         if bookie is not None:
             found = chain(found, _kept(bookie, logs, args, findings))
-        write_output(args, LOG_METADATA, _tables(found))
+        write_output(args, LOG_METADATA, until_unchanged(_tables(found), bookie))
     return report_findings(findings)
 
 

@@ -17,6 +17,7 @@ from bkstore.cli.terminal.shared_options import (
     open_bookie,
     parse_range,
     report_findings,
+    until_unchanged,
 )
 from bkstore.index.api import Finding
 from bkstore.tables import LOG_ENTRIES, Table
@@ -54,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     with open_bookie(args, needs_index=False) as bookie:
         found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
-        write_output(args, LOG_ENTRIES, _tables(found, args.ranges))
         known = bool(found) or is_known(bookie, ledger)
-        bookie.check_unchanged()
+        tables = until_unchanged(_tables(found, args.ranges), bookie)
+        write_output(args, LOG_ENTRIES, tables)
     if found or findings:
         return report_findings(findings)
     tell(f"no entry log here holds such an entry of ledger {ledger}")

@@ -18,7 +18,12 @@ from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
-from bkstore.cli.terminal.shared_options import add_opening, open_bookie, report_findings
+from bkstore.cli.terminal.shared_options import (
+    add_opening,
+    open_bookie,
+    report_findings,
+    until_unchanged,
+)
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
@@ -71,9 +76,8 @@ def run(args: argparse.Namespace) -> int:
                 show(f"ledger {ledger}", seen["ledgers"], seen["ledgers"], seen["differ"])
 
         found = diff(sides[0], sides[1], findings, only, watch)
-        write_output(args, DIFFERENCES, _tables(found, chosen_output(args) == "table"))
-        for bookie in bookies:
-            bookie.check_unchanged()
+        tables = _tables(found, chosen_output(args) == "table")
+        write_output(args, DIFFERENCES, until_unchanged(tables, *bookies))
     code = report_findings(findings)
     if only is not None and not seen["ledgers"]:
         tell(f"ledger {only} is not known in either")

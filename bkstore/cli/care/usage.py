@@ -19,7 +19,7 @@ from bkstore.cli.terminal.shared_options import (
     report_findings,
 )
 from bkstore.counts import counted
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.tables import Table
@@ -138,7 +138,7 @@ def _tables(
             try:
                 bookie = opened.enter_context(open_bookie(args, directory))
                 usage = Usage(bookie, listed, args.threshold, args.pinned, show)
-            except InvalidArgument:  # an option, or an output that is refused
+            except (InvalidArgument, SystemRefused):  # an option, an output, the machine
                 raise
             except BkstoreError as error:
                 if len(args.directories) == 1:

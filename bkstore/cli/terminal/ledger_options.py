@@ -7,7 +7,7 @@ import re
 
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -95,13 +95,18 @@ def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
     """Return whether the index knows a ledger; not where there is none that can be read."""
     try:
         return ledger in bookie.index.ledgers(ledger.scope)
+    except SystemRefused:
+        raise
     except BkstoreError:
         return False
 
 
 def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
     """Say on stderr that a ledger is not known here, if so; return the exit code, 1 if so."""
-    if ledger in bookie.index.ledgers(ledger.scope):
-        return 0
+    return 0 if ledger in bookie.index.ledgers(ledger.scope) else tell_unknown(ledger)
+
+
+def tell_unknown(ledger: LedgerId) -> int:
+    """Say on stderr that a ledger is not known here; return the exit code, 1."""
     tell(f"ledger {ledger} is not known here")
     return 1

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from bkstore.cli.terminal.messages import tell
-from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import MAX_ENTRY_ID
 from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
+from bkstore.tables import Table
 
 __all__ = [
     "Command",
@@ -20,6 +21,7 @@ __all__ = [
     "parse_range",
     "refuse_output_in",
     "report_findings",
+    "until_unchanged",
 ]
 
 Command = Callable[[argparse.Namespace], int]
@@ -93,10 +95,21 @@ def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> N
         try:
             with BookieDir(directory, **how) as bookie:
                 bookie.refuse_output(args.output)
-        except InvalidArgument:
+        except (InvalidArgument, SystemRefused):
             raise
         except BkstoreError:
             continue  # is raised again where its index is opened, and told there
+
+
+def until_unchanged(tables: Iterable[Table], *bookies: BookieDir | None) -> Iterator[Table]:
+    """Yield the tables; at their end raise `DirectoryInUse` if a file of the bookies moved.
+
+    So an output file is not made of what was read while it changed.
+    """
+    yield from tables
+    for bookie in bookies:
+        if bookie is not None:
+            bookie.check_unchanged()
 
 
 def report_findings(findings: Iterable[Finding]) -> int:

@@ -18,7 +18,13 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit.durability import Due, Held, missing_entries
 from bkstore.cluster.audit.options import EntriesOfLedger
 from bkstore.cluster.client.bookie_client import BookieClient
-from bkstore.errors import BkstoreError, BookieUnavailable, NoListOfEntries, NoSuchLedger
+from bkstore.errors import (
+    BkstoreError,
+    BookieUnavailable,
+    NoListOfEntries,
+    NoSuchLedger,
+    SystemRefused,
+)
 from bkstore.ids import LedgerId
 from bkstore.index.many_ledgers import Errors, ListsMany
 
@@ -132,6 +138,8 @@ def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId
             failures = 0
         except NoListOfEntries as error:
             found.unlisted[number] = str(error)
+        except SystemRefused:
+            raise
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)
             found.silent[number] = f"no answer: {reason}"
@@ -147,6 +155,8 @@ class _All:
         self._errors: Errors = {}
         try:
             self._found = dict(bookie.availability_many(names, self._errors))
+        except SystemRefused:
+            raise
         except BkstoreError as error:  # none can be listed: it is closed, say
             self._found = {}
             self._errors = dict.fromkeys(names, error)

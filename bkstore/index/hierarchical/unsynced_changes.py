@@ -122,7 +122,7 @@ class Changes:
         try:
             for path in sorted(self._dirty):
                 with syncing(path):
-                    self._sync(path)
+                    self._files.sync_file(path)
                 self._dirty.discard(path)
             for name, path in list(self.new.items()):
                 named(name, self._give_name(name, path))
@@ -133,13 +133,6 @@ class Changes:
         except SyncFailed as error:
             self._failed = error
             raise
-
-    def _sync(self, path: str) -> None:
-        fd = self._files.open(path, os.O_RDWR)
-        try:
-            self._files.fsync(fd)
-        finally:
-            self._files.close(fd)
 
     def _give_name(self, name: LedgerId, path: str) -> str:
         final = self.name_of(name)

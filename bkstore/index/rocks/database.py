@@ -31,7 +31,7 @@ from rocksdict import (
 )
 
 from bkstore import forks
-from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, WriteFailed
+from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefused, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import os_error, syncing, writing
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
@@ -148,6 +148,8 @@ class Database:
             try:
                 with ExitStack() as held:
                     db = self._open_links(held=held)
+            except SystemRefused:
+                raise
             except Exception:
                 self._stack.close()
                 if attempt + 1 == _LIVE_TRIES:

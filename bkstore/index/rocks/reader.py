@@ -18,7 +18,13 @@ import numpy.typing as npt
 from bkstore import forks
 from bkstore.arguments import check_batch, path, truth
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError, CorruptionError, IllegalOperation, NoSuchLedger
+from bkstore.errors import (
+    BkstoreError,
+    CorruptionError,
+    IllegalOperation,
+    NoSuchLedger,
+    SystemRefused,
+)
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
@@ -222,7 +228,7 @@ class RocksReader(EntryIndex):
                     for some in list_ledgers(database, part):
                         yield from some
                         done += len(some)
-                except IllegalOperation:
+                except (IllegalOperation, SystemRefused):
                     raise
                 except BkstoreError:
                     # Somewhere behind what was yielded: one call for one ledger says what it is.

@@ -19,7 +19,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bkstore.errors import CorruptionError, DirectoryInUse, UnsupportedLayout
+from bkstore.files.disk_changes import OS_FILES
 from bkstore.files.opening import check_regular, open_regular, opened, past_hole, read_whole
+from bkstore.files.os_errors import readable, writing
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.rocks import after_fork
 
@@ -200,29 +202,42 @@ def link_copy(path: Path, held: ExitStack | None = None) -> Iterator[Path]:
     """
     with scratch_directory("rocksdb") as top:
         scratch = top / "copy"
-        scratch.mkdir()
+        with writing(scratch):
+            OS_FILES.mkdir(scratch)
         _link(path, scratch, (".log",), held)
         manifest = manifest_path(path)
         copy_start(manifest, scratch / manifest.name)
-        (scratch / "CURRENT").write_bytes(os.fsencode(manifest.name) + b"\n")
+        with writing(scratch):
+            OS_FILES.write_file(
+                scratch / "CURRENT", os.fsencode(manifest.name) + b"\n", durable=False
+            )
         _link(path, scratch, (".sst", ".blob"), held)
         yield scratch
 
 
 def copy_start(source: Path, target: Path, size: int | None = None) -> None:
     """Copy the first `size` bytes of a file (None: all that it has now); holes stay holes."""
-    with opened(source) as file, open(target, "wb") as copy:
-        stop = os.fstat(file.fileno()).st_size if size is None else size
+    with ExitStack() as stack:
+        with readable(source):
+            file = stack.enter_context(opened(source))
+            stop = os.fstat(file.fileno()).st_size if size is None else size
+        with writing(target):
+            copy = OS_FILES.fresh(target)
+        stack.callback(OS_FILES.close, copy)
         at = 0
-        while (data := past_hole(file.fileno(), at)) is not None and data < stop:
-            file.seek(data)
-            copy.seek(data)
-            part = file.read(min(_COPIED, stop - data))
+        while True:
+            with readable(source):
+                data = past_hole(file.fileno(), at)
+                if data is None or data >= stop:
+                    break
+                part = os.pread(file.fileno(), min(_COPIED, stop - data), data)
             if not part:
                 break
-            copy.write(part)
+            with writing(target):
+                OS_FILES.pwrite(copy, part, data)
             at = data + len(part)
-        copy.truncate(stop)
+        with writing(target):
+            OS_FILES.truncate(copy, stop)
 
 
 def cut_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
@@ -234,7 +249,8 @@ def cut_tails(scratch: Path, torn: Iterable[tuple[Path, int]]) -> None:
         link = scratch / path.name
         if os.stat(link).st_size - offset > _TAIL:
             copy_start(link, scratch / "cut", offset)
-            os.replace(scratch / "cut", link)
+            with writing(link):
+                OS_FILES.replace(scratch / "cut", link)
 
 
 def _link(path: Path, scratch: Path, suffixes: tuple[str, ...], held: ExitStack | None) -> None:
@@ -247,4 +263,5 @@ def _link(path: Path, scratch: Path, suffixes: tuple[str, ...], held: ExitStack 
             fd = open_regular(target)
             held.callback(os.close, fd)
             target = f"{_DESCRIPTORS}/{fd}"
-        os.symlink(target, scratch / name)
+        with writing(scratch):
+            OS_FILES.symlink(target, scratch / name)

@@ -7,14 +7,14 @@ merge of the pieces, at the cost of one write and one read of 32 bytes a row.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.disk_changes import OS_FILES
+from bkstore.files.spill_files import append_spill, opened_spill
 from bkstore.ids import Int64Array, positions
 from bkstore.index.api import IndexBatch
 
@@ -77,8 +77,7 @@ class RowSpill:
         counts = np.diff(np.append(starts, order.size))
         piece = _Piece(numbers[starts], stretches[starts], starts + self.rows, counts)
         table = np.column_stack([column[order] for column in rows[1:]])
-        with writing(self.path), open(self.path, "ab") as file:
-            file.write(table.data)
+        append_spill(self.path, table.data, OS_FILES)
         self._pieces.append(piece)
         self.rows += order.size
 
@@ -150,10 +149,10 @@ class LogRows:
     def _load(self) -> None:
         stretch = self._segments[self._next][0]
         parts = []
-        with readable(self._path), open(self._path, "rb") as file:
+        with opened_spill(self._path) as spill:
             while self._next < len(self._segments) and self._segments[self._next][0] == stretch:
                 _, first, count = self._segments[self._next]
-                data = os.pread(file.fileno(), count * _ROW, first * _ROW)
+                data = spill.read(first * _ROW, count * _ROW)
                 parts.append(np.frombuffer(data, np.int64).reshape(-1, _COLUMNS))
                 self._next += 1
         rows = np.concatenate(parts)

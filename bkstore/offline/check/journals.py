@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.availability import Availability
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.journal import JournalRecord, LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
@@ -176,6 +176,8 @@ def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[C
         try:
             state = index.state(ledger)
             missing = told.before.all() - index.availability(ledger)
+        except SystemRefused:
+            raise
         except BkstoreError:  # the pass over the index tells of it
             continue
         yield from _state(ledger, state, told, facts.lacs(ledger))

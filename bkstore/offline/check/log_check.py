@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.counts import counted
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import order_by_ledger
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.formats.syntax.framing import PREFIX
@@ -215,6 +215,8 @@ class _LogCheck:
         entries = np.minimum(own[:, 2], MAX_ENTRY_ID)
         try:
             places = self._view.index().get_many(ledger, entries)
+        except SystemRefused:
+            raise
         except BkstoreError:  # the pass over the index has told
             seen.unjudged += len(own)
             return

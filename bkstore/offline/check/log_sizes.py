@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from bkstore.counts import counted
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entrylog import HEADER_SIZE, LogMetadata, decode_header
 from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
@@ -102,6 +102,8 @@ def _header_findings(log: LogFile, account: LogAccount) -> Iterator[CheckFinding
         with LogBytes(log.path) as file:
             block = file.peek(0, HEADER_SIZE)
         header = decode_header(block[:_HEADER_FIELDS])
+    except SystemRefused:
+        raise
     except BkstoreError:
         return
     rest = block[_HEADER_FIELDS:].lstrip(b"\0")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bkstore.arguments import optional, whole
-from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument
+from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument, SystemRefused
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import LogMetadata
@@ -252,6 +252,8 @@ class Check:
         for at, log in logs.items():
             try:
                 metadata, source = read_log_metadata(log.path, log.log_id, [])
+            except SystemRefused:
+                raise
             except BkstoreError:
                 found.add(at)
                 continue

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument, SystemRefused
 from bkstore.formats.entry import decode_explicit_lac, encode_explicit_lac, master_key
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
@@ -56,7 +56,7 @@ def _by_secret(
     try:
         _, lac = decode_explicit_lac(state.explicit_lac)
         expected = encode_explicit_lac(ledger, lac, digest_type, password)
-    except BkstoreError:  # the state's own findings tell of it
+    except (CorruptionError, InvalidArgument):  # the state's own findings tell of it
         return
     if state.explicit_lac != expected:
         detail = f"the digest of the explicit LAC of ledger {ledger} does not fit"
@@ -88,5 +88,7 @@ def check_other_layout(bookie: BookieDir) -> Iterator[CheckFinding]:
 def _said(index: EntryIndex, ledger: LedgerId) -> LedgerState | str:
     try:
         return index.state(ledger)
+    except SystemRefused:
+        raise
     except BkstoreError:
         return "none"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import Coder
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntryIndex
@@ -107,12 +108,7 @@ def _side_by_side(tasks: Sequence[LogTask], checks: LogChecks, jobs: int) -> Ite
             for pipe in wait(list(busy)):
                 worker = busy[pipe]  # type: ignore[index]
                 at, worker.at = worker.at or 0, None
-                said = _heard(worker)
-                if said is None:
-                    waiting[at] = _lost(tasks[at])
-                    workers[workers.index(worker)] = _started(checks, stack)
-                else:
-                    waiting[at] = said
+                waiting[at] = _result_of(worker, tasks[at])
             while turn in waiting:
                 yield waiting.pop(turn)
                 turn += 1
@@ -124,26 +120,19 @@ def _started(checks: LogChecks, stack: ExitStack) -> _Worker:
     return worker
 
 
-def _heard(worker: _Worker) -> LogResult | None:
-    """Return what a worker says, None if it ended; an error that escaped there is raised here."""
+def _result_of(worker: _Worker, task: LogTask) -> LogResult:
+    """Return a worker's result; raise the error that it met, or that it ended."""
     try:
         said = worker.pipe.recv()
     except (EOFError, OSError):
-        worker.process.wait()
-        return None
+        detail = f"not checked: {worker.describe_end()}"
+        raise BkstoreError(f"{task.log.path}: {detail}") from None
+    if isinstance(said, SystemRefused):
+        raise said
     if isinstance(said, str):
         raise RuntimeError(f"while a log was checked:\n{said}")
     result: LogResult = said
     return result
-
-
-def _lost(task: LogTask) -> LogResult:
-    """Return the result of a log whose process ended: nothing of it was checked."""
-    log = task.log
-    seen = LogCoverage(log.dir_index, log.log_id, log.path, log.bytes)
-    seen.unaccounted = [(0, log.bytes)] if log.bytes else []
-    detail = "not checked: the process that read it ended"
-    return [CheckFinding("log", "damage", detail, log.path)], seen
 
 
 def work(fd: int) -> None:
@@ -163,7 +152,9 @@ def work(fd: int) -> None:
         while True:
             task = pipe.recv()
             try:
-                said: LogResult | str = check_log(task, view)
+                said: LogResult | SystemRefused | str = check_log(task, view)
+            except SystemRefused as error:
+                said = error
             except Exception:  # noqa: BLE001  # the caller raises it again
                 import traceback
 

@@ -24,7 +24,13 @@ from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.offline.dump.manifest import MANIFEST, finding_from_json, finding_to_json
 from bkstore.offline.dump.piece import FileDone, PieceDone
 from bkstore.offline.dump.plan import Piece, file_name
-from bkstore.offline.partial_output import locked, partial_path, remove_growing, remove_tree
+from bkstore.offline.partial_output import (
+    discard_growing,
+    locked,
+    partial_path,
+    publish,
+    remove_tree,
+)
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 
 __all__ = ["PartialDump", "dumped_name"]
@@ -153,15 +159,12 @@ class PartialDump:
                     files.unlink(path)
                     files.sync_dir(path.parent)
             files.write_file(self.data / MANIFEST, manifest)
-            files.replace(self.data, self.out)
-            files.sync_dir(self.top.parent)
-            files.sync_dir(self.top)
+        publish(self.data, self.out, files)
         self.discard()
 
     def discard(self) -> None:
         """Remove it."""
-        with writing(self.top):
-            remove_growing(self.top, _MADE)
+        discard_growing(self.top, _MADE)
 
 
 def _file_done(said: Any) -> FileDone:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch, LedgerState
@@ -164,6 +164,8 @@ class _IndexPiece:
         for name in sorted(self.unread):
             try:
                 entries, _ = self.index.index.items(name)
+            except SystemRefused:
+                raise
             except BkstoreError:  # the damage that was found already
                 continue
             if entries.size == self.summaries.get(name, (0, None, None))[0]:

@@ -17,7 +17,8 @@ from itertools import groupby, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
+from bkstore.files.os_errors import is_absent, is_medium_error, unreadable
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -183,8 +184,10 @@ def _slots(path: str) -> int:
     """Return how many slots of an index file can be in use: holes of the file are not."""
     try:
         info = os.stat(path)
-    except OSError:  # reading it will say why
-        return 0
+    except OSError as error:
+        if is_absent(error) or is_medium_error(error):  # reading it will say why
+            return 0
+        raise unreadable(error, path) from error
     return min(info.st_size, info.st_blocks * 512) // 8
 
 
@@ -222,6 +225,8 @@ def _rows_of(part: EntryIndex, ledgers: Sequence[LedgerId], current: Path) -> li
     for ledger in ledgers:
         try:
             last = part.last_entry(ledger)
+        except SystemRefused:
+            raise
         except BkstoreError:  # reading it will say why
             last = None
         rows.append(0 if last is None else last + 1)
@@ -262,7 +267,7 @@ def _log_pieces(bookie: BookieDir) -> Iterator[Piece]:
 def fingerprint(piece: Piece) -> str:
     """Return a digest of the piece and of name, size and time of change of all it reads.
 
-    Cost: a `stat` a file. A file that cannot be looked at counts as absent.
+    Cost: a `stat` a file. Raises `ReadFailed` where the system refuses one.
     """
     logs = [(log.path, log.dir_index) for log in piece.logs]
     paths = [path for _, path in piece.files]
@@ -301,6 +306,8 @@ def _stats(paths: Sequence[str]) -> Iterator[tuple[str, int, int]]:
     for path in paths:
         try:
             info = os.stat(path)
-        except OSError:
-            continue
+        except OSError as error:
+            if is_absent(error) or is_medium_error(error):  # reading it will say why
+                continue
+            raise unreadable(error, path) from error
         yield path, info.st_size, info.st_mtime_ns

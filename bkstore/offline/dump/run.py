@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -269,12 +270,13 @@ class _Run:
         self.result.pieces = len(tasks) + self.result.kept
         count = _worth(tasks) if jobs is None else jobs
         ended = run_tasks(tasks, partial.work, count, self._report, self._wanted, files)
-        for task, outcome in ended:
-            if isinstance(outcome, PieceDone):
-                partial.keep(task.piece, task.key, outcome)
-                self._take(task, outcome)
-            else:
-                self._failed(task, outcome)
+        with closing(ended):  # ends the workers, also where an error leaves here
+            for task, outcome in ended:
+                if isinstance(outcome, PieceDone):
+                    partial.keep(task.piece, task.key, outcome)
+                    self._take(task, outcome)
+                else:
+                    self._failed(task, outcome)
         if self._lost:
             more = f" (and {len(self._lost) - 1} more)" if len(self._lost) > 1 else ""
             raise BkstoreError(
@@ -297,7 +299,7 @@ class _Run:
         name = task.piece.bookie
         self._running.pop(task.piece.name, None)
         if isinstance(outcome, Refused):
-            raise outcome.error()
+            raise outcome.error
         if isinstance(outcome, Lost):
             self._lost.append(f"bookie {name}, {task.piece}: {outcome.reason}")
         elif isinstance(outcome, Unread) and self.made[name].failed is None:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
+from bkstore.errors import BkstoreError, DirectoryInUse, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.api import Finding
@@ -53,15 +53,9 @@ class Lost:
 
 @dataclass(frozen=True)
 class Refused:
-    """The system refused a write."""
+    """The machine lacks something: the dump ends with this error."""
 
-    file: str
-    errno: int | None
-    reason: str
-
-    def error(self) -> WriteFailed:
-        """Return the error as it was raised."""
-        return WriteFailed(self.file, OSError(self.errno, self.reason))
+    error: SystemRefused
 
 
 Outcome = PieceDone | Unread | Lost | Refused
@@ -76,7 +70,7 @@ def run_tasks(
     report: Report,
     wanted: Callable[[Task], bool],
     files: Files = OS_FILES,
-) -> Iterator[tuple[Task, Outcome]]:
+) -> Generator[tuple[Task, Outcome]]:
     """Yield each task with what came of it, as they end; those not `wanted` then are left out.
 
     With `jobs` above 1, in so many processes, heavy ones first; with 1 here, through `files`.
@@ -94,10 +88,8 @@ def _attempt(task: Task, folder: Path, report: Callable[[int], None], files: Fil
     piece = task.piece
     try:
         done = write_piece(piece, folder, report, files)
-    except WriteFailed as error:
-        cause = error.__cause__
-        reason = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-        return Refused(error.file, error.errno, reason)
+    except SystemRefused as error:
+        return Refused(error)
     except BkstoreError as error:
         return Unread(Finding.of(error))
     except MemoryError:
@@ -130,13 +122,6 @@ class _Worker(WorkerProcess):
         """Send it a task."""
         self.task = task
         self.send(task)
-
-    def how_it_ended(self) -> str:
-        """Return in words how the process ended."""
-        code = self.process.wait()
-        if code < 0:
-            return f"the process that read it was ended by {signal.Signals(-code).name}"
-        return f"the process that read it ended with code {code}"
 
 
 class _Workers:
@@ -187,7 +172,7 @@ class _Workers:
             said: Any = worker.pipe.recv()
         except (EOFError, OSError):
             self._workers.remove(worker)
-            reason = worker.how_it_ended()
+            reason = worker.describe_end()
             worker.stop()
             yield task, Lost(reason)
             return

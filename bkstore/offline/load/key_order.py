@@ -10,7 +10,6 @@ spread over bucket files by key ranges, and sorted bucket by bucket: memory is o
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.os_errors import writing
+from bkstore.files.spill_files import append_spill, read_spill
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
 from bkstore.offline.load.declared_order import declared, task_rows
@@ -142,12 +143,14 @@ class OrderedRows:
         directory: int,
         scratch: Path,
         bucket_rows: int = BUCKET_ROWS,
+        files: Files = OS_FILES,
     ) -> None:
         self.duplicates = 0
         self._source = source
         self._place = seen.places[directory]
         self._directory = directory
         self._scratch = scratch
+        self._files = files
         self._bucket_rows = bucket_rows
         self._buckets: list[Path] | None = None
 
@@ -159,8 +162,7 @@ class OrderedRows:
             self._buckets = self._spread()
         self.duplicates = 0
         for path in self._buckets:
-            with readable(path):
-                columns = np.fromfile(path, np.int64).reshape(-1, 4).T
+            columns = np.frombuffer(read_spill(path), np.int64).reshape(-1, 4).T
             rows = _sorted_distinct(columns)
             self.duplicates += columns.shape[1] - rows.entry_id.size
             if rows.entry_id.size:
@@ -181,17 +183,18 @@ class OrderedRows:
         splits = _splits(self._place.samples, self._place.rows, self._bucket_rows)
         count = len(splits) + 1
         buckets = [self._scratch / f"bucket-{self._directory}-{n:05d}" for n in range(count)]
-        with writing(self._scratch), ExitStack() as stack:
-            self._scratch.mkdir(parents=True, exist_ok=True)
-            files = [stack.enter_context(open(path, "xb")) for path in buckets]
-            for rows in self._raw():
-                homes = np.searchsorted(splits, _packed(rows), side="right")
-                order = np.argsort(homes, kind="stable")
-                data = np.stack(rows[1:], axis=1)[order]
-                borders = np.searchsorted(homes[order], np.arange(count + 1))
-                for file, lo, hi in zip(files, borders, borders[1:]):
-                    if hi > lo:
-                        file.write(data[lo:hi].tobytes())
+        with writing(self._scratch):
+            self._files.makedirs(self._scratch)
+        for path in buckets:
+            append_spill(path, b"", self._files)  # an empty bucket is a file, too
+        for rows in self._raw():
+            homes = np.searchsorted(splits, _packed(rows), side="right")
+            order = np.argsort(homes, kind="stable")
+            data = np.stack(rows[1:], axis=1)[order]
+            borders = np.searchsorted(homes[order], np.arange(count + 1))
+            for path, lo, hi in zip(buckets, borders, borders[1:]):
+                if hi > lo:
+                    append_spill(path, data[lo:hi].data, self._files)
         return buckets
 
 

@@ -15,7 +15,13 @@ from typing import Self
 
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import writing
-from bkstore.offline.partial_output import locked, partial_path, remove_growing, remove_tree
+from bkstore.offline.partial_output import (
+    discard_growing,
+    locked,
+    partial_path,
+    publish,
+    remove_tree,
+)
 
 __all__ = ["GrowingLoad"]
 
@@ -53,11 +59,8 @@ class GrowingLoad:
         return self
 
     def finish(self) -> None:
-        """Let `data` be the target, durably."""
-        with writing(self.out):
-            self._files.replace(self.data, self.out)
-            self._files.sync_dir(self.out.parent)
-            self._files.sync_dir(self._run)
+        """Let `data` be the target, durably; after an error it is not."""
+        publish(self.data, self.out, self._files)
 
     def __exit__(
         self,
@@ -68,5 +71,5 @@ class GrowingLoad:
         self._remove()
 
     def _remove(self) -> None:
-        with self._stack, suppress(OSError):  # what stays is removed by the next run
-            remove_growing(self.top, ["run-*"])
+        with self._stack:
+            discard_growing(self.top, ["run-*"])

@@ -94,7 +94,7 @@ class LocalEngine:
         seen = survey(job.source, self._bucket_rows)
         scratch = job.work / "buckets"
         self._ordered = [
-            OrderedRows(job.source, seen, at, scratch, self._bucket_rows)
+            OrderedRows(job.source, seen, at, scratch, self._bucket_rows, job.files)
             for at in range(job.source.directories)
         ]
         writer = row_writer(job.to, job.work / "local", job.files, job.states)

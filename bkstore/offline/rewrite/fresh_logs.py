@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, order_by_ledger, record_header
@@ -172,7 +172,7 @@ def _size_at(data: LogBytes, position: int, name: tuple[int, int, int]) -> int:
         if not V1_HEADER <= size <= data.size - position:
             return 0
         header = record_header(head[PREFIX : PREFIX + size])
-    except BkstoreError:
+    except CorruptionError:
         return 0
     return size if (*header.ledger.signed, header.entry_id) == name else 0
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bkstore.arguments import optional, truth
 from bkstore.counts import counted
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, make_locations
@@ -181,6 +181,8 @@ def old_flags(job: Rewrite) -> int | None:
     """Return the storage flags of the old index, None where there are none or it is lost."""
     try:
         return job.bookie.index.storage_flags
+    except SystemRefused:
+        raise
     except BkstoreError:  # told of by known_ledgers
         return None
 

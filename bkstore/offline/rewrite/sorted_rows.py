@@ -7,7 +7,6 @@ by the entry log that they point into.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from bkstore.files.disk_changes import OS_FILES, Files
-from bkstore.files.os_errors import readable, writing
+from bkstore.files.os_errors import writing
+from bkstore.files.spill_files import append_spill, opened_spill, read_spill
 from bkstore.ids import Int64Array, log_ids
 from bkstore.index.api import IndexBatch
 
@@ -81,7 +81,7 @@ class RowSorter:
         keys = words.astype(">i8")
         with writing(path):
             self._files.makedirs(self._folder)
-            keys.tofile(path)
+        append_spill(path, keys.data, self._files)
         self._sizes.append(len(keys))
         step = max(self._run_rows // _SAMPLES, 1)
         self._samples += [row[:3].tobytes() for row in keys[::step]]
@@ -112,19 +112,19 @@ def _read(run: Path, start: int, stop: int) -> Int64Array:
     """Return the rows start..stop of a run."""
     if start == stop:
         return np.empty((0, _WORDS), np.int64)
-    with readable(run):
-        words = np.fromfile(run, ">i8", (stop - start) * _WORDS, offset=start * _ROW_BYTES)
-    return words.astype(np.int64).reshape(-1, _WORDS)
+    with opened_spill(run) as spill:
+        data = spill.read(start * _ROW_BYTES, (stop - start) * _ROW_BYTES)
+    return np.frombuffer(data, ">i8").astype(np.int64).reshape(-1, _WORDS)
 
 
 def _first_at(run: Path, size: int, key: bytes | None) -> int:
     """Return the number of the first row of a run whose key is not below `key`."""
     if key is None:
         return size
-    with readable(run), open(run, "rb") as file:
+    with opened_spill(run) as spill:
 
         def key_of(at: int) -> bytes:
-            return os.pread(file.fileno(), _KEY_BYTES, at * _ROW_BYTES)
+            return spill.read(at * _ROW_BYTES, _KEY_BYTES)
 
         return bisect_left(range(size), key, key=key_of)
 
@@ -149,6 +149,7 @@ class RowsByLog:
 
     def __init__(self, folder: Path, files: Files = OS_FILES) -> None:
         self._folder = folder
+        self._files = files
         self._logs: set[tuple[int, int]] = set()
         with writing(folder):
             files.makedirs(folder)
@@ -164,8 +165,7 @@ class RowsByLog:
             if part.size:
                 key = (int(directory[part[0]]), int(logs[part[0]]))
                 self._logs.add(key)
-                with writing(self._path(key)), open(self._path(key), "ab") as file:
-                    file.write(words[part].tobytes())
+                append_spill(self._path(key), words[part].data, self._files)
 
     def _path(self, key: tuple[int, int]) -> Path:
         return self._folder / f"log-{key[0]}-{key[1]:x}"
@@ -179,8 +179,7 @@ class RowsByLog:
         key = (directory, log_id)
         words = np.empty((0, 4), np.int64)
         if key in self._logs:
-            with readable(self._path(key)):
-                words = np.fromfile(self._path(key), np.int64).reshape(-1, 4)
+            words = np.frombuffer(read_spill(self._path(key)), np.int64).reshape(-1, 4)
         words = words[np.argsort(words[:, 0], kind="stable")]
         location, scope, ledger, entry = map(np.ascontiguousarray, words.T)
         return IndexBatch(np.full(location.size, directory), scope, ledger, entry, location)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import check_regular
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import is_absent, is_medium_error, readable
 from bkstore.index.api import Finding
 
 __all__ = ["LogFile", "entry_logs_in", "journals_in", "odd_files", "sizes_and_times"]
@@ -86,6 +86,8 @@ def sizes_and_times(places: Iterable[Path]) -> dict[str, tuple[int, int]]:
                 if not entry.is_dir():
                     info = entry.stat()
                     seen[entry.path] = (info.st_size, info.st_mtime_ns)
-            except OSError:  # gone since the listing, or a link to nowhere
-                seen[entry.path] = (-1, 0)
+            except OSError as error:
+                if not (is_absent(error) or is_medium_error(error)):
+                    raise
+                seen[entry.path] = (-1, 0)  # gone since the listing, a dead link, or damaged
     return seen

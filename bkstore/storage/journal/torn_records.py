@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bkstore.errors import BkstoreError, CorruptionError
+from bkstore.errors import BkstoreError, CorruptionError, SystemRefused
 from bkstore.formats.entry import decode, decode_explicit_lac
 from bkstore.formats.journal import JournalRecord
 from bkstore.ids import LedgerId
@@ -58,6 +58,8 @@ def _fits(check: Callable[[bytes, str, str], object], body: bytes, digest: str) 
 def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
     try:
         last = storage.read_entry(ledger)
+    except SystemRefused:
+        raise
     except BkstoreError:  # unknown, empty, unreadable: it says nothing
         return False
     return any(_fits(decode, last, digest) for digest in _KEYLESS)

@@ -22,6 +22,7 @@ from bkstore.errors import (
     DirectoryInUse,
     IllegalOperation,
     InvalidArgument,
+    SystemRefused,
     UnsupportedLayout,
 )
 from bkstore.files.os_errors import readable
@@ -177,7 +178,7 @@ class BookieDir(Closing):
     def _try_index(self) -> None:
         try:
             self._opened()
-        except DirectoryInUse:
+        except (DirectoryInUse, SystemRefused):
             raise
         except BkstoreError as error:
             self.unopened = error

@@ -15,6 +15,7 @@ import numpy as np
 from bkstore.counts import counted
 from bkstore.errors import BkstoreError
 from bkstore.files.opening import open_regular
+from bkstore.files.os_errors import readable
 from bkstore.formats.entry import V1_HEADER
 from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
@@ -117,10 +118,12 @@ def _finding(reach: _Reach, log: LogFile | None, log_id: int) -> Finding | None:
 
 def _size_and_end(path: str, position: int) -> tuple[int, int]:
     """Return a log's size, and where the record at `position` ends by the size before it."""
-    fd = open_regular(path)
-    try:
-        size = os.fstat(fd).st_size
-        stated = int.from_bytes(os.pread(fd, PREFIX, max(position - PREFIX, 0)), "big", signed=True)
-    finally:
-        os.close(fd)
+    with readable(path):
+        fd = open_regular(path)
+        try:
+            size = os.fstat(fd).st_size
+            frame = os.pread(fd, PREFIX, max(position - PREFIX, 0))
+        finally:
+            os.close(fd)
+    stated = int.from_bytes(frame, "big", signed=True)
     return size, position + max(stated, V1_HEADER)

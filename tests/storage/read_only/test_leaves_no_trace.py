@@ -354,7 +354,7 @@ def test_look_up_in_an_unreadable_folder(as_other: Run) -> None:
     name, message = as_other(code, top)
     shutil.rmtree(top)
 
-    assert "BkstoreError" == name
+    assert "ReadFailed" == name
     assert "7.idx" in message
 
 

@@ -1,0 +1,70 @@
+"""Spill files: rows that do not fit into memory, written to scratch space and read back.
+
+A spill is bkstore's own. So whatever goes wrong with it is the machine's shortage and never a
+finding about the data that was spilled: writing raises `WriteFailed`, reading back `ReadFailed`,
+also where bytes are missing.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bkstore.errors import ReadFailed
+from bkstore.files.disk_changes import Files, StrPath
+from bkstore.files.os_errors import reading_back, writing
+
+__all__ = ["SpillReader", "append_spill", "opened_spill", "read_spill"]
+
+
+def append_spill(path: StrPath, data: bytes | memoryview, files: Files) -> None:
+    """Write `data` behind what the spill has; the file is made if it is not there. Not durable."""
+    with writing(path):
+        fd = files.open(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            files.pwrite(fd, data, os.fstat(fd).st_size)
+        finally:
+            files.close(fd)
+
+
+class SpillReader:
+    """An open spill; `size` is how many bytes it has."""
+
+    def __init__(self, path: StrPath, fd: int) -> None:
+        self._path = path
+        self._fd = fd
+        self.size = os.fstat(fd).st_size
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return exactly `size` bytes from `offset` on; `ReadFailed` if there are fewer."""
+        parts: list[bytes] = []
+        with reading_back(self._path):
+            while size:
+                part = os.pread(self._fd, size, offset)
+                if not part:
+                    reason = f"ends at {offset}, where more was written"
+                    raise ReadFailed(self._path, OSError(errno.EIO, reason))
+                parts.append(part)
+                offset, size = offset + len(part), size - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+@contextmanager
+def opened_spill(path: StrPath) -> Iterator[SpillReader]:
+    """Give a spill, open for reading."""
+    with reading_back(path):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with reading_back(path):
+            reader = SpillReader(path, fd)
+        yield reader
+    finally:
+        os.close(fd)
+
+
+def read_spill(path: StrPath) -> bytes:
+    """Return all of a spill."""
+    with opened_spill(path) as spill:
+        return spill.read(0, spill.size)
