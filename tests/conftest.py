@@ -2,9 +2,9 @@
 
 Rooms have the names of the package's. Families across rooms have folders of their own: `golden`
 (answers of the real BookKeeper), `interop` (the real BookKeeper beside us), `corruption` (damaged
-files), `crash` (power losses, killed processes), `everywhere` (rules for all that reads, writes,
-forks or takes settings), `docs` and `house`. What several rooms need lies in `models` (what must
-come out) and `worlds` (what goes in).
+files), `crash` (power losses, killed processes), `strain` (calls that the system refuses),
+`everywhere` (rules for all that reads, writes, forks or takes settings), `docs` and `house`. What
+several rooms need lies in `models` (what must come out) and `worlds` (what goes in).
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def _marker_of(path: Path) -> int | None:
     except WriteFailed as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
-        _remove(path)  # nobody sweeps a directory without a marker
+        with suppress(OSError):  # nobody sweeps a directory without a marker
+            os.rmdir(path)
         raise
 
 

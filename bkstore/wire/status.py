@@ -7,6 +7,7 @@ over the wire: do not renumber.
 from __future__ import annotations
 
 import enum
+import errno
 
 from bkstore.errors import (
     BkstoreError,
@@ -17,6 +18,7 @@ from bkstore.errors import (
     LedgerFenced,
     NoSuchEntry,
     NoSuchLedger,
+    ReadFailed,
     ReadOnlyError,
     TooManyRequests,
     UnauthorizedAccess,
@@ -78,6 +80,9 @@ _V2 = {status.v2: status for status in Status}
 _V3 = {status.v3: status for status in Status}
 
 
+_FOR_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
 def _known(table: dict[int, Status], code: int, protocol: str, offset: int | None) -> Status:
     found = table.get(code)
     if found is None:
@@ -88,14 +93,17 @@ def _known(table: dict[int, Status], code: int, protocol: str, offset: int | Non
 def status_of(error: BkstoreError | OSError) -> Status:
     """Return what a bookie answers when a request raised `error`.
 
-    The status that a client raises the same error for; EBADREQ for `InvalidArgument`; EIO for all
-    else, which says nothing of what is stored.
+    The status that a client raises the same error for; EBADREQ for `InvalidArgument`;
+    ETOOMANYREQUESTS for a read for which the machine has no descriptor or memory now, which EIO
+    would call damage; EIO for all else.
 
     >>> status_of(NoSuchLedger("ledger 7")).name
     'ENOLEDGER'
     """
     if isinstance(error, InvalidArgument):
         return Status.EBADREQ
+    if isinstance(error, ReadFailed) and error.errno in _FOR_NOW:
+        return Status.ETOOMANYREQUESTS
     for status in Status:
         if status.error is not None and isinstance(error, status.error):
             return status

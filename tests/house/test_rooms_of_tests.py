@@ -19,6 +19,7 @@ FAMILIES = [
     "interop",
     "models",
     "races",
+    "strain",
     "tools",
     "worlds",
 ]

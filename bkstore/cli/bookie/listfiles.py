@@ -10,7 +10,7 @@ from pathlib import Path
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
-from bkstore.files.os_errors import readable
+from bkstore.files.os_errors import is_absent, readable
 from bkstore.storage.directories.layout import DATABASES, BookieFolders
 from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
 from bkstore.tables import BOOKIE_FILES, Table
@@ -51,8 +51,10 @@ def _listed(kind: str, currents: list[Path], wanted: Callable[[str], bool]) -> I
 def _row(kind: str, number: int, path: Path) -> Row:
     try:
         size = path.stat().st_size
-    except OSError:  # a link that leads nowhere
-        size = 0
+    except OSError as error:
+        if not is_absent(error):
+            raise
+        size = 0  # of a link that leads nowhere
     return kind, number, str(path), size
 
 

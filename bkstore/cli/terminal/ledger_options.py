@@ -18,6 +18,7 @@ __all__ = [
     "chosen_scope",
     "is_known",
     "report_unknown",
+    "tell_unknown",
 ]
 
 _FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"

@@ -13,7 +13,7 @@ import re
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast
@@ -35,7 +35,7 @@ from bkstore.errors import BkstoreError, CorruptionError, SyncFailed, SystemRefu
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import os_error, syncing, writing
 from bkstore.index.rocks import after_fork, manifest_file, scratch_links
-from bkstore.index.rocks.errors import readable_text, translated
+from bkstore.index.rocks.errors import translated
 from bkstore.index.rocks.options import opening_threads, reading_options
 
 __all__ = ["Database", "Words"]
@@ -148,11 +148,9 @@ class Database:
             try:
                 with ExitStack() as held:
                     db = self._open_links(held=held)
-            except SystemRefused:
-                raise
-            except Exception:
+            except Exception as error:
                 self._stack.close()
-                if attempt + 1 == _LIVE_TRIES:
+                if isinstance(error, SystemRefused) or attempt + 1 == _LIVE_TRIES:
                     raise
                 continue
             if scratch_links.CAN_HOLD or all(log.exists() for log in logs):
@@ -479,13 +477,13 @@ class Database:
         except Exception as error:
             if type(error) is not Exception or not self._writes:
                 raise
-            text = readable_text(str(error), self.path, self._scratch)
-            raise WriteFailed(self.path, os_error(text)) from error
+            raise WriteFailed(self.path, os_error(str(error))) from error
         finally:
             del database  # an Rdict that failed to close holds the lock until it goes
-            if self._writes:
-                (self.path / _SIDE_FILE).unlink(missing_ok=True)
             self._cleanup()
+            if self._writes:
+                with writing(self.path), suppress(FileNotFoundError):
+                    OS_FILES.unlink(self.path / _SIDE_FILE)
 
 
 def _bounds(hi: bytes) -> ReadOptions:

@@ -6,12 +6,16 @@ Where files are sorted and say so, neither is needed: they are read one after th
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.arguments import optional, whole
-from bkstore.errors import BkstoreError, MissingDependency
+from bkstore.errors import BkstoreError, MissingDependency, SystemRefused
+from bkstore.files.os_errors import os_error, unreadable
 from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, tables_in
@@ -33,6 +37,7 @@ MACROS = (
 )
 """The functions of `sql`, in DuckDB's words."""
 
+_QUOTED = re.compile('"(/[^"]*)"')
 _BATCH = 1 << 16
 _ALL = 1 << 62
 """Rows of a task here: as many as it may have."""
@@ -112,8 +117,18 @@ class LocalEngine:
                     _declare(con, inputs, text)
                     yield con
             except self._duckdb.Error as error:
-                line = str(error).splitlines()[0]
-                raise BkstoreError(f"the analysis failed: {line}") from error
+                raise _failure(str(error).splitlines()[0], scratch) from error
+
+
+def _failure(line: str, scratch: Path) -> BkstoreError:
+    """Return the error for a line of DuckDB's; it names the file that the system refused."""
+    refused, named = os_error(line), _QUOTED.search(line)
+    if refused.errno is None or named is None:
+        return BkstoreError(f"the analysis failed: {line}")
+    error = OSError(refused.errno, os.strerror(refused.errno))
+    if Path(named[1]).is_relative_to(scratch):
+        return SystemRefused(named[1], error)
+    return unreadable(error, named[1])
 
 
 class _Remembering:

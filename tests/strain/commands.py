@@ -1,0 +1,107 @@
+"""Commands that read, and commands that write, with what they need: for tests of every call.
+
+`make_inputs` fills a machine's `input`; `COMMANDS` are argument lists in which DB, IDX and such
+stand for what is there, OUT for the folder of outputs.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bkstore import BookieDir, LedgerId
+from bkstore.cluster import MemoryStore, snapshot
+from bkstore.formats.metadata.json_file import encode_file
+from bkstore.ledger_metadata import LedgerMetadata
+from bkstore.offline.dump import dump
+from tests.streams.small_world import world
+from tests.worlds.bookies import make_bookie
+
+__all__ = ["COMMANDS", "arguments", "make_inputs"]
+
+LAYOUTS = ("db", "idx")
+_READING = {
+    "inspect": "inspect DIR",
+    "ledgers": "ledgers DIR --all-scopes",
+    "ledger": "ledger DIR --ledger-id LEDGER",
+    "availability": "availability DIR --ledger-id LEDGER",
+    "readledger": "readledger DIR --ledger-id LEDGER",
+    "where": "where DIR --ledger-id LEDGER",
+    "readlog": "readlog DIR",
+    "readlogmetadata": "readlogmetadata DIR",
+    "readjournal": "readjournal DIR",
+    "lastmark": "lastmark DIR",
+    "listfiles": "listfiles DIR",
+    "check": "check DIR",
+    "usage": "usage DIR",
+}
+_WRITING = {
+    "csv": "ledgers DIR --all-scopes --format csv -o OUT/ledgers.csv",
+    "convert": "convert DIR OUT/new --to OTHER",
+    "rebuild-index": "rebuild-index DIR OUT/new --to OTHER",
+    "salvage": "salvage DIR OUT/new",
+    "dump": "dump DIR OUT/new --length",
+    "load": "load DUMP OUT/new --to SAME",
+}
+_OF_BOTH = {
+    "diff": "diff DB IDX",
+    "audit": "audit METADATA bookie-1:3181=DB",
+    "metadata": "metadata list METADATA",
+    "streams": "streams lookup IMAGE --stream 7 --start 5 --end 25",
+    "analyze": "analyze DUMP --engine local --only sequences,violations --metadata METADATA",
+    "report": "analyze DUMP --engine local --report OUT/report.html",
+}
+COMMANDS = [
+    *(f"{name} {layout}" for name in (_READING | _WRITING) for layout in LAYOUTS),
+    *_OF_BOTH,
+]
+"""The commands by name: one that takes a bookie is there for each layout of its index."""
+
+
+def make_inputs(top: Path) -> None:
+    """Make two bookies, one of each layout, their dump, metadata and a stream image below `top`."""
+    make_bookie(top / "db", "db", directories=2, checkpoint=False)
+    make_bookie(top / "idx", "sorted")
+    dump([top / "db"], top / "dump-db")
+    dump([top / "idx"], top / "dump-idx")
+    store = MemoryStore()
+    segments = [(0, ["bookie-1:3181", "two:3181", "three:3181"])]
+    for ledger in _ledgers(top / "db")[:3]:
+        metadata = LedgerMetadata(ledger, 3, 2, 2, segments, state="CLOSED", last_entry_id=9)
+        store.create(metadata)
+    (top / "metadata.json").write_bytes(encode_file(snapshot(store)))
+    (top / "image.json").write_text(json.dumps(world(3)))
+
+
+def _ledgers(directory: Path) -> list[LedgerId]:
+    with BookieDir(directory) as bookie:
+        return bookie.index.ledgers(0)
+
+
+def arguments(name: str, top: Path) -> list[str]:
+    """Return a command's arguments in a machine whose folder is `top`."""
+    word, _, layout = name.partition(" ")
+    template = (_READING | _WRITING | _OF_BOTH)[word]
+    inputs = top / "input"
+    values = {
+        "DB": str(inputs / "db"),
+        "IDX": str(inputs / "idx"),
+        "DIR": str(inputs / layout),
+        "DUMP": str(inputs / f"dump-{layout or 'db'}"),
+        "METADATA": str(inputs / "metadata.json"),
+        "IMAGE": str(inputs / "image.json"),
+        "LEDGER": str(_ledgers(inputs / (layout or "db"))[0].ledger),
+        "SAME": "idx" if layout == "idx" else "rocksdb",
+        "OTHER": "rocksdb" if layout == "idx" else "idx",
+        "OUT": str(top / "output"),
+    }
+    made: list[str] = []
+    for part in template.split():
+        key, slash, rest = part.partition("/")
+        before, equals, after = key.partition("=")
+        made.append(
+            f"{before}={values.get(after, after)}"
+            if equals
+            else values.get(key, key) + slash + rest
+        )
+    return made
