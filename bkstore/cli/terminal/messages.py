@@ -3,24 +3,33 @@
 Messages go to standard error in whole lines that are safe to look at, and are never a new error:
 where it is closed, broken or full, the exit code still says how the command ended. Texts that are
 the command's answer go to standard output, and raise `WriteFailed` where they cannot be written.
+
+`terminable` lets signals end a command in order. A handler runs wherever the main thread is. What
+it raises inside a weakref callback or a `__del__` is dropped by Python, which only reports it:
+then the signal is sent once more, a moment later.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from types import FrameType
-from typing import NoReturn, TextIO
+from typing import Any, TextIO, cast
 
 from bkstore.errors import WriteFailed
 from bkstore.tables.safe_text import shown
 
 __all__ = ["print_text", "silence", "tell", "terminable", "usable_streams"]
+
+_AGAIN = 0.02
+"""Seconds after which a signal whose exception was dropped is sent again."""
 
 
 def tell(text: str) -> None:
@@ -80,25 +89,78 @@ def usable_streams() -> None:
 def terminable() -> Iterator[None]:
     """Let SIGTERM and SIGHUP end the block as an interrupt does: everything is cleaned up.
 
-    A second one ends the process at once. Handlers that somebody else has set stay.
+    A second one ends the process at once. Handlers that somebody else has set stay. An interrupt
+    or a signal whose exception was dropped ends the block too.
     """
-
-    def end(number: int, _frame: FrameType | None) -> NoReturn:
-        signal.signal(number, signal.SIG_DFL)
-        raise SystemExit(128 + number)
-
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [
-        number
-        for number in (signal.SIGTERM, signal.SIGHUP)
-        if signal.getsignal(number) is signal.SIG_DFL
-    ]
-    for number in numbers:
-        signal.signal(number, end)
+    signals = _Signals()
+    signals.install()
     try:
         yield
     finally:
-        for number in numbers:
+        signals.restore()
+
+
+class _Signals:
+    """Handlers of the main thread, and the hook that hears of exceptions that were dropped."""
+
+    def __init__(self) -> None:
+        self._numbers = [
+            number
+            for number in (signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(number) is signal.SIG_DFL
+        ]
+        self._raised: SystemExit | None = None
+        self._number = 0
+        self._in_hook = False
+        self._gate = threading.Lock()
+        self._over = False
+        self._hook_before: Any = sys.unraisablehook
+
+    def install(self) -> None:
+        for number in self._numbers:
+            signal.signal(number, self._end)
+        sys.unraisablehook = self._hook
+
+    def restore(self) -> None:
+        with self._gate:
+            self._over = True
+        sys.unraisablehook = self._hook_before
+        for number in self._numbers:
             signal.signal(number, signal.SIG_DFL)
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        if self._in_hook:  # an exception would be dropped there too
+            self._send_again(number)
+            return
+        signal.signal(number, signal.SIG_DFL)
+        self._number, self._raised = number, SystemExit(128 + number)
+        raise self._raised
+
+    def _hook(self, dropped: sys.UnraisableHookArgs) -> None:
+        self._in_hook = True
+        try:
+            if dropped.exc_value is not None and dropped.exc_value is self._raised:
+                signal.signal(self._number, self._end)
+                self._send_again(self._number)
+            elif isinstance(dropped.exc_value, KeyboardInterrupt):
+                self._send_again(signal.SIGINT)
+            else:
+                self._hook_before(dropped)
+        finally:
+            self._in_hook = False
+
+    def _send_again(self, number: int) -> None:
+        """Send a signal when the main thread has left what drops exceptions.
+
+        By a bare thread: what was interrupted may have the locks of the module `threading`.
+        """
+        _thread.start_new_thread(self._send_later, (number,))
+
+    def _send_later(self, number: int) -> None:
+        time.sleep(_AGAIN)
+        with self._gate:
+            if not self._over:
+                signal.pthread_kill(cast(int, threading.main_thread().ident), number)

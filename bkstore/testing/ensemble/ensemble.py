@@ -34,6 +34,7 @@ from bkstore.testing.ensemble.state_file import (
     EnsembleState,
     StateFile,
     drop_cut_off,
+    process_namespace,
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
@@ -312,6 +313,7 @@ class Ensemble(Closing):
                 manager=self._manager,
                 formatted=self._formatted,
                 command=self._command,
+                namespace=process_namespace(),
                 pid=os.getpid(),
                 zookeeper_pid=self._zookeeper.pid,
                 bookies=tuple(one.state() for one in self._bookies.values()),

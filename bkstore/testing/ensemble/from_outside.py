@@ -23,6 +23,7 @@ from bkstore.testing.ensemble.state_file import (
     EnsembleState,
     StateFile,
     drop_cut_off,
+    process_namespace,
 )
 
 __all__ = ["LOG_NAME", "Seen", "look", "remove", "stop"]
@@ -56,8 +57,9 @@ def look(path: StrPath) -> Seen:
 def stop(path: StrPath, timeout: float) -> bool:
     """Let `bkstore ensemble up` end, and wait for that; False if the ensemble does not run.
 
-    Raises `IllegalOperation` for one that another program runs, and if it does not end in time;
-    `DirectoryInUse` for one that just starts; else as `look`.
+    Raises `IllegalOperation` for one that another program runs, for one of another PID namespace
+    or machine, and if it does not end in time; `DirectoryInUse` for one that just starts; else
+    as `look`.
     """
     seen = look(path)
     if not seen.running:
@@ -67,6 +69,11 @@ def stop(path: StrPath, timeout: float) -> bool:
     pid = seen.state.pid
     if not seen.state.command or pid is None:
         raise IllegalOperation(f"{seen.path}: its ensemble is run by process {pid}: end that")
+    if seen.state.namespace != process_namespace():
+        raise IllegalOperation(
+            f"{seen.path}: its ensemble runs in another container (PID namespace) or on another "
+            f"machine, as process {pid} there: end it there"
+        )
     _end(pid, seen)
     until = time.monotonic() + timeout
     while _held(seen.path):

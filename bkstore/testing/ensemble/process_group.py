@@ -3,14 +3,16 @@
 A guard is the first process of a process group of its own. It reads from a pipe whose other end
 only the starting process has, and kills the group when that end is closed, which the system does
 for whoever is killed. The group has its number for as long as the guard is there, so no process
-of somebody else can be meant. Nor do the processes get the Ctrl-C of a terminal, so that they can
-be stopped in order.
+of somebody else can be meant. Where the guard alone is killed, another takes its place in the same
+group while processes are left in it. Nor do the processes get the Ctrl-C of a terminal, so that
+they can be stopped in order.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,11 +33,13 @@ class ProcessGroup:
 
     def __init__(self) -> None:
         self._guard: subprocess.Popen[bytes] | None = None
+        self._group = 0
+        self._lock = threading.Lock()
         forks.register(self)
 
     def start(self, command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
         """Start a process of the group; what it prints is added to the file `log`."""
-        with open(log, "ab") as file:
+        with self._lock, open(log, "ab") as file:
             return subprocess.Popen(  # noqa: S603
                 command,
                 stdin=subprocess.DEVNULL,
@@ -45,30 +49,60 @@ class ProcessGroup:
             )
 
     def _number(self) -> int:
-        """Return the number of the group; of a new one if somebody killed the guard."""
-        if self._guard is None or self._guard.poll() is not None:
-            self.close()
-            self._guard = subprocess.Popen(  # noqa: S603
-                [sys.executable, "-I", "-S", "-c", _GUARD],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                process_group=0,
-            )
-        return self._guard.pid
+        """Return the number of the group; of a new one where no process of it is left."""
+        if self._guard is None or (self._guard.poll() is not None and not self._replace()):
+            self._begin(0)
+        return self._group
+
+    def _begin(self, group: int) -> None:
+        """Start a guard, in a group that is there, or in one of its own (0)."""
+        guard = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-I", "-S", "-c", _GUARD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            process_group=group,
+        )
+        self._end_pipe()
+        self._guard, self._group = guard, group or guard.pid
+        threading.Thread(
+            target=self._watch, args=(guard,), name="bkstore-guard", daemon=True
+        ).start()
+
+    def _replace(self) -> bool:
+        """Put a new guard into the group; False if none of its processes is left."""
+        try:
+            self._begin(self._group)
+        except OSError:  # there is no such group any more
+            return False
+        return True
+
+    def _watch(self, guard: subprocess.Popen[bytes]) -> None:
+        """Wait for the end of a guard; if somebody killed it alone, another takes its place."""
+        guard.wait()
+        with self._lock:
+            if self._guard is guard and not self._replace():
+                self._end_pipe()
+                self._guard = None
+
+    def _end_pipe(self) -> None:
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
 
     def close(self) -> None:
         """Kill what still runs. Idempotent."""
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.stdin is not None:
-            guard.stdin.close()
+        with self._lock:
+            guard = self._guard
+            self._end_pipe()
+            self._guard = None
+        if guard is not None:
             guard.wait()
 
     def _forked(self) -> None:
         """Close the child's end of the pipe, which would keep the group alive."""
-        guard, self._guard = self._guard, None
-        if guard is not None and guard.stdin is not None:
-            guard.stdin.close()
+        self._lock = threading.Lock()
+        self._end_pipe()
+        self._guard = None
 
 
 def last_lines(log: Path, start: int = 0) -> str:

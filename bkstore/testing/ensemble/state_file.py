@@ -3,7 +3,7 @@
 Each version of the file is a new one, locked by its writer before it gets the name, and for as
 long as the writer lives. So who can read it, and cannot lock it, knows that the process it names
 wrote it and is there: the number of a process that ended, and is another's now, is never taken
-for it.
+for it. Nor is the number that it has in another PID namespace: the file says in which it counts.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import socket
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -32,6 +33,7 @@ __all__ = [
     "EnsembleState",
     "StateFile",
     "drop_cut_off",
+    "process_namespace",
 ]
 
 STATE_NAME = "ensemble.json"
@@ -62,12 +64,14 @@ class EnsembleState:
     """An ensemble: `port` is ZooKeeper's; `pid` the process that runs it, None if none does.
 
     `formatted` says that the cluster is there; `command` that `bkstore ensemble up` runs it.
+    `namespace` is the `process_namespace` in which the numbers of processes have a meaning.
     """
 
     port: int = 0
     manager: str = "hierarchical"
     formatted: bool = False
     command: bool = False
+    namespace: str | None = None
     pid: int | None = None
     zookeeper_pid: int | None = None
     bookies: tuple[BookieState, ...] = ()
@@ -138,6 +142,19 @@ class StateFile:
                 os.close(fd)
 
 
+def process_namespace() -> str:
+    """Return what tells apart systems in which a number means different processes.
+
+    That is the boot of a machine and the PID namespace (of a container); the name of the machine
+    where the system has no such namespaces.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return socket.gethostname()
+
+
 def drop_cut_off(directory: Path) -> None:
     """Remove what killed writers left, for one who has the lock of the directory."""
     for path in directory.iterdir():
@@ -165,6 +182,7 @@ def _decoded(data: bytes, path: Path) -> EnsembleState:
         manager=_word(fields, "manager", _MANAGERS, path),
         formatted=fields.get("formatted") is True,
         command=fields.get("command") is True,
+        namespace=_namespace(fields, path),
         pid=_number(fields, "pid", path),
         zookeeper_pid=_number(fields, "zookeeper_pid", path),
         bookies=tuple(_bookie(row, path) for row in rows),
@@ -180,6 +198,13 @@ def _bookie(row: dict[str, Any], path: Path) -> BookieState:
         raise CorruptionError(path, None, f"{name!r:.60} is no id of a bookie")
     storage: Any = _word(row, "storage", get_args(Storage), path)
     return BookieState(name, storage, _number(row, "port", path) or 0, _number(row, "pid", path))
+
+
+def _namespace(fields: dict[str, Any], path: Path) -> str | None:
+    value = fields.get("namespace")
+    if value is not None and not isinstance(value, str):
+        raise CorruptionError(path, None, f"namespace {value!r:.60} is no text")
+    return value
 
 
 def _number(row: dict[str, Any], name: str, path: Path) -> int | None:

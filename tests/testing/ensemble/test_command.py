@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import MagicMock
 
@@ -19,6 +20,7 @@ from bkstore.cli.main import main
 from bkstore.errors import MissingDependency
 from bkstore.spark import java as java_module
 from bkstore.testing.ensemble import Ensemble
+from bkstore.testing.ensemble.state_file import EnsembleState, StateFile
 from tests.testing.ensemble.processes import alive, all_end
 
 Capsys = pytest.CaptureFixture[str]
@@ -139,6 +141,24 @@ def test_another_program_is_not_stopped(made: Path, capsys: Capsys) -> None:
         ensemble.close()
 
 
+def test_a_process_of_another_namespace(tmp_path: Path, capsys: Capsys) -> None:
+    """The number that an ensemble's process has in another container, or on another machine that
+    shares the directory, may be anybody's here: it is not signalled, and down says where to."""
+    state = EnsembleState(command=True, namespace="another boot pid:[1]")
+    file = StateFile(tmp_path)
+    with subprocess.Popen(["sleep", "600"]) as other:
+        try:
+            file.write(replace(state, pid=other.pid))
+            line = _says(capsys, 2, "down", "--dir", tmp_path)
+
+            assert "runs in another container (PID namespace) or on another machine" in line
+            assert f"as process {other.pid} there" in line
+            assert other.poll() is None
+        finally:
+            file.close()
+            other.kill()
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -148,8 +168,12 @@ def test_another_program_is_not_stopped(made: Path, capsys: Capsys) -> None:
         ('{"format": 1, "bookies": [], "manager": "ms"}', "manager 'ms' is none of"),
         ('{"format": 1, "bookies": [{"id": "../x"}], "manager": "flat"}', "is no id of a bookie"),
         ('{"format": 1, "bookies": [], "manager": "flat", "pid": true}', "pid True is no number"),
+        (
+            '{"format": 1, "bookies": [], "manager": "flat", "namespace": 1}',
+            "namespace 1 is no text",
+        ),
     ],
-    ids=["text", "format", "bookies", "manager", "id", "pid"],
+    ids=["text", "format", "bookies", "manager", "id", "pid", "namespace"],
 )
 def test_a_damaged_state_file(text: str, why: str, tmp_path: Path, capsys: Capsys) -> None:
     """A state file that says nonsense is told in one line by every command; nothing is done."""
