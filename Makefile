@@ -10,7 +10,7 @@ WORKERS := -n $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 2))) --dist loadf
 # Tests sync many small files, and none asks for a disk: they lie in memory where 6 GiB are free.
 MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 6291456 { print "/dev/shm" }')
 SCRATCH = scratch=$$(mktemp -d $(or $(MEMORY),$${TMPDIR:-/tmp})/bkstore-tests.XXXXXX) && \
-	chmod 711 $$scratch && trap 'rm -rf "$$scratch"' EXIT && trap 'exit 130' INT TERM && TMPDIR=$$scratch
+	chmod 711 $$scratch && trap 'rm -rf "$$scratch"' EXIT && trap 'exit 130' INT TERM
 # Each worker and each process would compile all modules anew; images for containers say so often.
 COMPILED := PYTHONDONTWRITEBYTECODE=
 STAMP := .venv/.installed
@@ -46,11 +46,15 @@ lint: $(STAMP) ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# While mypy has one processor, another compiles: what fails there fails in the run, and is told.
+# While ruff looks, another process compiles: what fails there fails in the run, and is told. mypy
+# looks while the tests wait, and is told behind them.
 test: $(STAMP) ## linters and all tests but the long ones
 	@$(COMPILED) $(BIN)/python -m pytest -q --collect-only >/dev/null 2>&1 & \
-	$(MAKE) --no-print-directory lint; linted=$$?; wait; exit $$linted
-	$(SCRATCH) $(COMPILED) $(BIN)/python -m pytest -m 'not long' $(WORKERS)
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .; linted=$$?; wait; exit $$linted
+	@$(SCRATCH) || exit; $(BIN)/mypy >$$scratch/mypy 2>&1 & types=$$!; \
+	trap 'kill $$types; exit 130' INT TERM; \
+	TMPDIR=$$scratch $(COMPILED) $(BIN)/python -m pytest -m 'not long' $(WORKERS); tested=$$?; \
+	wait $$types; typed=$$?; cat $$scratch/mypy; test $$tested = 0 || exit $$tested; exit $$typed
 
 # Long sizes are too large for memory: they lie where TMPDIR says.
 test-all: lint $(DOCS) ## the long tests too, and other Pythons (WITHOUT=3.14); PART=2/8: a part of it

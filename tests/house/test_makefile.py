@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -50,3 +52,31 @@ def test_a_part_of_all_tests() -> None:
 
     assert f"{runs} --part '2/8' --without 3.14 -- -n " in " ".join(one.split())
     assert f"{runs} --without 3.14 -- -n " in " ".join(whole.split())
+
+
+@pytest.mark.parametrize(
+    ("failing", "code"), [("", 0), ("ruff", 2), ("mypy", 2), ("python -m pytest -m", 2)], ids=str
+)
+def test_what_fails_in_a_test_run(failing: str, code: int, tmp_path: Path) -> None:
+    """`make test` fails with any of ruff, mypy and the tests; what mypy says is printed last."""
+    for name in ("python", "ruff", "mypy"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        fails = f'case "{name} $*" in "{failing or "none"}"*) exit 1; esac'
+        program.write_text(f'#!/bin/sh\necho "ran {name} $*"\n{fails}\n')
+        program.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    words = [f"BIN={tmp_path / 'bin'}", "STAMP=", f"MEMORY={tmp_path / 'tmp'}"]
+    done = subprocess.run(
+        [str(MAKE), "--no-print-directory", "test", *words],
+        cwd=ROOT,
+        env={key: value for key, value in os.environ.items() if not key.startswith("MAKE")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ran = [line.split()[1] for line in done.stdout.splitlines() if line.startswith("ran ")]
+    linted = ["ruff"] if failing == "ruff" else ["ruff", "ruff", "python", "mypy"]
+
+    assert (code, linted) == (done.returncode, ran), done.stderr
+    assert [] == list((tmp_path / "tmp").iterdir())
