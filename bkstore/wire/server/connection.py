@@ -14,6 +14,7 @@ from bkstore.wire.frames import PREFIX, FrameSplitter
 from bkstore.wire.server.core import Core
 from bkstore.wire.server.requests import of_v2, of_v3
 from bkstore.wire.server.requests.operations import Answer, Operation, Read, Ready, StartTls
+from bkstore.wire.server.tls_socket import TlsSocket
 from bkstore.wire.status import Status
 
 __all__ = ["Connection"]
@@ -21,6 +22,10 @@ __all__ = ["Connection"]
 _log = logging.getLogger(__name__)
 
 _LINGER = 1.0  # seconds for a client to take its last answers and hang up
+
+_REQUEST_COST = 1536
+"""Bytes of memory that a waiting request takes beside those of its frame: a long poll with its
+decoded message, its timer and its place in queues, measured. Others take less."""
 
 
 class Connection(asyncio.Protocol):
@@ -43,9 +48,12 @@ class Connection(asyncio.Protocol):
         self._parked: set[Read] = set()
         self._waiting = self._waiting_bytes = 0
         self._reading = True
-        self._choked = False  # the client does not take its answers
+        self._damaged = False
+        self._paused: set[str] = set()  # buffers of answers that the client does not take
         self._ending = self._hung_up = self._finished = self._lost = False
         self._start_tls: StartTls | None = None
+        self._tls_socket: TlsSocket | None = None
+        self._stream_ended = False  # without a word in TLS
         self._shaking: asyncio.Task[None] | None = None
         self._early: list[bytes] = []  # decrypted before the handshake is told to be over
         self._moved = core.loop.time()
@@ -73,12 +81,6 @@ class Connection(asyncio.Protocol):
             self._early.append(data)
             return
         self._splitter.feed(data)
-        try:
-            for message in self._splitter.frames():
-                self._take(message)
-        except CorruptionError as error:
-            _log.debug("%s: connection closed", error)
-            self.end()
         self._go_on()
 
     def eof_received(self) -> bool:
@@ -89,14 +91,43 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Ask nothing of the storage until the client has taken its answers."""
-        self._choked = True
-        self._unsent = self._transport.get_write_buffer_size()
-        self._moved = self._core.loop.time()
+        self._pause("transport")
 
     def resume_writing(self) -> None:
         """Go on."""
-        self._choked = False
+        self._resume("transport")
+
+    def pause_socket(self) -> None:
+        """Likewise, where the buffer below TLS is full."""
+        self._pause("socket")
+
+    def resume_socket(self) -> None:
+        """Go on."""
+        self._resume("socket")
+
+    def _pause(self, buffer: str) -> None:
+        self._paused.add(buffer)
+        self._unsent = self._unsent_bytes()
+        self._moved = self._core.loop.time()
+
+    def _resume(self, buffer: str) -> None:
+        self._paused.discard(buffer)
         self._go_on()
+
+    def _unsent_bytes(self) -> int:
+        """Return the bytes of answers that the client has not taken, those below TLS included."""
+        below = 0 if self._tls_socket is None else self._tls_socket.unsent_bytes
+        return self._transport.get_write_buffer_size() + below
+
+    def end_of_stream(self) -> None:
+        """Answer what waits, then close: the client of TLS has ended its side of the socket.
+
+        What it sent before may lie in the TLS as long as this is not read from.
+        """
+        self._stream_ended = True
+        if self._reading:
+            self._hung_up = True
+            self.end()
 
     def connection_lost(self, error: Exception | None) -> None:
         """Drop what waits; what is with the storage will be done, and not answered."""
@@ -110,6 +141,28 @@ class Connection(asyncio.Protocol):
         self._core.connections.discard(self)
 
     # -- requests
+
+    def _take_frames(self) -> None:
+        """Take whole frames as long as there is room for more; the rest stays as bytes."""
+        if self._lost or self._finished or self._damaged or self._is_full():
+            return
+        try:
+            for message in self._splitter.frames():
+                self._take(message)
+                if self._is_full():
+                    return
+        except CorruptionError as error:
+            _log.debug("%s: connection closed", error)
+            self._damaged = True
+            self.end()
+
+    def _is_full(self) -> bool:
+        """Return whether no more requests are taken now; at the end, memory does not matter."""
+        return (
+            self._waiting >= self._options.max_waiting
+            or self._waiting_bytes >= self._options.max_waiting_bytes
+            or (self._core.over and not self._ending)
+        )
 
     def _take(self, message: bytes) -> None:
         request = self._decoder.decode(message)
@@ -137,9 +190,11 @@ class Connection(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Give the storage what there is for it, read on if there is room, end if it is time."""
+        if not self._paused:
+            self._take_frames()
         if self._lost or self._finished:
             return
-        if not self._choked:
+        if not self._paused:
             if self._writes and not self._write_busy:
                 self._write_busy = True
                 self._core.write(self._group(self._writes), self._stored, self._written)
@@ -148,13 +203,7 @@ class Connection(asyncio.Protocol):
                 group = self._group(self._reads)
                 self._core.read(group, lambda answers: self._read(group, answers))
         self._account()
-        full = (
-            self._choked
-            or self._waiting >= self._options.max_waiting
-            or self._waiting_bytes >= self._options.max_waiting_bytes
-            or self._core.over
-            or self._start_tls is not None
-        )
+        full = bool(self._paused) or self._is_full() or self._start_tls is not None
         if full == self._reading and not self._ending:
             self._reading = not full
             if full:
@@ -162,8 +211,11 @@ class Connection(asyncio.Protocol):
             else:
                 self._moved = self._core.loop.time()  # until now it was kept from moving
                 self._transport.resume_reading()
+                if self._stream_ended:  # TLS hands out what it has before that
+                    self._core.loop.call_soon(self.end_of_stream)
         if not self._waiting and self._ending:
-            self._finish()
+            if not (self._paused and self._splitter.pending):  # where a request may be
+                self._finish()
         elif self._waiting == 1 and self._start_tls is not None:
             self._upgrade(self._start_tls)
 
@@ -246,6 +298,7 @@ class Connection(asyncio.Protocol):
             self._shaking = None
         if transport is None or self._lost:
             return
+        self._tls_socket = TlsSocket(self._transport, self)
         self._transport = transport
         self._start_tls = None
         self._reading = True
@@ -257,14 +310,14 @@ class Connection(asyncio.Protocol):
     # -- room, and the end
 
     def _account(self) -> None:
-        unsent = self._transport.get_write_buffer_size()
-        held = self._splitter.pending + self._waiting_bytes + unsent
+        waiting = self._waiting_bytes + self._waiting * _REQUEST_COST
+        held = self._splitter.pending + waiting + self._unsent_bytes()
         self._core.held += held - self.held
         self.held = held
 
     def sweep(self, now: float) -> None:
         """Let go of a peer that has stalled; see whether there is room again."""
-        unsent = self._transport.get_write_buffer_size()
+        unsent = self._unsent_bytes()
         if unsent != self._unsent:
             self._unsent, self._moved = unsent, now
         still = now - self._moved

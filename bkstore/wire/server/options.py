@@ -20,7 +20,8 @@ class ServerOptions:
     A connection is not read from while `max_waiting` of its requests, or `max_waiting_bytes` of
     them, have no answer yet; one group of them, `max_group` at most, is with the storage at a
     time for reads and one for writes. `memory` is what all connections together may hold of
-    requests and answers before the server takes no more in. A peer that is in the middle of a
+    requests (1.5 KiB beside the bytes of each) and answers before the server takes no more in. A
+    peer that is in the middle of a
     frame, or does not take its answers, and does not move for `stall_timeout` is let go.
     `max_connections` more are refused. Stopping gives waiting requests `stop_timeout`.
     """

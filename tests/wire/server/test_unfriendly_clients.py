@@ -302,7 +302,7 @@ def test_who_was_not_read_from_has_not_stalled(bkstore_server: ServerFactory) ->
 def test_a_stop_after_a_reset(bkstore_server: ServerFactory) -> None:
     """A client that resets its connection while it is not read from does not hinder a stop:
     that ends in order, and others have their answers."""
-    server = bkstore_server(server={"options": ServerOptions(memory=1000)})
+    server = bkstore_server(server={"options": ServerOptions(memory=4000)})
     server.bookie.add_entry(record(7, 0), KEY)
     waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": 60_000}
     with Peer(server.address) as waiting:
@@ -311,7 +311,7 @@ def test_a_stop_after_a_reset(bkstore_server: ServerFactory) -> None:
         peers = [Peer(server.address) for _ in range(8)]
         for peer in peers:
             peer.send(frame(*add(7, 1, bytes(5000)).parts())[:2000])
-        until(lambda: server.held > 2000)
+        until(lambda: server.held > 5000)
         for peer in peers:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             peer.close()

@@ -1,0 +1,72 @@
+"""TlsSocket: what a connection has to know of the socket below its TLS.
+
+asyncio's TLS passes encrypted bytes on to the socket's transport and forgets them: its own buffer
+is empty, and it pauses nobody, however much lies there. And once a client has ended its side of
+the TCP connection it drops every answer that comes later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, cast
+
+__all__ = ["AboveTls", "TlsSocket"]
+
+
+class AboveTls(Protocol):
+    """The protocol above the TLS."""
+
+    def pause_socket(self) -> None:
+        """Write no more: the socket's buffer is full."""
+
+    def resume_socket(self) -> None:
+        """Write again."""
+
+    def end_of_stream(self) -> None:
+        """Take note that the client has ended its side without ending its TLS."""
+
+
+class TlsSocket(asyncio.BufferedProtocol):
+    """Stands between a socket's transport and the TLS above it.
+
+    Passes everything on to the TLS but the end of the stream, and tells `above` what the TLS
+    keeps for itself.
+    """
+
+    def __init__(self, transport: asyncio.Transport, above: AboveTls) -> None:
+        self._transport = transport
+        self._tls = cast(asyncio.BufferedProtocol, transport.get_protocol())
+        self._above = above
+        transport.set_protocol(self)
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Encrypted bytes that the client has not taken."""
+        return self._transport.get_write_buffer_size()
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        """Inherited."""
+        return cast(bytearray, self._tls.get_buffer(sizehint))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Inherited."""
+        self._tls.buffer_updated(nbytes)
+
+    def eof_received(self) -> bool:
+        """Keep the socket open, as answers may be due."""
+        self._above.end_of_stream()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Inherited."""
+        self._tls.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Pass on, both ways, that the socket's buffer is full."""
+        self._tls.pause_writing()
+        self._above.pause_socket()
+
+    def resume_writing(self) -> None:
+        """Pass on, both ways, that it has room again."""
+        self._tls.resume_writing()
+        self._above.resume_socket()

@@ -1,0 +1,151 @@
+"""The limits of a server hold for long polls, for many frames at a time, and under TLS."""
+
+from __future__ import annotations
+
+import socket
+import tracemalloc
+from contextlib import ExitStack
+from typing import cast
+
+from bkstore.testing.servers import ServerFactory
+from bkstore.wire import v2, v3
+from bkstore.wire.frames import frame
+from bkstore.wire.server import BookieServer, ServerOptions, server_tls
+from bkstore.wire.server.connection import Connection
+from bkstore.wire.status import Status
+from tests.wire.admin.asking import until
+from tests.wire.server.peer import KEY, SERVER, Peer, record, secured
+
+
+def _poll(transaction: int, time_out: int) -> bytes:
+    """Return a request that waits so many milliseconds for a LAC that does not come."""
+    waits = {"ledgerId": 7, "entryId": -1, "previousLAC": 5, "timeOut": time_out}
+    return frame(v3.encode(v3.new_request(v3.Operation.READ_ENTRY, transaction, waits)))
+
+
+def _waiting(server: BookieServer) -> int:
+    """Return how many requests of its clients a server has taken and not answered."""
+    assert server._core is not None
+    return sum(cast(Connection, each)._waiting for each in list(server._core.connections))
+
+
+def _is_let_go(peer: Peer) -> bool:
+    try:
+        return not peer.socket.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def test_frames_that_come_together(bkstore_server: ServerFactory) -> None:
+    """No more requests are taken than may wait, however many frames come in one piece; the
+    others are taken when there is room, and each is answered."""
+    server = bkstore_server(server={"options": ServerOptions(max_waiting=10)})
+    server.bookie.add_entry(record(7, 0), KEY)
+    with Peer(server.address) as peer:
+        peer.send(*(_poll(number, 60_000) for number in range(300)))
+        until(lambda: _waiting(server) >= 10)
+
+        assert 10 == _waiting(server)
+        with Peer(server.address) as other:
+            (answer,) = other.ask(v2.ReadRequest(7, 0))
+
+            assert record(7, 0) == answer.record
+        assert 10 == _waiting(server)
+    with Peer(server.address) as peer:
+        peer.send(*(_poll(number, 1) for number in range(300)))
+        peer.socket.shutdown(socket.SHUT_WR)
+        seen = {v3.decode_response(peer.frame()[4:]).header.txnId for _ in range(300)}
+
+        assert {*range(300)} == seen
+        assert peer.ends()
+
+
+def test_what_long_polls_cost(bkstore_server: ServerFactory) -> None:
+    """`held` has the memory that waiting requests take, not the bytes of their frames alone."""
+    server = bkstore_server(server={"options": ServerOptions(max_waiting=5000)})
+    server.bookie.add_entry(record(7, 0), KEY)
+    with Peer(server.address) as peer:
+        peer.send(_poll(0, 60_000))
+        until(lambda: _waiting(server) == 1)
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            peer.send(*(_poll(number, 60_000) for number in range(1, 2001)))
+            until(lambda: _waiting(server) == 2001)
+            taken = tracemalloc.get_traced_memory()[0] - before
+        finally:
+            tracemalloc.stop()
+
+        until(lambda: server.held > taken)  # what protobuf takes is not traced
+
+        assert server.held < 2001 * 2048
+
+
+def test_waiting_long_polls_fill_the_memory(bkstore_server: ServerFactory) -> None:
+    """Clients whose long polls take more than there is memory for are let go, and others are
+    served."""
+    options = ServerOptions(memory=1 << 20, max_waiting=500)
+    server = bkstore_server(server={"options": options})
+    server.bookie.add_entry(record(7, 0), KEY)
+    with ExitStack() as stack:
+        peers = [stack.enter_context(Peer(server.address)) for _ in range(5)]
+        for peer in peers:
+            peer.send(*(_poll(number, 60_000) for number in range(500)))
+            peer.socket.setblocking(False)
+        until(lambda: any(_is_let_go(peer) for peer in peers) and server.held <= 1 << 20)
+        other = stack.enter_context(Peer(server.address))
+
+        assert Status.EOK is other.ask(v2.ReadRequest(7, 0))[0].status
+
+
+def test_clients_of_tls_that_take_no_answers(bkstore_server: ServerFactory) -> None:
+    """Under TLS, too, what a client does not take is counted, and who takes nothing is let go."""
+    options = ServerOptions(stall_timeout=0.5)
+    server = bkstore_server(server={"options": options, "tls": server_tls(*SERVER)})
+    server.bookie.add_entry(record(7, 0, bytes(4_800_000)), KEY)
+    with Peer(server.address) as idle, ExitStack() as stack:
+        for count in (1, 1, 20):  # one answer passes TLS as a whole
+            deaf = stack.enter_context(Peer(server.address))
+            deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
+            secured(deaf).send(frame(*v2.ReadRequest(7, 0).parts()) * count)
+        held: list[int] = []
+        until(lambda: held.append(server.held) or server.connections == 1)  # type: ignore[func-returns-value]
+
+        assert 2 << 20 < max(held) < 40 << 20
+        assert Status.ENOENTRY is idle.ask(v2.ReadRequest(7, 1))[0].status
+    until(lambda: server.held == 0)
+
+
+def test_a_slow_client_of_tls(bkstore_server: ServerFactory) -> None:
+    """A client of TLS that takes its answers late has all of them."""
+    server = bkstore_server(server={"tls": server_tls(*SERVER)})
+    server.bookie.add_entry(record(7, 0, bytes(4 << 20)), KEY)
+    with Peer(server.address) as peer:
+        secured(peer).send(frame(*v2.ReadRequest(7, 0).parts()) * 10)
+        until(lambda: server.held > 1 << 18)
+        for _ in range(10):
+            answer = v2.decode_response(peer.frame()[4:])
+
+            assert isinstance(answer, v2.ReadResponse)
+            assert record(7, 0, bytes(4 << 20)) == answer.record
+
+
+def test_half_closed_tls(bkstore_server: ServerFactory) -> None:
+    """A client of TLS that ends its side of the socket has the answers to what it sent."""
+    server = bkstore_server(
+        server={"options": ServerOptions(max_waiting=10), "tls": server_tls(*SERVER)}
+    )
+    server.bookie.add_entry(record(7, 0, bytes(100_000)), KEY)
+    body = {"ledgerId": 7, "entryId": 0}
+    reads = [v3.new_request(v3.Operation.READ_ENTRY, number, body) for number in range(200)]
+    with Peer(server.address) as peer:
+        secured(peer).send(*(frame(v3.encode(read)) for read in reads), _poll(200, 100))
+        socket.socket.shutdown(peer.socket, socket.SHUT_WR)  # not by TLS, which it would end, too
+        answers = [v3.decode_response(peer.frame()[4:]) for _ in range(201)]
+
+        assert {*range(201)} == {answer.header.txnId for answer in answers}
+        assert {Status.EOK} == {v3.status_in(answer) for answer in answers}
+        assert peer.ends()
+    until(lambda: server.connections == 0)
