@@ -1,10 +1,11 @@
 """A bookie's server: requests of both protocols from sockets, answered by a `Bookie`.
 
 `bookie_server` has `BookieServer`, what callers use. `connection` is one client: frames in, answers
-out, back-pressure, and `tls_socket` what is below its TLS; `core` what all clients share. `requests` turns messages of both protocols into
-operations, `rules` answers them out of the bookie: read that to see what a bookie says to what.
-`group_sync` lets answers go when they are durable, `long_polls` keeps reads that wait for a LAC.
-`options` are the limits, `observer` is told of each request.
+out, back-pressure; `tls_socket` is what lies below its TLS, `core` what all clients share.
+`requests` turns messages of both protocols into operations, `rules` answers them out of the bookie:
+read that to see what a bookie says to what. `group_sync` lets answers go when they are durable,
+`long_polls` keeps reads that wait for a LAC. `options` are the limits, `observer` is told of each
+request.
 """
 
 from bkstore.wire.server.bookie_server import Address, BookieServer
