@@ -4,6 +4,7 @@ what comes first, what is tried again, and when."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,12 +15,21 @@ from bkstore.cli.audit_settings import options_of
 from bkstore.cli.main import make_parser
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.watches import BookieWatch, LedgerWatch
-from bkstore.errors import BookieUnavailable, MetadataUnavailable
+from bkstore.errors import (
+    BookieUnavailable,
+    MetadataUnavailable,
+    ReadOnlyError,
+    UnsupportedLayout,
+)
+from bkstore.formats.cookie import Cookie
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.network import DiskOptions, RegisteredBookie, audited_bookies, registered_bookie
 from bkstore.network.audited_bookies import AuditedBookie
+from bkstore.network.cookie_check import check_in
+from bkstore.network.disk_watch import DiskWatch
 from bkstore.network.registered_bookie import cluster_bookie
 from bkstore.storage.bookie import Bookie
+from bkstore.storage.directories.ownership import OwnedDirectories
 
 pytest.importorskip("kazoo")
 
@@ -104,6 +114,89 @@ def test_limits_of_disks(bookie: tuple[RegisteredBookie, _Registration], used: l
         found.append(made.read_only)
 
     assert [False, True, True, True, False, False] == found
+
+
+def _watched(*shares: float, failed: tuple[bool, ...] = (), refuses: str = "") -> DiskWatch:
+    """Return the watch of a bookie with a ledger directory for each share of its disk in use."""
+
+    def check_writable() -> None:
+        if refuses:
+            raise ReadOnlyError(refuses)
+
+    places = [Path(str(at)) for at in range(len(shares))]
+    bookie: Any = SimpleNamespace(
+        storage=SimpleNamespace(paths=[SimpleNamespace(check_writable=check_writable)]),
+        journals=[SimpleNamespace(failed=each) for each in failed],
+        place=SimpleNamespace(ledger=places),
+    )
+    limits = DiskOptions(full=0.9, writable_again=0.8)
+    return DiskWatch(bookie, limits, lambda path: shares[int(path.name)])
+
+
+def test_what_makes_a_bookie_read_only() -> None:
+    """All its disks are full; or one of its journals failed; or its storage takes no writes."""
+    assert None is _watched(0.99, 0.9).reason(False)
+    assert None is _watched(0.2, 0.99, 0.99).reason(False)
+    assert "all disks of ledger directories are full: 91.0% used" == _watched(0.91, 0.95).reason(
+        False
+    )
+    assert None is _watched(0.8, 0.99).reason(True)
+    assert None is not _watched(0.81, 0.99).reason(True)
+    assert None is _watched(0.1, failed=(False, False)).reason(False)
+    assert "a journal failed" == _watched(0.1, failed=(False, True, False)).reason(False)
+    assert "no" == _watched(0.1, refuses="no").reason(True)
+
+
+class _Cookies:
+    """A cluster's cookies."""
+
+    def __init__(self) -> None:
+        self.known: Any = None
+        self.written: list[Any] = []
+
+    def instance_id(self) -> str:
+        """Return the cluster's."""
+        return "one"
+
+    def cookie(self, _: str) -> Any:
+        """Return what the cluster has."""
+        return self.known
+
+    def write_cookie(self, bookie: str, cookie: Cookie) -> None:
+        """Remember."""
+        self.written.append((bookie, cookie))
+        self.known = SimpleNamespace(cookie=cookie)
+
+
+def _place(top: Path) -> OwnedDirectories:
+    return OwnedDirectories.of_dirs([top / "l"], [top / "j"], [top / "i"])
+
+
+def test_cookies_of_a_start(tmp_path: Path) -> None:
+    """A new bookie gets a cookie on its disks and in the cluster; a later start has both; with
+    one of them alone, or one that differs in anything, it does not start."""
+    cluster: Any = _Cookies()
+
+    assert "one" == check_in(cluster, _place(tmp_path), "b1")
+    ((bookie, written),) = cluster.written
+    assert "b1" == bookie == written.bookie_id
+    assert "one" == check_in(cluster, _place(tmp_path), "b1")
+    for field in ("journal_dirs", "ledger_dirs", "index_dirs"):
+        cluster.known = SimpleNamespace(cookie=replace(written, **{field: ("/elsewhere",)}))
+        with pytest.raises(UnsupportedLayout, match=f"the cookie says {field}"):
+            check_in(cluster, _place(tmp_path), "b1")
+    (tmp_path / "l" / "current" / "0.log").write_bytes(b"")
+    cluster.known = None
+    with pytest.raises(UnsupportedLayout, match="is here, and not in the cluster"):
+        check_in(cluster, _place(tmp_path), "b1")
+    for path in tmp_path.rglob("VERSION"):
+        path.unlink()
+    with pytest.raises(UnsupportedLayout, match="holds data, but no cookie says whose"):
+        check_in(cluster, _place(tmp_path), "b1")
+    cluster.known = SimpleNamespace(cookie=written)
+    with pytest.raises(UnsupportedLayout, match="no cookie here, while the cluster has one"):
+        check_in(cluster, _place(tmp_path), "b1")
+    assert 1 == len(cluster.written)
 
 
 @pytest.mark.parametrize("apart", [False, True])

@@ -6,12 +6,15 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.offline.reading import DumpFile, LedgerRange, read_rows
-from bkstore.offline.reading.ledger_ranges import SORTED_BY
-from bkstore.offline.reading.read_tasks import read_of, sorted_tasks
+from bkstore.offline.reading.dump_file import RowGroup, check_row_groups, row_groups
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderWatch
+from bkstore.offline.reading.read_tasks import apart, read_of, sorted_tasks
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -79,3 +82,85 @@ def test_shares_that_begin_inside_a_row_group(group: int, statistics: bool, tmp_
 
         assert ROWS == [row for part in found for row in part]
         assert sum(map(len, held)) == len(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("ids", "ends"),
+    [
+        ([3, 4, 9], (3, 9)),
+        ([0], (0, 0)),
+        ([2**63, 2**64 - 1], (2**63, 2**64 - 1)),
+        ([0, 2**64 - 1], None),
+        ([5, 2**63], None),
+        ([2**63 - 1, 2**63], None),
+    ],
+)
+def test_ends_of_a_row_group(ids: list[int], ends: tuple[int, int] | None, tmp_path: Path) -> None:
+    """Statistics are signed: they tell the ends of a row group whose ids have one sign, and none
+    of one where they have both."""
+    signed = [LedgerId(7, ledger).signed[1] for ledger in ids]
+    table = pa.table({"scope_id": pa.array([7] * len(ids)), "ledger_id": pa.array(signed)})
+    pq.write_table(table, tmp_path / "f")
+    (group,) = row_groups(pq.read_metadata(tmp_path / "f"))
+    expected = (None, None) if ends is None else tuple(LedgerId(7, end) for end in ends)
+
+    assert expected == (group.first, group.last)
+
+
+def test_ledgers_outside_are_named() -> None:
+    """Of a row group with ledgers outside the range of its file the one that is outside is named;
+    what touches the range, or the row group before, is inside and in order."""
+    ledgers = LedgerRange(LedgerId.of(10), LedgerId.of(20))
+
+    def groups(*ends: tuple[int, int]) -> list[RowGroup]:
+        return [RowGroup(5, LedgerId.of(first), LedgerId.of(last)) for first, last in ends]
+
+    check_row_groups("f", groups((10, 15), (15, 15), (15, 20)), ledgers)
+    for first, last, odd in ((9, 12, 9), (12, 21, 21), (9, 21, 9), (30, 31, 31), (3, 4, 3)):
+        with pytest.raises(CorruptionError, match=f"has ledger {odd},"):
+            check_row_groups("f", groups((first, last)), ledgers)
+    with pytest.raises(CorruptionError, match="row group 1 begins with ledger 14"):
+        check_row_groups("f", groups((10, 15), (14, 20)), ledgers)
+
+
+@pytest.mark.parametrize(
+    ("rows", "odd"),
+    [
+        ([(0, 1, 0), (0, 1, 1), (0, 2, 0), (1, 0, 0), (-1, 0, 0)], None),
+        ([(0, 1, 0), (0, 1, 0), (0, 0, 0)], 1),
+        ([(0, 2, 0), (0, 1, 0), (0, 1, 0)], 1),
+        ([(0, 1, 1), (0, 1, 0), (0, 2, 0)], 1),
+        ([(0, 1, 1), (0, 2, 0), (0, 2, 0)], 2),
+        ([(7, -1, 0), (7, 0, 0)], 1),
+        ([(-1, 0, 0), (1, 0, 0)], 1),
+    ],
+)
+def test_the_first_row_that_is_out_of_order(
+    rows: list[tuple[int, int, int]], odd: int | None
+) -> None:
+    """By unsigned ledger, then by entry, each higher than the one before; the first that is not
+    is told, in one batch or row by row."""
+    columns = [np.array(column, np.int64) for column in zip(*rows)]
+    found, watch = None, OrderWatch()
+    for at in range(len(rows)):
+        if watch.add([column[at : at + 1] for column in columns]) is not None:
+            found = at
+            break
+
+    assert odd == OrderWatch().add(columns)
+    assert odd == found
+
+
+def test_a_file_that_others_lie_in(tmp_path: Path) -> None:
+    """Files that lie within the ledgers of a third share them with it, not with each other."""
+    spans = {"long": (10, 90), "in": (20, 30), "later": (50, 60), "end": (90, 95), "own": (96, 97)}
+    files = {
+        name: DumpFile(
+            name, "entries", "b", 5, True, LedgerRange(LedgerId.of(first), LedgerId.of(last))
+        )
+        for name, (first, last) in spans.items()
+    }
+    alone, others = apart(reversed(files.values()))
+
+    assert [files["own"]] == alone
+    assert {"long", "in", "later", "end"} == {file.path for file in others}

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 
+from bkstore.formats.entry import Entry, encode
+from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
+from bkstore.storage.options import JournalOptions
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.requests.operations import Add, Answer
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.status import Status
 from tests.wire.server.peer import KEY, record
+
+JOURNAL = JournalOptions(preallocate=64 << 10)
 
 
 def _add(ledger: int, entry: int, **fields: Any) -> Add:
@@ -66,6 +71,39 @@ def test_which_adds_wait_for_a_sync(tmp_path: Path, fields: dict[str, Any], dura
         )
         urgent = rules.write(_adds((7, 2), urgent=True, **fields))[0]
         assert ["EOK"] == _names(urgent)
+
+
+def test_adds_of_several_kinds_in_a_stream(tmp_path: Path) -> None:
+    """Adds that differ in priority or sync are none of one batch: each is judged by its own."""
+    with Bookie.open(tmp_path, "interleaved", journal=JOURNAL) as bookie:
+        rules = BookieRules(bookie)
+        (deferred,), (synced,) = _adds((7, 0), sync=False), _adds((7, 1))
+
+        assert rules.write([deferred, synced])[1]
+        assert rules.write([synced, deferred])[1]
+        assert not rules.write([deferred, deferred])[1]
+        rules.read_only = True
+        (urgent,), (plain,) = _adds((7, 2), urgent=True), _adds((7, 3))
+        found = [_names(rules.write(adds)[0]) for adds in ([urgent, plain], [plain, urgent])]
+
+        assert [["EOK", "EREADONLY"], ["EREADONLY", "EOK"]] == found
+        assert [0, 1, 2] == bookie.entries(7).tolist()
+
+
+def test_ledgers_of_one_scope_have_keys_of_their_own(tmp_path: Path) -> None:
+    """In a batch a ledger of another key is refused, and not its neighbors in the scope."""
+    with Bookie.open(tmp_path, "interleaved", journal=JOURNAL) as bookie:
+        rules = BookieRules(bookie)
+        bookie.storage.set_master_key(LedgerId(5, 8), b"x" * 20)
+
+        def scoped(ledger: int, entry: int) -> Add:
+            data = encode(Entry(LedgerId(5, ledger), entry, -1, 1, b"x"), "CRC32C")
+            return Add("ADD_ENTRY", 3, lambda _: b"", record=data, master_key=KEY)
+
+        adds = [scoped(*ids) for ids in ((7, 0), (8, 0), (9, 0), (8, 1), (7, 1))]
+
+        assert ["EOK", "EUA", "EOK", "EUA", "EOK"] == _names(rules.write(adds)[0])
+        assert [0, 1] == bookie.entries(LedgerId(5, 7)).tolist()
 
 
 class _Delivered:
