@@ -195,6 +195,8 @@ def test_readledger_ranges(tmp_path: Path, capsys: Capsys) -> None:
     assert [1, 2] == entries("--first", 1, "--max-count", 2)
     assert [1, 2] == entries("--first", 1, "--max-count", 4, "--last", 2)
     assert [0] == entries("--max-count", 5, "--last", 0)
+    assert [1, 2] == entries("--first", 1, "--max-count", 2, "--last", 4)
+    assert [1, 2, 3] == entries("--first", 1, "--max-count", 3, "--last", 3)
     assert [6, 7] == entries("--first", 6, "--max-size", 36 + 2 * (4 + 48))
     assert [6] == entries("--first", 6, "--max-size", 36 + 2 * (4 + 48) - 1)
 

@@ -236,6 +236,9 @@ def test_what_a_list_has_beside_the_index() -> None:
     live = LiveLedgers([LedgerId.of(1), LedgerId.of(2)], [LedgerId.of(2), LedgerId.of(3)])
 
     assert (1, False, True) == (live.unknown, LedgerId.of(3) in live, LedgerId.of(2) in live)
+    for listed, unknown in (([], 0), ([1, 2, 3], 0), ([9], 1), ([1, 8, 9], 2)):
+        found = LiveLedgers(map(LedgerId.of, (1, 2, 3)), map(LedgerId.of, listed))
+        assert unknown == found.unknown
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.1, float("nan"), True])

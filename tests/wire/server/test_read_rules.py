@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from bkstore.formats.entry import Coder, Entry, encode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
+from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.requests.operations import (
     BatchRead,
     BookieInfo,
@@ -267,3 +269,62 @@ def test_explicit_lacs_of_a_read_only_bookie(told: Told) -> None:
     assert ["EUA", "EOK"] == [written(b"x" * 20), written(KEY)]
     told.rules.read_only = True
     assert "EREADONLY" == written(KEY)
+
+
+# -- waiting
+
+
+class _Loop:
+    """A loop and a pool whose time is told, and which does what it is given when it is told."""
+
+    def __init__(self) -> None:
+        self.now = 50.0
+        self.later: list[tuple[float, Any, tuple[Any, ...]]] = []
+
+    def time(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def call_later(self, delay: float, what: Any, *words: Any) -> Any:
+        """Keep a call."""
+        entry = (round(self.now + delay, 3), what, words)
+        self.later.append(entry)
+        return SimpleNamespace(cancel=lambda: self.later.remove(entry))
+
+    def call_soon_threadsafe(self, what: Any, *words: Any) -> None:
+        """Call."""
+        what(*words)
+
+    def submit(self, job: Any) -> None:
+        """Do a job."""
+        job()
+
+
+def test_how_long_a_read_waits(told: Told) -> None:
+    """A read that waits is asked again `timeOut` milliseconds after it came, or as soon as the
+    LAC is above the one it knows; then its timer is gone."""
+    loop, lacs, again = _Loop(), {7: 4, 8: 0}, []
+    shared: Any = loop
+    polls = LongPolls(shared, shared, lambda ledger: lacs[ledger.ledger])
+    first, second, third = (
+        told.make(Read, ledger=ledger, previous_lac=lac, time_out=time, started=49.5)
+        for ledger, lac, time in ((7, 4, 2000), (7, 5, 30_000), (8, 0, 10**12))
+    )
+    for read in (first, second, third):
+        polls.park(read, again.append)
+    timers = {words[0]: at for at, what, words in loop.later if what == polls.expire}
+
+    assert {first: 51.5, second: 79.5, third: 50.0 + 86400} == timers
+    polls.wake()
+    assert [] == again
+    lacs[7] = 5
+    polls.wake()
+    assert [first] == again
+    assert not first.expired
+    polls.expire(second)
+    assert [first, second] == again
+    assert second.expired
+    lacs[8] = 1
+    polls.wake()
+    assert [first, second, third] == again
+    assert [] == [words for _, what, words in loop.later if what == polls.expire]
