@@ -109,12 +109,11 @@ def test_caches_of_databases(tmp_path: Path) -> None:
     assert (1, "MiB") == (ahead.value, ahead.unit)  # of 15,360 bytes
     assert "dbStorage_readAheadCacheMaxSizeMb" == ahead.setting
     assert None is cache_needs(parts, None)[-1].value
-    per_entry = [
-        float(cache_needs(parts, mean)[-1].value or 0)
-        / float(cache_needs(parts, 5.0)[-1].value or 0)
-        for mean in (4.5, 68.0, 68.1, 132.0, 133.0)  # 4 of them are the size before each record
+    lines = [  # of 64 bytes a record, of which 4 are the size before it: 2 x 2^13 readers are 1 MiB
+        cache_needs(parts, mean, readers=1 << 13, read_ahead=1)[-1].value
+        for mean in (4.5, 68.0, 68.1, 132.0, 133.0)
     ]
-    assert [1, 1, 2, 2, 3] == per_entry
+    assert [1, 1, 2, 2, 3] == lines
 
 
 @pytest.mark.parametrize(
