@@ -164,3 +164,18 @@ def test_a_file_that_others_lie_in(tmp_path: Path) -> None:
 
     assert [files["own"]] == alone
     assert {"long", "in", "later", "end"} == {file.path for file in others}
+
+
+def test_ledgers_that_are_left_out(tmp_path: Path) -> None:
+    """Each is told to the one task that would have it, also where a task ends with it; those
+    before and behind all files to the first and the last task."""
+    files = []
+    for first in (10, 20, 30):
+        span = LedgerRange(LedgerId.of(first), LedgerId.of(first + 5))
+        files.append(DumpFile(str(first), "entries", "b", 9, True, span))
+    left_out = [LedgerId.of(ledger) for ledger in (40, 35, 31, 26, 25, 20, 16, 15, 14, 3)]
+    tasks = sorted_tasks([files], 9, left_out)
+
+    assert [[3, 14, 15], [16, 20, 25], [26, 31, 35, 40]] == [
+        [ledger.ledger for ledger in task.leave_out] for task in tasks
+    ]
