@@ -61,7 +61,7 @@ PARTS = (
             "test_",
         ),
     ),
-    Part("storage", _below("storage/")),
+    Part("storage, benchmarks and experiments", _below("storage/", "tools/")),
     Part("power losses and kills", _below("crash/", "races/")),
     Part("clusters and the wire", _below("cluster/", "network/", "wire/")),
     Part(
@@ -69,8 +69,8 @@ PARTS = (
         _below("cli/", "docs/", "everywhere/", "house/", "offline/", "report/", "testing/"),
     ),
     Part(
-        "Spark, benchmarks and experiments",
-        _below("spark/", "tools/", "cli/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
+        "Spark",
+        _below("spark/", "cli/test_demo.py", "docs/test_docs.py::test_page_runs_with"),
     ),
     Part(
         "a real BookKeeper",
