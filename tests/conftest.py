@@ -111,9 +111,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[COLLECTED] = [item.nodeid for item in items]
     part = config.getoption("--part")
     if part is not None:
-        others = [item for item in items if part_of(item.nodeid) != part]
-        items[:] = [item for item in items if part_of(item.nodeid) == part]
-        config.hook.pytest_deselected(items=others)
+        try:
+            numbers = [part_of(item.nodeid) for item in items]
+        except LookupError as error:
+            raise pytest.UsageError(str(error)) from error
+        config.hook.pytest_deselected(items=[i for i, n in zip(items, numbers) if n != part])
+        items[:] = [item for item, number in zip(items, numbers) if number == part]
 
 
 @pytest.hookimpl(tryfirst=True)

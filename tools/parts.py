@@ -62,7 +62,7 @@ PARTS = (
         ),
     ),
     Part("storage, benchmarks and experiments", _below("storage/", "tools/")),
-    Part("power losses and kills", _below("crash/", "races/")),
+    Part("power losses, kills, races, shortages", _below("crash/", "races/", "strain/")),
     Part("clusters and the wire", _below("cluster/", "network/", "wire/")),
     Part(
         "command line, copied directories, pages, the project",
