@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from types import SimpleNamespace
 from typing import Any
 
@@ -79,3 +80,9 @@ def test_names_are_there() -> None:
     files = [name.partition("::")[0] for name in (*WITH_SPARK, *SECONDS) if name != SPARK]
 
     assert [] == [name for name in files if not (ROOT / name).exists()]
+
+
+def test_collected_tests_are_not_garbage() -> None:
+    """What pytest has collected is out of the garbage collector's way, which is on."""
+    assert gc.get_freeze_count() > 10_000
+    assert gc.isenabled()
