@@ -4,6 +4,9 @@ A check is made from what is allowed and called with the argument's name and val
 the value, or raises `InvalidArgument` that names both. `check_fields` runs a table of them over
 the fields of an options class, so that a class of settings refuses each bad one when it is made,
 before anything is done with it. A check costs some 0.3 us: not for the path of single entries.
+
+Messages show wrong numbers, text and paths as they are given, and of all else the type: bytes and
+what may hold them are payloads, keys or passwords. `data` and `password` show no value at all.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from bkstore.errors import InvalidArgument
@@ -25,13 +28,19 @@ __all__ = [
     "check_compat",
     "check_fields",
     "choice",
+    "data",
+    "each",
     "host_name",
     "instance",
+    "interface",
     "number",
     "optional",
     "pair",
+    "password",
     "path",
     "paths",
+    "shown",
+    "text",
     "truth",
     "whole",
 ]
@@ -130,15 +139,77 @@ def call(name: str, value: Any) -> Any:
 
 
 def instance(*kinds: type) -> Check:
-    """Return a check for values of one of some classes."""
+    """Return a check for values of one of some classes; tells the type of others.
+
+    >>> instance(dict)("options", ["secret"])
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: options must be of type dict, not list
+    """
     allowed = " or ".join(kind.__name__ for kind in kinds)
 
     def check(name: str, value: Any) -> Any:
         if not isinstance(value, kinds):
-            raise _odd(name, f"of type {allowed}", value)
+            raise _other_type(name, f"of type {allowed}", value)
         return value
 
     return check
+
+
+def interface(kind: str, *methods: str) -> Check:
+    """Return a check for what has these methods, of a protocol named `kind`; tells other types."""
+
+    def check(name: str, value: Any) -> Any:
+        if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
+            raise _other_type(name, f"a {kind}", value)
+        return value
+
+    return check
+
+
+def data(name: str, value: Any) -> bytes:
+    """Return the bytes of a payload, record or key: bytes as they are, of a buffer a copy.
+
+    >>> data("payload", bytearray(b"hi"))
+    b'hi'
+    >>> data("payload", "my secret")
+    Traceback (most recent call last):
+    bkstore.errors.InvalidArgument: payload must be bytes, not str
+    """
+    if type(value) is bytes:
+        return value
+    try:
+        view = memoryview(value)
+    except TypeError:
+        raise _other_type(name, "bytes", value) from None
+    if not view.ndim:  # a number of numpy's
+        raise _other_type(name, "bytes", value)
+    return bytes(view)
+
+
+def password(name: str, value: Any) -> bytes:
+    """Return a password's bytes, those of text in UTF-8."""
+    if isinstance(value, str):
+        try:
+            return value.encode("utf-8")
+        except UnicodeError:
+            raise InvalidArgument(f"{name} must be text that UTF-8 can say") from None
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise _other_type(name, "bytes or text", value)
+
+
+def text(name: str, value: Any) -> str:
+    """Check that an argument is text; tells the type of what is none."""
+    if not isinstance(value, str):
+        raise _other_type(name, "text", value)
+    return value
+
+
+def each(name: str, values: Any) -> Any:
+    """Check that an argument can be iterated over, and is no text and no bytes."""
+    if isinstance(values, (str, bytes, bytearray)) or not isinstance(values, Iterable):
+        raise _other_type(name, "an iterable", values)
+    return values
 
 
 def optional(check: Check) -> Check:
@@ -220,10 +291,24 @@ def check_fields(options: object, checks: Mapping[str, Check]) -> None:
             object.__setattr__(options, name, found)
 
 
-def _odd(name: str, allowed: str, value: object) -> InvalidArgument:
+def shown(value: object) -> str:
+    """Return what an error may show of a wrong argument: numbers, text and paths, else the type.
+
+    >>> shown(1.5), shown("x" * 100)[-6:], shown(b"payload"), shown([b"payload"])
+    ('1.5', 'xxx...', 'bytes', 'list')
+    """
+    if value is not None and not isinstance(value, (bool, int, float, str, PurePath)):
+        return type(value).__name__
     told = repr(value)
-    if len(told) > 80:
-        told = told[:80] + "..."
+    return told if len(told) <= 80 else told[:80] + "..."
+
+
+def _odd(name: str, allowed: str, value: object) -> InvalidArgument:
+    return InvalidArgument(f"{name} must be {allowed}, not {shown(value)}")
+
+
+def _other_type(name: str, allowed: str, value: object) -> InvalidArgument:
+    told = "None" if value is None else type(value).__name__
     return InvalidArgument(f"{name} must be {allowed}, not {told}")
 
 

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import shown
 from bkstore.errors import InvalidArgument
 
 __all__ = [
@@ -98,7 +99,7 @@ def check_integer(value: int, what: str) -> int:
             return operator.index(value)
     except TypeError:
         pass
-    raise InvalidArgument(f"{what} {value!r} is not an integer") from None
+    raise InvalidArgument(f"{what} {shown(value)} is not an integer") from None
 
 
 def check_scope(scope: int | None) -> int | None:
@@ -157,7 +158,7 @@ class LedgerId(_Parts):
         if isinstance(value, cls):
             return value
         if isinstance(value, bool) or not hasattr(value, "__index__"):
-            raise InvalidArgument(f"not a ledger id: {value!r} (an int or a LedgerId is)")
+            raise InvalidArgument(f"not a ledger id: {shown(value)} (an int or a LedgerId is)")
         return cls(0, check_integer(cast(Any, value), "ledger id"))
 
     @classmethod
@@ -171,7 +172,9 @@ class LedgerId(_Parts):
         LedgerId(scope=1, ledger=10)
         """
         if not isinstance(text, str):
-            raise InvalidArgument(f"not the text of a ledger id: {text!r}; LedgerId.of takes ints")
+            raise InvalidArgument(
+                f"not the text of a ledger id: {shown(text)}; LedgerId.of takes ints"
+            )
         text = text.strip()
         if _UUID.fullmatch(text) or _QUALIFIED.fullmatch(text):
             return cls.from_uuid(uuid.UUID(hex=text.replace("-", "")[-32:]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequence_groups import INT32_MAX, Groups, empty
 from bkstore.errors import InvalidArgument
-from bkstore.ids import Int64Array, check_entry_id
+from bkstore.ids import Int64Array, check_entry_id, check_integer
 
 __all__ = ["bound", "groups", "rows", "stripe"]
 
@@ -59,9 +58,4 @@ def stripe(ids: range) -> Groups:
 
 def bound(value: Any, what: str) -> int | None:
     """Return an entry id that limits a question, of any int; None stays None."""
-    if value is None:
-        return None
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise InvalidArgument(f"{what} {value!r} is not an integer") from None
+    return None if value is None else check_integer(value, what)

@@ -22,10 +22,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import choice, number, whole
+from bkstore.arguments import choice, data as as_data, number, whole
 from bkstore.bloom.bit_array import BitArray, add_keys, contains_keys, count_ones
 from bkstore.bloom.murmur3 import as_keys, hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
+from bkstore.ids import check_integer
 
 __all__ = ["HEADER_SIZE", "STRATEGY", "BloomFilter", "Compat", "FilterSize", "filter_size"]
 
@@ -157,7 +158,7 @@ class BloomFilter:
         Raises `CorruptionError` with the offset of the field at fault: a short header, a
         strategy other than 1, no hashes, a word count below 1 or other than the bytes hold.
         """
-        view = memoryview(data).cast("B")
+        view = memoryview(as_data("data", data)).cast("B")
         if len(view) < HEADER_SIZE:
             reason = f"bloom filter header needs {HEADER_SIZE} bytes, {len(view)} are there"
             raise CorruptionError(None, len(view), reason)
@@ -200,6 +201,7 @@ class BloomFilter:
     def add_hash(self, h1: int, h2: int) -> bool:
         """Add the id that `hash_key` gave (h1, h2) for; return whether a bit changed. O(k)."""
         self._check_open()
+        h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
         data, changed = self._data, False
         for _ in range(self._hash_count):
             position = (h1 & _LOW_63) % self._size
@@ -246,6 +248,8 @@ class BloomFilter:
         The hash is the same for filters of every size, so one hash serves all filters of a
         look-up. False is certain.
         """
+        if type(h1) is not int or type(h2) is not int:
+            h1, h2 = check_integer(h1, "h1"), check_integer(h2, "h2")
         data, size = self._data, self._size
         for _ in range(self._hash_count):
             position = (h1 & _LOW_63) % size

@@ -16,6 +16,7 @@ import mmh3
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import shown
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
@@ -52,7 +53,7 @@ def _plain(key: int) -> int:
     if not isinstance(key, bool):
         with contextlib.suppress(TypeError):
             return operator.index(key)
-    raise InvalidArgument(f"key {key!r} is not an integer")
+    raise InvalidArgument(f"key {shown(key)} is not an integer")
 
 
 def as_keys(keys: npt.ArrayLike | Iterable[int]) -> Int64Array:

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bkstore.arguments import instance
+
 if TYPE_CHECKING:
     from rocksdict import Options
 
-__all__ = ["OS_FILES", "Files", "StrPath", "SyncNotBegun"]
+__all__ = ["OS_FILES", "Files", "StrPath", "SyncNotBegun", "check_files"]
 
 StrPath = str | os.PathLike[str]
 
@@ -178,3 +180,6 @@ def _not_begun(error: OSError) -> SyncNotBegun:
 
 OS_FILES = Files()
 """The operating system's files, the default everywhere."""
+
+check_files = instance(Files)
+"""``check_files("files", files)``: for whatever takes a layer of files."""

@@ -34,7 +34,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.arguments import check_batch
+from bkstore.arguments import check_batch, data, each, instance
 from bkstore.availability import Availability
 from bkstore.errors import (
     BkstoreError,
@@ -63,6 +63,7 @@ __all__ = [
     "LedgerLike",
     "LedgerState",
     "check_put",
+    "check_state",
     "locations_of",
     "sorted_last_wins",
 ]
@@ -94,6 +95,9 @@ class LedgerState(NamedTuple):
             f"LedgerState(master_key=<{len(self.master_key)} bytes>, fenced={self.fenced}, "
             f"limbo={self.limbo}, explicit_lac={self.explicit_lac!r})"
         )
+
+
+_check_state = instance(LedgerState)
 
 
 class IndexBatch(NamedTuple):
@@ -329,8 +333,8 @@ class EntryIndex(EntrySource, Closing):
 
     def delete_many(self, ledgers: Iterable[LedgerLike]) -> None:
         """Forget several ledgers."""
-        for ledger in ledgers:
-            self.delete(ledger)
+        for name in [LedgerId.of(ledger) for ledger in each("ledgers", ledgers)]:
+            self.delete(name)
 
     @abstractmethod
     def flush(self) -> None:
@@ -392,6 +396,14 @@ class EntryIndex(EntrySource, Closing):
         None in an index that is new, or was closed and is as it was left.
         """
         return []
+
+
+def check_state(state: LedgerState) -> None:
+    """Raise `InvalidArgument` for what is no `LedgerState` of bytes; shows no key."""
+    _check_state("state", state)
+    data("master key", state.master_key)
+    if state.explicit_lac is not None:
+        data("explicit LAC", state.explicit_lac)
 
 
 def check_put(

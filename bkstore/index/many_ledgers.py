@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, runtime_checkable
 
+from bkstore.arguments import each
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
@@ -32,7 +33,7 @@ def asked_for(ledgers: Iterable[int | LedgerId]) -> list[LedgerId]:
     >>> asked_for([7, LedgerId(1, 0), 3, 7])
     [LedgerId(scope=0, ledger=3), LedgerId(scope=0, ledger=7), LedgerId(scope=1, ledger=0)]
     """
-    names = list(dict.fromkeys(map(LedgerId.of, ledgers)))
+    names = list(dict.fromkeys(map(LedgerId.of, each("ledgers", ledgers))))
     sort_ledgers(names)
     return names
 

@@ -28,7 +28,14 @@ from bkstore.ids import (
     check_location,
     check_scope,
 )
-from bkstore.index.api import EntryIndex, LedgerLike, LedgerState, check_put, locations_of
+from bkstore.index.api import (
+    EntryIndex,
+    LedgerLike,
+    LedgerState,
+    check_put,
+    check_state,
+    locations_of,
+)
 from bkstore.index.many_ledgers import Errors
 
 __all__ = ["MemtableIndex"]
@@ -214,6 +221,7 @@ class MemtableIndex(EntryIndex):
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Store the ledger's state, making the ledger known."""
+        check_state(state)
         with self._lock:
             (self._find(ledger) or self._make(ledger)).state = state
 

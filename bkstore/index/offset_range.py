@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import call, choice, number, whole
+from bkstore.arguments import call, choice, number, shown, whole
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 from bkstore.index.offset_range_item import OffsetItem
@@ -268,4 +268,4 @@ def _check_int64(*numbers: int) -> None:
         except TypeError:
             fits = False
         if not fits:
-            raise InvalidArgument(f"{given!r} is not an integer that fits int64")
+            raise InvalidArgument(f"{shown(given)} is not an integer that fits int64")

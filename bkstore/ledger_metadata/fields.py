@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
+from bkstore.arguments import data, instance
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId, check_integer
 
@@ -24,6 +25,7 @@ NEWEST_VERSION = 3
 State = Literal["OPEN", "IN_RECOVERY", "CLOSED"]
 
 _STATES: tuple[str, ...] = get_args(State)
+_check_custom = instance(Mapping)
 _DIGESTS = ("CRC32", "HMAC", "CRC32C", "DUMMY")
 
 
@@ -67,10 +69,11 @@ class MetadataFields:
                 raise InvalidArgument(f"unknown digest type {self.digest_type!r}")
             put(self, "digest_type", name)
         if self.password is not None:
-            put(self, "password", bytes(self.password))
-        custom = {key: bytes(value) for key, value in self.custom_metadata.items()}
-        if not all(isinstance(key, str) for key in custom):
+            put(self, "password", data("password", self.password))
+        given = _check_custom("custom_metadata", self.custom_metadata)
+        if not all(isinstance(key, str) for key in given):
             raise InvalidArgument("the keys of custom metadata are text")
+        custom = {key: data("a value of custom metadata", value) for key, value in given.items()}
         put(self, "custom_metadata", MappingProxyType(custom))
         for name in _INTEGERS:
             value = getattr(self, name)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 import ssl
 
+from bkstore.arguments import instance, optional
 from bkstore.cluster.client.client import Client as ClusterClient
 from bkstore.cluster.client.open_ledger import ClientOptions
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import PlacementPolicy
-from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.cluster.store.opening import open_store
 from bkstore.index.api import Closing
 from bkstore.network.registrations import RegisteredBookies
 
 __all__ = ["Client"]
+
+_check_tls = optional(instance(ssl.SSLContext))
 
 
 class Client(ClusterClient, Closing):
@@ -61,9 +64,12 @@ class Client(ClusterClient, Closing):
         tls: ssl.SSLContext | None = None,
         threads: int = 64,
     ) -> None:
+        _check_tls("tls", tls)
         self._own_store = isinstance(store, (str, os.PathLike))
         self.store: MetadataStore = (
-            open_store(store) if isinstance(store, (str, os.PathLike)) else store
+            open_store(store)
+            if isinstance(store, (str, os.PathLike))
+            else check_store("store", store)
         )
         self.bookies = RegisteredBookies(self.store, timeout=timeout, tls=tls)
         self._workers = Workers(threads)

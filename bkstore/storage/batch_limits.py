@@ -12,10 +12,18 @@ from typing import Literal
 
 import numpy as np
 
-from bkstore.arguments import check_compat, whole
+from bkstore.arguments import check_compat, data, whole
+from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
-__all__ = ["DEFAULT_MAX_SIZE", "FRAME_OVERHEAD", "check_limits", "how_many", "most_records"]
+__all__ = [
+    "DEFAULT_MAX_SIZE",
+    "FRAME_OVERHEAD",
+    "check_limits",
+    "fencing_key",
+    "how_many",
+    "most_records",
+]
 
 DEFAULT_MAX_SIZE = 5 << 20
 """`maxBatchReadSize`, and the frame limit of the protocol."""
@@ -32,6 +40,14 @@ _check_number = whole(0)
 def check_limits(max_count: int, max_size: int) -> tuple[int, int]:
     """Return the limits of a batch, whole numbers, 0 for none; else `InvalidArgument`."""
     return _check_number("max_count", max_count), _check_number("max_size", max_size)
+
+
+def fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
+    """Return the key that a fencing read needs, None for a read that fences nothing."""
+    key = None if master_key is None else data("master key", master_key)
+    if fence and key is None:
+        raise InvalidArgument("a fencing read needs the master key")
+    return key if fence else None
 
 
 def most_records(max_count: int, max_size: int) -> int:

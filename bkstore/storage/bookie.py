@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Self
 
 from bkstore import forks
-from bkstore.arguments import instance, optional
+from bkstore.arguments import data, instance, optional, path as as_path
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
@@ -26,6 +26,7 @@ from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
 from bkstore.index.many_ledgers import Errors
+from bkstore.storage.batch_limits import fencing_key
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.journal.last_mark import delete_journals_before, write_last_mark
@@ -42,6 +43,7 @@ __all__ = ["DIRTY", "Bookie"]
 DIRTY = "DIRTY"
 """Stands in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
 
+_check_batch = instance(RecordBatch)
 _check_options = optional(instance(StorageOptions))
 _check_journal = optional(instance(JournalOptions))
 _LEDGER = Struct(">q").unpack_from
@@ -210,6 +212,8 @@ class Bookie(EntrySource, Closing):
         `WriteFailed` where the journal fails: the record is readable until the bookie is
         closed, but it is not acknowledged.
         """
+        if type(record) is not bytes or type(master_key) is not bytes:
+            record, master_key = data("record", record), data("master key", master_key)
         entry = self.storage.add_entry(record, master_key=master_key, recovery=recovery)
         journal, place = self._journals.append(_ledger_of(record), record, master_key)
         if sync:
@@ -231,7 +235,7 @@ class Bookie(EntrySource, Closing):
         """
         self._check_open()
         places: Places = {}
-
+        master_key = data("master key", master_key)
         with self._journals.synced(places, sync):
             return in_batches(
                 records, lambda batch: self._store_all(batch, master_key, recovery, places)
@@ -248,6 +252,8 @@ class Bookie(EntrySource, Closing):
         """
         self._check_open()
         places: Places = {}
+        _check_batch("batch", batch)
+        master_key = data("master key", master_key)
         with self._journals.synced(places, sync):
             return self._store_all(batch, master_key, recovery, places)
 
@@ -299,7 +305,7 @@ class Bookie(EntrySource, Closing):
 
         Raises `UnauthorizedAccess` for another key.
         """
-        name = LedgerId.of(ledger)
+        name, master_key = LedgerId.of(ledger), data("master key", master_key)
         self.storage.open_ledger(name, master_key)
         with self._fencing:
             new = self.storage.fence(name)
@@ -320,7 +326,8 @@ class Bookie(EntrySource, Closing):
 
         Journals of version 4 and 5 have no record for it: durable from the next checkpoint on.
         """
-        name = LedgerId.of(ledger)
+        name, body = LedgerId.of(ledger), data("explicit LAC", body)
+        master_key = data("master key", master_key)
         self.storage.open_ledger(name, master_key)
         self.storage.set_explicit_lac(name, body)
         self._journals.append_special("explicit_lac", name, master_key, body)
@@ -382,10 +389,9 @@ class Bookie(EntrySource, Closing):
 
         With `fence` the ledger is fenced first, durably, which needs its `master_key`.
         """
-        if fence:
-            if master_key is None:
-                raise InvalidArgument("a fencing read needs the master key")
-            self.fence(ledger, master_key)
+        key = fencing_key(fence, master_key)
+        if key is not None:
+            self.fence(ledger, key)
         return self.storage.read_entries(ledger, start, max_count, max_size)
 
     def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
@@ -471,7 +477,7 @@ def _place(
     if path is not None:
         if ledger_dirs or journal_dirs or index_dirs:
             raise InvalidArgument("give a path, or ledger_dirs and journal_dirs")
-        return OwnedDirectories.of_path(os.fspath(path))
+        return OwnedDirectories.of_path(as_path("path", path))
     return OwnedDirectories.of_dirs(ledger_dirs or [], journal_dirs or [], index_dirs)
 
 

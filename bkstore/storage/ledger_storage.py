@@ -13,16 +13,16 @@ from contextlib import ExitStack
 from threading import Lock
 from typing import Self
 
-from bkstore.arguments import instance, number, optional, paths as as_paths, truth
+from bkstore.arguments import each, instance, number, optional, paths as as_paths, truth
 from bkstore.errors import (
     InvalidArgument,
     NoSuchEntry,
 )
-from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike
-from bkstore.storage.batch_limits import check_limits, how_many, most_records
+from bkstore.storage.batch_limits import check_limits, fencing_key, how_many, most_records
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.ledgers.adds import Adds
 from bkstore.storage.ledgers.assembly import StrPath, compose
@@ -107,6 +107,8 @@ class LedgerStorage(Adds, Closing):
         is there is another storage's.
         """
         settings = _check_options("options", options) or StorageOptions()
+        check_files("files", files)
+        index_dirs = None if index_dirs is None else as_paths("index_dirs", index_dirs)
         folders = as_paths("path", path)
         if not folders:
             raise InvalidArgument("no ledger directory given")
@@ -204,10 +206,9 @@ class LedgerStorage(Adds, Closing):
         max_count, max_size = check_limits(max_count, max_size)
         if type(start) is not int:
             start = check_integer(start, "entry id")
-        if fence:
-            if master_key is None:
-                raise InvalidArgument("a fencing read needs the master key")
-            self.open_ledger(name, master_key)
+        key = fencing_key(fence, master_key)
+        if key is not None:
+            self.open_ledger(name, key)
             self.fence(name)
         if start == LAST_ENTRY:
             return RecordBatch.of([self.read_entry(name)], [self.last_entry(name) or 0])
@@ -278,7 +279,8 @@ class LedgerStorage(Adds, Closing):
         with self._collecting, self.garbage_passes.one(threshold):
             if live is not None:
                 here = self.ledgers()
-                wanted = set(map(LedgerId.of, live() if callable(live) else live))
+                kept = each("live", live() if callable(live) else live)
+                wanted = set(map(LedgerId.of, kept))
                 report.deleted_ledgers = [name for name in here if name not in wanted]
                 self._delete(report.deleted_ledgers)
             for collector in self._collectors:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bkstore.arguments import instance, optional
+from bkstore.arguments import data, instance, interface, optional
 from bkstore.cluster.client.appends.pipelined_writer import PipelinedWriter
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.bookie_client import BookieClient
@@ -18,7 +18,7 @@ from bkstore.cluster.client.open_ledger import ClientContext, ClientOptions, Led
 from bkstore.cluster.client.recovery import recover
 from bkstore.cluster.client.workers import Workers
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy, check_sizes
-from bkstore.cluster.store.api import MetadataStore, Versioned
+from bkstore.cluster.store.api import MetadataStore, Versioned, check_store
 from bkstore.errors import InvalidArgument, UnauthorizedAccess
 from bkstore.formats.entry import NO_ENTRY
 from bkstore.formats.entry.digest import digest_name
@@ -27,8 +27,8 @@ from bkstore.ledger_metadata import LedgerMetadata, Segment
 
 __all__ = ["Client"]
 
+_check_placement = optional(interface("PlacementPolicy", "new_ensemble", "replace"))
 _check_options = optional(instance(ClientOptions))
-_check_password = instance(bytes)
 
 
 class Client:
@@ -50,9 +50,9 @@ class Client:
         writable: Callable[[int], frozenset[str]] | None = None,
     ) -> None:
         self.context = ClientContext(
-            store,
+            check_store("store", store),
             bookies,
-            placement or DefaultPlacement(),
+            _check_placement("placement", placement) or DefaultPlacement(),
             _check_options("options", options) or ClientOptions(),
             workers,
             writable,
@@ -78,7 +78,7 @@ class Client:
         """
         store, numbers = self.context.store, (ensemble_size, write_quorum, ack_quorum)
         check_sizes(*numbers)
-        digest_type, password = digest_name(digest_type), _check_password("password", password)
+        digest_type, password = digest_name(digest_type), data("password", password)
         name = _name(ledger, scope)
         bookies = self.context.writable_bookies(scope if name is None else name.scope)
         ensemble = self.context.placement.new_ensemble(*numbers, bookies)
@@ -88,7 +88,7 @@ class Client:
             (Segment(0, tuple(ensemble)),),
             digest_type=digest_type,
             password=password,
-            custom_metadata=custom_metadata or {},
+            custom_metadata={} if custom_metadata is None else custom_metadata,
         ).checked()
         version = store.create(metadata)
         access = LedgerAccess(self.context, Versioned(metadata, version), password)
@@ -141,6 +141,7 @@ class Client:
     def _opened(
         self, ledger: int | LedgerId, digest_type: str | None, password: bytes, scope: int
     ) -> LedgerAccess:
+        password = data("password", password)
         versioned = self.context.store.read(_required(ledger, scope))
         metadata = versioned.metadata
         has = metadata.digest_type

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
+from bkstore.arguments import data as as_data, each
 from bkstore.cluster.client.appends.later import PendingAppend
 from bkstore.cluster.client.appends.writer import LedgerWriter
 from bkstore.cluster.client.batch_reads import BatchReader
@@ -17,7 +18,7 @@ from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.cluster.client.range_reads import RangeReader
 from bkstore.errors import IllegalOperation, InvalidArgument, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY, Entry
-from bkstore.ids import Int64Array, LedgerId, check_entry_id
+from bkstore.ids import Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.ledger_metadata import LedgerMetadata
 
 __all__ = ["LedgerHandle"]
@@ -143,7 +144,7 @@ class LedgerHandle:
         Without `sync` the bookies have it in memory only, and the LAC stays where it is until
         `force`. A bookie that fails meanwhile ends the writer. Cost: W syncs.
         """
-        return self._writing().append(data, sync)
+        return self._writing().append(as_data("data", data), sync)
 
     def append_later(self, data: bytes) -> PendingAppend:
         """Add an entry without waiting for it; `result` of what is returned waits.
@@ -177,7 +178,7 @@ class LedgerHandle:
 
         Raises as `append`; `last_add_confirmed` tells how far it came. About 30 us an entry.
         """
-        return self._writing().append_many(payloads)
+        return self._writing().append_many(each("payloads", payloads))
 
     def force(self) -> int:
         """Make durable what was added without sync, and return the LAC, which then covers it.
@@ -246,8 +247,7 @@ class LedgerHandle:
         return list(self._ranges.scan(first, last))
 
     def _check_range(self, first: int, last: int) -> None:
-        check_entry_id(first)
-        if last < first:
+        if check_integer(last, "last entry") < check_entry_id(first):
             raise InvalidArgument(f"entries {first}..{last}: the last is below the first")
 
     def read_entry(self, entry: int) -> Entry:

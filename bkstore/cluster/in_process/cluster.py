@@ -13,17 +13,17 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
-from bkstore.arguments import any_of, call, instance, number, truth, whole
+from bkstore.arguments import any_of, call, instance, number, path as as_path, text, truth, whole
 from bkstore.cluster.client.client import Client
 from bkstore.cluster.client.open_ledger import ClientOptions
 from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
 from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
 from bkstore.cluster.in_process.damage_at_rest import Entries, Part
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
-from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import InvalidArgument
-from bkstore.files.disk_changes import OS_FILES, Files, StrPath
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closing, LedgerLike
 from bkstore.storage.bookie import Bookie
@@ -66,8 +66,8 @@ class Cluster(Client, Closing):
         sleep: Callable[[float], None],
     ) -> None:
         """Take settings; `open` fills it with bookies."""
-        self.path = Path(path)
-        self.store = store
+        self.path = as_path("path", path)
+        self.store = check_store("store", store)
         kinds = [storage] if isinstance(storage, str) else storage
         self._kinds: list[Storage] = list(any_of(check_storage)("storage", kinds))
         self._open_bookie = open_bookie
@@ -106,6 +106,8 @@ class Cluster(Client, Closing):
         through; journals reserve 64 KiB each. A client waits `timeout` seconds for a slow bookie,
         with `sleep`. Cost: some 5 ms a bookie, 50 with db storage.
         """
+
+        check_files("files", files)
 
         def open_bookie(name: str, place: Path, kind: Storage) -> Bookie:
             return Bookie.open(
@@ -163,7 +165,7 @@ class Cluster(Client, Closing):
 
     def client(self, name: str, options: ClientOptions | None = None) -> Client:
         """Return another client of the same bookies; `partition` can cut it off by its name."""
-        context = self.context
+        context, name = self.context, text("name", name)
         return Client(
             self.store, self._clients_as(name), context.placement, options or context.options
         )
@@ -177,7 +179,7 @@ class Cluster(Client, Closing):
         return self._server(name).path
 
     def _server(self, name: str) -> LocalBookie:
-        server = self._servers.get(name)
+        server = self._servers.get(text("bookie", name))
         if server is None:
             raise InvalidArgument(f"no bookie {name!r}; there are {', '.join(self._servers)}")
         return server
@@ -188,6 +190,7 @@ class Cluster(Client, Closing):
         if name is None:
             free = (f"bookie-{n}" for n in count(number + 1))
             name = next(found for found in free if found not in self._servers)
+        text("name", name)
         if name in self._servers or name.startswith(".") or Path(name).name != name:
             raise InvalidArgument(f"bookie id {name!r} is taken, or is no name of a directory")
         kind = storage or self._kinds[number % len(self._kinds)]

@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from bkstore.arguments import interface
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["KeyValues", "MetadataStore", "Value", "Versioned", "Watcher"]
+__all__ = ["KeyValues", "MetadataStore", "Value", "Versioned", "Watcher", "check_store"]
+
+check_store = interface("MetadataStore", "read", "ledgers")
+"""``check_store("store", store)``: for whatever takes a `MetadataStore`."""
 
 Watcher = Callable[[LedgerId], None]
 """Called with the ledger whose metadata or mark was changed."""

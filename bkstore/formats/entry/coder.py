@@ -6,15 +6,25 @@ from collections.abc import Iterable, Sequence
 
 import numpy.typing as npt
 
+from bkstore.arguments import data as as_data, each, instance
 from bkstore.errors import CorruptionError
-from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads, decoded, encode_batch
+from bkstore.formats.entry.batches.coding import (
+    DecodedBatch,
+    Payloads,
+    check_as_many,
+    decoded,
+    encode_batch,
+    payload_list,
+)
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_digest
 from bkstore.formats.entry.header import NO_ENTRY, Entry, encode_header, record_header
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, check_entry_id, check_integer
 
 __all__ = ["Coder", "decode", "encode"]
 
+_check_entry = instance(Entry)
+_check_batch = instance(RecordBatch)
 _FEW = 16  # entries below which one by one is cheaper than arrays
 
 
@@ -33,8 +43,12 @@ class Coder:
 
     def encode(self, entry: Entry) -> bytes:
         """Return the record. Raises `InvalidArgument` for ids or numbers out of range."""
-        header = encode_header(entry, self.digest.number)
-        return b"".join((header, self.digest.of(header, entry.payload), entry.payload))
+        if type(entry) is not Entry:
+            _check_entry("entry", entry)
+        header, payload = encode_header(entry, self.digest.number), entry.payload
+        if type(payload) is not bytes:
+            payload = as_data("payload", payload)
+        return b"".join((header, self.digest.of(header, payload), payload))
 
     def encode_many(
         self,
@@ -51,10 +65,14 @@ class Coder:
         id sent before it as LAC, and the payload bytes up to and including its own. The records
         of `encode_batch`, each by itself.
         """
-        if len(payloads) >= _FEW:
-            return self.encode_batch(ledger, entries, payloads, lac=lac, length=length).records()
+        bodies, ids = payload_list(payloads), list(each("entries", entries))
+        if len(bodies) >= _FEW:
+            return self.encode_batch(ledger, ids, bodies, lac=lac, length=length).records()
+        check_as_many(len(ids), len(bodies))
+        lac, length = check_integer(lac, "LAC"), check_integer(length, "length")
         records = []
-        for entry, payload in zip(entries, payloads, strict=True):
+        for entry, payload in zip(ids, bodies):
+            entry = check_entry_id(entry)
             length += len(payload)
             records.append(self.encode(Entry(ledger, entry, lac, length, payload)))
             lac = max(lac, entry)
@@ -99,6 +117,7 @@ class Coder:
         ({}, b'def', [-1, 0, 1])
         """
         name = None if ledger is None else LedgerId.of(ledger)
+        _check_batch("batch", batch)
         found, doubtful = decoded(self.digest, batch, name)
         for at in doubtful.tolist():
             try:
@@ -117,7 +136,7 @@ class Coder:
 
         Checked in the order of `DigestManager.verifyDigest`: length, digest, ledger, entry id.
         """
-        data = bytes(record)
+        data = as_data("record", record)
         header = record_header(data)
         start = header.size + self.digest.size
         if header.digest not in (None, self.digest.number):
@@ -132,7 +151,7 @@ class Coder:
             raise CorruptionError(None, header.size, reason)
         if ledger is not None and header.ledger != LedgerId.of(ledger):
             raise CorruptionError(None, 0, f"entry of ledger {header.ledger}, not {ledger}")
-        if entry_id is not None and header.entry_id != entry_id:
+        if entry_id is not None and header.entry_id != check_integer(entry_id, "entry id"):
             raise CorruptionError(None, 0, f"entry {header.entry_id}, not {entry_id}")
         return Entry(*header[:4], payload)
 
@@ -158,6 +177,7 @@ def decode(
     """
     if digest_type is not None:
         return Coder(digest_type, password).decode(record)
+    record = as_data("record", record)
     header = record_header(record)
     skip = 0 if header.digest is None else DIGEST_SIZES[digest_name(header.digest)]
-    return Entry(*header[:4], bytes(record[header.size + skip :]))
+    return Entry(*header[:4], record[header.size + skip :])

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+from bkstore.arguments import password as check_password, shown
 from bkstore.errors import InvalidArgument
 
 __all__ = [
@@ -48,17 +49,14 @@ class Digest(NamedTuple):
     of: Callable[[bytes, bytes], bytes]
 
 
-def _as_bytes(password: bytes | str) -> bytes:
-    return password.encode("utf-8") if isinstance(password, str) else bytes(password)
-
-
 def master_key(password: bytes | str) -> bytes:
     """Return the 20-byte master key of a password, the same for every digest type.
 
     >>> master_key("").hex()
     '850bf1071c5e3d8c24235676f8816ae0cbe2f14f'
     """
-    return hashlib.sha1(b"ledger" + _as_bytes(password), usedforsecurity=False).digest()
+    key = b"ledger" + check_password("password", password)
+    return hashlib.sha1(key, usedforsecurity=False).digest()
 
 
 def digest_name(digest: str | int) -> str:
@@ -68,7 +66,7 @@ def digest_name(digest: str | int) -> str:
     name = "HMAC" if name == "MAC" else name
     if name not in DIGEST_NUMBERS:
         known = ", ".join(DIGEST_NUMBERS)
-        raise InvalidArgument(f"digest type {digest!r} is none of {known}")
+        raise InvalidArgument(f"digest type {shown(digest)} is none of {known}")
     return name
 
 
@@ -79,10 +77,11 @@ def new_digest(digest: str | int, password: bytes | str | None = None) -> Digest
     'e3069283'
     """
     name = digest_name(digest)
+    key = None if password is None else check_password("password", password)
     if name == "HMAC":
-        if password is None:
+        if key is None:
             raise InvalidArgument("an HMAC digest needs the ledger's password")
-        of = _hmac(_as_bytes(password))
+        of = _hmac(key)
     else:
         of = {"CRC32": _crc32, "CRC32C": _crc32c(), "DUMMY": _dummy}[name]
     return Digest(name, DIGEST_NUMBERS[name], DIGEST_SIZES[name], of)

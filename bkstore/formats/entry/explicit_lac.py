@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import struct
 
+from bkstore.arguments import data
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.digest import new_digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
-from bkstore.ids import MAX_ENTRY_ID, LedgerId
+from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
 
 __all__ = ["decode_explicit_lac", "encode_explicit_lac", "explicit_lac_entry"]
 
@@ -27,6 +28,7 @@ def encode_explicit_lac(
     '00000000000000010000000000000004'
     """
     name, digest = LedgerId.of(ledger), new_digest(digest_type, password)
+    lac = check_integer(lac, "explicit LAC")
     if not NO_ENTRY <= lac <= MAX_ENTRY_ID:
         raise InvalidArgument(f"explicit LAC {lac} is outside -1..{MAX_ENTRY_ID}")
     if name.scope == 0:
@@ -40,6 +42,7 @@ def decode_explicit_lac(
     body: bytes, digest_type: str | int | None = None, password: bytes | str | None = None
 ) -> tuple[LedgerId, int]:
     """Return (ledger, LAC) of an explicit LAC body; verified if a digest type is given."""
+    body = data("explicit LAC", body)
     wide = is_v2(body)
     layout = _LAC_V2 if wide else _LAC_V1
     if len(body) < layout.size:
@@ -49,8 +52,8 @@ def decode_explicit_lac(
     if wide:
         digest_number(fields[0])
     if digest_type is not None:
-        digest, header = new_digest(digest_type, password), bytes(body[: layout.size])
-        if digest.of(header, b"") != bytes(body[layout.size :]):
+        digest, header = new_digest(digest_type, password), body[: layout.size]
+        if digest.of(header, b"") != body[layout.size :]:
             reason = f"{digest.name} digest of the explicit LAC does not match"
             raise CorruptionError(None, layout.size, reason)
     return name, int(fields[-1])
@@ -64,6 +67,7 @@ def explicit_lac_entry(body: bytes) -> int | None:
     >>> explicit_lac_entry(encode_explicit_lac(1, 4, "DUMMY")), explicit_lac_entry(b"short")
     (4, None)
     """
+    body = data("explicit LAC", body)
     try:
         return decode_explicit_lac(body)[1]
     except (CorruptionError, InvalidArgument):

@@ -24,9 +24,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import instance
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.framing import words
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 
 __all__ = [
     "FLAGS_V2",
@@ -52,6 +53,7 @@ FLAGS_V2 = 0xA0  # top bit, and version 2 in bits 4-6; bits 0-3 take the digest 
 _V1 = struct.Struct(">qqqq")
 _V2 = struct.Struct(">Bqqqqq")
 _SIGN = 0x80
+_check_record = instance(bytes, bytearray, memoryview)
 
 
 class Entry(NamedTuple):
@@ -83,6 +85,8 @@ class RecordHeader(NamedTuple):
 
 def is_v2(record: bytes | memoryview) -> bool:
     """Return whether a record is of version 2: the top bit of its first byte."""
+    if type(record) is not bytes:
+        _check_record("record", record)
     return len(record) > 0 and record[0] >= _SIGN
 
 
@@ -151,9 +155,12 @@ def encode_header(entry: Entry, number: int) -> bytes:
     """
     name = LedgerId.of(entry.ledger)
     entry_id = check_entry_id(entry.entry_id)
-    if not NO_ENTRY <= entry.lac <= MAX_ENTRY_ID or not 0 <= entry.length < 1 << 63:
-        raise InvalidArgument(f"entry {entry_id}: LAC {entry.lac} or length {entry.length}")
+    lac, length = entry.lac, entry.length
+    if type(lac) is not int or type(length) is not int:
+        lac, length = check_integer(lac, "LAC"), check_integer(length, "length")
+    if not NO_ENTRY <= lac <= MAX_ENTRY_ID or not 0 <= length < 1 << 63:
+        raise InvalidArgument(f"entry {entry_id}: LAC {lac} or length {length}")
     if name.scope == 0:
-        return _V1.pack(name.ledger, entry_id, entry.lac, entry.length)
+        return _V1.pack(name.ledger, entry_id, lac, length)
     flags = FLAGS_V2 | number
-    return _V2.pack(flags, *name.signed, entry_id, entry.lac, entry.length)
+    return _V2.pack(flags, *name.signed, entry_id, lac, length)

@@ -24,6 +24,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
     check_put,
+    check_state,
     sorted_last_wins,
 )
 from bkstore.index.hierarchical import file_slots
@@ -105,6 +106,7 @@ class HierarchicalIndex(HierarchicalReader):
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Rewrite the header block; the ledger's entries stay."""
         self._check_writable()
+        check_state(state)
         if state.limbo:
             raise UnsupportedLayout("index files have no place for the limbo state")
         name = LedgerId.of(ledger)

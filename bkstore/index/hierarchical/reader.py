@@ -22,7 +22,7 @@ from bkstore.errors import (
     NoSuchLedger,
     UnsupportedLayout,
 )
-from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.opening import check_regular, open_regular
 from bkstore.files.os_errors import readable, unreadable, writing
 from bkstore.formats import idxfile
@@ -101,7 +101,7 @@ class HierarchicalReader(EntryIndex):
         self._compat = compat
         self._tree: Tree | None = None
         self._open: OrderedDict[LedgerId, tuple[int, str]] = OrderedDict()
-        self._files = files
+        self._files = check_files("files", files)
         self._changes = Changes(files)
         self._lock = RLock()
         self._closed = False

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 import numpy.typing as npt
 
 from bkstore import forks
+from bkstore.arguments import each
 from bkstore.errors import ReadOnlyError
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats import ledgerdata
@@ -26,6 +27,7 @@ from bkstore.index.api import (
     LedgerLike,
     LedgerState,
     check_put,
+    check_state,
 )
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.keys import (
@@ -142,6 +144,7 @@ class RocksIndex(RocksReader):
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
         """Write the ledger's 8-byte row (16 for scopes); a rebuilt 16-byte one is replaced."""
+        check_state(state)
         name, _, database = self._writing(ledger)
         limbo = True if state.limbo else None
         data = LedgerData(state.master_key, state.fenced, state.explicit_lac or None, limbo)
@@ -161,7 +164,8 @@ class RocksIndex(RocksReader):
         The range deletes are synced in between, as in `EntryLocationIndex.delete`: a crash may
         leave a known, empty ledger, but no entries of one that is not known. One sync in all.
         """
-        writing = [(LedgerId.of(ledger), *self._writing(ledger)[1:]) for ledger in ledgers]
+        asked = each("ledgers", ledgers)
+        writing = [(LedgerId.of(ledger), *self._writing(ledger)[1:]) for ledger in asked]
         for name, locations, _ in writing:
             locations.delete_range(*ledger_range(name))
         for locations in {id(found): found for _, found, _ in writing}.values():

@@ -25,7 +25,7 @@ from bkstore.errors import (
     NoSuchLedger,
     SystemRefused,
 )
-from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
@@ -104,7 +104,7 @@ class RocksReader(EntryIndex):
         self._current = top if top.name == "current" else top / "current"
         self._writable = writable
         self._live = live
-        self._files = files
+        self._files = check_files("files", files)
         self._open: dict[tuple[str, bool], Database] = {}
         self._narrow: Database | None = None  # the one of scope 0, at hand for single look-ups
         self._closed = False

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bkstore.arguments import optional, paths, text
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
@@ -28,6 +29,8 @@ from bkstore.storage.directories.layout import (
 from bkstore.storage.options import Storage
 
 __all__ = ["OwnedDirectories"]
+
+_check_id = optional(text)
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,8 @@ class OwnedDirectories:
         """Return directories as they are given, in this order."""
         if not ledger_dirs or not journal_dirs:
             raise InvalidArgument("a bookie has a ledger directory and a journal directory")
-        ledger, journal = _currents(ledger_dirs), _currents(journal_dirs)
-        index = _currents(index_dirs) if index_dirs else list(ledger)
+        ledger, journal = _currents("ledger", ledger_dirs), _currents("journal", journal_dirs)
+        index = _currents("index", index_dirs) if index_dirs else list(ledger)
         for role, found in (("ledger", ledger), ("index", index), ("journal", journal)):
             check_distinct(role, found)
         there = [current for current in {*ledger, *index, *journal} if current.is_dir()]
@@ -105,6 +108,7 @@ class OwnedDirectories:
         an empty disk.
         """
         cookie = self.cookie
+        _check_id("bookie_id", bookie_id), _check_id("instance_id", instance_id)
         if cookie is None:
             return
         for current in self.without_cookie() if self.holds_anything() else ():
@@ -154,8 +158,8 @@ class OwnedDirectories:
         return cookie
 
 
-def _currents(folders: Sequence[StrPath]) -> list[Path]:
-    places = [Path(os.path.abspath(folder)) for folder in folders]
+def _currents(role: str, folders: Sequence[StrPath]) -> list[Path]:
+    places = [Path(os.path.abspath(folder)) for folder in paths(f"{role}_dirs", folders)]
     return [place if place.name == "current" else place / "current" for place in places]
 
 

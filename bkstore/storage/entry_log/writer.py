@@ -23,7 +23,7 @@ from bkstore.errors import (
     ReadOnlyError,
     SyncFailed,
 )
-from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable, syncing, writing
 from bkstore.formats import entrylog
@@ -76,7 +76,7 @@ class EntryLogger(Closing):
         self._per_ledger = truth("per_ledger", per_ledger)
         self._max_active = whole(1)("max_active", max_active)
         self._choose = optional(call)("choose", choose) or random.randrange
-        self.files = files
+        self.files = check_files("files", files)
         self._lock = RLock()
         self._active: dict[LedgerId | None, OpenLog] = {}
         self._writing: dict[int, OpenLog] = {}

@@ -17,7 +17,7 @@ from typing import Self
 from bkstore import forks
 from bkstore.arguments import optional, whole
 from bkstore.errors import IllegalOperation, InvalidArgument, WriteFailed
-from bkstore.files.disk_changes import OS_FILES, Files
+from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
@@ -99,7 +99,7 @@ class JournalWriter(Closing):
         self.current = Path(current)
         self.version = version
         self._header = encode_header(version)
-        self._files = files
+        self._files = check_files("files", files)
         self._max_size = max_size
         self._step = preallocate
         self._alignment = alignment

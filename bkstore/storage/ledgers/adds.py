@@ -12,6 +12,7 @@ from struct import Struct
 
 import numpy as np
 
+from bkstore.arguments import data, each, instance
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -35,6 +36,7 @@ from bkstore.storage.ledgers.write_paths.api import WritePath
 __all__ = ["Adds", "add_all", "cut_behind_firsts", "in_batches"]
 
 _V1: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpack_from
+_check_batch = instance(RecordBatch)
 _MOST, _ENOUGH = 1000, 1 << 20  # records, bytes: what an iterable's records are taken by
 
 
@@ -57,7 +59,7 @@ class Adds(KnownLedgers):
         `WriteFailed`. What is there stays there whatever is raised.
         """
         if type(record) is not bytes:
-            record = bytes(record)  # which nobody changes later
+            record = data("record", record)  # a copy, which nobody changes later
         size = len(record)
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
             ledger, entry, lac = _V1(record)
@@ -115,6 +117,7 @@ class Adds(KnownLedgers):
         (array([0, 1, 2]), array([0, 1, 2]))
         """
         self._check_open()
+        _check_batch("batch", batch)
         taking = _Taking(batch, master_key, recovery)
         good = self._well_formed(taking)
         try:
@@ -299,8 +302,10 @@ def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
     some: list[bytes] = []
     size = 0
     try:
-        for record in records:
-            size += len(record)  # of what has no length nothing is kept
+        for record in each("records", records):
+            if type(record) is not bytes:
+                record = data("record", record)
+            size += len(record)
             some.append(record)
             if len(some) >= _MOST or size >= _ENOUGH:
                 full, some, size = some, [], 0

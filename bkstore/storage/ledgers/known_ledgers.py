@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from bkstore import forks
+from bkstore.arguments import data
 from bkstore.availability import Availability
 from bkstore.errors import (
     CorruptionError,
@@ -127,12 +128,12 @@ class KnownLedgers(EntrySource):
         An empty or all-zero stored key is replaced, as in `LedgerMetadataIndex`. A key that no
         index file's header takes is `InvalidArgument`.
         """
-        name = LedgerId.of(ledger)
+        name, key = LedgerId.of(ledger), data("master key", key)
         path = self._path(name)
         self._check_room(len(key), 0)
         with path.lock:
             path.check_writable()
-            if path.states.set_master_key(name, bytes(key)):
+            if path.states.set_master_key(name, key):
                 self._confirmed.created(name)
 
     def open_ledger(self, ledger: LedgerLike, key: bytes) -> None:
@@ -150,7 +151,7 @@ class KnownLedgers(EntrySource):
     def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
         """Raise `UnauthorizedAccess` unless `key` is the ledger's."""
         name, _, state = self._known(ledger)
-        if state.master_key != key:
+        if state.master_key != (None if key is None else data("master key", key)):
             raise UnauthorizedAccess(f"ledger {name} has another master key")
 
     def state(self, ledger: LedgerLike) -> LedgerState:
@@ -198,6 +199,7 @@ class KnownLedgers(EntrySource):
         `UnsupportedLayout` where index files have the old header version 0 by option: it has
         no field for one.
         """
+        body = data("explicit LAC", body)
         self._check_header_version()
         name, path, _ = self._known(ledger)
         try:
@@ -211,7 +213,7 @@ class KnownLedgers(EntrySource):
             state = path.states.get(name)
             self._check_room(len(state.master_key), len(body))
             self._confirmed.set_explicitly(name, lac)
-            path.states.set(name, state._replace(explicit_lac=bytes(body)))
+            path.states.set(name, state._replace(explicit_lac=body))
 
     def _check_room(self, key: int, lac: int) -> None:
         """Refuse what no index file's header could take at the next flush."""

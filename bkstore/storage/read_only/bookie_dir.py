@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bkstore.arguments import check_batch, check_compat, path as as_path, truth
+from bkstore.arguments import check_batch, check_compat, optional, path as as_path, text, truth
 from bkstore.errors import (
     BkstoreError,
     DirectoryInUse,
@@ -30,7 +30,7 @@ from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats import idxfile
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import LogMetadata
-from bkstore.ids import Int64Array, LedgerId, log_ids
+from bkstore.ids import Int64Array, LedgerId, as_int64, check_integer, log_ids
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.index.rocks.scratch_links import check_not_in_use
 from bkstore.storage.directories.file_listing import (
@@ -108,7 +108,7 @@ class BookieDir(Closing):
         self.live = truth("live", live)
         self._page_size = idxfile.check_page_size("page_size", page_size)
         self._compat = check_compat("compat", compat)
-        self._given_id = bookie_id
+        self._given_id: str | None = optional(text)("bookie_id", bookie_id)
         self.root = None if root is None else as_path("root", root)
         self._closed = False
         with readable(self.path):
@@ -269,8 +269,10 @@ class BookieDir(Closing):
         db storage keeps a ledger's index and logs in one directory. With index files, log ids
         are one sequence over all directories; -1 where the log is in none. Opens no log.
         """
+        locations = as_int64(locations, "locations")
+        name = LedgerId.of(ledger)
         if self.layout == "rocksdb":
-            number = LedgerId.of(ledger).ledger % len(self.folders.index)
+            number = name.ledger % len(self.folders.index)
             return np.full(locations.size, number, np.int64)
         return self._where_logs_are(log_ids(locations))
 
@@ -349,6 +351,7 @@ class BookieDir(Closing):
     def log_file(self, log_id: int, dir_index: int | None = None) -> LogFile:
         """Return one entry log file; `InvalidArgument` if there is none, or several and no
         `dir_index` (db storage gives the same ids in each of its directories)."""
+        log_id = check_integer(log_id, "log id")
         found = [
             log
             for log in self.entry_logs

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bkstore.arguments import number, optional, whole
+from bkstore.arguments import instance, number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.streams.image.folding import Fold
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -56,6 +56,7 @@ def plan_compactions(
     the cluster's sake the longest lists are cut first. Groups have up to `max_objects`, so that
     a very long list takes several turns. Raises `InvalidArgument`. O(objects).
     """
+    instance(StreamImage)("image", image)
     for name, limit in (("per_node", per_node), ("per_cluster", per_cluster)):
         optional(whole(1))(name, limit)
     number(0, 1, above=True)("target", target)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Container
 from typing import Protocol
 
-from bkstore.arguments import number
+from bkstore.arguments import instance, number, shown
 from bkstore.errors import CorruptionError, InvalidArgument, LoadFailed
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
@@ -50,12 +50,13 @@ class ImageReader:
         seed: int = 0,
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
+        instance(StreamImage)("image", image)
         if not callable(latency):
             latency = number()("latency", latency)
         if not callable(failures) and not isinstance(failures, Container):
             failures = number(0, 1)("failures", failures)
         elif isinstance(failures, (str, bytes)):
-            raise InvalidArgument(f"failures are object ids, not {failures!r}")
+            raise InvalidArgument(f"failures are object ids, not {shown(failures)}")
         self._image = image
         self._latency = latency
         self._failures = failures

@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from bkstore.arguments import instance, optional
+from bkstore.arguments import instance, interface, optional
+from bkstore.ids import check_integer
 from bkstore.index.api import Closing
 from bkstore.index.offset_range import OffsetRangeIndex
 from bkstore.streams.image.object_ranges import ObjectRanges
@@ -29,6 +30,8 @@ from bkstore.streams.lookup.stream_filters import ObjectFilters
 
 __all__ = ["StreamLookup"]
 
+_check_image = instance(StreamImage)
+_check_reader = interface("ObjectReader", "load")
 _check_options = optional(instance(LookupOptions))
 
 
@@ -80,11 +83,11 @@ class StreamLookup(Closing):
         self.totals = LookupTotals()
         self._observer = observer
         self._clock = clock
-        self._image = image
+        self._image: StreamImage = _check_image("image", image)
         self._updating = threading.Lock()
         self._sparse: dict[int, SparseRangeIndex] = {}
         self._loader = Loader(
-            reader,
+            _check_reader("reader", reader),
             self._loaded,
             workers=self.options.workers,
             keep=self.options.keep_objects,
@@ -109,6 +112,7 @@ class StreamLookup(Closing):
 
         Queries that are under way end on the image they began with.
         """
+        _check_image("image", image)
         with self._updating:
             older, self._image = self._image, image
             gone = image.removed_since(older)
@@ -170,6 +174,9 @@ class StreamLookup(Closing):
         load is raised as the reader raised it; the next look-up tries again. Raises
         `IllegalOperation` once this is closed.
         """
+        for name, value in (("stream", stream), ("start", start), ("end", end), ("limit", limit)):
+            if type(value) is not int:
+                check_integer(value, name)
         began, stats = self._clock(), QueryStats()
         result = "error"
         try:

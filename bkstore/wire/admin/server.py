@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from bkstore import forks
 from bkstore.arguments import check_compat, host_name, instance, optional, whole
-from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
 from bkstore.index.api import Closing
 from bkstore.storage.bookie import Bookie
@@ -80,6 +80,7 @@ class AdminServer(Closing):
         self._host, self._port = host_name("host", host), _check_port("port", port)
         check_token(token), check_compat("compat", compat)
         optional(instance(OperationCounters))("metrics", metrics)
+        optional(check_store)("metadata", metadata)
         self._limits = optional(instance(Limits))("limits", limits) or Limits()
         _check_aiohttp()
         self._names = frozenset(host_name("names", name) for name in names)

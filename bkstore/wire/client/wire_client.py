@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 import numpy.typing as npt
 
 from bkstore import forks
-from bkstore.arguments import choice, instance, number, optional, truth, whole
+from bkstore.arguments import choice, data, instance, number, optional, text, truth, whole
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.errors import BkstoreError, IllegalOperation, InvalidArgument
@@ -20,7 +20,7 @@ from bkstore.formats.entry import RecordBatch, ids_of, record_header
 from bkstore.ids import LedgerId, as_entry_ids, check_integer
 from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for
-from bkstore.storage.batch_limits import check_limits
+from bkstore.storage.batch_limits import check_limits, fencing_key
 from bkstore.wire.client.link import Link, Settings
 from bkstore.wire.client.requests import LAST_ENTRY, Request
 from bkstore.wire.client.stream import parse_address
@@ -32,6 +32,7 @@ __all__ = ["WireClient"]
 
 T = TypeVar("T")
 
+_check_batch = instance(RecordBatch)
 _check_protocol = choice("v2", "v3")
 _check_timeout = number(above=True)
 _check_tls = optional(instance(ssl.SSLContext))
@@ -84,7 +85,7 @@ class WireClient(Closing):
             _check_tls("tls", tls),
         )
         self.protocol = _check_protocol("protocol", protocol)
-        self._id = optional(instance(str))("bookie_id", bookie_id) or self._settings.name
+        self._id = optional(text)("bookie_id", bookie_id) or self._settings.name
         v3 = V3Dialect(truth("extended", extended))
         self._v3 = Link(v3, self._settings, self.__repr__)
         self._main: Link[V2Dialect] | Link[V3Dialect] = self._v3
@@ -134,6 +135,7 @@ class WireClient(Closing):
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
         """Store one record and return its entry id; durable with `sync`."""
+        record, master_key = data("record", record), data("master key", master_key)
         name = self._named(record_header(record).ledger)
         if sync:
             dialect = self._main.dialect
@@ -150,6 +152,8 @@ class WireClient(Closing):
         stored for certain, and others behind it may be. Where the connection is lost none is
         reported that was not answered. Some 10 us a record.
         """
+        _check_batch("batch", batch)
+        master_key = data("master key", master_key)
         ids = ids_of(batch)
         if ids.entries.size < len(batch):
             raise InvalidArgument(f"record {ids.entries.size} of the batch is no entry")
@@ -188,7 +192,7 @@ class WireClient(Closing):
     ) -> bytes:
         """Return one record; entry -1 means the last one. With `fence` the ledger is fenced
         first, which needs its `master_key`; also where there is no such entry."""
-        name, key = self._named(ledger), _fencing_key(fence, master_key)
+        name, key = self._named(ledger), fencing_key(fence, master_key)
         request = self._main.dialect.read(name, check_integer(entry, "entry id"), key)
         return self._main.connection().ask(request)
 
@@ -208,7 +212,7 @@ class WireClient(Closing):
         answer's bytes; ids are checked, digests are not. Cost: a round trip and some 0.2 us a
         record.
         """
-        name, key = self._named(ledger), _fencing_key(fence, master_key)
+        name, key = self._named(ledger), fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
         size = min(max_size, MAX_FRAME) if max_size else MAX_FRAME
         most = 1 if start == LAST_ENTRY else min(max_count, _MOST_RECORDS)
@@ -232,7 +236,7 @@ class WireClient(Closing):
         entry id, and left out, and only a connection that cannot be made is raised. `fence` as in
         `read_entry`. Some 10 us an entry.
         """
-        name, key = self._named(ledger), _fencing_key(fence, master_key)
+        name, key = self._named(ledger), fencing_key(fence, master_key)
         wanted = as_entry_ids(entries).tolist()
         dialect = self._main.dialect
         connection = self._main.connection()
@@ -268,7 +272,8 @@ class WireClient(Closing):
 
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
         """Keep the body of an explicit LAC."""
-        return self._ask_v3(self._v3.dialect.write_lac(self._named(ledger), body, master_key))
+        body, key = data("explicit LAC", body), data("master key", master_key)
+        return self._ask_v3(self._v3.dialect.write_lac(self._named(ledger), body, key))
 
     def force(self, ledger: LedgerLike) -> None:
         """Make durable what was added without `sync`."""
@@ -307,9 +312,3 @@ class WireClient(Closing):
 
     def _ask_v3(self, request: Request[T]) -> T:
         return self._v3.connection().ask(request)
-
-
-def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
-    if fence and master_key is None:
-        raise InvalidArgument("a fencing read needs the master key")
-    return master_key if fence else None

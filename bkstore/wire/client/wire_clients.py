@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from inspect import signature
 from typing import Any
 
+from bkstore.arguments import instance, optional
 from bkstore.errors import InvalidArgument
 from bkstore.index.api import Closing
 from bkstore.wire.client.stream import parse_address
 from bkstore.wire.client.wire_client import WireClient
 
 __all__ = ["WireClients"]
+
+_check_addresses = optional(instance(Mapping))
+_OPTIONS = set(signature(WireClient).parameters) - {"address", "bookie_id"}
 
 
 class WireClients(Mapping[str, WireClient], Closing):
@@ -33,7 +38,11 @@ class WireClients(Mapping[str, WireClient], Closing):
     def __init__(
         self, addresses: Mapping[str, str | tuple[str, int]] | None = None, **options: Any
     ) -> None:
-        self._addresses = dict(addresses or {})
+        self._addresses = dict(_check_addresses("addresses", addresses) or {})
+        for bookie_id, address in self._addresses.items():
+            instance(str, tuple)(f"the address of {bookie_id}", address)
+        for name in options.keys() - _OPTIONS:
+            raise InvalidArgument(f"{name} is no option of a WireClient")
         self._options = options
         self._clients: dict[str, WireClient] = {}
 

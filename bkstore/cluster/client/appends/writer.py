@@ -16,6 +16,7 @@ from threading import RLock
 import numpy as np
 
 from bkstore import forks
+from bkstore.arguments import data as as_data
 from bkstore.cluster.client.appends.later import PendingAppend
 from bkstore.cluster.client.appends.quorum_add import (
     QuorumAdd,
@@ -25,7 +26,7 @@ from bkstore.cluster.client.appends.quorum_add import (
 )
 from bkstore.cluster.client.bookie_answers import told
 from bkstore.cluster.client.open_ledger import LedgerAccess, check_record_size
-from bkstore.errors import IllegalOperation, InvalidArgument, LedgerFenced, NotEnoughBookies
+from bkstore.errors import IllegalOperation, LedgerFenced, NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordBatch
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
@@ -89,10 +90,7 @@ class LedgerWriter:
 
     def _payload(self, data: bytes) -> bytes:
         """Return data as bytes; `InvalidArgument` for what is none, or too large for a frame."""
-        try:
-            payload = data if type(data) is bytes else bytes(memoryview(data))
-        except TypeError as error:
-            raise InvalidArgument(f"a payload is bytes: {error}") from error
+        payload = data if type(data) is bytes else as_data("data", data)
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         size = header + self.access.coder.digest.size + len(payload)
         check_record_size(size, self.access.context.options.max_frame)

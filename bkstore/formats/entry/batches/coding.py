@@ -11,15 +11,24 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bkstore.arguments import data, each, shown
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.batches.digests import Bytes2D, digests_of
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import Digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADER
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, windows
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, check_integer
 
-__all__ = ["DecodedBatch", "Payloads", "decoded", "encode_batch", "matching"]
+__all__ = [
+    "DecodedBatch",
+    "Payloads",
+    "check_as_many",
+    "decoded",
+    "encode_batch",
+    "matching",
+    "payload_list",
+]
 
 Payloads = Sequence[bytes] | npt.NDArray[np.uint8] | RecordBatch
 """Payloads of entries: a list, rows of equal length (uint8[n, size]), or a buffer with offsets."""
@@ -67,10 +76,9 @@ def encode_batch(
 ) -> RecordBatch:
     """Return the records of a writer that sends `entries` in this order, as one framed buffer."""
     name, ids = LedgerId.of(ledger), as_entry_ids(entries)
-    bodies = _as_list(payloads)
-    if len(bodies) != ids.size:
-        raise InvalidArgument(f"{ids.size} entries, but {len(bodies)} payloads")
-    lacs = _lacs(lac, ids)
+    bodies = payload_list(payloads)
+    check_as_many(ids.size, len(bodies))
+    lacs, length = _lacs(lac, ids), check_integer(length, "length")
     if length < 0:
         raise InvalidArgument(f"length {length} before the first entry")
     sizes = np.fromiter(map(len, bodies), np.int64, ids.size)
@@ -96,7 +104,7 @@ def _lacs(lac: int | Int64Array, entries: Int64Array) -> Int64Array:
     """Return the LAC of each entry: as given, or counted on from the one before the first."""
     given = np.asarray(lac)
     if given.shape not in ((), entries.shape) or given.dtype.kind != "i":
-        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {lac!r}")
+        raise InvalidArgument(f"LACs are an int or int64[{entries.size}], not {shown(lac)}")
     if given.size and not NO_ENTRY <= given.min() <= given.max() <= MAX_ENTRY_ID:
         raise InvalidArgument(f"LAC {given.min()}..{given.max()} is outside -1..{MAX_ENTRY_ID}")
     if given.ndim:
@@ -124,7 +132,14 @@ def _fill(
     windows(out, width)[np.cumsum(frames) - frames] = heads.view(f"V{width}").ravel()
 
 
-def _as_list(payloads: Payloads) -> Sequence[bytes]:
+def check_as_many(entries: int, payloads: int) -> None:
+    """Raise `InvalidArgument` unless there is a payload for each entry."""
+    if entries != payloads:
+        raise InvalidArgument(f"{entries} entries, but {payloads} payloads")
+
+
+def payload_list(payloads: Payloads) -> Sequence[bytes]:
+    """Return payloads as a list of bytes; `InvalidArgument` for what is none."""
     if isinstance(payloads, RecordBatch):
         return payloads.records()
     if isinstance(payloads, np.ndarray):
@@ -133,12 +148,11 @@ def _as_list(payloads: Payloads) -> Sequence[bytes]:
                 f"payloads as an array are uint8[n, size], not {payloads.dtype}{payloads.shape}"
             )
         return _rows(payloads)
+    if not isinstance(payloads, (list, tuple)):
+        payloads = list(each("payloads", payloads))
     if {bytes}.issuperset(map(type, payloads)):
         return payloads
-    try:
-        return [bytes(memoryview(body)) for body in payloads]
-    except TypeError as error:
-        raise InvalidArgument(f"a payload is bytes: {error}") from error
+    return [data(f"payloads[{at}]", body) for at, body in enumerate(payloads)]
 
 
 def _rows(table: Bytes2D) -> list[bytes]:

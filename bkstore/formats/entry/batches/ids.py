@@ -6,12 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bkstore.arguments import instance
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.header import FLAGS_V2, V1_HEADER, V2_HEADER
 from bkstore.formats.syntax.framing import words
 from bkstore.ids import Int64Array, LedgerId
 
 __all__ = ["BatchIds", "BatchLedgers", "ids_of", "order_by_ledger"]
+
+_check_batch = instance(RecordBatch)
 
 
 class BatchIds(NamedTuple):
@@ -29,6 +32,7 @@ class BatchIds(NamedTuple):
 
 def ids_of(batch: RecordBatch) -> BatchIds:
     """Return the ids of a batch's records, up to the first that is none. About 20 ns a record."""
+    _check_batch("batch", batch)
     short = batch.sizes < V1_HEADER
     offsets = batch.offsets[: int(short.argmax()) if short.any() else len(batch)]
     data = np.frombuffer(batch.buffer, np.uint8)

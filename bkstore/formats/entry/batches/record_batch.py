@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bkstore.errors import CorruptionError
+from bkstore.arguments import data, each
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, words_at
-from bkstore.ids import Int64Array
+from bkstore.ids import Int64Array, as_int64
 
 __all__ = ["RecordBatch"]
 
@@ -63,9 +64,13 @@ class RecordBatch(Sequence[memoryview]):
     @classmethod
     def of(cls, records: Sequence[bytes], entries: Sequence[int] | Int64Array) -> RecordBatch:
         """Return a framed batch of separate records; copies them once."""
+        if not {bytes}.issuperset(map(type, each("records", records))):
+            records = [data(f"records[{at}]", record) for at, record in enumerate(records)]
+        ids = as_int64(entries, "entry ids")
+        if ids.size != len(records):
+            raise InvalidArgument(f"{len(records)} records, but {ids.size} entry ids")
         sizes = np.fromiter(map(len, records), np.int64, len(records))
         ends = np.cumsum(sizes + PREFIX)
-        ids = np.asarray(entries, np.int64)
         return cls.of_frames(ids, _in_frames(records, sizes), ends - sizes, sizes)
 
     def __len__(self) -> int:
