@@ -20,6 +20,7 @@ from typing import Literal
 
 import numpy as np
 
+from bkstore.arguments import shown
 from bkstore.availability.sequence_groups import INT32_MAX, Groups, sequence_count, sequences
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
@@ -60,7 +61,7 @@ def encode(groups: Groups, encoding: Encoding = "grouped") -> bytes:
     Raises `InvalidArgument`, before it allocates, for more than `MOST_GROUPS`.
     """
     if encoding not in ("grouped", "bookkeeper"):
-        raise InvalidArgument(f"unknown encoding {encoding!r}: 'grouped' or 'bookkeeper'")
+        raise InvalidArgument(f"unknown encoding {shown(encoding)}: 'grouped' or 'bookkeeper'")
     apart = encoding == "bookkeeper"
     long = groups.size > INT32_MAX
     cut = (-(-groups.size[long] // INT32_MAX)).tolist()  # such a group is one sequence

@@ -72,6 +72,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "custom_metadata": (5, SECRET, [SECRET], {"a": SECRET}, {"a": 5}, {1: SECRET_BYTES}),
     "data": BYTES,
     "digest_type": (True, "CRC", [SECRET], 1.5),
+    "encoding": ("typo", 5, SECRET_BYTES, None),
     "end": NUMBER,
     "entries": IDS,
     "entry": ENTRY,
@@ -116,6 +117,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 OWN: dict[str, tuple[Any, ...]] = {
     "Coder.encode.entry": (SECRET, 5, None, (7, 0)),
+    "BloomFilter.add.key": NUMBER,
     "LedgerStorage.check_master_key.key": tuple(bad for bad in BYTES if bad is not None),
 }
 """Parameters that take something else than their name says elsewhere."""
@@ -219,8 +221,8 @@ CALLS: dict[type, str] = {
         "scan_log"
     ),
     Coder: "encode encode_many encode_batch decode decode_batch",
-    BloomFilter: "add_many contains_many add_hash contains_hash",
-    Availability: "contains_many missing ranges",
+    BloomFilter: "add add_many contains_many add_hash contains_hash",
+    Availability: "contains_many missing ranges to_bytes",
     StreamLookup: "get_objects update",
 }
 """The calls of each class; those that begin and end it are below or in `test_options`."""

@@ -323,7 +323,7 @@ class StorageBatchAddRules(StorageSuiteBase):
                 storage.add_entries(self._raising(list(rows.values())))
 
             assert list(range(count)) == storage.entries(count).tolist()
-        with pytest.raises(TypeError):
+        with pytest.raises(InvalidArgument):
             storage.add_entries([*records(1, range(1, 4)).values(), None])  # type: ignore[list-item]
         assert [0, 1, 2, 3] == storage.entries(1).tolist()
         assert 2300 == len(content_of(home.reopen())[LedgerId.of(2300)])
