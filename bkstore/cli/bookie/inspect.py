@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if as_object and args.columns is not None:
         raise InvalidArgument("--columns: the JSON of inspect is one object, it has no columns")
     with open_bookie(args) as bookie:
-        findings = bookie.findings()
+        findings = [*bookie.findings(), *bookie.unknown_files()]
         found = overview(bookie, findings)
         found["index_entries"] = None
         if bookie.entry_logs and not args.quick:  # in a copy of the index alone none can be short

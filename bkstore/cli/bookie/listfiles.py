@@ -12,7 +12,7 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.files.os_errors import is_absent, readable
 from bkstore.storage.directories.layout import DATABASES, BookieFolders
-from bkstore.storage.entry_log.metadata_cache import METADATA_CACHE
+from bkstore.storage.directories.unknown_files import METADATA_CACHE, unknown_files
 from bkstore.tables import BOOKIE_FILES, Table
 
 __all__ = ["add_arguments", "run"]
@@ -76,8 +76,18 @@ def _indexes(folders: BookieFolders) -> Iterator[Row]:
         yield from (_row("index", number, path) for path in sorted(found))
 
 
+def _others(folders: BookieFolders) -> Iterator[Row]:
+    """Yield what has a name that no bookie gives, but for logs, which `_entry_logs` has all."""
+    currents = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
+    for number, current in enumerate(currents):
+        for found in unknown_files([current]):
+            if ".log" not in found.path.name or current not in folders.ledger:
+                yield _row("other", number, found.path)
+
+
 _KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[Row]]]] = {
     "journal": ("journal files", _journals),
     "entrylog": ("entry logs", _entry_logs),
     "index": ("index files, or files of RocksDB databases", _indexes),
+    "other": ("files whose names no bookie gives", _others),
 }

@@ -27,7 +27,9 @@ __all__ = [
     "find_index_file",
     "find_plain_file",
     "has_index_files",
+    "is_level",
     "scan_trees",
+    "stray_files",
 ]
 
 _LEVEL = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
@@ -205,6 +207,11 @@ def _check_folders(current: Path, relative: str) -> None:
             return
 
 
+def is_level(name: str) -> bool:
+    """Return whether a folder of this name may hold index files."""
+    return _LEVEL.fullmatch(name) is not None
+
+
 def has_index_files(current: Path) -> bool:
     """Return whether any index file lies below; stops at the first."""
     for top in _directories(current):
@@ -218,6 +225,35 @@ def has_index_files(current: Path) -> bool:
             ):
                 return True
     return False
+
+
+def stray_files(current: Path) -> Iterator[str]:
+    """Yield what lies in the folders of index files and has no such file's name, in order.
+
+    Copies under other names, and what an interrupted copy left: nothing reads them. Cost: one
+    directory read for each folder; opens no file.
+    """
+    for top in _directories(current):
+        for middle in _level(top):
+            if isinstance(middle, str):
+                yield middle
+                continue
+            for lowest in _level(middle.path) if len(os.path.basename(top)) == 8 else [middle]:
+                if isinstance(lowest, str):
+                    yield lowest
+                    continue
+                names = sorted(entry.path for entry in _entries(lowest.path))
+                yield from (path for path in names if not path.endswith(_SUFFIXES))
+
+
+def _level(path: str) -> Iterator[os.DirEntry[str] | str]:
+    """Yield the folders of a folder of folders, and the paths of what is none and no index file."""
+    for entry in sorted(_entries(path), key=lambda entry: entry.name):
+        if _LEVEL.fullmatch(entry.name):
+            if is_folder(entry):  # what is none is told by `scan_trees`
+                yield entry
+        elif not entry.name.endswith(_SUFFIXES):
+            yield entry.path
 
 
 def _directories(path: str | Path) -> list[str]:

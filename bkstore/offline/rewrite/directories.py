@@ -19,8 +19,10 @@ from bkstore.files.opening import check_regular, opened
 from bkstore.files.os_errors import readable
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
+from bkstore.index.hierarchical.file_tree import has_index_files, is_level, stray_files
 from bkstore.index.scope_marker import MARKER_NAME
 from bkstore.storage.directories.layout import DATABASES, Layout
+from bkstore.storage.directories.unknown_files import METADATA_CACHE
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = ["OtherFile", "TargetDirectories", "other_files", "target_conf"]
@@ -90,16 +92,21 @@ def other_files(
 ) -> Iterator[OtherFile]:
     """Yield the files of a bookie that are neither entry logs nor index, by directory and name.
 
-    What is no regular file is a finding.
+    What does not go over is a finding: what is no regular file, folders that are none of the
+    index, files under odd names among those of the index, compactions that were cut short, and
+    an index of the layout that was not read.
     """
     for current, place in target.places.items():
         with readable(current):
             found = sorted(os.scandir(current), key=lambda entry: entry.name)
         for entry in found:
             name = entry.name
-            if _LOG.fullmatch(name) or name in DATABASES or name == MARKER_NAME or entry.is_dir():
-                continue
             path = Path(entry.path)
+            why = _left_behind(bookie, name, entry.is_dir())
+            if why is not None:
+                if why:
+                    findings.append(Finding("oddity", f"not in the target: {why}", str(path)))
+                continue
             try:
                 size = check_regular(path).st_size
             except CorruptionError as error:
@@ -107,6 +114,29 @@ def other_files(
                 continue
             data = _cookie(bookie) if _changes(name, target) else None
             yield OtherFile(path, place / name, size if data is None else len(data), data)
+        if bookie.layout == "rocksdb" and has_index_files(current):
+            detail = "not in the target: index files, of the index that was not read"
+            findings.append(Finding("oddity", detail, str(current)))
+        for odd in stray_files(current):
+            detail = "not in the target: is under no name of an index file"
+            findings.append(Finding("oddity", detail, odd))
+
+
+def _left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
+    """Return why something in a ``current/`` does not go over as it is; None of what does.
+
+    "" where that needs no word: logs and index go over by their own rules, and a bookie makes
+    the marker and the metadata cache anew.
+    """
+    if name in (MARKER_NAME, METADATA_CACHE):
+        return ""
+    if _LOG.fullmatch(name):
+        return "" if name.endswith(".log") else "of a compaction that was cut short"
+    if name in DATABASES:
+        return "" if bookie.layout == "rocksdb" else "is of the index that was not read"
+    if not is_folder:
+        return None
+    return "" if is_level(name) else "a folder that no bookie knows"
 
 
 def _changes(name: str, target: TargetDirectories) -> bool:

@@ -123,7 +123,7 @@ class Usage:
         self._threshold = float(_share("threshold", threshold))
         self._pinned = float(_share("pinned", pinned))
         self._progress = progress
-        self.findings: list[Finding] = []
+        self.findings: list[Finding] = bookie.unknown_files()
         self.totals = Totals()
         known = bookie.index.ledgers()
         several = len(bookie.folders.ledger) if bookie.layout == "rocksdb" else 1

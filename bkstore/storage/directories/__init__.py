@@ -3,7 +3,8 @@
 `layout` tells the kinds of directories apart and keeps their order, and is the one to read
 first. `file_listing` finds entry logs and journals and sees whether any moved, `ownership` checks
 the cookie of the directories a bookie writes to, `writer_lock` keeps a second writer out.
-`conf_file` finds the directories that a `bk_server.conf` names, in a copy too.
+`conf_file` finds the directories that a `bk_server.conf` names, in a copy too; `unknown_files`
+what has a name that no bookie gives.
 """
 
-__all__ = ["conf_file", "file_listing", "layout", "ownership", "writer_lock"]
+__all__ = ["conf_file", "file_listing", "layout", "ownership", "unknown_files", "writer_lock"]

@@ -12,10 +12,9 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.entrylog import LogMetadata
+from bkstore.storage.directories.unknown_files import METADATA_CACHE
 
-__all__ = ["METADATA_CACHE", "read_metadata_cache"]
-
-METADATA_CACHE = "metadata-cache"
+__all__ = ["read_metadata_cache"]
 
 
 def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetadata]:

@@ -47,6 +47,7 @@ from bkstore.storage.directories.layout import (
     find_folders,
     pick_layout,
 )
+from bkstore.storage.directories.unknown_files import unknown_files
 from bkstore.storage.directories.writer_lock import LOCK_NAME, check_not_locked
 from bkstore.storage.entry_log.metadata_cache import read_metadata_cache
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
@@ -260,6 +261,14 @@ class BookieDir(Closing):
             detail = "journals only: no index and no entry log is here"
             found.append(Finding("oddity", detail, str(self.folders.journal[0])))
         return found
+
+    def unknown_files(self) -> list[Finding]:
+        """Return a finding for each file or folder whose name no bookie gives; reads names."""
+        folders = self.folders
+        currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
+        return [
+            Finding("oddity", found.detail, str(found.path)) for found in unknown_files(currents)
+        ]
 
     # -- rows that know their directory
 
