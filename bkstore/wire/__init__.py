@@ -5,7 +5,7 @@ hand-made messages, `v3` the protobuf ones (declared in `schema`); `detection` d
 the two a connection speaks; `status` is the one table of status codes and of the errors that
 they stand for. None of these does I/O; the bytes are in `docs/formats/wire.md`. `server` answers
 such messages out of a bookie, over sockets; `client` asks bookies by them; `tls` makes the
-contexts of both. `admin` answers HTTP about a bookie.
+contexts of both, `listening` takes clients in. `admin` answers HTTP about a bookie.
 """
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "client",
     "detection",
     "frames",
+    "listening",
     "schema",
     "server",
     "status",

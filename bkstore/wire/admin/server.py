@@ -22,6 +22,7 @@ from bkstore.wire.admin.counters import OperationCounters
 from bkstore.wire.admin.garbage import Background
 from bkstore.wire.admin.guard import Limits
 from bkstore.wire.admin.routes import Router, check_token
+from bkstore.wire.listening import Listener
 
 if TYPE_CHECKING:
     from bkstore.wire.admin.transport import Front
@@ -178,10 +179,12 @@ class AdminServer(Closing):
         beyond = not _is_loopback(listening)
         is_own = names_of(self._host, self._names) if beyond else names_this_machine
         front = self._front = Front(self._router, self._limits, is_own)
-        server = await self._loop.create_server(front.connection, sock=listening, backlog=_BACKLOG)
+        listener = Listener([listening], front.connection)
+        listener.start()
         ready.set_result(None)
         await self._stop.wait()
-        server.close()
+        await listener.stop()
+        listener.close()
         await front.close(_GRACE_SECONDS)
 
     def _forked(self) -> None:

@@ -17,6 +17,7 @@ from bkstore import forks
 from bkstore.arguments import host_name, instance, number, optional, truth, whole
 from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
+from bkstore.wire.listening import Listener, bind_all
 from bkstore.wire.server.connection import Connection
 from bkstore.wire.server.core import Core
 from bkstore.wire.server.observer import Observer
@@ -128,6 +129,12 @@ class BookieServer:
             self._core.rules.read_only = value
 
     @property
+    def max_connections(self) -> int:
+        """How many clients are taken: as in `options`, fewer where the limit of open files leaves
+        room for fewer, which is logged at the start."""
+        return self.options.max_connections if self._core is None else self._core.max_connections
+
+    @property
     def connections(self) -> int:
         """How many clients are connected."""
         return 0 if self._core is None else len(self._core.connections)
@@ -193,31 +200,26 @@ class BookieServer:
             ready()
 
     async def _serve(self, ready: Callable[[], None]) -> None:
-        loop = asyncio.get_running_loop()
         core = Core(self.bookie, self.options, self._observer, self._extended, self._tls)
         core.rules.read_only = self._read_only
         try:
-            listening = await loop.create_server(
-                lambda: Connection(core), self._host, self._port, backlog=_BACKLOG
-            )
+            self._listening = bind_all(self._host, self._port, _BACKLOG)
         except OSError as error:
             await core.stop(0)
             place = str(Address(self._host, self._port))
             raise OSError(error.errno, _reason(error), place) from error
         self._core, self._ending = core, asyncio.Event()
-        self._listening = list(listening.sockets)
-        self._address = Address(*listening.sockets[0].getsockname()[:2])
+        self._address = Address(*self._listening[0].getsockname()[:2])
+        listener = Listener(self._listening, lambda: Connection(core))
+        listener.start()
         ready()
         patience = 0.0
         try:
             await self._ending.wait()
-            for each in listening.sockets:
-                loop.remove_reader(each.fileno())
-            while len(asyncio.all_tasks()) > 1 + len(core.tasks):  # clients being accepted: a
-                await asyncio.sleep(0)  # server that closes before they are leaks their sockets
+            await listener.stop()
             patience = self._patience
         finally:  # also where the loop broke down, and has cancelled this
-            listening.close()
+            listener.close()
             await core.stop(patience)
 
     # -- a fork

@@ -65,7 +65,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take a new client, unless there are too many."""
         self._transport = cast(asyncio.Transport, transport)
-        many = len(self._core.connections) >= self._options.max_connections
+        many = len(self._core.connections) >= self._core.max_connections
         self._core.connections.add(self)
         if many or self._core.stopping:
             _log.warning("a client is refused: %d are connected", len(self._core.connections))

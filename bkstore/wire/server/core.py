@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from bkstore.storage.bookie import Bookie
+from bkstore.wire.listening import connections_possible
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import Observer
@@ -66,6 +67,14 @@ class Core:
         self.tls = tls
         self.rules = BookieRules(bookie)
         self.connections: set[Connected] = set()
+        self.max_connections = connections_possible(options.max_connections)
+        if self.max_connections < options.max_connections:
+            _log.warning(
+                "at most %d clients are taken, not %d: the process may not open more files "
+                "(ulimit -n)",
+                self.max_connections,
+                options.max_connections,
+            )
         self.tasks: set[asyncio.Task[None]] = set()
         """Handshakes under way."""
         self.held = 0

@@ -23,7 +23,8 @@ class ServerOptions:
     requests (1.5 KiB beside the bytes of each) and answers before the server takes no more in. A
     peer that is in the middle of a
     frame, or does not take its answers, and does not move for `stall_timeout` is let go.
-    `max_connections` more are refused. Stopping gives waiting requests `stop_timeout`.
+    Above `max_connections`, or fewer where the limit of open files (``ulimit -n``) leaves room for
+    fewer, clients are refused. Stopping gives waiting requests `stop_timeout`.
     """
 
     max_frame: int = MAX_FRAME

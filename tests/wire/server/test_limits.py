@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
+import logging
+import os
+import resource
 import socket
 import tracemalloc
+import urllib.request
 from contextlib import ExitStack
-from typing import cast
+from typing import Any, cast
 
+import pytest
+
+from bkstore.storage.bookie import Bookie
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
+from bkstore.wire.admin import AdminServer
 from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
 from bkstore.wire.server.connection import Connection
@@ -149,3 +158,101 @@ def test_half_closed_tls(bkstore_server: ServerFactory) -> None:
         assert {Status.EOK} == {v3.status_in(answer) for answer in answers}
         assert peer.ends()
     until(lambda: server.connections == 0)
+
+
+def _no_descriptors(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let every accept fail for lack of descriptors; return a list of what failed, growing."""
+    failed: list[int] = []
+
+    def accept(listening: socket.socket) -> Any:
+        failed.append(listening.fileno())
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    return failed
+
+
+def _messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+
+
+_RESTS = "no client can be accepted: Too many open files; they wait"
+
+
+def test_no_descriptors_for_clients(
+    bkstore_server: ServerFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Where no descriptor is left for a client it waits, accepts are tried again now and then,
+    one line says so, and the client is served when there are descriptors again."""
+    server = bkstore_server()
+    with Peer(server.address) as before:
+        assert Status.ENOLEDGER is before.ask(v2.ReadRequest(7, 0))[0].status
+        with monkeypatch.context() as patch:
+            failed = _no_descriptors(patch)
+            with Peer(server.address) as peer:
+                peer.send(frame(*v2.ReadRequest(7, 0).parts()))
+                until(lambda: len(failed) >= 2)
+
+                assert Status.ENOLEDGER is before.ask(v2.ReadRequest(7, 0))[0].status
+                assert [_RESTS] == _messages(caplog)
+                assert len(failed) < 20
+                patch.undo()
+
+                assert Status.ENOLEDGER is v2.decode_response(peer.frame()[4:]).status
+    assert [_RESTS, "clients are accepted again"] == _messages(caplog)
+
+
+def test_no_descriptors_for_clients_of_the_admin(
+    bkstore_bookie: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Likewise; and an admin that is closed meanwhile closes."""
+    bookie: Bookie = bkstore_bookie()
+    for frees in (True, False):
+        with monkeypatch.context() as patch, AdminServer(bookie) as admin:
+            caplog.clear()
+            failed = _no_descriptors(patch)
+            host, port = admin.url.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port)), timeout=10) as waiting:
+                until(lambda: len(failed) >= 2)  # noqa: B023
+
+                assert [_RESTS] == _messages(caplog)
+                if frees:
+                    patch.undo()
+                    waiting.sendall(b"GET /heartbeat HTTP/1.1\r\nHost: localhost\r\n\r\n")
+
+                    assert waiting.recv(12) == b"HTTP/1.1 200"
+                    with urllib.request.urlopen(f"{admin.url}/heartbeat") as answer:
+                        assert answer.read() == b"OK\n"
+
+
+def test_fewer_descriptors_than_connections(
+    bkstore_server: ServerFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """So many clients are taken as the limit of open files leaves room for, beside what is open
+    and a quarter for the storage; that is said at the start, and others are refused."""
+    listdir = os.listdir
+
+    def opened(path: Any = ".") -> list[str]:
+        return ["0"] * 27 if path == "/dev/fd" else listdir(path)
+
+    monkeypatch.setattr(os, "listdir", opened)
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (40, 1000))  # 40 - 10 - 27
+    server = bkstore_server()
+
+    assert 3 == server.max_connections
+    assert [
+        "at most 3 clients are taken, not 4096: the process may not open more files (ulimit -n)"
+    ] == _messages(caplog)
+    with ExitStack() as stack:
+        for _ in range(3):
+            peer = stack.enter_context(Peer(server.address))
+            peer.ask(v2.ReadRequest(7, 0))
+        with Peer(server.address) as fourth:
+            assert fourth.ends()
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (resource.RLIM_INFINITY,) * 2)
+
+    assert 4096 == bkstore_server().max_connections
