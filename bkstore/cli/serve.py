@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
             try:
                 kind = bookie.storage.storage
                 tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
-                _tell_more(args, admin)
+                _tell_more(args, server, admin)
                 until_stopped(partial(waited, server), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 stopping()
@@ -133,9 +133,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _tell_more(args: argparse.Namespace, admin: AdminServer | None) -> None:
+def _tell_more(args: argparse.Namespace, server: BookieServer, admin: AdminServer | None) -> None:
     from bkstore.network.advertised import means_any
 
+    if server.max_connections < server.options.max_connections:
+        tell(
+            f"bkstore: at most {server.max_connections} clients are taken, not "
+            f"{server.options.max_connections}: raise the limit of open files (ulimit -n) for more"
+        )
     if admin is not None:
         tell(f"bkstore: HTTP admin on {admin.url}")
         if not admin.is_on_loopback:
