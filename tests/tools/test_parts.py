@@ -42,6 +42,7 @@ def test_each_test_is_in_one_part(pytestconfig: pytest.Config) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 def test_parts_together_are_the_whole_list() -> None:
     """What `--part` collects, for each part in turn, is each of all tests once."""
     numbers = [number for number, part in enumerate(PARTS, 1) if part.prefixes]
