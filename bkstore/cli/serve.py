@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
     from bkstore.network.checkpoints import Checkpoints
+    from bkstore.network.registered_bookie import RegisteredBookie
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
@@ -30,6 +32,8 @@ _STORAGES = ("sorted", "interleaved", "db")
 _AUTHENTICATION = "bookieAuthProviderFactoryClass"
 _CHECKPOINT = 60.0
 _MONTH = 30 * 86400
+_LAST_WORDS = 2.0
+"""Seconds in which ZooKeeper is to answer once the command ends."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -155,12 +159,15 @@ def _tell_more(args: argparse.Namespace, server: BookieServer, admin: AdminServe
         )
 
 
-def _store(args: argparse.Namespace) -> AbstractContextManager[ZooKeeperStore | None]:
+@contextmanager
+def _store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
+    """Open the cluster's metadata; where ZooKeeper is stalled, the end does not wait for it."""
     if args.metadata is None:
         given = (args.bookie_id, args.advertise, args.session_timeout)
         if any(value is not None for value in given):
             raise InvalidArgument("--bookie-id, --advertise and --session-timeout need --metadata")
-        return nullcontext()
+        yield None
+        return
     from bkstore.arguments import number
     from bkstore.cluster.store.zookeeper.store import SESSION_TIMEOUT, ZooKeeperStore
     from bkstore.network.advertised import check_advertised
@@ -168,15 +175,20 @@ def _store(args: argparse.Namespace) -> AbstractContextManager[ZooKeeperStore | 
     check_advertised(args.advertise or args.host)
     seconds = SESSION_TIMEOUT if args.session_timeout is None else args.session_timeout
     session = number(0, 3600, above=True)("--session-timeout", seconds)
-    return ZooKeeperStore(args.metadata, session_timeout=session)
+    with ZooKeeperStore(args.metadata, session_timeout=session) as store:
+        try:
+            yield store
+        finally:
+            store.finish_within(_LAST_WORDS)
 
 
+@contextmanager
 def _registered(
     args: argparse.Namespace,
     store: ZooKeeperStore | None,
     server: BookieServer,
     checkpoints: Checkpoints,
-) -> AbstractContextManager[object]:
+) -> Iterator[RegisteredBookie | None]:
     """Register the bookie for as long as it serves, where that is wanted; have it be read-only
     while its checkpoints fail."""
     if store is None:
@@ -186,21 +198,26 @@ def _registered(
             tell_state(checkpoints.problem)
 
         checkpoints.changed = changed
-        return nullcontext()
+        yield None
+        return
     from bkstore.network.registered_bookie import RegisteredBookie
 
-    made = RegisteredBookie(
-        store,
-        server,
-        advertise=args.advertise,
-        extended=args.extended,
-        tls=args.tls_certificate is not None,
-        problem=lambda: checkpoints.problem,
-        changed=tell_state,
-    )
-    checkpoints.changed = made.check_disks
-    tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
-    return made
+    with ExitStack() as undo:
+        undo.callback(store.finish_within, _LAST_WORDS)  # where registering fails
+        made = RegisteredBookie(
+            store,
+            server,
+            advertise=args.advertise,
+            extended=args.extended,
+            tls=args.tls_certificate is not None,
+            problem=lambda: checkpoints.problem,
+            changed=tell_state,
+        )
+        undo.enter_context(made)
+        undo.callback(store.finish_within, _LAST_WORDS)  # before all else that ends
+        checkpoints.changed = made.check_disks
+        tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
+        yield made
 
 
 def _bookie(args: argparse.Namespace, store: ZooKeeperStore | None) -> Bookie:

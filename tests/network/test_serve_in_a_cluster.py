@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from argparse import Namespace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, cast
+from threading import Thread
+from typing import NamedTuple
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -16,7 +21,8 @@ from bkstore import BookieDir
 from bkstore.cli import serve
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
-from bkstore.network import Client, RegisteredBookie
+from bkstore.errors import MetadataUnavailable
+from bkstore.network import Client
 from bkstore.network.checkpoints import Checkpoints
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -84,6 +90,83 @@ def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
         assert kept == list(bookie.index.ledgers())
 
 
+@contextmanager
+def _stalled(zookeeper: ZooKeeperServer) -> Iterator[None]:
+    """Let a ZooKeeper answer nothing inside the block; connections to it stay."""
+    assert zookeeper.pid is not None
+    os.kill(zookeeper.pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, zookeeper.pid, os.WSTOPPED)  # all its threads have stopped
+    try:
+        yield
+    finally:
+        os.kill(zookeeper.pid, signal.SIGCONT)
+
+
+def test_what_waits_for_a_stalled_zookeeper_ends(zookeeper: ZooKeeperServer) -> None:
+    """However long calls may wait for answers, all end soon when their store is to finish, and
+    so does the end of the session; what is asked behind that waits for nothing."""
+    with ZooKeeperStore.format(new_uri(zookeeper), timeout=3000) as store:
+        errors: list[str] = []
+
+        def ask(call: Callable[[], object]) -> None:
+            with pytest.raises(MetadataUnavailable) as raised:
+                call()
+            errors.append(str(raised.value))
+
+        calls = (store.ledgers, store.instance_id, lambda: list(store.read_many([1, 2])))
+        with _stalled(zookeeper):
+            threads = [Thread(target=ask, args=(call,), daemon=True) for call in calls]
+            for thread in threads:
+                thread.start()
+            store.finish_within(0.1)
+            for thread in threads:
+                thread.join(60)
+            ask(store.instance_id)
+            closing = Thread(target=store.close, daemon=True)
+            closing.start()
+            closing.join(60)
+            ended = not closing.is_alive()
+
+    assert (4, True) == (len(errors), ended)
+    assert all("gave no answer before the end" in error for error in errors)
+
+
+def test_a_stop_while_zookeeper_is_stalled(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """SIGTERM ends the command in order where ZooKeeper answers nothing, with requests of the
+    admin waiting for it: they are 503, and the exit code is 0."""
+    pytest.importorskip("aiohttp")
+    uri = new_uri(zookeeper)
+    ZooKeeperStore.format(uri).close()
+    process = serving(tmp_path / "b1", uri, "--create", "--bookie-id", "b1", "--http", "0")
+    assert process.stderr is not None
+    url = process.stderr.readline().split()[-1]
+    found: list[int] = []
+
+    def ask() -> None:
+        with pytest.raises(HTTPError) as raised:
+            urlopen(f"{url}/api/v1/ledger/list", timeout=60)
+        with raised.value as answer:
+            found.append(answer.status or 0)
+
+    waiting = [Thread(target=ask) for _ in range(3)]
+    try:
+        with _stalled(zookeeper):
+            for thread in waiting:
+                thread.start()
+            with urlopen(f"{url}/heartbeat") as alive:
+                assert b"OK\n" == alive.read()
+            process.terminate()
+            told = process.communicate(timeout=29)[1]  # ZooKeeper's own limit is 30
+    finally:
+        process.kill()
+        process.communicate()
+        for thread in waiting:
+            thread.join()
+
+    assert (0, True) == (process.returncode, told.startswith("bkstore: stopping"))
+    assert [503] * 3 == found
+
+
 def test_full_disks_are_told(
     zookeeper: ZooKeeperServer,
     tmp_path: Path,
@@ -101,8 +184,8 @@ def test_full_disks_are_told(
         BookieServer(bookie) as server,
     ):
         checkpoints = Checkpoints(bookie)
-        with serve._registered(arguments, store, server, checkpoints) as found:
-            made = cast(RegisteredBookie, found)
+        with serve._registered(arguments, store, server, checkpoints) as made:
+            assert made is not None
             started = capsys.readouterr().err
             free[0] = 50
             made.check_disks(), made.check_disks()

@@ -8,6 +8,8 @@ somebody else's. Without an answer in time it raises `MetadataUnavailable`, whic
 from __future__ import annotations
 
 import logging
+import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -29,6 +31,8 @@ __all__ = ["Connection", "Request"]
 _log = logging.getLogger(__name__)
 
 _PAUSE = 0.05  # seconds between two tries
+_STEP = 0.25  # seconds after which a wait looks whether it may go on
+_GRACE = 0.5  # seconds for the end of a session whose server may not answer
 _AT_A_TIME = 256  # requests under way
 # Without a limit kazoo's own delays double up to an hour.
 _RECONNECTING = {"max_tries": -1, "delay": 0.05, "max_delay": 1.0}
@@ -45,6 +49,7 @@ class Connection:
         self.timeout = timeout
         self.session_timeout = session_timeout
         self.closed = False
+        self._last = math.inf
         self._name = ";".join(servers)
         # Its warnings of broken connections would otherwise appear on stderr.
         self.client = KazooClient(
@@ -101,10 +106,29 @@ class Connection:
             for path, pending in zip(chunk, sent):
                 yield path, self._answer(path, call, pending)
 
+    def finish_within(self, seconds: float) -> None:
+        """From now on wait for answers no longer than so many seconds, in requests that are under
+        way too; and let `close` not wait for a server that does not answer."""
+        self._last = min(self._last, time.monotonic() + seconds)
+
+    def wait(self, pending: Any, until: float) -> Any:
+        """Return an answer; raises `KazooTimeoutError` if it does not come in time."""
+        while True:
+            left = min(until, self._last) - time.monotonic()
+            try:
+                return pending.get(timeout=min(max(left, 0.0), _STEP))
+            except KazooTimeoutError:
+                if self.is_late(until):
+                    raise
+
+    def is_late(self, until: float, pause: float = 0.0) -> bool:
+        """Return whether the time to wait for an answer is over, or will be behind a pause."""
+        return time.monotonic() + pause >= min(until, self._last)
+
     def _answer(self, path: str, call: str, pending: Any) -> Any:
         try:
             try:
-                return pending.get(timeout=self.timeout)
+                return self.wait(pending, time.monotonic() + self.timeout)
             except UNCERTAIN:
                 return self.ask(path, call)
         except KazooTimeoutError:
@@ -122,8 +146,9 @@ class Connection:
     def unavailable(self, path: str, call: str) -> MetadataUnavailable:
         """Return the error for a request without an answer."""
         doubt = "" if call.startswith(("get", "exists", "sync")) else "; it may be done or not"
+        limit = f"within {self.timeout:g} s" if self._last == math.inf else "before the end"
         return MetadataUnavailable(
-            f"{path}: ZooKeeper at {self._name} gave no answer within {self.timeout:g} s{doubt}"
+            f"{path}: ZooKeeper at {self._name} gave no answer {limit}{doubt}"
         )
 
     def close(self) -> None:
@@ -131,6 +156,14 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        if self._last == math.inf:
+            self._stop()
+            return
+        stopping = threading.Thread(target=self._stop, name="bkstore-session-end", daemon=True)
+        stopping.start()
+        stopping.join(max(_GRACE, self._last - time.monotonic()))
+
+    def _stop(self) -> None:
         self.client.stop()
         self.client.close()
 
@@ -153,9 +186,9 @@ class Request:
         while True:
             self._connection.check_open()
             send = getattr(self._connection.client, f"{call}_async")
-            left = max(0.0, self._until - time.monotonic())
             try:
-                return send(self._path, *arguments, **settings).get(timeout=left)
+                pending = send(self._path, *arguments, **settings)
+                return self._connection.wait(pending, self._until)
             except UNCERTAIN as error:
                 self.repeated = True
                 _log.info("%s %s is asked again: %r", call, self._path, error)
@@ -163,7 +196,7 @@ class Request:
                 raise self._connection.unavailable(self._path, call) from None
             except FORBIDDEN as error:
                 raise forbidden(self._path) from error
-            if time.monotonic() + _PAUSE > self._until:
+            if self._connection.is_late(self._until, _PAUSE):
                 raise self._connection.unavailable(self._path, call)
             time.sleep(_PAUSE)
 

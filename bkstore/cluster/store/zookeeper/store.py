@@ -160,6 +160,14 @@ class ZooKeeperStore(KeyValueStore):
             )
         return LedgerTree(layout.manager)
 
+    def finish_within(self, seconds: float) -> None:
+        """Let no call wait for ZooKeeper longer than so many seconds from now, those that are
+        under way included: then they raise `MetadataUnavailable`. For who is about to `close`,
+        which does not wait for a ZooKeeper that is stalled then: what was registered goes when
+        the session expires. Threads: any.
+        """
+        self._connection.finish_within(_seconds("seconds", seconds))
+
     def close(self) -> None:
         """End the session; registrations and locks made through it go at once."""
         for registration in list(self._registrations.values()):
