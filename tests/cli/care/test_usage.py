@@ -103,7 +103,8 @@ def test_thresholds(tmp_path: Path, capsys: Capsys) -> None:
     live.write_text("1")
     words = (top, "--by", "log", "--live-ledgers", live)
 
-    for threshold, pinned, fate in ((0.2, 0.2, "keep"), (0.25, 0.26, "keep"), (0.3, 0, "compact")):
+    cases = ((0.2, 0.2, "keep"), (0.25, 0.26, "keep"), (0.2, 0.25, "keep"), (0.3, 0, "compact"))
+    for threshold, pinned, fate in cases:
         (row,), _ = _run(capsys, *words, "--threshold", threshold, "--pinned", pinned)
 
         assert (0.25, fate, pinned > 0.25) == (row["occupancy"], row["fate"], row["pinned"])
