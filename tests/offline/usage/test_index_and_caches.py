@@ -35,6 +35,22 @@ def test_index_files(tmp_path: Path) -> None:
     assert part.file_bytes == 1024 * len(files) + 8192 * (part.pages or 0)
 
 
+@pytest.mark.parametrize(
+    ("rows", "size", "pages"), [(1, 8, 1), (1024, 8192, 1), (1025, 8200, 2), (2000, 12_000, 2)]
+)
+def test_pages_of_a_file_that_ends_inside_one(
+    tmp_path: Path, rows: int, size: int, pages: int
+) -> None:
+    """A page that a file has a part of is a page: it takes one in the cache."""
+    with HierarchicalIndex(tmp_path, writable=True) as index:
+        index.put_many(7, range(rows), range(1028, 1028 + rows))
+    (path,) = tmp_path.rglob("7.idx")
+    os.truncate(path, 1024 + size)
+    (part,) = _parts(tmp_path)
+
+    assert (1, 1024 + size, pages) == (part.files, part.file_bytes, part.pages)
+
+
 def test_index_files_of_several_directories(tmp_path: Path) -> None:
     """A file counts where it lies."""
     for number, ledgers in enumerate([(1, 2, 3), (4,)]):
