@@ -198,3 +198,27 @@ def test_import_is_light() -> None:
     )
 
     assert "" == done.stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("bits", "hashes", "count", "rate"),
+    [
+        (0, 1, 0, 0.0),
+        (1, 1, 1, 1 / 64),
+        (8, 1, 9, 0.125),
+        (16, 1, 18, 0.25),
+        (20, 1, 24, 0.3125),
+        (63, 1, 266, 63 / 64),
+        (20, 2, 12, 0.3125**2),
+        (16, 3, 6, 0.25**3),
+        (8, 7, 1, 0.125**7),
+    ],
+)
+def test_estimates_of_what_was_added(bits: int, hashes: int, count: int, rate: float) -> None:
+    """Guava's: -ln(1 - share) x bits / hashes, rounded half up; and the share to the power of the
+    hashes. By hand, of one word."""
+    word = ((1 << bits) - 1).to_bytes(8, "big")
+    made = BloomFilter.from_bytes(bytes((1, hashes)) + (1).to_bytes(4, "big") + word)
+
+    assert (bits, hashes, count) == (made.bits_set, made.hash_count, made.approximate_count)
+    assert rate == made.expected_fpp

@@ -11,7 +11,7 @@ import pytest
 
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
-from bkstore.offline.reading import DumpFile, LedgerRange, read_rows
+from bkstore.offline.reading import DumpFile, LedgerRange, Read, read_rows
 from bkstore.offline.reading.dump_file import RowGroup, check_row_groups, row_groups
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderWatch
 from bkstore.offline.reading.read_tasks import apart, read_of, sorted_tasks
@@ -42,7 +42,10 @@ def _written(path: Path, group: int, statistics: bool) -> DumpFile:
     return DumpFile(str(path), "entries", "b", len(ROWS), True, ranged)
 
 
-def _rows(batches: Any) -> list[tuple[LedgerId, int]]:
+def _rows(read: Read, batch: int) -> list[tuple[LedgerId, int]]:
+    """Return the rows of a read, whose batches have the columns that were asked for."""
+    batches = list(read_rows(read, KEYS, KEYS, batch=batch))
+    assert {KEYS} >= {tuple(each.schema.names) for each in batches}
     return [
         (LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row["entry_id"])
         for batch in batches
@@ -65,7 +68,7 @@ def test_every_range(group: int, statistics: bool, tmp_path: Path) -> None:
         for batch in (1, 2, 3, 50):
             read = read_of(file, above, upto)
 
-            assert expected == _rows(read_rows(read, KEYS, KEYS, batch=batch)), (above, upto, batch)
+            assert expected == _rows(read, batch), (above, upto, batch)
 
 
 @pytest.mark.parametrize(("group", "statistics"), [(1, True), (2, True), (3, True), (3, False)])
@@ -74,9 +77,7 @@ def test_shares_that_begin_inside_a_row_group(group: int, statistics: bool, tmp_
     file = _written(tmp_path / "f", group, statistics)
     for rows, batch in product((1, 2, 3, 5, 8, 100), (1, 2, 7)):
         found = [
-            _rows(read_rows(read, KEYS, KEYS, batch=batch))
-            for task in sorted_tasks([[file]], rows)
-            for read in task.sides[0]
+            _rows(read, batch) for task in sorted_tasks([[file]], rows) for read in task.sides[0]
         ]
         held = [{name for name, _ in part} for part in found]
 
