@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 from bkstore import LedgerStorage
+from bkstore.cli.care import usage_rows
 from bkstore.cli.care.usage_rows import ANSWERS
 from bkstore.cli.main import main, make_parser
 from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD
+from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
-from bkstore.storage.options import Storage
+from bkstore.storage.options import JournalOptions, Storage
 
 Capsys = pytest.CaptureFixture[str]
 CODER = Coder("CRC32C", "pw")
@@ -94,6 +96,47 @@ def test_a_sum_of_which_a_part_is_not_known(tmp_path: Path, capsys: Capsys) -> N
 
     assert (None, 10, 2) == (row["index_row_bytes"], row["entries"], row["ledgers"])
     assert [None, 80] == [part["row_bytes"] for part in parts]
+
+
+def test_what_is_garbage(tmp_path: Path, capsys: Capsys) -> None:
+    """A ledger that is not listed is garbage: all of its bytes, in each row that names it."""
+    top = _make(tmp_path / "b1")
+    live = tmp_path / "live"
+    live.write_text("1")
+    ledgers, scopes, pairs = (
+        _run(capsys, top, "--by", by, "--live-ledgers", live)[0]
+        for by in ("ledger", "scope", "log-and-ledger")
+    )
+    names = ("bytes", "live_bytes", "garbage_bytes")
+
+    assert [(10, 10, 0), (30, 0, 30)] == [
+        tuple(row[name] // RECORD for name in names) for row in ledgers
+    ]
+    assert [(40, 10, 30)] == [tuple(row[name] // RECORD for name in names) for row in scopes]
+    assert [(1, True), (2, False)] == [(row["ledger_id"], row["live"]) for row in pairs]
+
+
+def test_bytes_of_journals(tmp_path: Path, capsys: Capsys) -> None:
+    """Journals count as long as they are."""
+    with Bookie.open(tmp_path, "sorted", journal=JournalOptions(preallocate=64 << 10)) as bookie:
+        bookie.add_entries(CODER.encode_many(7, range(3), [bytes(64)] * 3), b"k" * 20)
+    sizes = [path.stat().st_size for path in (tmp_path / "journal").rglob("*.txn")]
+    (row,), _ = _run(capsys, tmp_path)
+
+    assert 0 < sum(sizes) == row["journal_bytes"]
+
+
+def test_more_rows_than_a_table_has_at_once(
+    tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows come in pieces, each once."""
+    with HierarchicalIndex(tmp_path / "b1", writable=True) as index:
+        for ledger in range(10):
+            index.put_many(ledger, [0], [1028])
+    monkeypatch.setattr(usage_rows, "_ROWS", 4)
+    rows, _ = _run(capsys, tmp_path / "b1", "--by", "ledger")
+
+    assert list(range(10)) == [row["ledger_id"] for row in rows]
 
 
 def test_thresholds(tmp_path: Path, capsys: Capsys) -> None:
