@@ -23,6 +23,9 @@ _log = logging.getLogger(__name__)
 
 _LINGER = 1.0  # seconds for a client to take its last answers and hang up
 
+_TLS_PIECE = 256 << 10
+"""Bytes that TLS is given at once: its buffer stays as large as it ever was."""
+
 _REQUEST_COST = 1536
 """Bytes of memory that a waiting request takes beside those of its frame: a long poll with its
 decoded message, its timer and its place in queues, measured. Others take less."""
@@ -268,7 +271,15 @@ class Connection(asyncio.Protocol):
             self._waiting_bytes -= operation.size
         if answers:
             self._core.observe(answers)  # before they go: who has an answer finds it counted
-            self._transport.write(b"".join([answer.frame for answer in answers]))
+            self._write(b"".join([answer.frame for answer in answers]))
+
+    def _write(self, data: bytes) -> None:
+        if self._tls_socket is None:
+            self._transport.write(data)
+            return
+        with memoryview(data) as view:
+            for start in range(0, len(view), _TLS_PIECE):
+                self._transport.write(bytes(view[start : start + _TLS_PIECE]))
 
     # -- TLS
 

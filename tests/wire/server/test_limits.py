@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio.sslproto
 import errno
 import logging
 import os
@@ -139,6 +140,29 @@ def test_a_slow_client_of_tls(bkstore_server: ServerFactory) -> None:
 
             assert isinstance(answer, v2.ReadResponse)
             assert record(7, 0, bytes(4 << 20)) == answer.record
+
+
+def test_tls_is_given_pieces(
+    bkstore_server: ServerFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TLS is given no more than 256 KiB at once: its buffers keep the size of the largest piece
+    as long as the connection lives."""
+    write = asyncio.sslproto._SSLProtocolTransport.write  # type: ignore[attr-defined]
+    sizes: list[int] = []
+
+    def watch(transport: object, data: bytes) -> None:
+        sizes.append(len(data))
+        write(transport, data)
+
+    monkeypatch.setattr("asyncio.sslproto._SSLProtocolTransport.write", watch)
+    server = bkstore_server(server={"tls": server_tls(*SERVER)})
+    server.bookie.add_entry(record(7, 0, bytes(1_000_000)), KEY)
+    with Peer(server.address) as peer:
+        (answer,) = secured(peer).ask(v2.ReadRequest(7, 0))
+
+        assert record(7, 0, bytes(1_000_000)) == answer.record
+    assert sum(sizes) > 1_000_000
+    assert max(sizes) <= 256 << 10
 
 
 def test_half_closed_tls(bkstore_server: ServerFactory) -> None:
