@@ -91,15 +91,16 @@ _LISTED = (
         "holes",
         "Holes",
         "Judged without metadata: entries that a ledger's own stripe on a bookie would hold "
-        "between its first and its last, and that are not there. Negative: entries off the stripe.",
+        "between its first and its last, and that are not there.",
         "A hole is no loss as long as other bookies have the entries: {judge} "
-        "A writer that changed its ensemble leaves holes too.",
+        "A writer that changed its ensemble leaves holes too, and entries off the stripe.",
         "No ledger has holes against its own stripe.",
         ("-holes",),
         (
             _BOOKIE,
             _LEDGER,
             Shown("Holes", "number", "holes"),
+            Shown("Off the stripe", "number", "off_stripe"),
             Shown("Stripe", "text", "stripe"),
             Shown("Entries there", "number", "entries"),
             Shown("First", "entry", "first_entry"),

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.arguments import whole
 from bkstore.errors import MissingDependency
-from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, Pass
+from bkstore.offline.analyses.catalog import Analysis, Inputs, Options, Pass
 from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.engine_steps import checked, finish, tables_in, top_rows
+from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.sorted_files import Direct
-from bkstore.offline.analyses.sql import HOLES_SQL
+from bkstore.offline.analyses.sql import READ_GROUPS
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.spark.errors import spark_errors
@@ -35,7 +36,7 @@ from bkstore.spark.read_tasks import (
     stored,
     task_rows,
 )
-from bkstore.tables import ENTRIES, GROUPS, Schema
+from bkstore.tables import ENTRIES, GROUPS, HOLES, Schema
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
@@ -343,8 +344,10 @@ def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
     """Return the `holes` analysis as a sorted DataFrame: ledgers of which a bookie lacks entries
     between its first and its last, judged by their own stripe, without ledger metadata.
     """
-    schema = ANALYSES["holes"].schema
-    found = _ask(spark, HOLES_SQL, tables).select(*schema.names)
+    rows = _ask(spark, READ_GROUPS, tables)
+    keys = GROUPS.names[:3]
+    rows = rows.repartition(*keys).sortWithinPartitions(*keys, "first_sequence_start")
+    found = rows.mapInArrow(Holes(), ddl(HOLES))
     return found.orderBy("bookie", "qualified_name")
 
 

@@ -67,9 +67,10 @@ HOLES = schema(
     ("entries", "int64"),
     ("stripe", "string"),
     ("holes", "int64"),
+    ("off_stripe", "int64"),
 )
 """Ledgers of which a bookie lacks entries between its first and its last, judged without metadata
-by the ledger's own stripe ("all", or "size of period")."""
+by the ledger's own stripe ("all", or "size of period"); entries off the stripe fill no hole."""
 
 HEALTH = schema(
     "ledger_health",

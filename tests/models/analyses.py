@@ -8,7 +8,7 @@ out entry by entry from the words of `docs/analyses.md` (write sets and categori
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bkstore.ids import LedgerId
@@ -51,18 +51,23 @@ class Expected:
         return rows
 
     def holes(self) -> list[Row]:
-        """What a ledger's own stripe asks for between its ends, less what is stored."""
+        """Between its ends, what a ledger's own stripe asks for: is each of these entries there?"""
         rows = []
         for name, ledger, has in self._each():
             if not has or (name, ledger) in self.world.unread:
                 continue
-            size, period, phase = _stripe(has)
-            lo, hi = min(has), max(has) + 1
-            due = _below(hi, size, period, phase) - _below(lo, size, period, phase)
-            if due != len(has):
+            stripe = _stripe(has)
+            first, last = min(has), max(has)
+            off = [entry for entry in has if not _lies_on(stripe, entry)]
+            if last - first < 1 << 16:
+                lost = sum(entry not in has for entry in _asked_for(stripe, first, last))
+            else:  # too many to go through: all that are asked for, less those that are there
+                lost = _below(last + 1, *stripe) - _below(first, *stripe) - (len(has) - len(off))
+            if lost:
+                size, period, _ = stripe
                 shape = "all" if period == 1 else f"{size} of {period}"
                 ids = (name, *ledger.signed, ledger.qualified_name)
-                rows.append((*ids, lo, hi - 1, len(has), shape, due - len(has)))
+                rows.append((*ids, first, last, len(has), shape, lost, len(off)))
         return rows
 
     def orphans(self) -> list[Row]:
@@ -314,9 +319,22 @@ def _stripe(entries: Iterable[int]) -> tuple[int, int, int]:
     return 1, 1, 0
 
 
+def _lies_on(stripe: tuple[int, int, int], entry: int) -> bool:
+    size, period, phase = stripe
+    return (entry - phase) % period < size
+
+
 def _below(entry: int, size: int, period: int, phase: int) -> int:
     """How many ids of a stripe lie below `entry`, counted from its phase (negative before)."""
     return (entry - phase) // period * size + min((entry - phase) % period, size)
+
+
+def _asked_for(stripe: tuple[int, int, int], first: int, last: int) -> Iterator[int]:
+    """Yield every entry of a stripe from `first` to `last`, one by one."""
+    size, period, phase = stripe
+    start = first - (first - phase) % period
+    for begin in range(start, last + 1, period):
+        yield from range(max(begin, first), min(begin + size, last + 1))
 
 
 def _change(before: set[int], after: set[int]) -> str:

@@ -216,9 +216,10 @@ def _holes(world: World) -> list[tuple[Any, ...]]:
             here = world.held.get((bookie, ledger.id), set())
             span = range(min(here, default=0), max(here, default=-1) + 1)
             holes = sum(bookie in ledger.due(e) and e not in here for e in span)
-            if holes:
+            if holes > 0:
+                off = sum(bookie not in ledger.due(e) for e in here)
                 stripe = f"{ledger.write} of {len(ledger.ensemble)}"
-                row = (bookie, *_name(ledger.id), span[0], span[-1], len(here), stripe, holes)
+                row = (bookie, *_name(ledger.id), span[0], span[-1], len(here), stripe, holes, off)
                 found.append(row)
     return found
 

@@ -119,22 +119,22 @@ def test_advice_is_for_what_was_found(
 
 def test_holes_are_told_by_ledger(tmp_path: Path) -> None:
     """A ledger with holes on three bookies is one of the worst once, with all of them summed."""
-    span = {"first_entry": 0, "last_entry": 99, "scope_id": 0}
+    span = {"first_entry": 0, "last_entry": 99, "scope_id": 0, "off_stripe": 0}
     cells = [
         {**span, "ledger_id": 1, "bookie": "b1", "holes": 4},
         {**span, "ledger_id": 2, "bookie": "b1", "holes": 5},
         {**span, "ledger_id": 1, "bookie": "b2", "holes": 3, "last_entry": 120},
-        {**span, "ledger_id": 3, "bookie": "b2", "holes": -6},
-        {**span, "ledger_id": 1, "bookie": "b3", "holes": -1},
+        {**span, "ledger_id": 3, "bookie": "b2", "holes": 6, "off_stripe": 2},
+        {**span, "ledger_id": 1, "bookie": "b3", "holes": 1, "off_stripe": 1},
     ]
     page = written(tmp_path, {"holes": made(tables.HOLES, *cells)})
     (worst,) = (each for each in page.all("ol") if _is(each, "risks"))
     told = [" ".join(item.text.split()) for item in worst.all("li")]
 
     assert [
-        "holes ledger 1: 7 replicas absent and 1 replica off the stripe between 0 and 120 "
+        "holes ledger 1: 8 replicas absent and 1 replica off the stripe between 0 and 120 "
         "on b1, b2, b3",
-        "holes ledger 3: 6 entries off the stripe between 0 and 99 on b2",
+        "holes ledger 3: 6 entries absent and 2 entries off the stripe between 0 and 99 on b2",
         "holes ledger 2: 5 entries absent between 0 and 99 on b1",
     ] == told
     assert "3 ledgers have holes by the stripe seen" in tile(page, "at-risk")

@@ -207,7 +207,8 @@ _LOOKS = {
         once=("bookie",),
     ),
     "holes": Look(
-        _words("bookie ledger_id entries first_entry last_entry stripe holes"), once=("bookie",)
+        _words("bookie ledger_id entries first_entry last_entry stripe holes off_stripe"),
+        once=("bookie",),
     ),
     "log_occupancy": Look(
         _words(

@@ -18,6 +18,7 @@ from bkstore.offline.analyses import sql
 from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.judged_files import JudgedFiles
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
+from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.kernels.judge import Judge
 from bkstore.offline.analyses.kernels.sequences import (
     Compare,
@@ -181,6 +182,12 @@ def _sequences(_: Inputs) -> Pass:
     return Pass(feed, Sequences(), direct, before)
 
 
+def _holes(_: Inputs) -> Pass:
+    feed = Feed(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
+    direct = Direct("groups", tuple(GROUPS.names[1:]), Holes, only_read=True)
+    return Pass(feed, Holes(), direct)
+
+
 def _fragmentation(_: Inputs) -> Pass:
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
     feed = Feed(None, _BOOKIE_LEDGER, columns[2:])
@@ -218,7 +225,7 @@ _LISTED = (
     Analysis(HEALTH, _judged("ledger_health"), _BY_LEDGER, "replicas_missing", needs_metadata=True),
     Analysis(SURPLUS, _judged("surplus"), _BY_BOOKIE, "surplus_entries", needs_metadata=True),
     Analysis(ORPHANS, sql.ORPHANS_SQL, _BY_BOOKIE, "bytes", needs_metadata=True),
-    Analysis(HOLES, sql.HOLES_SQL, _BY_BOOKIE, "holes"),
+    Analysis(HOLES, _holes, _BY_BOOKIE, "holes"),
     Analysis(BOOKIE_BYTES, _by_bookie, ("bookie",), "log_file_bytes"),
     Analysis(SCOPE_BYTES, sql.SCOPE_BYTES_SQL, ("scope_id",), "bytes"),
     Analysis(LEDGER_BYTES, sql.LEDGER_BYTES_SQL, _BY_LEDGER, "bytes"),

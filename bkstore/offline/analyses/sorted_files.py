@@ -65,12 +65,14 @@ class Answering(Protocol):
 class Direct:
     """How a task of a table is answered: which columns are read, and the kernel for a bookie.
 
-    It can be pickled.
+    With `only_read`, ledgers that could not be read are left out; it is all or nothing then, as
+    the rows of files that are not sorted come from a text of their own. It can be pickled.
     """
 
     table: str
     columns: tuple[str, ...]
     kernel: Callable[[str | None], Kernel]
+    only_read: bool = False
 
     def plan(
         self, dump: Dump, other: Dump | None, _metadata: Metadata | None, rows: int
@@ -82,7 +84,10 @@ class Direct:
         for each in (dump, other) if other is not None else (dump,):
             each.check_empty(self.table)
         if other is not None:
-            tasks = _plan_two(self.table, dump, other, rows)
+            tasks = _plan_dumps(self.table, [dump, other], rows)
+            return None if tasks is None else Planned(tasks, [])
+        if self.only_read:
+            tasks = _plan_dumps(self.table, [dump], rows)
             return None if tasks is None else Planned(tasks, [])
         found = Planned([], [])
         for mine in _by_bookie(dump.files[self.table]).values():
@@ -148,13 +153,13 @@ def _by_bookie(files: Sequence[DumpFile]) -> dict[str, list[DumpFile]]:
     return {name: list(mine) for name, mine in groupby(ordered, key=lambda file: file.bookie)}
 
 
-def _plan_two(table: str, here: Dump, there: Dump, rows: int) -> list[Task] | None:
-    """Return tasks over the bookies that both dumps have read, without ledgers that either could
-    not read.
+def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[Task] | None:
+    """Return tasks over the bookies that all of the dumps have read, without ledgers that one of
+    them could not read; None where files are not sorted.
     """
-    files = [{n: _by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in (here, there)]
+    files = [{n: _by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in dumps]
     tasks: list[Task] = []
-    for name in sorted(set(here.bookies) & set(there.bookies)):
+    for name in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
         split = [apart(dump[table].get(name, [])) for dump in files]
         if any(rest for _, rest in split):
             return None

@@ -13,60 +13,15 @@ from __future__ import annotations
 __all__ = [
     "BOOKIE_BYTES_SQL",
     "COMPARED",
-    "HOLES_SQL",
     "JUDGED",
     "LEDGER_BYTES_SQL",
     "LIVE_BY_INDEX",
     "LIVE_BY_METADATA",
     "LOG_OCCUPANCY_SQL",
     "ORPHANS_SQL",
+    "READ_GROUPS",
     "SCOPE_BYTES_SQL",
 ]
-
-HOLES_SQL = """
-with sized as (
-  select g.*, last_sequence_start + sequence_size as stop,
-    case when sequence_period = 0 then sequence_size
-      else (bk_div(last_sequence_start - first_sequence_start, sequence_period) + 1)
-        * sequence_size end as n
-  from groups g anti join (select * from ledgers where entries is null) u
-    on g.bookie = u.bookie and g.scope_id = u.scope_id and g.ledger_id = u.ledger_id),
-spans as (
-  select bookie, scope_id, ledger_id, min(first_sequence_start) as lo, max(stop) as hi,
-    cast(sum(n) as bigint) as stored
-  from sized group by bookie, scope_id, ledger_id),
-striped as (
-  select bookie, scope_id, ledger_id, sequence_size, sequence_period, first_sequence_start,
-    sum(n) over (partition by bookie, scope_id, ledger_id, sequence_size, sequence_period)
-      as covered,
-    row_number() over (partition by bookie, scope_id, ledger_id, sequence_size, sequence_period
-      order by n desc, first_sequence_start) as place
-  from sized where sequence_period > 0),
-shaped as (
-  select s.bookie, s.scope_id, s.ledger_id, s.lo, s.hi, s.stored,
-    coalesce(t.sequence_size, 1) as size, coalesce(t.sequence_period, 1) as period,
-    coalesce(t.first_sequence_start % t.sequence_period, 0) as phase
-  from spans s left join striped t
-    on s.bookie = t.bookie and s.scope_id = t.scope_id and s.ledger_id = t.ledger_id
-    and t.place = 1 and t.covered * 2 > s.stored),
-placed as (
-  select shaped.*, (lo % period - phase + period) % period as ahead,
-    bk_div(hi - lo, period) as whole, (hi - lo) % period as rest
-  from shaped),
-counted as (
-  select placed.*, whole * size + least(size, ahead + rest) - least(size, ahead)
-    + greatest(least(size, ahead + rest - period), 0) as due
-  from placed)
-select bookie, scope_id, ledger_id, bk_qualified(scope_id, ledger_id) as qualified_name,
-  lo as first_entry, hi - 1 as last_entry, stored as entries,
-  case when period = 1 then 'all'
-    else concat(cast(size as string), ' of ', cast(period as string)) end as stripe,
-  cast(due - stored as bigint) as holes
-from counted where due <> stored
-"""
-"""A ledger's stripe is the (size, period) that covers more than half of its entries, if any, and
-lies where the longest such group does. Due are the entries of it between the first and the last
-that are stored: whole periods, and what the rest covers, which begins `ahead` into a period."""
 
 ORPHANS_SQL = """
 select l.bookie, l.scope_id, l.ledger_id, l.qualified_name, l.entries,
@@ -153,6 +108,12 @@ left join damaged d on b.bookie = d.bookie
 """
 
 # -- what kernels are fed
+
+READ_GROUPS = """
+select g.* from groups g anti join (select * from ledgers where entries is null) u
+  on g.bookie = u.bookie and g.scope_id = u.scope_id and g.ledger_id = u.ledger_id
+"""
+"""Only of ledgers that could be read: of the others nothing is known to be missing."""
 
 JUDGED = """
 select scope_id, ledger_id, 0 as role, '' as bookie, cast(0 as bigint) as first_sequence_start,

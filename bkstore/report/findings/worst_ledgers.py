@@ -136,12 +136,12 @@ def bare_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
 def worst_holes(table: pa.Table, most: int) -> list[Risk]:
     """Return the ledgers of `holes` that lack most, as the nearest to a loss without metadata.
 
-    One for each ledger, whatever the number of its bookies; entries off the stripe count too.
+    One for each ledger, whatever the number of its bookies.
     """
     ledgers, rows = _by_ledger(table)
     holes = numbers(table, "holes")
     sums = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
-    np.add.at(sums, rows, np.abs(holes))
+    np.add.at(sums, rows, holes)
     chosen = np.argsort(-sums, kind="stable")[:most]
     return [_holed(table.take(np.flatnonzero(rows == at)).to_pylist()) for at in chosen.tolist()]
 
@@ -158,9 +158,8 @@ def _by_ledger(table: pa.Table) -> tuple[Int64Array, Int64Array]:
 
 def _holed(rows: list[dict[str, Any]]) -> Risk:
     first, noun = rows[0], ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
-    absent = sum(max(row["holes"], 0) for row in rows)
-    off = sum(max(-row["holes"], 0) for row in rows)
-    said = [f"{counted(absent, *noun)} absent"] if absent else []
+    absent, off = (sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe"))
+    said = [f"{counted(absent, *noun)} absent"]
     said += [f"{counted(off, *noun)} off the stripe"] if off else []
     low, high = min(row["first_entry"] for row in rows), max(row["last_entry"] for row in rows)
     name = ledger_name(first["scope_id"], first["ledger_id"])

@@ -1,6 +1,7 @@
 """Kernels of analyses: Arrow batches in, Arrow batches out, the same in every engine.
 
-`sequences` condenses entries and compares groups, `fragmentation` counts stretches. `judge` holds
+`sequences` condenses entries and compares groups, `holes` counts what a
+stripe lacks, `fragmentation` stretches. `judge` holds
 ledger metadata against groups: `ledger_said` is what a ledger is judged by, `judged_ledgers` what
 comes of it, `shortages` the worst of each ledger, `verdict_rows` the rows that are told. Batches
 are cut into `whole_ledger_blocks`, many ledgers are done at once by `ledgers_side_by_side`.
@@ -9,6 +10,7 @@ are cut into `whole_ledger_blocks`, many ledgers are done at once by `ledgers_si
 
 __all__ = [
     "fragmentation",
+    "holes",
     "index_columns",
     "judge",
     "judged_ledgers",

@@ -30,7 +30,14 @@ from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Compare", "Condense", "CondensedSequences", "Sequences", "qualified_names"]
+__all__ = [
+    "Compare",
+    "Condense",
+    "CondensedSequences",
+    "Sequences",
+    "owned_groups",
+    "qualified_names",
+]
 
 
 def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
@@ -77,7 +84,7 @@ class Condense:
         return pa.RecordBatch.from_arrays(columns, schema=GROUPS.to_arrow())
 
 
-def _owned(batch: pa.RecordBatch, *keys: Int64Array) -> tuple[Int64Array, Owned]:
+def owned_groups(batch: pa.RecordBatch, *keys: Int64Array) -> tuple[Int64Array, Owned]:
     """Return where each key's rows begin, and the rows' groups by number of the key."""
     starts = opens(*keys)
     owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, batch.num_rows)))
@@ -95,7 +102,7 @@ class Sequences:
         for block in whole_blocks(batches, GROUPS.names[:3]):
             scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
             bookie, names = codes(block, "bookie")
-            starts, rows = _owned(block, bookie, scope, ledger)
+            starts, rows = owned_groups(block, bookie, scope, ledger)
             found = fold_many(rows)
             scopes, ledgers = scope[starts].tolist(), ledger[starts].tolist()
             first = opens(found.owner)
@@ -148,7 +155,7 @@ class Compare:
                 bookie, names = codes(block, "bookie")
             else:
                 bookie, names = np.zeros(block.num_rows, np.int64), [self.bookie]
-            starts, rows = _owned(block, bookie, scope, ledger)
+            starts, rows = owned_groups(block, bookie, scope, ledger)
             side = int64(block, "side")
             here, there = (fold_many(rows.take(side == each)) for each in (0, 1))
             before, after = count(here, starts.size), count(there, starts.size)
