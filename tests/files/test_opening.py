@@ -123,6 +123,8 @@ OWN_WAYS = {
     "cli/terminal/secrets.py": "a password's file, which may be the shell's pipe",
     "cli/terminal/messages.py": "/dev/null",
     "index/hierarchical/small_files.py": "thousands, each looked at by name before",
+    "forks.py": "/dev/null",
+    "storage/directories/writer_lock.py": "a directory, which is locked",
     "report/html/rendering.py": "what the package itself ships",
     "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
     "cluster/in_process/bookie.py": "copies its own bookie",

@@ -187,7 +187,7 @@ def test_no_pyarrow(
 ) -> None:
     """Without pyarrow one line names the extra."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    told = one_line(["load", str(tmp_path), str(tmp_path / "out"), "--to=idx"], capsys)
+    told = one_line(["load", str(tmp_path / "dump"), str(tmp_path / "out"), "--to=idx"], capsys)
 
     assert "load needs pyarrow: pip install 'pyarrow>=18'" in told
 
