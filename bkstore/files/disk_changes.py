@@ -9,6 +9,7 @@ a failing n-th write); both live in `bkstore.testing`. Reading needs no layer.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -125,6 +126,17 @@ class Files:
     def unlink(self, path: StrPath) -> None:
         """Remove a name; `FileNotFoundError` if it is not there."""
         os.unlink(path)
+
+    def rmdir(self, path: StrPath) -> None:
+        """Remove an empty directory."""
+        os.rmdir(path)
+
+    def remove_tree(self, path: StrPath) -> None:
+        """Remove a directory with what is below it; of a link only the link."""
+        if os.path.islink(path):
+            self.unlink(path)
+        else:
+            shutil.rmtree(path)
 
     def write_file(self, path: StrPath, data: bytes, durable: bool = True) -> None:
         """Write a small file at once: readers see the old content or the new.

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from bkstore.errors import InvalidArgument, WriteFailed
-from bkstore.files.disk_changes import Files
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.lock_files import let_go, lock_file, take_lock
 from bkstore.files.os_errors import writing
 
@@ -25,7 +24,6 @@ __all__ = [
     "partial_path",
     "publish",
     "remove_growing",
-    "remove_tree",
 ]
 
 _log = logging.getLogger(__name__)
@@ -93,8 +91,8 @@ def _say(fd: int, top: Path, what: str) -> None:
     if not said.startswith(found) or os.listdir(top) != [LOCK]:
         raise _foreign(top, what)
     with writing(top / LOCK):
-        os.pwrite(fd, said, 0)
-        os.fsync(fd)
+        OS_FILES.pwrite(fd, said, 0)
+        OS_FILES.fsync(fd)
 
 
 def _foreign(top: Path, what: str) -> InvalidArgument:
@@ -146,15 +144,7 @@ def remove_growing(top: Path, made: Iterable[str]) -> None:
     """
     for pattern in made:
         for path in top.glob(pattern):
-            remove_tree(path)
+            OS_FILES.remove_tree(path)
     if os.listdir(top) == [LOCK]:
-        os.unlink(top / LOCK)
-        top.rmdir()
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder with what is below it; of a link only the link."""
-    if path.is_symlink():
-        path.unlink()
-    else:
-        shutil.rmtree(path)
+        OS_FILES.unlink(top / LOCK)
+        OS_FILES.rmdir(top)

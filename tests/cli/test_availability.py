@@ -21,10 +21,10 @@ REST = [[1, 29_998, 2, 3]]
 @pytest.fixture
 def bookie(tmp_path: Path) -> str:
     """A ledger of 10,000 ranges, one of 10,001, both one stripe."""
-    with HierarchicalIndex(tmp_path, writable=True) as index:
+    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
         for ledger, count in ((1, 10_000), (2, 10_001)):
             index.put_many(ledger, np.arange(count) * 3, np.full(count, 1028))
-    return str(tmp_path)
+    return str(tmp_path / "b")
 
 
 def _said(capsys: pytest.CaptureFixture[str], *words: str) -> str:

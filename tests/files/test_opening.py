@@ -134,6 +134,29 @@ OWN_WAYS = {
 }
 """Modules that open files another way, and why they may; `testing` damages what tests made."""
 
+WRITTEN_OTHERWISE = {
+    "files/disk_changes.py": "the way itself",
+    "files/scratch.py": "directories that the system names, and their removal",
+    "files/user_outputs.py": "pipes and devices, and a file that may not be replaced",
+    "cli/demo_data.py": "the demo's own folder",
+    "cli/terminal/messages.py": "standard streams",
+    "cluster/in_process/damage_at_rest.py": "damages its own cluster's files",
+    "cluster/in_process/bookie.py": "copies its own bookie",
+    "spark/java.py": "the shim of a Java that is started from it",
+    "spark/session.py": "Spark's own temporary files",
+}
+"""Modules that change the disk another way than by `Files`, and why they may."""
+
+CHANGES = {
+    *("fsync", "ftruncate", "link", "makedirs", "mkdir", "mkdtemp", "mkfifo", "pwrite", "remove"),
+    *("rename", "renames", "replace", "rmdir", "rmtree", "symlink", "truncate", "unlink", "write"),
+    *("copyfile", "copy2", "copytree", "move", "TemporaryFile", "NamedTemporaryFile"),
+}
+OF_PATHS = {
+    *("hardlink_to", "mkdir", "rename", "rmdir", "symlink_to", "touch", "unlink"),
+    *("write_bytes", "write_text"),
+}
+
 READS = {
     "read_bytes",
     "read_text",
@@ -173,3 +196,34 @@ def test_everything_is_opened_this_way() -> None:
 
     assert {} == found
     assert [] == [name for name in OWN_WAYS if not (BKSTORE / name).exists()]
+
+
+def _changes(tree: ast.AST) -> Iterator[str]:
+    """Yield the calls that change the disk by themselves, not by a `Files`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        of = ast.unparse(node.func)
+        base, _, name = of.rpartition(".")
+        words = [*node.args, *(keyword.value for keyword in node.keywords)]
+        modes = {word.value for word in words if isinstance(word, ast.Constant)}
+        writes = name == "open" and bool({"wb", "ab", "xb", "r+b", "w+b", "w", "a", "x"} & modes)
+        of_path = (
+            name in OF_PATHS and base not in ("", "self", "os") and "files" not in base.lower()
+        )
+        if writes or of_path or (base in ("os", "shutil", "tempfile") and name in CHANGES):
+            yield f"{node.lineno}: {of}"
+
+
+def test_everything_is_written_this_way() -> None:
+    """No module changes the disk but by `Files`, so that a fault plan reaches what is written."""
+    found = {}
+    for path in sorted(BKSTORE.rglob("*.py")):
+        name = str(path.relative_to(BKSTORE))
+        if name in WRITTEN_OTHERWISE or name.startswith("testing/"):
+            continue
+        if calls := list(_changes(ast.parse(path.read_text(encoding="utf-8")))):
+            found[name] = calls
+
+    assert {} == found
+    assert [] == [name for name in WRITTEN_OTHERWISE if not (BKSTORE / name).exists()]

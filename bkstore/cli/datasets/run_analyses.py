@@ -26,6 +26,7 @@ from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument, WriteFailed
+from bkstore.files.disk_changes import OS_FILES
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
     ANALYSES,
@@ -231,7 +232,7 @@ def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
 def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
     out, form, shown = args.out, args.format or "parquet", Shown(args.columns, wide=True)
     try:
-        out.mkdir(parents=True, exist_ok=True)
+        OS_FILES.makedirs(out)
         for name, table in tables.items():
             target = out / f"{name}.{_suffix(form)}"
             pieces = _pieces(ANALYSES[name], table)

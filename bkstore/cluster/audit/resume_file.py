@@ -161,7 +161,7 @@ class RunFile(Closing):
         """Remove the file, durably: the run is over. What took its name meanwhile stays."""
         with writing(self.path):
             if _is_named(self._fd, self.path):
-                self.path.unlink()
+                OS_FILES.unlink(self.path)
                 OS_FILES.sync_dir(self.path.parent)
 
     def close(self) -> None:

@@ -9,7 +9,6 @@ last step is one rename. So whatever ends a dump, nothing is under its name that
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -29,7 +28,6 @@ from bkstore.offline.partial_output import (
     locked,
     partial_path,
     publish,
-    remove_tree,
 )
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 
@@ -78,7 +76,7 @@ class PartialDump:
         for pattern in _MADE:
             for path in self.top.glob(pattern):
                 if everything or path.name.startswith("work-") or path.is_symlink():
-                    remove_tree(path)
+                    OS_FILES.remove_tree(path)
 
     def __enter__(self) -> Self:
         return self
@@ -89,8 +87,8 @@ class PartialDump:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        with self._stack:
-            shutil.rmtree(self.work, ignore_errors=True)
+        with self._stack, suppress(OSError):  # what stays is removed by the next run
+            OS_FILES.remove_tree(self.work)
 
     # -- pieces
 
@@ -154,7 +152,7 @@ class PartialDump:
             for path in sorted(self.data.rglob("*"), reverse=True):
                 if path.is_dir():
                     with suppress(OSError):  # not empty
-                        path.rmdir()
+                        files.rmdir(path)
                 elif str(path.relative_to(self.data)) not in wanted:
                     files.unlink(path)
                     files.sync_dir(path.parent)

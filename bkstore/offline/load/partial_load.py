@@ -20,7 +20,6 @@ from bkstore.offline.partial_output import (
     locked,
     partial_path,
     publish,
-    remove_tree,
 )
 
 __all__ = ["GrowingLoad"]
@@ -50,7 +49,7 @@ class GrowingLoad:
             try:
                 for path in self.top.glob("run-*"):
                     with suppress(OSError):  # executors of a killed run may still write
-                        remove_tree(path)
+                        OS_FILES.remove_tree(path)
                 self._files.makedirs(self.data)
                 self._files.makedirs(self.work)
             except BaseException:
