@@ -11,6 +11,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats import entrylog, idxfile, journal, ledgerdata
 from bkstore.formats.entry import Entry, encode, encode_explicit_lac, master_key
 from bkstore.formats.entry.digest import DIGEST_NUMBERS, new_digest
+from bkstore.formats.metadata import serialized
 from bkstore.ids import LedgerId
 
 ZERO, ONE = bytes(4), b"\0\0\0\1"
@@ -192,6 +193,47 @@ def test_entry_logs() -> None:
         name: entrylog.log_id_of(name)
         for name in ("0.log", "a.log", "0a.log", "A.log", "80000000.log")
     }
+
+
+def test_metadata_with_a_digest_type_and_no_password() -> None:
+    """`LedgerMetadataFormat`: quorumSize 1, ensembleSize 2, length 3, lastEntryId 4, state 5,
+    segment 6 (member 1, firstEntryId 2), digestType 7; what is there is told."""
+    body = bytes.fromhex("0802100318072005280332060a02623110003803")
+    data = b"BookieMetadataFormatVersion\t3\n" + bytes([len(body)]) + body
+    found = serialized.decode(data, 7)
+
+    assert ("CRC32C", None, "CLOSED", 5, 7) == (
+        found.digest_type,
+        found.password,
+        found.state,
+        found.last_entry_id,
+        found.length,
+    )
+    assert (3, 2, 2) == (found.ensemble_size, found.write_quorum_size, found.ack_quorum_size)
+    assert [(0, ("b1",))] == [tuple(segment) for segment in found.segments]
+
+
+@pytest.mark.parametrize(
+    ("state", "end", "last", "length"),
+    [
+        ("OPEN", b"", -1, 0),
+        ("IN_RECOVERY", b"-102\tCLOSED", -1, 0),
+        ("CLOSED", b"9\tCLOSED", 9, 70),
+    ],
+)
+def test_metadata_of_version_1(state: str, end: bytes, last: int, length: int) -> None:
+    """Write quorum, ensemble size and length a line each, then segments; the last line is of a
+    ledger that is not open: its last entry, -102 in recovery."""
+    told = b"%d\n" % length
+    data = (
+        b"BookieMetadataFormatVersion\t1\n2\n3\n" + told + b"0\tb1\tb2\tb3\n4\tb1\tb4\tb3\n" + end
+    )
+    found = serialized.decode(data, 7)
+
+    assert (state, last, length) == (found.state, found.last_entry_id, found.length)
+    assert (3, 2, 2) == (found.ensemble_size, found.write_quorum_size, found.ack_quorum_size)
+    assert [0, 4] == [segment[0] for segment in found.segments]
+    assert data == serialized.encode(found)
 
 
 def test_ledger_rows() -> None:

@@ -237,6 +237,10 @@ def test_lengths_that_cannot_be_read(tmp_path: Path) -> None:
         _rows(reader)
     rest = _reader([tmp_path], length="true", damage="skip")
 
+    told = _reader([tmp_path], table="findings", length="true")
+    files = {row["file"].rpartition("/")[2] for b in _batches(told) for row in b.to_pylist()}
+
+    assert {"0.log"} == files
     assert [100, None, None] == [row["length"] for b in _batches(rest) for row in b.to_pylist()]
 
 

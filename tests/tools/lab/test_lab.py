@@ -272,6 +272,15 @@ def test_examples_of_numbers(module: Any) -> None:
     assert (0, True) == (ran.failed, ran.attempted > 0)
 
 
+def test_numbers_as_tables_show_them() -> None:
+    """Three digits, or all before the point; so of what is below zero, as differences are."""
+    values = (99.95, 100.0, 12345.6, -12345.6, -100.0, -0.012345, 0.0, 1e-9, -7, 1234, True, "x")
+    below = ["-12,346", "-100", "-0.0123"]
+    texts = ["100", "100", "12,346", *below, "0", "1e-09", "-7", "1,234", "yes", "x"]
+
+    assert texts == [shown(value) for value in values]
+
+
 # -- what is measured with
 
 
