@@ -11,7 +11,7 @@ from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.formats import entrylog, idxfile, journal, ledgerdata
 from bkstore.formats.entry import Entry, encode, encode_explicit_lac, master_key
 from bkstore.formats.entry.digest import DIGEST_NUMBERS, new_digest
-from bkstore.formats.metadata import serialized
+from bkstore.formats.metadata import serialized, underreplication
 from bkstore.ids import LedgerId
 
 ZERO, ONE = bytes(4), b"\0\0\0\1"
@@ -251,3 +251,16 @@ def test_ledger_rows() -> None:
         assert data == ledgerdata.encode(row).hex()
         assert row == ledgerdata.decode(bytes.fromhex(data))
     assert "ffffffffffff1103" == ledgerdata.FLAGS_KEY.hex()
+
+
+# -- underreplication: `ZkLedgerUnderreplicationManager`
+
+
+def test_check_times_and_locks() -> None:
+    """A check time is field 1, a varint of 64 bits: -1, never, takes ten bytes. A lock is named by
+    ten digits of its ledger."""
+    for value, data in ((0, "0800"), (300, "08ac02"), (-1, "08" + "ff" * 9 + "01")):
+        assert data == underreplication.encode_check_time(value).hex()
+        assert value == underreplication.decode_check_time(bytes.fromhex(data))
+    assert -1 == underreplication.decode_check_time(b"")
+    assert "/underreplication/locks/urL0000000007" == underreplication.lock_path(7)
