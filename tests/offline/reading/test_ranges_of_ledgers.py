@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,12 @@ import pytest
 from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.offline.reading import DumpFile, LedgerRange, Read, read_rows
-from bkstore.offline.reading.dump_file import RowGroup, check_row_groups, row_groups
+from bkstore.offline.reading.dump_file import (
+    RowGroup,
+    check_row_groups,
+    has_nulls,
+    row_groups,
+)
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, OrderWatch
 from bkstore.offline.reading.read_tasks import apart, read_of, sorted_tasks
 
@@ -179,3 +186,30 @@ def test_ledgers_that_are_left_out(tmp_path: Path) -> None:
     assert [[3, 14, 15], [16, 20, 25], [26, 31, 35, 40]] == [
         [ledger.ledger for ledger in task.leave_out] for task in tasks
     ]
+
+
+@pytest.mark.parametrize(
+    ("statistics", "expected"),
+    [
+        ([(True, 0), (True, 0)], False),
+        ([(True, 0), (True, 3)], True),
+        ([(True, 0), (False, 0)], True),
+        ([None, (True, 0)], True),
+        ([], False),
+    ],
+)
+def test_nulls_that_statistics_do_not_tell(
+    statistics: list[tuple[bool, int] | None], expected: bool
+) -> None:
+    """A column may have nulls unless each row group counts them, and none."""
+    groups: list[Any] = []
+    for each in statistics:
+        told = each and SimpleNamespace(has_null_count=each[0], null_count=each[1])
+        column = SimpleNamespace(statistics=told)
+        groups.append(SimpleNamespace(column=lambda _, column=column: column))
+    schema = SimpleNamespace(column=lambda _: SimpleNamespace(path="bookie"))
+    footer: Any = SimpleNamespace(
+        num_columns=1, num_row_groups=len(groups), schema=schema, row_group=groups.__getitem__
+    )
+
+    assert expected == has_nulls(footer, "bookie")
