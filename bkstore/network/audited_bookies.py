@@ -23,6 +23,7 @@ from bkstore.errors import (
     CorruptionError,
     IllegalOperation,
     NoListOfEntries,
+    SystemRefused,
 )
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing, LedgerLike
@@ -184,7 +185,7 @@ class AuditedBookie:
         try:
             if asked:
                 found.update(client.availability_many(asked, told))
-        except IllegalOperation:  # it is closed
+        except (IllegalOperation, SystemRefused):  # it is closed, or says nothing of the bookie
             raise
         except BkstoreError as error:
             told |= {name: error for name in asked if name not in found and name not in told}
@@ -237,7 +238,7 @@ class AuditedBookie:
             raise BookieUnavailable("nowhere: it is not registered any more")
         try:
             client.read_entry(ledger, 0)
-        except BookieUnavailable:
+        except (BookieUnavailable, SystemRefused):
             raise
         except BkstoreError:
             return

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from bkstore import BookieDir
+from bkstore import Availability, BookieDir
+from bkstore.cluster import Auditor, MemoryStore
 from bkstore.errors import (
     BkstoreError,
     CorruptionError,
@@ -28,6 +29,7 @@ from bkstore.files.os_errors import reading_back, syncing, unreadable
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.spill_files import append_spill, opened_spill, read_spill
 from bkstore.index.api import Finding
+from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.check import Check, workers
 from bkstore.offline.check.log_check import LogTask
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
@@ -35,6 +37,7 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.testing.factories import StorageFactory
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.suites.storage.base import KEY, record
+from bkstore.wire.client.stream import connect
 from bkstore.wire.status import Status, status_of
 from tests.worlds.bookies import make_bookie
 
@@ -299,3 +302,27 @@ def test_status_of_a_read_without_descriptors(number: int) -> None:
     assert Status.ETOOMANYREQUESTS is status_of(error)
     assert Status.EIO is status_of(CorruptionError("/b/0.log", 7, "bad"))
     assert Status.EIO is status_of(WriteFailed("/b", OSError(errno.ENOSPC, "full")))
+
+
+def test_a_client_without_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that this machine has no descriptor for says nothing of the bookie."""
+    monkeypatch.setattr(
+        "bkstore.wire.client.stream.socket.create_connection", _refused(errno.EMFILE)
+    )
+    with pytest.raises(SystemRefused, match=r"a connection to 127.0.0.1:3181: .*Too many open"):
+        connect(("127.0.0.1", 3181), 1.0)
+
+
+def test_an_audit_without_descriptors() -> None:
+    """An audit that cannot ask ends with the error; no bookie is said to have given no answer."""
+
+    class Refused:
+        def availability(self, ledger: object) -> Availability:
+            raise SystemRefused("a connection to b1", OSError(errno.EMFILE, "Too many open files"))
+
+    store = MemoryStore()
+    segments = [(0, ["b1:3181", "b2:3181", "b3:3181"])]
+    store.create(LedgerMetadata(7, 3, 2, 2, segments, state="CLOSED", last_entry_id=9))
+    bookies: Any = dict.fromkeys(segments[0][1], Refused())
+    with pytest.raises(SystemRefused, match="Too many open files"):
+        Auditor(store, bookies).run()

@@ -6,6 +6,7 @@ and the handshake comes behind the answer. Source: `proto/PerChannelBookieClient
 
 from __future__ import annotations
 
+import errno
 import select
 import socket
 import ssl
@@ -14,7 +15,7 @@ import time
 from threading import RLock
 
 from bkstore.arguments import host_name
-from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument
+from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument, SystemRefused
 from bkstore.wire import v3
 from bkstore.wire.client.interrupts import release_owned
 from bkstore.wire.frames import PREFIX, frame
@@ -28,6 +29,7 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 WRITABLE = select.POLLOUT
 
 _AT_ONCE = 256 << 10
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LONGEST_ANSWER = 1024  # to START_TLS: nobody has shown yet who it is
 
 
@@ -145,8 +147,9 @@ class Stream:
 def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None) -> Stream:
     """Return a connection; with `tls` encrypted, the server's certificate checked as that says.
 
-    Raises `BookieUnavailable` with the system's reason, `CorruptionError` for an answer to
-    START_TLS that is none, and what its status stands for.
+    Raises `BookieUnavailable` with the system's reason, `SystemRefused` where this machine has no
+    descriptor or memory for one, `CorruptionError` for an answer to START_TLS that is none, and
+    what its status stands for.
     """
     name = address_text(address)
     timeout = min(timeout, LONGEST)
@@ -156,6 +159,8 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
         try:
             connected = socket.create_connection(address, timeout)
         except OSError as error:
+            if error.errno in _SHORTAGES:
+                raise SystemRefused(f"a connection to {name}", error) from error
             raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
