@@ -148,8 +148,8 @@ def _within(seconds: float, call: Callable[[], object], what: Callable[[], objec
 def _interrupt_everywhere(
     make: Callable[[], WireClient], connected: bool, call: Call, use: Call = _read
 ) -> None:
-    """Interrupt a call at each line in turn: a call after it, one of another thread and the end
-    of the client must come through."""
+    """Interrupt a call at each line in turn: a call of another thread, the next one of this
+    thread and the end of the client must come through."""
     reached: list[bool] = []
     points: list[Point] = []
     at: Point | None = None
@@ -166,8 +166,8 @@ def _interrupt_everywhere(
                 use(client)
             reached.append(call_interrupted(lambda: call(client), at))  # noqa: B023
             if not client._main._closed:
-                use(client)
                 _within(10, lambda: use(client), lambda: at)  # noqa: B023
+                use(client)
             client.close()
             _within(10, client.close, lambda: at)  # noqa: B023
 
