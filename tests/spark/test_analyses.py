@@ -322,11 +322,11 @@ def test_what_a_frame_reads_at_once(
     monkeypatch.setattr(read_tasks, "_FEW_FILES", few)
     world = random_dump(6)
     dump = analyses.open_dump(write_dump(world, tmp_path / "dump"))
-    for table in ("groups", "entries"):
+    for table in ("ledgers", "entries"):
         Path(dump.paths(table)[0]).write_bytes(b"no Parquet")
     frame = engine.frame(ANALYSES["sequences"], Inputs(dump))
     with pytest.raises(CorruptionError):
-        engine.frame(ANALYSES["holes"], Inputs(dump))
+        engine.frame(ANALYSES["bytes_by_ledger"], Inputs(dump))
     with pytest.raises(Exception, match=r"bkstore\.errors\.CorruptionError"):
         frame.count()
 
@@ -334,10 +334,10 @@ def test_what_a_frame_reads_at_once(
 def test_an_error_of_a_plan_is_one_line(engine: Any, tmp_path: Path) -> None:
     """What Spark says while a DataFrame is made comes out as our error, too."""
     dump = analyses.open_dump(write_dump(random_dump(6), tmp_path / "dump"))
-    dump.check("groups", "ledgers")
-    Path(dump.paths("groups")[0]).unlink()
-    with pytest.raises(BkstoreError, match="the analysis holes failed") as caught:
-        engine.frame(ANALYSES["holes"], Inputs(dump))
+    dump.check("ledgers", "log_ledgers")
+    Path(dump.paths("ledgers")[0]).unlink()
+    with pytest.raises(BkstoreError, match="the analysis bytes_by_ledger failed") as caught:
+        engine.frame(ANALYSES["bytes_by_ledger"], Inputs(dump))
 
     assert 1 == len(str(caught.value).splitlines())
 
@@ -388,16 +388,16 @@ def test_tables_of_the_catalog_are_not_the_dump(
 ) -> None:
     """A table of the user's that is called as one of the dump's is not read, and stays."""
     own = _engine(spark)
-    few = own._session(asked[2], "from groups").table("groups").limit(1)
-    few.write.saveAsTable("groups")
+    few = own._session(asked[2], "from ledgers").table("ledgers").limit(1)
+    few.write.saveAsTable("ledgers")
     try:
         for inputs in (asked[2], Inputs(asked[2].dump)):
-            found = own.run(ANALYSES["holes"], inputs)
+            found = own.run(ANALYSES["bytes_by_ledger"], inputs)
 
-            assert LocalEngine(threads=1).run(ANALYSES["holes"], inputs).equals(found)
-        assert 1 == spark.table("groups").count()
+            assert LocalEngine(threads=1).run(ANALYSES["bytes_by_ledger"], inputs).equals(found)
+        assert 1 == spark.table("ledgers").count()
     finally:
-        spark.sql("drop table groups")
+        spark.sql("drop table ledgers")
 
 
 def test_what_is_not_given_is_asked_for(
