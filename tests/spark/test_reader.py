@@ -101,6 +101,8 @@ def test_many_ledgers_of_any_scope(paths: list[Path]) -> None:
     wanted = tuple(range(1, 40, 2))
 
     assert _expected(lambda s, n: n in wanted) == _rows(_reader(paths, In(("ledger_id",), wanted)))
+    (null,) = {_reader(paths, In(("ledger_id",), (3, None))).bounds.ledgers}
+    assert ((3, 3),) == null  # which is no id
 
 
 def test_many_ledgers_with_the_top_bit(paths: list[Path]) -> None:
