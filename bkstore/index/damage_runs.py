@@ -7,13 +7,14 @@ on past damage tells `DamageRuns` of each piece that could not be read, and of w
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bkstore.counts import counted
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
-__all__ = ["MOST_RUNS", "DamageRuns"]
+__all__ = ["MOST_RUNS", "DamageRuns", "add_unreported"]
 
 MOST_RUNS = 64
 """Runs of one kind in one file and ledger that are told apart; the last one takes the rest."""
@@ -21,6 +22,25 @@ MOST_RUNS = 64
 _NUMBER = re.compile(r"[0-9a-f]*[0-9][0-9a-f]*")
 
 _Key = tuple[str, str | None, object, str]
+
+
+def add_unreported(findings: list[Finding], more: Iterable[Finding]) -> None:
+    """Append the findings of `more` that `findings` does not have yet.
+
+    Two are the same if severity, file, offset and detail are; the one that stays names the ledger
+    if either does. For several readers that meet the same damage, each for itself.
+    """
+    places = {_identity(found): at for at, found in enumerate(findings)}
+    for found in more:
+        at = places.setdefault(_identity(found), len(findings))
+        if at == len(findings):
+            findings.append(found)
+        elif findings[at].ledger is None:
+            findings[at] = replace(findings[at], ledger=found.ledger)
+
+
+def _identity(found: Finding) -> tuple[str, str | None, int | None, str]:
+    return found.severity, found.file, found.offset, found.detail
 
 
 @dataclass(slots=True)

@@ -297,7 +297,20 @@ def _top(frame: DataFrame, ranked_by: str, analysis: Analysis, top: int) -> Data
 
 def _view(spark: SparkSession, name: str, dump: Dump, schema: Schema) -> None:
     check_files(spark, dump, [schema.name])
-    _files(spark, dump, schema, dump.files[schema.name]).createOrReplaceTempView(name)
+    _set_of_rows(spark, dump, schema).createOrReplaceTempView(name)
+
+
+def _set_of_rows(spark: SparkSession, dump: Dump, schema: Schema) -> DataFrame:
+    """Return a table as a set of rows: those of files that may repeat some come once."""
+    files = dump.files[schema.name]
+    sorted_files = [file for file in files if file.ledgers is not None]
+    others = [file for file in files if file.ledgers is None]
+    if not others:
+        return _files(spark, dump, schema, files)
+    distinct = _files(spark, dump, schema, others).distinct()
+    if not sorted_files:
+        return distinct
+    return distinct.unionAll(_files(spark, dump, schema, sorted_files))
 
 
 def _files(spark: SparkSession, dump: Dump, schema: Schema, files: Sequence[DumpFile]) -> DataFrame:

@@ -125,6 +125,29 @@ def test_files_that_do_not_say_their_order(
     assert rows == rows_of(engine.run(ANALYSES[name], given))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fragmentation",
+        "log_occupancy",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ALONE
+            if name not in ("fragmentation", "log_occupancy")
+        ),
+    ],
+)
+def test_rows_that_come_twice(
+    name: str, engine: Any, asked: tuple[DumpWorld, DumpWorld, Inputs], tmp_path: Path
+) -> None:
+    """A table is a set of rows: no analysis counts one again that comes twice."""
+    world, _, _ = asked
+    dump = write_dump(world, tmp_path / "dump", repeated=True)
+    inputs = analyses.open_inputs(dump, world.store())
+
+    assert getattr(Expected(world), name)() == rows_of(engine.run(ANALYSES[name], inputs))
+
+
 def overlapping(dump: Path, bookie: str) -> None:
     """Say in the manifest that the bookie's files all hold the same range of ledgers."""
     path = dump / "manifest.json"

@@ -141,15 +141,21 @@ def later_dump(world: DumpWorld, seed: int) -> DumpWorld:
 
 
 def write_dump(
-    world: DumpWorld, out: Path, cut: int = 3, ordered: bool = True, woven: bool = False
+    world: DumpWorld,
+    out: Path,
+    cut: int = 3,
+    ordered: bool = True,
+    woven: bool = False,
+    repeated: bool = False,
 ) -> Path:
     """Write the world as a dump, each bookie's index in files of `cut` ledgers; return `out`.
 
     `ordered`: the manifest says of each file how it is sorted. `woven`: two files, whose ledgers
-    take turns, instead.
+    take turns, instead. `repeated`: each row comes twice, in no order, which the manifest says of
+    no file.
     """
     tables: dict[str, list[dict[str, Any]]] = {schema.name: [] for schema in TABLES}
-    bookies = []
+    bookies, times = [], 2 if repeated else 1
     for name in world.held:
         lost = name in world.lost
         damage = sum(row[1] == "damage" for row in finding_rows(world, name))
@@ -163,12 +169,12 @@ def write_dump(
         for piece in pieces if not lost else []:
             rows = _index_rows(world, name, piece)
             for table in ("entries", "groups", "ledgers"):
-                _write(out, tables, table, name, rows[table])
+                _write(out, tables, table, name, rows[table] * times)
         rows = {"entry_logs": [], "log_ledgers": []} if lost else _log_rows(world, name)
         rows["findings"] = finding_rows(world, name)
         for table in rows:
-            _write(out, tables, table, name, rows[table])
-    if not ordered:
+            _write(out, tables, table, name, rows[table] * times)
+    if not ordered or repeated:
         for file in (file for files in tables.values() for file in files):
             for name in ("sorted_by", "first_ledger", "last_ledger"):
                 file.pop(name, None)

@@ -190,8 +190,9 @@ def _holes(_: Inputs) -> Pass:
 
 def _fragmentation(_: Inputs) -> Pass:
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
-    feed = Feed(None, _BOOKIE_LEDGER, columns[2:])
-    return Pass(feed, Fragmentation(), Direct("entries", columns, Fragmentation))
+    feed = Feed(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
+    kernel = Fragmentation(repeated=True)
+    return Pass(feed, kernel, Direct("entries", columns, Fragmentation))
 
 
 def _judged(output: Output) -> Callable[[Inputs], Pass]:

@@ -20,6 +20,7 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.offline.analyses.catalog import Analysis, Feed, Inputs, Pass
 from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, tables_in
 from bkstore.offline.analyses.sorted_files import Direct, Planned
+from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.places import remote_dataset
 from bkstore.offline.reading.read_tasks import loose_tasks
 from bkstore.tables import GROUPS
@@ -167,7 +168,7 @@ def _others(
     assert planned is not None
     if made.before is None:
         inputs.dump.check(made.direct.table)
-        _view(con, "others", [file.path for file in planned.others], inputs.dump.is_remote)
+        _name_rows(con, "others", planned.others, inputs.dump.is_remote)
         return f"select bookie, {', '.join(made.direct.columns)} from others"  # noqa: S608
     con.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
     return "select * from others"
@@ -179,13 +180,29 @@ def _declare(con: Any, inputs: Inputs, text: str) -> None:
             continue
         dump.check(*names)
         for name in names:
-            _view(con, f"{mark}{name}", dump.paths(name), dump.is_remote)
+            _declare_table(con, f"{mark}{name}", dump.files[name], dump.is_remote)
         con.register(f"{mark}bookies", dump.bookie_rows())
     if inputs.metadata is not None:
         con.register("metadata", inputs.metadata.table)
 
 
-def _view(con: Any, name: str, paths: Sequence[str], is_remote: bool) -> None:
+def _declare_table(con: Any, name: str, files: Sequence[DumpFile], is_remote: bool) -> None:
+    """Make the view of a table, a set of rows: those of files that may repeat some come once."""
+    sorted_files = [file for file in files if file.ledgers is not None]
+    others = [file for file in files if file.ledgers is None]
+    if not others:
+        _name_rows(con, name, sorted_files, is_remote)
+        return
+    _name_rows(con, f"{name}_repeated", others, is_remote)
+    text = f'select distinct * from "{name}_repeated"'  # noqa: S608
+    if sorted_files:
+        _name_rows(con, f"{name}_sorted", sorted_files, is_remote)
+        text += f' union all select * from "{name}_sorted"'  # noqa: S608
+    con.execute(f'create view "{name}" as {text}')
+
+
+def _name_rows(con: Any, name: str, files: Sequence[DumpFile], is_remote: bool) -> None:
+    paths = [file.path for file in files]
     if is_remote:
         con.register(name, remote_dataset(paths))
         return

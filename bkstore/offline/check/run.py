@@ -110,6 +110,15 @@ class Check:
         self._facts = JournalFacts()
 
     def __iter__(self) -> Iterator[CheckFinding]:
+        # Several steps meet the same damage: what is in a file is yielded by the first of them.
+        reported = set()
+        for found in self._steps():
+            what = (found.severity, found.file, found.offset, found.detail)
+            if found.file is None or what not in reported:
+                reported.add(what)
+                yield found
+
+    def _steps(self) -> Iterator[CheckFinding]:
         partial = self._only is not None or self.log_id is not None
         seen = self.coverage = Coverage()
         if not partial:

@@ -18,7 +18,7 @@ from bkstore.formats import ledgerdata
 from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, LedgerState
-from bkstore.index.damage_runs import DamageRuns
+from bkstore.index.damage_runs import DamageRuns, add_unreported
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.rows import ledger_rows
 from bkstore.storage.journal.last_mark import journal_files, read_last_mark
@@ -86,7 +86,7 @@ def known_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
     except DirectoryInUse:
         raise
     except BkstoreError as error:
-        findings.append(Finding.of(error))
+        add_unreported(findings, [Finding.of(error)])
         known.told = _rows_alone(bookie, known, findings)
     else:
         known.told = True
@@ -121,7 +121,7 @@ def _rows_alone(bookie: BookieDir, known: KnownLedgers, findings: list[Finding])
             except DirectoryInUse:
                 raise
             except BkstoreError as error:
-                findings.append(Finding.of(error))
+                add_unreported(findings, [Finding.of(error)])
                 whole = False
     if whole and known.indexed:
         detail = f"states of {counted(len(known.indexed), 'ledger')} are from `ledgers` alone"
@@ -158,13 +158,13 @@ def _journaled(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId, Jou
             mark = read_last_mark(bookie.folders.ledger, index)
             found = journal_files(current)
         except BkstoreError as error:
-            findings.append(Finding.of(error))
+            add_unreported(findings, [Finding.of(error)])
             continue
         for journal_id, path in found:
             try:
                 _read(path, journal_id, mark, told, findings)
             except BkstoreError as error:
-                findings.append(Finding.of(error))
+                add_unreported(findings, [Finding.of(error)])
     return told
 
 
@@ -187,4 +187,4 @@ def _read(
             state.fenced = True
         else:
             state.explicit_lac = bytes(record.body)
-    findings += scan.findings
+    add_unreported(findings, scan.findings)

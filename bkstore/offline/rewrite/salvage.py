@@ -26,6 +26,7 @@ from bkstore.formats.entry import Coder
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
+from bkstore.index.damage_runs import add_unreported
 from bkstore.offline.rewrite.frame import (
     AS_IT_LIES,
     Opening,
@@ -191,17 +192,17 @@ class _Salvage:
 
     def _read_old_rows(self) -> None:
         """Spread the rows that can be read by log; what cannot is told already, or a finding."""
-        bookie, findings = self.job.bookie, self.job.result.findings
+        bookie, met = self.job.bookie, list[Finding]()
         self.job.step("reading the index", None)
         try:
-            for rows in bookie.scan(findings=findings):
+            for rows in bookie.scan(findings=met):
                 self.old.add(rows)
                 self.job.did(rows.entry_id.size)
         except DirectoryInUse:
             raise
         except BkstoreError as error:
-            if Finding.of(error) not in findings:
-                findings.append(Finding.of(error))
+            met.append(Finding.of(error))
+        add_unreported(self.job.result.findings, met)
 
     # -- logs
 

@@ -20,6 +20,7 @@ from bkstore.formats.entry import V1_HEADER
 from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import Int64Array, LedgerId, log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
+from bkstore.index.damage_runs import add_unreported
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -52,11 +53,13 @@ def check_log_ends(bookie: BookieDir, findings: list[Finding]) -> int:
     logs = {(log.dir_index, log.log_id): log for log in reversed(bookie.entry_logs)}
     reaches: dict[_Place, _Reach] = {}
     rows = 0
-    for batch in bookie.scan(findings=findings):
+    met: list[Finding] = []
+    for batch in bookie.scan(findings=met):
         rows += batch.entry_id.size
         for part in _by_log(batch):
             place = int(part.dir_index[0]), int(log_ids(part.location[:1])[0])
             _note(reaches.setdefault(place, _Reach()), part, logs.get(place))
+    add_unreported(findings, met)
     for place in sorted(reaches):
         found = _finding(reaches[place], logs.get(place), place[1])
         if found is not None:

@@ -27,9 +27,10 @@ from bkstore.offline.analyses import (
 )
 from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.analyses.kernels import judge, ledgers_side_by_side
+from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned
 from bkstore.offline.analyses.kernels.sequences import Condense
-from bkstore.tables import GROUPS, VIOLATIONS
+from bkstore.tables import ENTRIES, GROUPS, VIOLATIONS, Table
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import bytes_of, groups_of
 from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
@@ -64,6 +65,39 @@ def _check(seed: int, folder: Path) -> None:
 
         assert ANALYSES[name].schema.to_arrow() == table.schema
         assert getattr(Expected(world), name)() == rows_of(table), name
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_that_come_twice(seed: int, tmp_path: Path) -> None:
+    """A table is a set of rows: no analysis counts one again that comes twice."""
+    world = random_dump(seed)
+    later = later_dump(world, seed)
+    dumps = [
+        write_dump(each, tmp_path / str(number), repeated=True)
+        for number, each in enumerate((world, later))
+    ]
+    inputs = analyses.open_inputs(dumps[0], world.store(), dumps[1])
+    for name in ALONE:
+        rows = rows_of(ENGINE.run(ANALYSES[name], inputs))
+
+        assert getattr(Expected(world), name)() == rows, name
+
+    rows = rows_of(ENGINE.run(ANALYSES["comparison"], inputs))
+
+    assert Expected(world).comparison(Expected(later)) == rows
+
+
+@pytest.mark.parametrize("size", range(1, 6))
+def test_an_entry_at_two_places(size: int) -> None:
+    """Of several rows of one entry the last place counts, as in a load; batches may part them."""
+    places = [(0, 0, 9000), (0, 1, 1100), (1, 1, 1200), (2, 0, 5000), (2, 2, 1100)]
+    rows = [("b1", 0, 0, 7, entry, log, position, None) for entry, log, position in places]
+    batches = Table.from_rows(ENTRIES, rows).to_arrow().to_batches(size)
+    (row,) = [
+        row for made in Fragmentation(repeated=True)(iter(batches)) for row in made.to_pylist()
+    ]
+
+    assert (3, 2, 1, 2) == (row["entries"], row["logs"], row["log_changes"], row["stretches"])
 
 
 def test_the_worlds_have_all_that_is_judged() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
+from bkstore.offline.analyses.kernels.last_places import last_places
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.analyses.kernels.sequences import qualified_names
 from bkstore.tables import FRAGMENTATION, Table
@@ -47,16 +48,18 @@ class Fragmentation:
 
     Columns: bookie (none if `bookie` is given), scope_id, ledger_id, entry_id, dir_index, log_id,
     position; sorted by bookie and ledger, then by entry, of one entry by log and position. A log
-    is told by directory and id. O(entries); memory: a batch, and the logs of one ledger.
+    is told by directory and id. With `repeated`, entries may have several rows, of which the last
+    counts. O(entries); memory: a batch, and the logs of one ledger.
     """
 
-    def __init__(self, bookie: str | None = None) -> None:
+    def __init__(self, bookie: str | None = None, *, repeated: bool = False) -> None:
         self.bookie = bookie
+        self.repeated = repeated
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `fragmentation`."""
         open_one: _Ledger | None = None
-        for batch in batches:
+        for batch in last_places(batches) if self.repeated else batches:
             if batch.num_rows:
                 entry_ids(batch)  # the order is by them; nothing else of them is asked
                 rows = _Runs(batch, self.bookie)
