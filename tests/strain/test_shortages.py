@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bkstore import Availability, BookieDir
+from bkstore.cli.main import main
 from bkstore.cluster import Auditor, MemoryStore
 from bkstore.errors import (
     BkstoreError,
@@ -32,6 +33,7 @@ from bkstore.index.api import Finding
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.check import Check, workers
 from bkstore.offline.check.log_check import LogTask
+from bkstore.offline.dump import dump
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.testing.factories import StorageFactory
@@ -39,7 +41,7 @@ from bkstore.testing.faults import FaultPlan
 from bkstore.testing.suites.storage.base import KEY, record
 from bkstore.wire.client.stream import connect
 from bkstore.wire.status import Status, status_of
-from tests.worlds.bookies import make_bookie
+from tests.worlds.bookies import Made, make_bookie
 
 WRITERS: dict[str, Callable[..., Any]] = {
     "convert": convert,
@@ -189,6 +191,92 @@ def test_every_write_of_a_rewrite(tmp_path: Path, way: str, storage: Any) -> Non
             WRITERS[way](made.root, tmp_path / "out", to, files=plan)
 
         assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("way", [*WRITERS, "dump"])
+def test_the_syncs_of_a_name(tmp_path: Path, way: str) -> None:
+    """A target whose name cannot be made durable has none: the rename is taken back."""
+    made = make_bookie(tmp_path / "b", "sorted", scopes=False)
+
+    def write(out: Path, files: Files) -> None:
+        if way == "dump":
+            dump([made.root], out, resume=False, files=files)
+        else:
+            WRITERS[way](made.root, out, "rocksdb", files=files)
+
+    counting = FaultPlan()
+    write(tmp_path / "sound", counting)
+    for before_the_end in range(2):
+        plan = FaultPlan()
+        plan.fail_sync(counting.syncs - before_the_end)
+        with pytest.raises(WriteFailed, match="cannot be written: Input/output error"):
+            write(tmp_path / "out", plan)
+
+        assert not (tmp_path / "out").exists()
+
+    write(tmp_path / "out", OS_FILES)
+
+
+class _NoRenames(FaultPlan):
+    """Files of which no second rename of a folder succeeds."""
+
+    renames = 0
+
+    def replace(self, source: Any, target: Any) -> None:
+        self.renames += os.path.isdir(source)
+        if self.renames == 2:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), os.fspath(target))
+        super().replace(source, target)
+
+
+def test_a_name_that_cannot_be_taken_back(tmp_path: Path) -> None:
+    """Then the error says that it is there; so it is, and whole."""
+    made = make_bookie(tmp_path / "b", "sorted", scopes=False)
+    counting, plan = FaultPlan(), _NoRenames()
+    convert(made.root, tmp_path / "sound", "rocksdb", files=counting)
+    plan.fail_sync(counting.syncs)
+    with pytest.raises(WriteFailed, match=r"out: .*Input/output error; it is there and whole"):
+        convert(made.root, tmp_path / "out", "rocksdb", files=plan)
+    with BookieDir(tmp_path / "out") as bookie:
+        assert made.ledgers[0] in bookie.index.ledgers()
+
+
+_READERS = {
+    "ledgers": ["--all-scopes"],
+    "ledger": ["--ledger-id", "LEDGER"],
+    "availability": ["--ledger-id", "LEDGER"],
+    "readledger": ["--ledger-id", "LEDGER"],
+    "where": ["--ledger-id", "LEDGER"],
+    "readlog": [],
+    "readlogmetadata": [],
+    "readjournal": [],
+    "lastmark": [],
+    "listfiles": [],
+    "check": [],
+    "usage": [],
+}
+
+
+@pytest.fixture(scope="module")
+def bookie(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """Return a bookie that is only read."""
+    return make_bookie(tmp_path_factory.mktemp("read") / "b", "sorted", scopes=False)
+
+
+@pytest.mark.parametrize("name", _READERS)
+def test_no_output_of_what_moved(
+    bookie: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A directory that changed while it was read gives no output file."""
+    seen = iter(range(9))
+    monkeypatch.setattr(BookieDir, "_fingerprint", lambda _: {"/b/0.log": (next(seen), 0)})
+    out = tmp_path / "out.csv"
+    with BookieDir(bookie.root, live=True) as opened:
+        ledger = str(opened.index.ledgers()[0].ledger)
+    words = [ledger if word == "LEDGER" else word for word in _READERS[name]]
+
+    assert 2 == main([name, str(bookie.root), *words, "--format", "csv", "-o", str(out)])
+    assert not out.exists()
 
 
 @pytest.mark.parametrize("way", ["rebuild", "salvage"])
