@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bkstore import Availability, BookieDir
+from bkstore import Availability, BookieDir, LedgerId
 from bkstore.cli.main import main
 from bkstore.cluster import Auditor, MemoryStore
 from bkstore.errors import (
@@ -30,12 +30,16 @@ from bkstore.files.os_errors import reading_back, syncing, unreadable
 from bkstore.files.scratch import scratch_directory
 from bkstore.files.spill_files import append_spill, opened_spill, read_spill
 from bkstore.index.api import Finding
+from bkstore.index.many_ledgers import Errors, one_by_one
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.check import Check, workers
 from bkstore.offline.check.log_check import LogTask
 from bkstore.offline.dump import dump
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
+from bkstore.storage.directories import file_listing
 from bkstore.storage.directories.file_listing import LogFile
+from bkstore.storage.entry_log.resync import LogBytes
+from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.testing.factories import StorageFactory
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.suites.storage.base import KEY, record
@@ -121,6 +125,19 @@ def test_shortages_come_out_of_processes(kind: type[SystemRefused]) -> None:
 
     assert kind is type(sent)
     assert (str(error), "/b/0.log", errno.EMFILE) == (str(sent), sent.file, sent.errno)
+
+
+def test_listings_end_with_a_shortage() -> None:
+    """It is raised where errors of single ledgers are gathered, too."""
+
+    def refuse(_: LedgerId) -> Availability:
+        raise ReadFailed("/b/7.idx", OSError(errno.EMFILE, "Too many open files"))
+
+    errors: Errors = {}
+    with pytest.raises(ReadFailed):
+        list(one_by_one(refuse, [LedgerId.of(7)], errors))
+
+    assert {} == errors
 
 
 # -- our own files
@@ -239,6 +256,55 @@ def test_a_name_that_cannot_be_taken_back(tmp_path: Path) -> None:
         convert(made.root, tmp_path / "out", "rocksdb", files=plan)
     with BookieDir(tmp_path / "out") as bookie:
         assert made.ledgers[0] in bookie.index.ledgers()
+
+
+class _Entry:
+    """An entry of a folder that the system refuses to look at."""
+
+    path = "/b/0.log"
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def is_dir(self) -> bool:
+        return False
+
+    def stat(self) -> os.stat_result:
+        raise OSError(self._number, os.strerror(self._number), self.path)
+
+
+def test_looks_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that may not be looked at is not one that changed; one that is gone did."""
+    for number in (errno.ENOENT, errno.ELOOP, errno.EIO):
+        monkeypatch.setattr(file_listing.os, "scandir", lambda _, n=number: [_Entry(n)])
+
+        assert {"/b/0.log": (-1, 0)} == file_listing.sizes_and_times([Path("/b")])
+
+    for number in (errno.EACCES, errno.ENOMEM, errno.EMFILE):
+        monkeypatch.setattr(file_listing.os, "scandir", lambda _, n=number: [_Entry(n)])
+        with pytest.raises(OSError, match=r"0\.log") as caught:
+            file_listing.sizes_and_times([Path("/b")])
+
+        assert number == caught.value.errno
+
+
+def test_a_map_that_the_medium_fails_under(bookie: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted by a scan instead comes with a finding: a read failed, if only once."""
+    path = bookie.root / "ledgers" / "current" / "0.log"
+    sound, _ = read_log_metadata(path, 0)
+    peek, failures = LogBytes.peek, iter([True])
+
+    def fail_once(self: LogBytes, start: int, size: int) -> bytes | memoryview:
+        if next(failures, False):
+            raise CorruptionError(path, None, "cannot be read: Input/output error")
+        return peek(self, start, size)
+
+    monkeypatch.setattr(LogBytes, "peek", fail_once)
+    findings: list[Finding] = []
+    metadata, how = read_log_metadata(path, 0, findings)
+
+    assert ("scan", sound.ledgers) == (how, metadata.ledgers)
+    assert ["cannot be read: Input/output error"] == [found.detail for found in findings]
 
 
 _READERS = {

@@ -289,7 +289,9 @@ def read_log_metadata(
                 return _by_map(log, log_id, header), "map"
         except CorruptionError as error:
             # Where it is the header that is broken, the scan reports it.
-            if error.offset is not None and error.offset >= HEADER_SIZE and findings is not None:
+            if error.offset is None and findings is not None:  # the medium failed, once at least
+                findings.append(Finding.of(error))
+            elif error.offset is not None and error.offset >= HEADER_SIZE and findings is not None:
                 detail = f"ledgers map is broken, records were counted instead: {error.reason}"
                 findings.append(Finding("oddity", detail, str(Path(path)), error.offset))
         except UnsupportedLayout:
