@@ -12,6 +12,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import BinaryIO
 
 from bkstore.errors import CorruptionError
@@ -20,6 +21,7 @@ from bkstore.files.os_errors import naming
 
 __all__ = [
     "check_regular",
+    "files_below",
     "is_folder",
     "open_regular",
     "opened",
@@ -144,6 +146,20 @@ def past_hole(fd: int, offset: int) -> int | None:
         raise
     finally:
         os.lseek(fd, before, os.SEEK_SET)
+
+
+def files_below(folder: StrPath) -> Iterator[Path]:
+    """Yield what lies below a folder and is no folder, in no order; links are not followed.
+
+    Raises `OSError` where the system refuses to list one: the globbing of pathlib passes over a
+    folder without permission in silence.
+    """
+    for place, _, names in os.walk(folder, onerror=_raise):
+        yield from (Path(place, name) for name in names)
+
+
+def _raise(error: OSError) -> None:
+    raise error
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.shared_options import add_directory, open_bookie
+from bkstore.files.opening import files_below
 from bkstore.files.os_errors import is_absent, readable
 from bkstore.storage.directories.layout import DATABASES, BookieFolders
 from bkstore.storage.directories.unknown_files import METADATA_CACHE, unknown_files
@@ -70,9 +71,11 @@ def _entry_logs(folders: BookieFolders) -> Iterator[Row]:
 def _indexes(folders: BookieFolders) -> Iterator[Row]:
     """Yield the index files, or the files of the databases."""
     for number, current in enumerate(folders.index):
-        found = [*current.rglob("*.idx"), *current.rglob("*.idx.rloc")]
-        for name in _DATABASES:
-            found += [path for path in (current / name).glob("*") if not path.is_dir()]
+        found = []
+        for path in files_below(current):
+            of_database = path.parent.parent == current and path.parent.name in _DATABASES
+            if of_database or path.name.endswith((".idx", ".idx.rloc")):
+                found.append(path)
         yield from (_row("index", number, path) for path in sorted(found))
 
 

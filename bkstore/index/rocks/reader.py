@@ -26,6 +26,7 @@ from bkstore.errors import (
     SystemRefused,
 )
 from bkstore.files.disk_changes import OS_FILES, Files, check_files
+from bkstore.files.os_errors import readable
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
@@ -155,8 +156,12 @@ class RocksReader(EntryIndex):
         """Whether a writer ended while it made the 128-bit databases: no row is in them."""
         if (self._current / "ledgers-128" / "CURRENT").exists():  # made after `locations-128`
             return False
-        paths = [path for kind in _KINDS for path in (self._current / f"{kind}-128").glob("*")]
-        return not any(path.suffix in (".sst", ".log") and path.stat().st_size for path in paths)
+        folders = [self._current / f"{kind}-128" for kind in _KINDS]
+        with readable(self._current):
+            paths = [path for folder in folders if folder.is_dir() for path in folder.iterdir()]
+            return not any(
+                path.suffix in (".sst", ".log") and path.stat().st_size for path in paths
+            )
 
     def _held(self, kind: str, wide: bool) -> Database | None:
         """Return a database if it is there; after `close` that is an error, not an absence."""

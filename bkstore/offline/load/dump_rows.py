@@ -18,6 +18,8 @@ import numpy as np
 
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument, UnsupportedLayout
+from bkstore.files.opening import files_below
+from bkstore.files.os_errors import readable
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.manifest import MANIFEST, read_manifest
@@ -177,7 +179,8 @@ def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:
 
 def _parquet_files(folder: Path) -> list[Path]:
     """Return the Parquet files below; as readers do, without names that begin with _ or a dot."""
-    found = sorted(folder.rglob("*.parquet"))
+    with readable(folder):
+        found = sorted(path for path in files_below(folder) if path.suffix == ".parquet")
     return [path for path in found if not any(p[0] in "_." for p in path.relative_to(folder).parts)]
 
 

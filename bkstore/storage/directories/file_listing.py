@@ -20,7 +20,7 @@ from bkstore.index.api import Finding
 __all__ = ["LogFile", "entry_logs_in", "journals_in", "odd_files", "sizes_and_times"]
 
 _LOG = re.compile(r"([0-9a-f]{1,8})\.log")
-_JOURNAL = re.compile(r"[0-9a-f]{1,16}")
+_JOURNAL = re.compile(r"([0-9a-f]{1,16})\.txn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,11 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 
 def journals_in(currents: Sequence[Path]) -> list[Path]:
     """Return the journal files, by directory and journal id."""
-    found = [
-        (number, int(path.stem, 16), path)
-        for number, current in enumerate(currents)
-        for path in current.glob("*.txn")
-        if _JOURNAL.fullmatch(path.stem)
-    ]
+    found = []
+    for number, current in enumerate(currents):
+        with readable(current):
+            matches = filter(None, map(_JOURNAL.fullmatch, os.listdir(current)))
+        found += [(number, int(match[1], 16), current / match[0]) for match in matches]
     return [path for _, _, path in sorted(found)]
 
 
