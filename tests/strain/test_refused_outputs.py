@@ -10,10 +10,12 @@ from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from pyarrow import parquet
 
-from bkstore import BookieDir
-from bkstore.cli.main import main
+from bkstore import BookieDir, LedgerId
+from bkstore.cli.main import _parser as parser, main
 from bkstore.errors import (
     CorruptionError,
     ReadFailed,
@@ -21,11 +23,16 @@ from bkstore.errors import (
 )
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import files_below
-from bkstore.index.api import Finding
+from bkstore.files.user_outputs import write_output
+from bkstore.index.api import Finding, IndexBatch
+from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.check import Check, workers
 from bkstore.offline.check.log_check import LogTask
-from bkstore.offline.dump import dump
+from bkstore.offline.dump import dump, workers as dump_workers
+from bkstore.offline.dump.plan import Piece
+from bkstore.offline.load import LocalEngine, load
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
+from bkstore.offline.rewrite.sorted_rows import RowsByLog, RowSorter
 from bkstore.storage.directories import file_listing
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resync import LogBytes
@@ -264,3 +271,104 @@ def test_a_check_whose_worker_is_refused_a_file(
     sent = ours.recv()
 
     assert (ReadFailed, str(error)) == (type(sent), str(sent))
+
+
+def test_a_named_file_whose_name_is_not_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that is new goes again; one that was there has been replaced, and says so."""
+    results = iter([None, OSError(errno.EIO, os.strerror(errno.EIO))] * 2)
+
+    def sync(_: int) -> None:
+        result = next(results)
+        if result is not None:
+            raise result
+
+    monkeypatch.setattr(OS_FILES, "fsync", sync)
+    old = tmp_path / "old"
+    old.write_bytes(b"old")
+    for path in (tmp_path / "new", old):
+        with pytest.raises(
+            WriteFailed, match=rf"{path.name}: cannot be written: Input/output error"
+        ):
+            write_output(path, b"new")
+
+    assert ["old"] == os.listdir(tmp_path)
+
+
+# -- spills
+
+
+def _full() -> FaultPlan:
+    plan = FaultPlan()
+    plan.disk_full()
+    return plan
+
+
+ROWS = IndexBatch.of_ledger(LedgerId.of(7), np.arange(3), np.arange(3) + 1028)
+
+
+def test_rows_by_log_go_through_the_files(tmp_path: Path) -> None:
+    """A full disk under the rows of an old index is an error, whoever makes the spill."""
+    with pytest.raises(WriteFailed, match="No space left on device"):
+        RowsByLog(tmp_path, _full()).add(ROWS)
+
+
+def test_sorted_rows_go_through_the_files(tmp_path: Path) -> None:
+    """So it is under rows that are sorted."""
+    sorter = RowSorter(tmp_path, "rows", _full(), run_rows=1)
+    with pytest.raises(WriteFailed, match="No space left on device"):
+        sorter.add(ROWS)
+
+
+def test_buckets_of_a_load_go_through_the_files(tmp_path: Path) -> None:
+    """So it is under rows of a dump that come in no order."""
+    with HierarchicalIndex(tmp_path / "b", writable=True) as index:
+        index.put_many(7, np.arange(300), np.arange(300) + 1028)
+    dump([tmp_path / "b"], tmp_path / "dump")
+    for path in (tmp_path / "dump" / "entries").iterdir():
+        table = parquet.read_table(path)
+        parquet.write_table(table.take(list(reversed(range(len(table))))), path)
+    (tmp_path / "dump" / "manifest.json").unlink()
+    seen = []
+
+    class Watched(FaultPlan):
+        def open(self, path: Any, flags: int, mode: int = 0o644) -> int:
+            seen.append(os.fspath(path))
+            return super().open(path, flags, mode)
+
+    load(tmp_path / "dump", tmp_path / "out", "idx", engine=LocalEngine(64), files=Watched())
+
+    assert {0, 1, 2} <= {int(path[-1]) for path in seen if "/bucket-0-" in path}
+
+
+# -- what is no refusal of a call
+
+
+def test_no_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Too little memory for an array is one line, too."""
+
+    def run(_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr("bkstore.cli.bookie.lastmark.run", run)
+    parser.cache_clear()
+
+    assert 2 == main(["lastmark", "/b"])
+    assert ("", "bkstore: not enough memory\n") == capsys.readouterr()
+
+
+def test_a_dump_whose_piece_is_refused_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends the dump; the bookie is not called unread."""
+    error = ReadFailed("/b/7.idx", OSError(errno.EMFILE, "Too many open files"))
+
+    def refuse(*_args: object) -> None:
+        raise error
+
+    monkeypatch.setattr(dump_workers, "write_piece", refuse)
+    piece = Piece("b1", "logs", 0, 0, False, False, ())
+    ((_, outcome),) = dump_workers.run_tasks(
+        [dump_workers.Task(piece, "")], Path("/b"), 1, lambda *_: None, lambda _: True
+    )
+
+    assert dump_workers.Refused(error) == outcome
