@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing import Pipe
 from pathlib import Path
@@ -339,7 +340,10 @@ def test_buckets_of_a_load_go_through_the_files(tmp_path: Path) -> None:
 
     load(tmp_path / "dump", tmp_path / "out", "idx", engine=LocalEngine(64), files=Watched())
 
-    assert {0, 1, 2} <= {int(path[-1]) for path in seen if "/bucket-0-" in path}
+    opened = Counter(path for path in seen if "/bucket-0-" in path)
+
+    assert 3 <= len(opened)
+    assert all(times > 1 for times in opened.values())  # made empty, then written
 
 
 # -- what is no refusal of a call
