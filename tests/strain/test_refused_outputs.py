@@ -376,3 +376,15 @@ def test_a_dump_whose_piece_is_refused_a_file(monkeypatch: pytest.MonkeyPatch) -
     )
 
     assert dump_workers.Refused(error) == outcome
+
+
+def test_lengths_of_records_that_are_refused(
+    bookie: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that the machine cannot open now is no log without lengths."""
+    refused = _refused(errno.EMFILE)
+    monkeypatch.setattr("bkstore.offline.dump.record_lengths.OpenFile", refused)
+    with pytest.raises(ReadFailed, match=r"0\.log: cannot be read: Too many open files"):
+        dump([bookie.root], tmp_path / "out", length=True)
+
+    assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from bkstore.counts import counted
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.files.os_errors import unreadable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_ids
 from bkstore.formats.entrylog import HEADER_SIZE, PREFIX
@@ -143,8 +143,10 @@ class RecordLengths:
                     why = self._why(path, "the record is not the entry, or is cut")
                     whys[part[found == 0]] = why
         except OSError as error:
-            reason = str(unreadable(error, path)).removeprefix(f"{path}: ")
-            whys[lengths == 0] = self._why(path, reason)
+            unread = Finding.of(unreadable(error, path))
+            whys[lengths == 0] = self._why(path, unread.detail.removeprefix(f"{path}: "))
+        except SystemRefused:
+            raise
         except BkstoreError as error:
             whys[lengths == 0] = self._why(path, str(error).removeprefix(f"{path}: "))
         return lengths, whys
