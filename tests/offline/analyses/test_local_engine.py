@@ -26,7 +26,7 @@ from bkstore.offline.analyses import (
     sorted_files,
 )
 from bkstore.offline.analyses.catalog import Pass
-from bkstore.offline.analyses.kernels import judge, ledgers_side_by_side
+from bkstore.offline.analyses.kernels import judge, ledgers_side_by_side, whole_ledger_blocks
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned
 from bkstore.offline.analyses.kernels.sequences import Condense
@@ -272,10 +272,7 @@ def _feed_in_pieces(
         batches = list(read(con, text))
         yield from _pieces(pa.Table.from_batches(batches), size) if batches else ()
 
-    for module in (
-        judge,
-        __import__("bkstore.offline.analyses.kernels.sequences", fromlist=["x"]),
-    ):
+    for module in (judge, whole_ledger_blocks):
         whole = module.whole_blocks
         monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
     monkeypatch.setattr(local_module, "_read", in_pieces)

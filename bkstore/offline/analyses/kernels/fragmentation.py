@@ -12,7 +12,7 @@ from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
 from bkstore.offline.analyses.kernels.last_places import last_places
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
-from bkstore.offline.analyses.kernels.sequences import qualified_names
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import qualified_names
 from bkstore.tables import FRAGMENTATION, Table
 
 if TYPE_CHECKING:

@@ -6,13 +6,12 @@ Entries that lie off the stripe fill no hole: both are counted, each by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.index_columns import codes, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     Owned,
     common,
@@ -20,9 +19,8 @@ from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     fold_many,
     opens,
 )
-from bkstore.offline.analyses.kernels.sequences import owned_groups, qualified_names
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import whole_blocks
-from bkstore.tables import GROUPS, HOLES, Table
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import ledger_groups
+from bkstore.tables import HOLES, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,22 +50,11 @@ class Holes:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `holes`."""
-        for block in whole_blocks(batches, GROUPS.names[0 if self.bookie is None else 1 : 3]):
-            scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
-            if self.bookie is None:
-                bookie, names = codes(block, "bookie")
-            else:
-                bookie, names = np.zeros(block.num_rows, np.int64), [self.bookie]
-            starts, rows = owned_groups(block, bookie, scope, ledger)
-            found = _Counted.of(fold_many(rows), starts.size)
+        for block in ledger_groups(batches, self.bookie):
+            found = _Counted.of(fold_many(block.groups), block.starts.size)
             (lacking,) = np.nonzero(found.holes)
-            at = starts[lacking]
-            scopes, ledgers = scope[at].tolist(), ledger[at].tolist()
-            made = {
-                "bookie": [names[each] for each in bookie[at]],
-                "scope_id": scopes,
-                "ledger_id": ledgers,
-                "qualified_name": qualified_names(scopes, ledgers),
+            made: dict[str, Any] = {
+                **block.ids(lacking),
                 "first_entry": found.low[lacking],
                 "last_entry": found.high[lacking] - 1,
                 "entries": found.stored[lacking],

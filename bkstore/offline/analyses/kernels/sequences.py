@@ -7,15 +7,15 @@ over their borders, so that it does not matter where they are cut; the local rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bkstore.availability import codec
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, groups_of, int64
+from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     Owned,
     common,
@@ -24,7 +24,7 @@ from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     fold_many,
     opens,
 )
-from bkstore.offline.analyses.kernels.whole_ledger_blocks import whole_blocks
+from bkstore.offline.analyses.kernels.whole_ledger_blocks import ledger_groups
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
 if TYPE_CHECKING:
@@ -35,14 +35,7 @@ __all__ = [
     "Condense",
     "CondensedSequences",
     "Sequences",
-    "owned_groups",
-    "qualified_names",
 ]
-
-
-def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
-    """Return the qualified name of each ledger, ids as tables carry them."""
-    return [f"{scope % 2**64:016x}{ledger % 2**64:016x}" for scope, ledger in zip(scopes, ledgers)]
 
 
 class Condense:
@@ -84,13 +77,6 @@ class Condense:
         return pa.RecordBatch.from_arrays(columns, schema=GROUPS.to_arrow())
 
 
-def owned_groups(batch: pa.RecordBatch, *keys: Int64Array) -> tuple[Int64Array, Owned]:
-    """Return where each key's rows begin, and the rows' groups by number of the key."""
-    starts = opens(*keys)
-    owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, batch.num_rows)))
-    return starts, Owned(owner, groups_of(batch))
-
-
 class Sequences:
     """Groups to `sequences` rows: the availability of every ledger of every bookie, as bytes.
 
@@ -99,20 +85,13 @@ class Sequences:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `sequences`."""
-        for block in whole_blocks(batches, GROUPS.names[:3]):
-            scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
-            bookie, names = codes(block, "bookie")
-            starts, rows = owned_groups(block, bookie, scope, ledger)
-            found = fold_many(rows)
-            scopes, ledgers = scope[starts].tolist(), ledger[starts].tolist()
+        for block in ledger_groups(batches):
+            found = fold_many(block.groups)
             first = opens(found.owner)
             bounds = np.append(first, found.owner.size)
-            made = {
-                "bookie": [names[each] for each in bookie[starts]],
-                "scope_id": scopes,
-                "ledger_id": ledgers,
-                "qualified_name": qualified_names(scopes, ledgers),
-                "entries": count(found, starts.size),
+            made: dict[str, Any] = {
+                **block.ids(),
+                "entries": count(found, block.starts.size),
                 "first_entry": found.groups.first[first],
                 "last_entry": found.groups.ends[bounds[1:] - 1] - 1,
                 "sequences": np.add.reduceat(found.groups.counts, first),
@@ -149,23 +128,13 @@ class Compare:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `comparison`."""
-        for block in whole_blocks(batches, GROUPS.names[0 if self.bookie is None else 1 : 3]):
-            scope, ledger = int64(block, "scope_id"), int64(block, "ledger_id")
-            if self.bookie is None:
-                bookie, names = codes(block, "bookie")
-            else:
-                bookie, names = np.zeros(block.num_rows, np.int64), [self.bookie]
-            starts, rows = owned_groups(block, bookie, scope, ledger)
-            side = int64(block, "side")
-            here, there = (fold_many(rows.take(side == each)) for each in (0, 1))
-            before, after = count(here, starts.size), count(there, starts.size)
-            both = common(here, there, starts.size)
-            scopes, ledgers = scope[starts].tolist(), ledger[starts].tolist()
-            made = {
-                "bookie": [names[each] for each in bookie[starts]],
-                "scope_id": scopes,
-                "ledger_id": ledgers,
-                "qualified_name": qualified_names(scopes, ledgers),
+        for block in ledger_groups(batches, self.bookie):
+            side, ledgers = int64(block.rows, "side"), block.starts.size
+            here, there = (fold_many(block.groups.take(side == each)) for each in (0, 1))
+            before, after = count(here, ledgers), count(there, ledgers)
+            both = common(here, there, ledgers)
+            made: dict[str, Any] = {
+                **block.ids(),
                 "before": before,
                 "after": after,
                 "common": both,

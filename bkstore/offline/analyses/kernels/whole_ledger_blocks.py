@@ -6,17 +6,20 @@ a batch wait for the next one, so memory is a block, or the rows of the longest 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.index_columns import codes, int64
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
+from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, opens
+from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["whole_blocks"]
+__all__ = ["LedgerGroups", "ledger_groups", "qualified_names", "whole_blocks"]
 
 _ROWS = 1 << 16
 
@@ -61,3 +64,49 @@ def _key(batch: pa.RecordBatch, name: str) -> Int64Array:
     if pa.types.is_integer(batch.schema.field(name).type):
         return int64(batch, name)
     return codes(batch, name)[0]
+
+
+def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
+    """Return the qualified name of each ledger, ids as tables carry them."""
+    return [f"{scope % 2**64:016x}{ledger % 2**64:016x}" for scope, ledger in zip(scopes, ledgers)]
+
+
+class LedgerGroups(NamedTuple):
+    """The groups of ledgers of bookies: `rows` of `groups`, in which no ledger is cut.
+
+    `starts` are the first rows of the ledgers, int64[n]; `groups` belong to ledgers by number.
+    """
+
+    rows: pa.RecordBatch
+    starts: Int64Array
+    groups: Owned
+    bookie: Int64Array
+    bookies: list[str]
+
+    def ids(self, chosen: Int64Array | None = None) -> dict[str, list[Any]]:
+        """Return the columns that name the ledgers, or those of the chosen numbers."""
+        at = self.starts if chosen is None else self.starts[chosen]
+        scopes, ledgers = (int64(self.rows, n)[at].tolist() for n in ("scope_id", "ledger_id"))
+        return {
+            "bookie": [self.bookies[each] for each in self.bookie[at]],
+            "scope_id": scopes,
+            "ledger_id": ledgers,
+            "qualified_name": qualified_names(scopes, ledgers),
+        }
+
+
+def ledger_groups(
+    batches: Iterator[pa.RecordBatch], bookie: str | None = None
+) -> Iterator[LedgerGroups]:
+    """Yield the groups of whole ledgers, from rows that come by bookie and ledger.
+
+    With `bookie` given all rows are that one's, and the column is not looked at.
+    """
+    for rows in whole_blocks(batches, GROUPS.names[0 if bookie is None else 1 : 3]):
+        if bookie is None:
+            numbers, names = codes(rows, "bookie")
+        else:
+            numbers, names = np.zeros(rows.num_rows, np.int64), [bookie]
+        starts = opens(numbers, int64(rows, "scope_id"), int64(rows, "ledger_id"))
+        owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.num_rows)))
+        yield LedgerGroups(rows, starts, Owned(owner, groups_of(rows)), numbers, names)
