@@ -45,7 +45,8 @@ def test_one_thread_has_many_under_way(bkstore_cluster: ClusterFactory, workers:
     assert list(range(100)) == [each.result(20) for each in pending]
     assert all(each.done for each in pending)
     assert 99 == ledger.flush() == ledger.last_add_confirmed
-    assert all(gate.calls <= 4 for gate in gates.values())
+    # How many go together depends on the threads; never each for itself.
+    assert all(gate.calls <= 20 for gate in gates.values())
     assert _payloads(100) == [entry.payload for entry in ledger.read(0, 99)]
     assert sum(map(len, _payloads(100))) == ledger.length
 
