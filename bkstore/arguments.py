@@ -139,7 +139,7 @@ def call(name: str, value: Any) -> Any:
 
 
 def instance(*kinds: type) -> Check:
-    """Return a check for values of one of some classes; tells the type of others.
+    """Return a check that a value is an instance of these classes; the error names its type.
 
     >>> instance(dict)("options", ["secret"])
     Traceback (most recent call last):
@@ -156,7 +156,7 @@ def instance(*kinds: type) -> Check:
 
 
 def interface(kind: str, *methods: str) -> Check:
-    """Return a check for what has these methods, of a protocol named `kind`; tells other types."""
+    """Return a check that an object has these methods; the error names `kind` and its type."""
 
     def check(name: str, value: Any) -> Any:
         if isinstance(value, type) or not all(callable(getattr(value, m, None)) for m in methods):
@@ -192,14 +192,14 @@ def password(name: str, value: Any) -> bytes:
         try:
             return value.encode("utf-8")
         except UnicodeError:
-            raise InvalidArgument(f"{name} must be text that UTF-8 can say") from None
+            raise InvalidArgument(f"{name} must be text that UTF-8 can encode") from None
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     raise _other_type(name, "bytes or text", value)
 
 
 def text(name: str, value: Any) -> str:
-    """Check that an argument is text; tells the type of what is none."""
+    """Check that an argument is text; the error names the type of anything else."""
     if not isinstance(value, str):
         raise _other_type(name, "text", value)
     return value
@@ -299,8 +299,8 @@ def shown(value: object) -> str:
     """
     if value is not None and not isinstance(value, (bool, int, float, str, PurePath)):
         return type(value).__name__
-    told = repr(value)
-    return told if len(told) <= 80 else told[:80] + "..."
+    written = repr(value)
+    return written if len(written) <= 80 else written[:80] + "..."
 
 
 def _odd(name: str, allowed: str, value: object) -> InvalidArgument:
@@ -308,8 +308,8 @@ def _odd(name: str, allowed: str, value: object) -> InvalidArgument:
 
 
 def _other_type(name: str, allowed: str, value: object) -> InvalidArgument:
-    told = "None" if value is None else type(value).__name__
-    return InvalidArgument(f"{name} must be {allowed}, not {told}")
+    type_name = "None" if value is None else type(value).__name__
+    return InvalidArgument(f"{name} must be {allowed}, not {type_name}")
 
 
 check_compat = choice(None, "bookkeeper")

@@ -19,12 +19,14 @@ from bkstore.errors import (
     CorruptionError,
     ReadFailed,
     SyncFailed,
+    SystemRefused,
     WriteFailed,
 )
 from bkstore.files.disk_changes import SyncNotBegun
 
 __all__ = [
     "is_absent",
+    "is_for_now",
     "is_medium_error",
     "naming",
     "os_error",
@@ -38,7 +40,14 @@ __all__ = [
 _NAMES = ("EUCLEAN", "EBADMSG", "EREMOTEIO", "ENODATA", "EILSEQ")  # not on every system
 _MEDIUM = frozenset({errno.EIO, *(getattr(errno, name) for name in _NAMES if hasattr(errno, name))})
 _NO_FILE = frozenset({errno.EISDIR, errno.ESPIPE, errno.ENXIO})
+_FOR_NOW = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
+
+
+def is_for_now(error: OSError | SystemRefused) -> bool:
+    """Return whether the machine has no descriptor or memory at the moment: the same call may
+    succeed a little later, with nothing changed by anybody."""
+    return error.errno in _FOR_NOW
 
 
 def is_absent(error: OSError) -> bool:

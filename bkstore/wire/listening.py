@@ -15,13 +15,14 @@ import socket
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 
+from bkstore.files.os_errors import is_for_now
+
 __all__ = ["Listener", "bind_all", "connections_possible"]
 
 _log = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE = 64
 _RETRY_SECONDS = 0.25
-_SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _LEAST_CONNECTIONS = 1
 
 
@@ -116,7 +117,7 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _SHORTAGES:
+                if not is_for_now(error):
                     raise
                 self._rest(listening, error)
                 return

@@ -7,7 +7,6 @@ over the wire: do not renumber.
 from __future__ import annotations
 
 import enum
-import errno
 
 from bkstore.errors import (
     BkstoreError,
@@ -24,6 +23,7 @@ from bkstore.errors import (
     UnauthorizedAccess,
     UnsupportedLayout,
 )
+from bkstore.files.os_errors import is_for_now
 
 __all__ = ["Status", "status_of"]
 
@@ -80,9 +80,6 @@ _V2 = {status.v2: status for status in Status}
 _V3 = {status.v3: status for status in Status}
 
 
-_FOR_NOW = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-
-
 def _known(table: dict[int, Status], code: int, protocol: str, offset: int | None) -> Status:
     found = table.get(code)
     if found is None:
@@ -102,7 +99,7 @@ def status_of(error: BkstoreError | OSError) -> Status:
     """
     if isinstance(error, InvalidArgument):
         return Status.EBADREQ
-    if isinstance(error, ReadFailed) and error.errno in _FOR_NOW:
+    if isinstance(error, ReadFailed) and is_for_now(error):
         return Status.ETOOMANYREQUESTS
     for status in Status:
         if status.error is not None and isinstance(error, status.error):

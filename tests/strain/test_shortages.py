@@ -228,7 +228,7 @@ def test_a_sync_that_was_tried(tmp_path: Path) -> None:
 # -- the wire
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
 def test_status_of_a_read_without_descriptors(number: int) -> None:
     """A bookie that cannot open a file now is not one whose data are damaged: try again."""
     error = ReadFailed("/b/0.log", OSError(number, os.strerror(number)))

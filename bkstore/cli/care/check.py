@@ -140,9 +140,9 @@ def _report(coverage: Coverage, seen: Counter[str]) -> int:
     for line in coverage.lines():
         tell(line)
     found = seen["damage"] + seen["oddity"]
-    told = ", ".join(counted(seen[kind], *words) for kind, words in _WORDS.items() if seen[kind])
+    counts = ", ".join(counted(seen[kind], *words) for kind, words in _WORDS.items() if seen[kind])
     if found or not coverage.nothing:
-        tell(f"found: {told}" if told else "nothing is wrong in what was checked")
+        tell(f"found: {counts}" if counts else "nothing is wrong in what was checked")
     return verdict(findings=bool(found), checked=not coverage.nothing)
 
 

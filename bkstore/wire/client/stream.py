@@ -6,7 +6,6 @@ and the handshake comes behind the answer. Source: `proto/PerChannelBookieClient
 
 from __future__ import annotations
 
-import errno
 import select
 import socket
 import ssl
@@ -16,6 +15,7 @@ from threading import RLock
 
 from bkstore.arguments import host_name
 from bkstore.errors import BookieUnavailable, CorruptionError, InvalidArgument, SystemRefused
+from bkstore.files.os_errors import is_for_now
 from bkstore.wire import v3
 from bkstore.wire.client.interrupts import release_owned
 from bkstore.wire.frames import PREFIX, frame
@@ -29,7 +29,6 @@ READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 WRITABLE = select.POLLOUT
 
 _AT_ONCE = 256 << 10
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LONGEST_ANSWER = 1024  # to START_TLS: nobody has shown yet who it is
 
 
@@ -159,7 +158,7 @@ def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None
         try:
             connected = socket.create_connection(address, timeout)
         except OSError as error:
-            if error.errno in _SHORTAGES:
+            if is_for_now(error):
                 raise SystemRefused(f"a connection to {name}", error) from error
             raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
