@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
@@ -349,6 +349,15 @@ def test_buckets_of_a_load_go_through_the_files(tmp_path: Path) -> None:
 # -- what is no refusal of a call
 
 
+@pytest.fixture
+def fresh_parser() -> Iterator[None]:
+    """Let the parser, which keeps commands that it has loaded, be made anew, before and after."""
+    parser.cache_clear()
+    yield
+    parser.cache_clear()
+
+
+@pytest.mark.usefixtures("fresh_parser")
 def test_no_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Too little memory for an array is one line, too."""
 
@@ -356,7 +365,6 @@ def test_no_memory(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtur
         raise MemoryError
 
     monkeypatch.setattr("bkstore.cli.bookie.lastmark.run", run)
-    parser.cache_clear()
 
     assert 2 == main(["lastmark", "/b"])
     assert ("", "bkstore: not enough memory\n") == capsys.readouterr()
