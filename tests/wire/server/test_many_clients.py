@@ -168,9 +168,17 @@ def serving(folder: Path, storage: str) -> tuple[subprocess.Popen[str], tuple[st
     return process, (found[1], int(found[2]))
 
 
-@pytest.mark.parametrize("storage", ["sorted", "db"])
-@pytest.mark.parametrize(("clients", "enough"), [(8, 3_000), pytest.param(64, 100_000, marks=LONG)])
-def test_a_killed_server(tmp_path: Path, storage: str, clients: int, enough: int) -> None:
+@pytest.mark.parametrize(
+    ("clients", "enough", "storage"),
+    [
+        (8, 3_000, "sorted"),
+        (8, 3_000, "db"),
+        pytest.param(64, 100_000, "sorted", marks=LONG),
+        pytest.param(64, 100_000, "db", marks=LONG),
+        pytest.param(64, 100_000, "interleaved", marks=LONG),
+    ],
+)
+def test_a_killed_server(tmp_path: Path, clients: int, enough: int, storage: str) -> None:
     """All that was acknowledged before a kill -9 is there when the directory is opened again,
     and a server over it takes the next entries."""
     folder = tmp_path / "bookie"
