@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from bkstore import InvalidArgument, LedgerId
@@ -21,8 +20,6 @@ from bkstore.formats.cookie import Cookie, encode as encode_cookie
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.dump.plan import Piece
-from bkstore.spark.source.filters import Bounds, interval
 from bkstore.spark.source.options import parse_options
 from bkstore.tables import ENTRIES
 from tests.worlds.dumps import CONTENT, NAMES, WIDE, rows
@@ -343,39 +340,3 @@ def test_errors_of_spark_are_one_line(text: str, kind: type[BkstoreError], line:
 
     assert line == str(told.value)
     assert text == str(told.value.__cause__)
-
-
-# -- bounds, without Spark
-
-
-def test_bounds_against_plain_python() -> None:
-    """Any mix of comparisons keeps just the ledgers that plain Python keeps; ranges cover them."""
-    rng = np.random.default_rng(7)
-    edge = [-(2**63), -(2**63) + 1, -2, -1, 0, 1, 2, 5, 2**63 - 2, 2**63 - 1]
-    compare: dict[str, Callable[[int, Any], bool]] = {
-        "EqualTo": lambda a, b: a == b,
-        "LessThan": lambda a, b: a < b,
-        "LessThanOrEqual": lambda a, b: a <= b,
-        "GreaterThan": lambda a, b: a > b,
-        "GreaterThanOrEqual": lambda a, b: a >= b,
-        "In": lambda a, b: a in b,
-    }
-    ids = np.array([(s, n) for s in edge for n in edge if s != 0 or n >= 0], np.int64)
-    for _ in range(300):
-        bounds, keep = Bounds(), np.ones(len(ids), bool)
-        for _ in range(int(rng.integers(1, 4))):
-            at = int(rng.integers(2))
-            kind = str(rng.choice(list(compare)))
-            value: Any = edge[int(rng.integers(len(edge)))]
-            if kind == "In":
-                value = tuple(edge[int(n)] for n in rng.integers(len(edge), size=3))
-            wanted = interval(kind, value)
-            assert wanted is not None
-            bounds = bounds.narrowed(("scope_id", "ledger_id")[at], wanted)
-            keep &= np.array([compare[kind](int(row[at]), value) for row in ids])
-        piece = Piece("b", "index", 0, 0, False, False, (), "rocksdb", (Path("x"),))
-        cut = bounds.cut(piece)
-        held = [any(p.holds(LedgerId.from_signed(*map(int, row))) for p in cut) for row in ids]
-
-        assert keep.tolist() == bounds.mask(ids[:, 0], ids[:, 1]).tolist()
-        assert not (keep & ~np.array(held)).any()

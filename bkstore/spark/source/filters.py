@@ -92,6 +92,8 @@ class Bounds:
 
     def _ranges(self) -> Iterator[Range]:
         """Yield ranges that hold every ledger that is wanted, in unsigned order."""
+        if not self.ledgers:
+            return
         for low, high in _unsigned(self.scopes):
             if low == 0:
                 for first, last in _unsigned(self.ledgers):
