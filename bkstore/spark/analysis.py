@@ -25,7 +25,7 @@ from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.sorted_files import Direct
 from bkstore.offline.analyses.sql import READ_GROUPS
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.read_tasks import loose_tasks
+from bkstore.offline.reading.read_tasks import loose_tasks, split_repeating
 from bkstore.spark.errors import spark_errors
 from bkstore.spark.read_tasks import (
     Answers,
@@ -33,6 +33,7 @@ from bkstore.spark.read_tasks import (
     check_files,
     collected,
     ddl,
+    needs_workers,
     stored,
     task_rows,
 )
@@ -303,19 +304,16 @@ def _view(spark: SparkSession, name: str, dump: Dump, schema: Schema) -> None:
 def _set_of_rows(spark: SparkSession, dump: Dump, schema: Schema) -> DataFrame:
     """Return a table as a set of rows: those of files that may repeat some come once."""
     files = dump.files[schema.name]
-    sorted_files = [file for file in files if file.ledgers is not None]
-    others = [file for file in files if file.ledgers is None]
-    if not others:
+    once, repeating = split_repeating(files)
+    if not repeating:
         return _files(spark, dump, schema, files)
-    distinct = _files(spark, dump, schema, others).distinct()
-    if not sorted_files:
-        return distinct
-    return distinct.unionAll(_files(spark, dump, schema, sorted_files))
+    distinct = _files(spark, dump, schema, repeating).distinct()
+    return distinct.unionAll(_files(spark, dump, schema, once)) if once else distinct
 
 
 def _files(spark: SparkSession, dump: Dump, schema: Schema, files: Sequence[DumpFile]) -> DataFrame:
-    """Return files of a table as a DataFrame: Java reads paths, Python workers what has a URI."""
-    if dump.is_remote:
+    """Return files of a table as a DataFrame: Java reads what it can, Python workers the rest."""
+    if dump.is_remote or needs_workers(files):
         return stored(spark, files, task_rows(spark, sum(file.rows for file in files)), schema)
     return spark.read.schema(ddl(schema)).parquet(*(file.path for file in files))
 
@@ -336,16 +334,13 @@ def _shuffled(rows: DataFrame, made: Pass, schema: str) -> DataFrame:
 
 
 def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, DataFrame]:
-    """Return the tables of the dump at a path or a URI as DataFrames by name.
+    """Return the tables of the dump at a path or a URI as DataFrames by name, sets of rows.
 
     Reads the manifest and footers only. Raises as `open_dump` and `Dump.check` do.
     """
     opened = open_dump(dump)
     check_files(spark, opened, DUMP_TABLES)
-    return {
-        schema.name: _files(spark, opened, schema, opened.files[schema.name])
-        for schema in DUMP_TABLES.values()
-    }
+    return {schema.name: _set_of_rows(spark, opened, schema) for schema in DUMP_TABLES.values()}
 
 
 def totals(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:

@@ -27,7 +27,7 @@ from bkstore.offline.load.declared_order import declared, ordered_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
 from bkstore.offline.load.index_files import TableFile
 from bkstore.offline.reading.dump_folder import DumpFolder
-from bkstore.offline.reading.places import is_remote, only_path
+from bkstore.offline.reading.places import only_path
 from bkstore.spark.errors import RAISED, spark_errors
 from bkstore.spark.load_tasks import (
     COMPARED,
@@ -37,7 +37,7 @@ from bkstore.spark.load_tasks import (
     SortedRows,
     WritePieces,
 )
-from bkstore.spark.read_tasks import stored, task_rows, task_table
+from bkstore.spark.read_tasks import needs_workers, stored, task_rows, task_table
 from bkstore.spark.source.registering import register
 from bkstore.tables import ENTRIES, Schema
 
@@ -158,7 +158,7 @@ class SparkEngine:
         """Return the bookie's rows as (home, scope, ledger, entry, location), checked."""
         from pyspark.sql import functions as f
 
-        if is_remote(source.dump):
+        if needs_workers(source.files):
             rows = task_rows(self._spark, source.rows)
             frame = stored(self._spark.newSession(), source.files, rows, _READ)
         elif source.entries:

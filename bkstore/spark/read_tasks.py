@@ -9,11 +9,13 @@ asks for no locality: on storage that all executors share there is none to ask f
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from bkstore.offline.analyses.dump_files import Dump, check_file
 from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.places import is_remote
 from bkstore.offline.reading.read_tasks import Task, loose_tasks, packed
 from bkstore.offline.reading.row_stream import read_rows
 from bkstore.spark.errors import spark_errors
@@ -30,6 +32,7 @@ __all__ = [
     "check_files",
     "collected",
     "ddl",
+    "needs_workers",
     "stored",
     "task_rows",
     "task_table",
@@ -54,6 +57,9 @@ _KINDS = {
     "binary": "binary",
     "rows": "array<array<bigint>>",
 }
+
+_PATTERN = re.compile(r"[][*?{}\\]")
+"""Characters of Hadoop's patterns."""
 
 _CUT = "spark.sql.leafNodeDefaultParallelism"
 
@@ -140,8 +146,16 @@ def _batches_of(piece: bytes) -> Iterator[RecordBatch]:
         yield from stream
 
 
+def needs_workers(files: Iterable[DumpFile]) -> bool:
+    """Return whether files cannot be read by Spark itself, but by `stored`.
+
+    They lie on a file system that Java does not know, or Spark would take a path for a pattern.
+    """
+    return any(is_remote(file.path) or _PATTERN.search(file.path) for file in files)
+
+
 def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
-    """Return all rows of files, read by Python workers: of file systems that Java does not know."""
+    """Return all rows of files, read by Python workers."""
     tasks = loose_tasks(files, rows)
     return answered(spark, tasks, rows, StoredRows(tuple(schema.names)), ddl(schema))
 

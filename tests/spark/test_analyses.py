@@ -18,7 +18,7 @@ from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, Options
 from tests.models.analyses import Expected, rows_of
-from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, write_dump
+from tests.worlds.random_dumps import DumpWorld, later_dump, random_dump, repeat_files, write_dump
 from tools.synthesize.shape import Shape
 from tools.synthesize.writing import write
 
@@ -146,6 +146,50 @@ def test_rows_that_come_twice(
     inputs = analyses.open_inputs(dump, world.store())
 
     assert getattr(Expected(world), name)() == rows_of(engine.run(ANALYSES[name], inputs))
+
+
+@pytest.mark.parametrize("sorted_copies", [True, False])
+def test_files_that_repeat_rows_of_others(
+    sorted_copies: bool,
+    engine: Any,
+    asked: tuple[DumpWorld, DumpWorld, Inputs],
+    tmp_path: Path,
+) -> None:
+    """Nor one that comes again in another file of its bookie, whether both are sorted or not; what
+    other bookies have is all there. The tables of `read_dump` are such sets, too."""
+    from bkstore.spark import read_dump, totals
+
+    world, _, _ = asked
+    dump = write_dump(world, tmp_path / "dump")
+    names = sorted(set(world.held) - world.lost)
+    repeat_files(dump, names[0], sorted_copies=sorted_copies)
+    inputs = analyses.open_inputs(dump, world.store())
+    ledgers = {name: world.held[name] for name in names if world.held[name]}
+
+    assert len(ledgers) > 1
+    assert Expected(world).bytes_by_bookie() == rows_of(
+        engine.run(ANALYSES["bytes_by_bookie"], inputs)
+    )
+    assert [
+        (name, len(held), *2 * (sum(map(len, held.values())),)) for name, held in ledgers.items()
+    ] == [
+        (row.bookie, row.ledgers, row.entries, row.grouped_entries)
+        for row in totals(engine._spark, read_dump(engine._spark, dump)).collect()
+    ]
+
+
+def test_a_dump_in_a_folder_of_any_name(
+    spark: Any, asked: tuple[DumpWorld, DumpWorld, Inputs], tmp_path: Path
+) -> None:
+    """A path is no pattern, whatever characters it has: its rows are read, each once."""
+    from bkstore.spark import read_dump
+
+    for name in ("a*[b]{c,d}.e", "aX[b]{c,d}.e"):
+        dump = write_dump(asked[0], tmp_path / name)
+        files = analyses.open_dump(dump).files
+        tables = read_dump(spark, dump)
+
+        assert sum(file.rows for file in files["ledgers"]) == tables["ledgers"].count()
 
 
 def overlapping(dump: Path, bookie: str) -> None:

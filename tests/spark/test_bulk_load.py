@@ -77,6 +77,22 @@ def test_bulk_load(spark: Any, jumble: tuple[Path, World], tmp_path: Path, to: A
         assert sorted(rows_of) == scanned(index)
 
 
+@pytest.mark.parametrize("name", ["v1.0.d", "a[1]{b,c}", "a*"])
+def test_a_dump_in_a_folder_of_any_name(
+    spark: Any, jumble: tuple[Path, World], tmp_path: Path, name: str
+) -> None:
+    """A path is no pattern, whatever characters it has: its rows are read, and no others."""
+    from bkstore.offline.load.dump_rows import open_dump
+    from bkstore.spark.load import SparkEngine
+
+    for folder in (name, "aX"):
+        shutil.copytree(jumble[0], tmp_path / folder)
+    source = open_dump(tmp_path / name)
+    given = sum(len(part) for part in map(read_column, (jumble[0] / "entries").iterdir()))
+
+    assert given == SparkEngine(spark)._entries(source).count()
+
+
 def read_column(path: Path) -> list[int]:
     """Return one column of a Parquet file."""
     import pyarrow.parquet as pq

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from bkstore import InvalidArgument
+from bkstore import InvalidArgument, LedgerId, open_index
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.offline.dump import dump
+from bkstore.offline.load import load
 from bkstore.spark.errors import spark_errors
 from bkstore.spark.source.options import parse_options
 
@@ -98,6 +100,83 @@ def test_a_pattern_without_a_match(top: Path, word: str) -> None:
 def test_the_schema_reads_no_directory() -> None:
     """Patterns are expanded where a query is planned; the columns need none."""
     assert () == parse_options({"path": "/nowhere/*"}, paths=False).sources
+
+
+DOTTED = ["bookie.1", "bookie.2", "10.0.0.1:3181", "a.b/v1.0.d", ".hidden"]
+
+
+@pytest.fixture
+def dotted(tmp_path: Path) -> Path:
+    """Return a folder of bookies with dots in their names, each with a ledger of its own."""
+    for number, name in enumerate(DOTTED):
+        with HierarchicalIndex(tmp_path / name, writable=True) as index:
+            index.put_many(number, [0], [1028])
+    return tmp_path
+
+
+def read(top: Path, *words: str) -> list[tuple[str, int]]:
+    """Return (bookie, ledger) of each row that words with ``TOP`` give."""
+    from bkstore.spark.source.data_source import BookieReader
+
+    reader = BookieReader(
+        parse_options({"paths": json.dumps([word.replace("TOP", str(top)) for word in words])})
+    )
+    batches = (batch for part in reader.partitions() for batch in reader.read(part))
+    rows = (row for batch in batches for row in batch.to_pylist())
+    return sorted((row["bookie"], row["ledger_id"]) for row in rows)
+
+
+def test_names_with_dots(dotted: Path) -> None:
+    """A bookie without a cookie has the whole name of its folder, dots and all, however its path
+    is written; a pattern takes names with dots, and hidden ones where it says their dot."""
+    everything = [("bookie.1", 0), ("bookie.2", 1), ("10.0.0.1:3181", 2), ("v1.0.d", 3)]
+
+    assert sorted([*everything, (".hidden", 4)]) == read(
+        dotted, *(f"TOP/{name}" for name in DOTTED)
+    )
+    assert everything[:2] == read(dotted, "TOP/bookie.*")
+    assert everything[1:2] == read(dotted, "TOP/*.2")
+    assert everything[3:] == read(dotted, "TOP/a.*/v*.d")
+    assert [(".hidden", 4)] == read(dotted, "TOP/.h*")
+    for word in ("TOP/bookie.1/.", "TOP/a.b/../bookie.1", "TOP/./bookie.1/", "TOP/bookie.2/../*.1"):
+        assert everything[:1] == read(dotted, word), word
+    assert [("b.0", 0), ("b.1", 1)] == read(dotted, "b.0=TOP/bookie.1", "b.1=TOP/bookie.2")
+
+
+def test_a_bookie_with_dots_that_cannot_be_opened(dotted: Path) -> None:
+    """A finding calls it by the whole name of its folder, however its path is written."""
+    from bkstore.spark.source.data_source import BookieReader
+
+    (dotted / "bad.v1.0").mkdir()
+    for word in ("bad.v1.0", "bad.v1.0/.", "bookie.1/../bad.v1.0", "bad.v1.0/"):
+        options = {"path": f"{dotted}/{word}", "table": "findings"}
+        reader = BookieReader(parse_options(options))
+        batches = (batch for part in reader.partitions() for batch in reader.read(part))
+        (row,) = (row for batch in batches for row in batch.to_pylist())
+
+        assert "bad.v1.0" == row["bookie"]
+        assert row["detail"].startswith("bookie bad.v1.0 was not read: ")
+
+
+def test_a_dump_of_names_with_dots(dotted: Path) -> None:
+    """Files of a dump keep the dots of their bookie's name, so that no two share one; none is
+    hidden. A load finds them by the manifest, and without it."""
+    for out in ("dump.v1", "d.1/.hidden.d"):
+        dump([dotted / name for name in DOTTED], dotted / out)
+        expected = ["10.0.0.1_3181", "b.hidden", "bookie.1", "bookie.2", "v1.0.d"]
+
+        assert [f"{name}-00000.parquet" for name in expected] == sorted(
+            path.name for path in (dotted / out / "entries").iterdir()
+        )
+        for listed in (True, False):
+            if not listed:
+                (dotted / out / "manifest.json").unlink()
+            for ledger, name in enumerate([*DOTTED[:3], "v1.0.d", ".hidden"]):
+                target = dotted / "indexes" / out / str(listed) / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                load(dotted / out, target, "idx", bookie=name)
+                with open_index(target) as index:
+                    assert [LedgerId.of(ledger)] == list(index.ledgers())
 
 
 def test_spark_reads_patterns(spark: Any, tmp_path: Path) -> None:

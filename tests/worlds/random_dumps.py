@@ -5,7 +5,9 @@ They are written table by table, so that they may hold what no index would.
 
 from __future__ import annotations
 
+import json
 import random
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -180,6 +182,23 @@ def write_dump(
                 file.pop(name, None)
     out.joinpath(MANIFEST).write_bytes(encode_manifest(bookies, tables, [], {"length": False}))
     return out
+
+
+def repeat_files(dump: Path, bookie: str, *, sorted_copies: bool) -> Path:
+    """Put a copy beside each sorted file of a bookie in a dump; return the dump.
+
+    The manifest says of the copies that they are sorted, too, or it says nothing of them.
+    """
+    manifest = json.loads((dump / MANIFEST).read_bytes())
+    for table in manifest["tables"].values():
+        mine = [file for file in table["files"] if file["bookie"] == bookie]
+        for file in (file for file in mine if "sorted_by" in file):
+            path = file["path"].replace(".parquet", "-copy.parquet")
+            shutil.copy(dump / file["path"], dump / path)
+            order = file if sorted_copies else {n: file[n] for n in ("bookie", "rows", "bytes")}
+            table["files"].append({**order, "path": path})
+    (dump / MANIFEST).write_text(json.dumps(manifest))
+    return dump
 
 
 def _write(

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from bkstore.offline.analyses.engine_steps import checked, finish, order_terms, 
 from bkstore.offline.analyses.sorted_files import Direct, Planned
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.places import remote_dataset
-from bkstore.offline.reading.read_tasks import loose_tasks
+from bkstore.offline.reading.read_tasks import loose_tasks, split_repeating
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
@@ -188,16 +189,15 @@ def _declare(con: Any, inputs: Inputs, text: str) -> None:
 
 def _declare_table(con: Any, name: str, files: Sequence[DumpFile], is_remote: bool) -> None:
     """Make the view of a table, a set of rows: those of files that may repeat some come once."""
-    sorted_files = [file for file in files if file.ledgers is not None]
-    others = [file for file in files if file.ledgers is None]
-    if not others:
-        _name_rows(con, name, sorted_files, is_remote)
+    once, repeating = split_repeating(files)
+    if not repeating:
+        _name_rows(con, name, once, is_remote)
         return
-    _name_rows(con, f"{name}_repeated", others, is_remote)
+    _name_rows(con, f"{name}_repeated", repeating, is_remote)
     text = f'select distinct * from "{name}_repeated"'  # noqa: S608
-    if sorted_files:
-        _name_rows(con, f"{name}_sorted", sorted_files, is_remote)
-        text += f' union all select * from "{name}_sorted"'  # noqa: S608
+    if once:
+        _name_rows(con, f"{name}_once", once, is_remote)
+        text += f' union all select * from "{name}_once"'  # noqa: S608
     con.execute(f'create view "{name}" as {text}')
 
 
@@ -206,7 +206,7 @@ def _name_rows(con: Any, name: str, files: Sequence[DumpFile], is_remote: bool) 
     if is_remote:
         con.register(name, remote_dataset(paths))
         return
-    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    listed = ", ".join("'" + escape(path).replace("'", "''") + "'" for path in paths)
     con.execute(f'create view "{name}" as select * from read_parquet([{listed}])')  # noqa: S608
 
 

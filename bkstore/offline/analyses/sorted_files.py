@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,7 +22,14 @@ from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, is_pure
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
 from bkstore.offline.reading.places import opened_parquet
-from bkstore.offline.reading.read_tasks import Read, Task, apart, loose_tasks, sorted_tasks
+from bkstore.offline.reading.read_tasks import (
+    Read,
+    Task,
+    apart,
+    by_bookie,
+    loose_tasks,
+    sorted_tasks,
+)
 from bkstore.offline.reading.row_stream import BATCH_ROWS, read_rows
 from bkstore.offline.reading.side_by_side import side_by_side
 from bkstore.tables.dump import DUMP_TABLES, LEDGERS
@@ -90,7 +97,7 @@ class Direct:
             tasks = _plan_dumps(self.table, [dump], rows)
             return None if tasks is None else Planned(tasks, [])
         found = Planned([], [])
-        for mine in _by_bookie(dump.files[self.table]).values():
+        for mine in by_bookie(dump.files[self.table]).values():
             alone, rest = apart(mine)
             found.tasks.extend(sorted_tasks([alone], rows))
             found.others.extend(rest)
@@ -148,16 +155,11 @@ def _without(
         yield batch.filter(pa.array(mask))
 
 
-def _by_bookie(files: Sequence[DumpFile]) -> dict[str, list[DumpFile]]:
-    ordered = sorted(files, key=lambda file: file.bookie)
-    return {name: list(mine) for name, mine in groupby(ordered, key=lambda file: file.bookie)}
-
-
 def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[Task] | None:
     """Return tasks over the bookies that all of the dumps have read, without ledgers that one of
     them could not read; None where files are not sorted.
     """
-    files = [{n: _by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in dumps]
+    files = [{n: by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in dumps]
     tasks: list[Task] = []
     for name in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
         split = [apart(dump[table].get(name, [])) for dump in files]

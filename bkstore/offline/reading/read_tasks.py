@@ -12,13 +12,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 
-__all__ = ["Read", "Task", "apart", "loose_tasks", "packed", "read_of", "sorted_tasks"]
+__all__ = [
+    "Read",
+    "Task",
+    "apart",
+    "by_bookie",
+    "loose_tasks",
+    "packed",
+    "read_of",
+    "sorted_tasks",
+    "split_repeating",
+]
 
 T = TypeVar("T")
 
@@ -93,6 +104,22 @@ def apart(files: Iterable[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
         end = ledgers.last if end is None else max(end, ledgers.last)
     (others if len(joined) > 1 else alone).extend(joined)
     return alone, others
+
+
+def by_bookie(files: Iterable[DumpFile]) -> dict[str, list[DumpFile]]:
+    """Return the files of each bookie."""
+    ordered = sorted(files, key=lambda file: file.bookie)
+    return {name: list(mine) for name, mine in groupby(ordered, key=lambda file: file.bookie)}
+
+
+def split_repeating(files: Sequence[DumpFile]) -> tuple[list[DumpFile], list[DumpFile]]:
+    """Return (files whose rows come once, files that may repeat rows, their own or another's).
+
+    The first are those that are `apart`, and files without rows. O(n log n).
+    """
+    repeating = [file for mine in by_bookie(files).values() for file in apart(mine)[1]]
+    paths = {file.path for file in repeating}
+    return [file for file in files if file.path not in paths], repeating
 
 
 def sorted_tasks(
