@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bkstore import LedgerId, open_index
@@ -327,3 +328,93 @@ def test_bulk_load_compares(
         load(spark, jumble[0], tmp_path / "out", "idx", partitions=2)
 
     assert [] == list(tmp_path.iterdir())
+
+
+# -- rules that Spark applies to rows
+
+LEAST, MOST = -(2**63), 2**63 - 1
+GOOD = (0, 0, 7, 0, 1, 1100)
+ODD: list[tuple[int | None, ...]] = [
+    (0, 0, -1, 0, 1, 1100),  # scope 0 holds ledgers up to 2^63-1
+    (0, 0, LEAST, 0, 1, 1100),
+    (0, 1, 7, -1, 1, 1100),
+    (0, 1, 7, MOST, 1, 1100),  # entry ids go up to 2^63-2
+    (0, 1, 7, 0, -1, 1100),
+    (0, 1, 7, 0, 2**31, 1100),
+    (0, 1, 7, 0, 1, -1),
+    (0, 1, 7, 0, 1, 2**32),
+    (0, 1, 7, 0, 0, 0),  # location 0 is none
+    *[tuple(None if at == gone else n for at, n in enumerate(GOOD)) for gone in range(6)],
+]
+SOUND: list[tuple[int | None, ...]] = [
+    GOOD,
+    (0, 0, MOST, MOST - 1, 2**31 - 1, 2**32 - 1),
+    (0, 1, -1, 0, 0, 1),
+    (0, LEAST, LEAST, 0, 1, 0),
+    (0, -1, MOST, 0, 0, 2**32 - 1),
+]
+COLUMNS = (
+    "dir_index int, scope_id bigint, ledger_id bigint, entry_id bigint, log_id bigint, "
+    "position bigint"
+)
+
+
+def test_rows_that_no_index_has(spark: Any) -> None:
+    """A row is refused whose ids, log or position no index can have, or where one is null."""
+    from bkstore.offline.load.dump_rows import LoadSource
+    from bkstore.spark.load import _odd_rows
+
+    source = LoadSource("d", "b", "rocksdb", (), (), True)
+    frame = spark.createDataFrame(ODD + SOUND, COLUMNS).coalesce(1)
+    told = [row[0] for row in frame.select(_odd_rows(frame, source)).collect()]
+
+    assert [True] * len(ODD) + [False] * len(SOUND) == told
+
+
+def test_the_directory_of_a_ledger(spark: Any) -> None:
+    """A ledger's directory is its unsigned id modulo how many there are; a row that says another
+    is odd where the index is of RocksDB."""
+    from bkstore.offline.load.dump_rows import LoadSource
+    from bkstore.spark.load import _home, _odd_rows
+
+    unsigned = [0, 1, 2, 5, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
+    ids = np.array(unsigned, np.uint64).view(np.int64).tolist()
+    counts = (1, 2, 3, 7)
+    rows = [(0, 1, ledger, 0, 1, 1100) for ledger in ids]
+    frame = spark.createDataFrame(rows, COLUMNS).coalesce(1)
+    homes = frame.select(*(_home(frame, n).alias(f"of{n}") for n in counts)).collect()
+    odd = frame.select(
+        *(
+            _odd_rows(frame, LoadSource("d", "b", layout, (), (), True, 3)).alias(layout)
+            for layout in ("rocksdb", "idx")
+        )
+    ).collect()
+
+    assert [tuple(ledger % n for n in counts) for ledger in unsigned] == list(map(tuple, homes))
+    assert [(ledger % 3 != 0, False) for ledger in unsigned] == list(map(tuple, odd))
+
+
+IN_ORDER = [
+    (0, 0, 1, 0, 1100),
+    (0, 0, 1, 0, 1200),
+    (0, 0, 1, 1, 5),
+    (0, 0, MOST, 0, 5),
+    (0, 1, MOST, 7, 5),
+    (0, 1, LEAST, 0, 5),
+    (0, 1, -1, 0, 5),
+    (0, MOST, 0, 0, 5),
+    (0, LEAST, 0, 0, 5),
+    (0, -1, -1, 0, MOST),
+    (1, 0, 0, 0, 5),
+]
+
+
+def test_rows_come_in_unsigned_order(spark: Any) -> None:
+    """Rows are sorted by directory, unsigned scope and ledger, entry, and location at last."""
+    from bkstore.spark.load import SparkEngine
+
+    columns = "home int, scope_id bigint, ledger_id bigint, entry_id bigint, location bigint"
+    frame = spark.createDataFrame(IN_ORDER[::-1], columns).coalesce(1)
+    ordered = frame.sortWithinPartitions(*SparkEngine(spark)._order(frame)).collect()
+
+    assert IN_ORDER == [tuple(row) for row in ordered]

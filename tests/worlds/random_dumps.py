@@ -184,6 +184,17 @@ def write_dump(
     return out
 
 
+def overlapping(dump: Path, bookie: str) -> None:
+    """Say in the manifest that the bookie's files all hold the same range of ledgers."""
+    path = dump / "manifest.json"
+    manifest = json.loads(path.read_text())
+    files = [f for f in manifest["tables"]["entries"]["files"] if f["bookie"] == bookie]
+    first, last = files[0]["first_ledger"], files[-1]["last_ledger"]
+    for file in files:
+        file.update(first_ledger=first, last_ledger=last)
+    path.write_text(json.dumps(manifest))
+
+
 def repeat_files(dump: Path, bookie: str, *, sorted_copies: bool) -> Path:
     """Put a copy beside each sorted file of a bookie in a dump; return the dump.
 
