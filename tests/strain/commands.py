@@ -17,7 +17,7 @@ from bkstore.offline.dump import dump
 from tests.streams.small_world import world
 from tests.worlds.bookies import make_bookie
 
-__all__ = ["COMMANDS", "arguments", "make_inputs"]
+__all__ = ["COMMANDS", "OF_BOTH", "READING", "WRITING", "arguments", "make_inputs"]
 
 LAYOUTS = ("db", "idx")
 _READING = {
@@ -51,10 +51,12 @@ _OF_BOTH = {
     "analyze": "analyze DUMP --engine local --only sequences,violations --metadata METADATA",
     "report": "analyze DUMP --engine local --report OUT/report.html",
 }
-COMMANDS = [
-    *(f"{name} {layout}" for name in (_READING | _WRITING) for layout in LAYOUTS),
-    *_OF_BOTH,
-]
+READING, WRITING = (
+    [f"{name} {layout}" for name in commands for layout in LAYOUTS]
+    for commands in (_READING, _WRITING)
+)
+OF_BOTH = list(_OF_BOTH)
+COMMANDS = [*READING, *WRITING, *OF_BOTH]
 """The commands by name: one that takes a bookie is there for each layout of its index."""
 
 

@@ -13,36 +13,24 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator
 from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from zlib import crc32
 
-import pytest
+from tests.strain.commands import arguments
+from tests.strain.failing_calls import ERRORS, Machine, Outcome
 
-from tests.strain.commands import COMMANDS, arguments, make_inputs
-from tests.strain.failing_calls import ERRORS, GROUPS, Machine, Outcome, compiler
-
-pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler here")
+__all__ = ["LASTING", "Judge", "digests", "judge_every_call"]
 
 _VARIES = re.compile(
     rb"bkstore-\w+-\w+|(?:work|run)-\d+-\w+|\d{4}-\d\d-\d\dT[\d:.+Z]+|[\d.]+ m?s\b|\d{13}"
 )
 _NUMBERS = re.compile(r"bkstore-\w+-\w+|(?:work|run)-\d+-\w+|[0-9a-f]{6,}|\d+")
-_LASTING = errno.ENOSPC
+LASTING = errno.ENOSPC
 
 
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """Return a machine with inputs."""
-    made = Machine(tmp_path_factory.mktemp("strain"))
-    make_inputs(made.top / "input")
-    yield made
-    made.close()
-
-
-def _digests(top: Path) -> dict[str, str]:
+def digests(top: Path) -> dict[str, str]:
+    """Return a digest of each file below a folder, and which folders there are."""
     found = {}
     for path in sorted(top.rglob("*")):
         name = str(path.relative_to(top))
@@ -68,7 +56,7 @@ def _published(machine: Machine) -> set[str]:
     return {name for name in names if not name.endswith((".partial", ".tmp"))}
 
 
-class _Judge:
+class Judge:
     """Holds runs of one command in which a call fails against one in which none does."""
 
     def __init__(self, machine: Machine, name: str, inputs: dict[str, str]) -> None:
@@ -116,7 +104,7 @@ class _Judge:
             return "ended by a signal"
         if "Traceback" in done.stderr or "Exception ignored" in done.stderr:
             return "a traceback"
-        if _digests(top / "input") != self._inputs:
+        if digests(top / "input") != self._inputs:
             return "inputs are not as they were"
         texts = [_constant(top, text) for text in (done.stdout, done.stderr)]
         wanted = [_constant(top, text) for text in (sound.stdout, sound.stderr)]
@@ -146,41 +134,17 @@ class _Judge:
         return None
 
 
-@pytest.fixture(scope="module")
-def inputs(machine: Machine) -> dict[str, str]:
-    """Return a digest of each input."""
-    return _digests(machine.top / "input")
+def judge_every_call(machine: Machine, inputs: dict[str, str], name: str, group: str) -> list[str]:
+    """Return what is wrong in any of the runs in which a call on the group fails.
 
-
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "report"])
-def test_some_calls(machine: Machine, inputs: dict[str, str], name: str) -> None:
-    """For each group of files a call with each of two errnos, others for each command."""
-    judge = _Judge(machine, name, inputs)
-    complaints = []
-    for group in GROUPS:
-        seed = crc32(f"{name} {group}".encode())
-        for error in {ERRORS[seed % 6], ERRORS[seed // 6 % 6]}:
-            calls = judge.calls(group, error)
-            if calls:
-                chosen = calls[seed % len(calls)]
-                complaints.append(judge.complaint(group, chosen[-1], error, error == _LASTING))
-
-    assert 2 != judge.sound(errno.EIO).code, judge.sound(errno.EIO).stderr
-    assert [] == [each for each in complaints if each is not None]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("group", GROUPS)
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_call(machine: Machine, inputs: dict[str, str], name: str, group: str) -> None:
-    """The first and the last of all calls that are alike, with each errno, once and for good."""
-    judge = _Judge(machine, name, inputs)
+    The first and the last of all calls that are alike fail, with each errno, once and for good.
+    """
+    judge = Judge(machine, name, inputs)
     complaints = []
     for error in ERRORS:
         for calls in judge.calls(group, error):
             for number, _ in groupby((calls[0], calls[-1])):
                 complaints.append(judge.complaint(group, number, error))
-            if error == _LASTING:
+            if error == LASTING:
                 complaints.append(judge.complaint(group, calls[-1], error, lasting=True))
-
-    assert [] == [each for each in complaints if each is not None]
+    return [each for each in complaints if each is not None]
