@@ -5,14 +5,21 @@ Ids here are as Spark hands them on: signed, in unsigned order.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from bkstore import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.spark.load_tasks import SortedRows, WritePieces
+from bkstore.index.rocks import RocksIndex
+from bkstore.offline.dump import dump
+from bkstore.offline.load.declared_order import ordered_tasks
+from bkstore.offline.load.dump_rows import open_dump
+from bkstore.spark.load_tasks import ReadTasks, SortedRows, WritePieces
 
 pytestmark = pytest.mark.spark
 pytest.importorskip("pyspark")
@@ -68,6 +75,28 @@ def test_the_last_row_of_each_key(size: int) -> None:
         assert len(ROWS) == sorted_rows.taken
     assert [] == list(sorted_rows(iter([])))
     assert 0 == sorted_rows.taken
+
+
+def test_rows_of_tasks_are_counted_in_each_partition(tmp_path: Path) -> None:
+    """A worker that reads files itself gives each row once, and counts a partition's rows."""
+    ledgers = {LedgerId(1, 7): 3, LedgerId(1, 2**63): 2}
+    with RocksIndex(tmp_path / "b", writable=True) as index:
+        for ledger, entries in ledgers.items():
+            index.put_many(ledger, range(entries), range(1100, 1100 + entries))
+    dump([tmp_path / "b"], tmp_path / "dump")
+    source = open_dump(tmp_path / "dump")
+    tasks = pa.array([pickle.dumps(list(ordered_tasks(source, 1000)))], pa.binary())
+    reads = ReadTasks(replace(source, files=(), ledgers=()))
+    for _ in range(2):
+        found = reads(iter([pa.record_batch([tasks], ["tasks"])]))
+        expected = [
+            (0, *ledger.signed, entry, 1100 + entry)
+            for ledger, entries in ledgers.items()
+            for entry in range(entries)
+        ]
+
+        assert expected == [row for part in found for row in rows_of(*part)]
+        assert 5 == reads.taken
 
 
 class Task(NamedTuple):
