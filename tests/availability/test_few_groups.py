@@ -74,6 +74,22 @@ def test_few_groups_tell_the_same(part: int) -> None:
     assert taken > 100
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_groups_that_a_period_joins(size: int) -> None:
+    """Two groups of one size are one up to a distance of 2^31-1; further apart they are two."""
+    for distance in (size + 1, 2**31 - 2, 2**31 - 1):
+        rows = [(5, 5, size, 0), (5 + distance, 5 + distance, size, 0)]
+
+        assert [[5, 5 + distance, size, distance]] == Availability.from_bytes(
+            _bytes(rows)
+        ).groups.tolist()
+
+    for distance in (2**31, 2**31 + 1):
+        rows = [(5, 5, size, 0), (5 + distance, 5 + distance, size, 0)]
+
+        assert list(map(list, rows)) == Availability.from_bytes(_bytes(rows)).groups.tolist()
+
+
 def test_other_buffers_and_lengths() -> None:
     """Memory views, bytes behind the last group and missing bytes are the general way's."""
     data = Availability.from_entries([0, 1, 3, 4, 9]).to_bytes()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from bkstore import schedule
-from bkstore.availability import Availability
+from bkstore.availability import Availability, codec
+from bkstore.availability.sequence_groups import Groups, sequence_count
 from bkstore.errors import CorruptionError, InvalidArgument
 from tests.availability.reference import INT32_MAX, TOP, greedy, packed
 
@@ -63,6 +65,42 @@ class TestLimits:
         assert 2**32 + 1 == len(answer)
         assert expected == answer.to_bytes() == answer.to_bytes("bookkeeper")
         assert [[10, 10 + 2**32]] == Availability.from_bytes(expected).ranges().tolist()
+
+    @pytest.mark.parametrize("times", [1, 2, 3])
+    def test_run_of_just_so_many(self, times: int) -> None:
+        """A run of a multiple of 2^31-1 ids is written as so many groups, none of them empty."""
+        answer = Availability.from_ranges([(10, 10 + times * INT32_MAX - 1)])
+        starts = [10 + at * INT32_MAX for at in range(times)]
+        expected = packed((start, start, INT32_MAX, 0) for start in starts)
+
+        assert expected == answer.to_bytes() == answer.to_bytes("bookkeeper")
+
+    def test_as_many_groups_as_an_array_holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """64 bytes, and 24 a group, are at most 2^31-1: 89,478,482 groups are written, no more."""
+
+        def begin(count: int) -> bytes:
+            raise InterruptedError(f"{count} groups are written")
+
+        monkeypatch.setattr(codec, "_header", begin)
+        ids = 89_478_482 * INT32_MAX
+        with pytest.raises(InterruptedError, match=r"^89478482 groups"):
+            Availability.from_ranges([(0, ids - 1)]).to_bytes()
+        with pytest.raises(InvalidArgument, match=r"^89478483 sequence groups"):
+            Availability.from_ranges([(0, ids)]).to_bytes()
+
+    def test_written_a_part_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """However long a stripe or a run is, few sequences of it are in memory at one time."""
+        monkeypatch.setattr(codec, "_AT_A_TIME", 4)
+        monkeypatch.setattr(codec, "_LONGEST_CUT", 4 * INT32_MAX)
+        stripe = Groups(*np.array([[0], [147], [2], [3]]))
+        run = Groups(*np.array([[5], [5], [100 * INT32_MAX], [0]]))
+        parts = list(codec._slices(stripe, True))
+        pieces = list(codec._slices(run, False))
+
+        assert 50 == sum(map(sequence_count, parts))
+        assert all(sequence_count(part) <= 8 for part in parts)
+        assert 100 * INT32_MAX == sum(int(piece.size.sum()) for piece in pieces)
+        assert all(int(piece.size.sum()) <= 4 * INT32_MAX for piece in pieces)
 
     def test_too_many_groups(self) -> None:
         """A set that needs more groups than the i32 count can say is refused, not tried."""
