@@ -213,3 +213,42 @@ def test_nulls_that_statistics_do_not_tell(
     )
 
     assert expected == has_nulls(footer, "bookie")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "ids", "odd"),
+    [
+        ((1, 5), (1, 2**63 + 5), [(1, 5), (1, 2**63 - 1), (1, 2**63), (1, 2**63 + 5)], None),
+        ((1, 5), (1, 2**63 + 5), [(1, 5), (1, 4)], "4"),
+        ((1, 5), (1, 2**63 + 5), [(1, 5), (1, 2**63 + 6)], "8000000000000006"),
+        ((1, 2**63), (1, 2**64 - 1), [(1, 2**63), (1, 2**64 - 1)], None),
+        ((1, 2**63), (1, 2**64 - 1), [(1, 2**64 - 1), (1, 2**63 - 1)], "7fffffffffffffff"),
+        ((1, 5), (2**63, 7), [(1, 5), (2**63 - 1, 0), (2, 2**64 - 1), (2**63, 7)], None),
+        ((1, 5), (2**63, 7), [(2**63, 0), (2**63, 8)], "8"),
+        ((1, 5), (2**63, 7), [(2**63, 0), (2**64 - 1, 0)], "0"),
+        ((1, 5), (2**63, 7), [(2**63, 0), (0, 9)], "9"),
+        ((2**63, 5), (2**64 - 1, 7), [(2**63, 5), (2**64 - 1, 7)], None),
+        ((2**63, 5), (2**64 - 1, 7), [(2**63, 5), (2**63 - 1, 7)], "7"),
+    ],
+)
+def test_rows_in_any_order_are_of_the_range(
+    first: tuple[int, int],
+    last: tuple[int, int],
+    ids: list[tuple[int, int]],
+    odd: str | None,
+    tmp_path: Path,
+) -> None:
+    """Rows that are read in any order are of the ledgers that the manifest says, ids unsigned; the
+    first one that is not is named."""
+    columns = [np.array(column, np.uint64).view(np.int64) for column in zip(*ids)]
+    arrays = [pa.array(["b"] * len(ids)), *map(pa.array, columns), pa.array([0] * len(ids))]
+    table = pa.Table.from_arrays(arrays, ["bookie", *KEYS])
+    pq.write_table(table, tmp_path / "x.parquet", write_statistics=False)
+    ranged = LedgerRange(LedgerId(*first), LedgerId(*last))
+    file = DumpFile(str(tmp_path / "x.parquet"), "entries", "b", len(ids), True, ranged)
+    read = read_of(file)._replace(is_sorted=False)
+    if odd is None:
+        assert len(ids) == sum(rows.num_rows for rows in read_rows(read, KEYS))
+    else:
+        with pytest.raises(CorruptionError, match=rf"has ledger [0-9a-f]*{odd}, the manifest says"):
+            list(read_rows(read, KEYS))
