@@ -8,7 +8,12 @@ from hypothesis import given, strategies as st
 
 from bkstore import schedule
 from bkstore.availability import Availability, codec
-from bkstore.availability.sequence_groups import Groups, sequence_count
+from bkstore.availability.sequence_groups import (
+    Groups,
+    expand,
+    first_sequences,
+    sequence_count,
+)
 from bkstore.errors import CorruptionError, InvalidArgument
 from tests.availability.reference import INT32_MAX, TOP, greedy, packed
 
@@ -179,3 +184,15 @@ def test_compat_answer_of_a_long_stripe_stays_condensed() -> None:
     assert stripe - Availability.from_entries([3]) == read - Availability.from_entries([3])
     # Every remainder by 2 is below 3, and the look-up goes as far as last start + size.
     assert [[0, 10**12 + 3]] == contradictory.ranges().tolist()
+
+
+@pytest.mark.parametrize("limit", range(7))
+def test_the_first_sequences(limit: int) -> None:
+    """The lowest sequences are cut off anywhere: in a group, and just where one ends."""
+    groups = Groups(*np.array([[0, 10], [3, 20], [1, 2], [3, 5]]))
+    runs = [[0], [3], [10, 11], [15, 16], [20, 21]]
+    found = first_sequences(groups, limit)
+
+    assert [entry for run in runs[:limit] for entry in run] == expand(found).tolist()
+    assert min(limit, 5) == sequence_count(found)
+    assert all(found.counts > 0)
