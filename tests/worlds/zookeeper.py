@@ -41,7 +41,7 @@ def end_session(client: Any, port: int | None = None) -> None:
 
     host, own = client.hosts[0]
     other = KazooClient(hosts=f"{host}:{port or own}", client_id=client.client_id)
-    other.start()
+    other.start(timeout=60)
     other.stop()
     other.close()
 
