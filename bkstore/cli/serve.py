@@ -223,16 +223,22 @@ def _registered(
 def _bookie(args: argparse.Namespace, store: ZooKeeperStore | None) -> Bookie:
     """Open the bookie; a new one only if that was asked for."""
     from bkstore.storage.bookie import Bookie
-    from bkstore.storage.directories.conf_file import configured_settings
     from bkstore.storage.directories.ownership import OwnedDirectories
+    from bkstore.storage.directories.server_conf import read_server_conf
 
     path = args.directory
-    if path.is_file() and configured_settings(path).get(_AUTHENTICATION):
+    if path.is_file() and read_server_conf(path).string(_AUTHENTICATION, None):
         raise IllegalOperation(
             f"{path}: has {_AUTHENTICATION}: authentication (SASL) is not served, and without it "
             "anybody who reaches the port could read and write"
         )
-    there = any(current.is_dir() for current in OwnedDirectories.of_path(path).ledger)
+    place = OwnedDirectories.of_path(path)
+    there = any(current.is_dir() for current in place.ledger)
+    if not there and not args.create and path.is_file():
+        raise InvalidArgument(
+            f"{path}: none of its directories is here, as {place.ledger[0].parent}; --create "
+            "makes a new bookie there"
+        )
     if not there and not args.create:
         raise InvalidArgument(f"{path}: no bookie's directory; --create makes a new one")
     if not there and path.is_dir() and any(path.iterdir()):

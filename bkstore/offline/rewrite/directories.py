@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
-from bkstore.files.opening import check_regular, opened
+from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import readable
 from bkstore.formats import cookie as cookie_format
 from bkstore.index.api import Finding
 from bkstore.index.hierarchical.file_tree import has_index_files, is_level, stray_files
 from bkstore.index.scope_marker import MARKER_NAME
 from bkstore.storage.directories.layout import DATABASES, Layout
+from bkstore.storage.directories.server_conf import flat_server_conf
 from bkstore.storage.directories.unknown_files import METADATA_CACHE
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
@@ -30,8 +31,6 @@ __all__ = ["OtherFile", "TargetDirectories", "other_files", "target_conf"]
 _LOG = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)?")
 """Logs go over by their own rules. Of compactions that were cut short nothing does: what they were
 to replace is still there."""
-
-_INDEX_KEY = re.compile(rb"[ \t]*indexDirector(y|ies)[ \t]*=")
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,10 @@ def _cookie(bookie: BookieDir) -> bytes | None:
 def target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | None:
     """Return the `bk_server.conf` for the target's top, None where the source was named by none.
 
-    As it is, but without index directories where these are moved.
+    As it is, with what it includes in its place, and without index directories where these are
+    moved.
     """
     if not bookie.folders.configured:
         return None
-    with readable(bookie.path), opened(bookie.path) as file:
-        lines = file.read().splitlines(keepends=True)
-    return b"".join(line for line in lines if not (target.index_moved and _INDEX_KEY.match(line)))
+    with readable(bookie.path):
+        return flat_server_conf(bookie.path, "indexDirectories" if target.index_moved else "")

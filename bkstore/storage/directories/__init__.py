@@ -3,8 +3,16 @@
 `layout` tells the kinds of directories apart and keeps their order, and is the one to read
 first. `file_listing` finds entry logs and journals and sees whether any moved, `ownership` checks
 the cookie of the directories a bookie writes to, `writer_lock` keeps a second writer out.
-`conf_file` finds the directories that a `bk_server.conf` names, in a copy too; `unknown_files`
-what has a name that no bookie gives.
+`server_conf` reads a `bk_server.conf`, and `conf_file` finds the directories that it names, in a
+copy too; `unknown_files` finds what has a name that no bookie gives.
 """
 
-__all__ = ["conf_file", "file_listing", "layout", "ownership", "unknown_files", "writer_lock"]
+__all__ = [
+    "conf_file",
+    "file_listing",
+    "layout",
+    "ownership",
+    "server_conf",
+    "unknown_files",
+    "writer_lock",
+]

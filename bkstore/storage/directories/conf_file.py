@@ -8,20 +8,15 @@ one that several fit is refused, never guessed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from bkstore.errors import UnsupportedLayout
-from bkstore.files.opening import opened
+from bkstore.formats.syntax.configuration import Configuration
+from bkstore.storage.directories.server_conf import no_conf, read_server_conf
 
-__all__ = ["configured_directories", "configured_settings", "place_directories"]
+__all__ = ["configured_directories", "is_new", "place_directories"]
 
-_LIMIT = 1 << 20
-_KEYS = {
-    "ledger": ("ledgerDirectories", "ledgerDirectory"),
-    "index": ("indexDirectories", "indexDirectory"),
-    "journal": ("journalDirectories", "journalDirectory"),
-}
 _DEPTH = 6
 """How far below a root directories are looked for: mount points and folders of hosts fit."""
 
@@ -30,45 +25,44 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     """Return the directories that the file names, by role ("ledger", "index", "journal").
 
     Relative ones are taken from the file's folder. Raises `UnsupportedLayout` for what is no
-    `bk_server.conf`.
+    `bk_server.conf`, as `read_server_conf`, and for an empty name.
     """
-    settings = configured_settings(conf)
-    lists = {role: _paths(conf, settings, keys) for role, keys in _KEYS.items()}
+    settings = read_server_conf(conf)
+    lists = {role: _paths(conf, names(settings)) for role, names in _NAMES.items()}
     if not lists["ledger"]:
-        raise _no_conf(conf, "names no ledgerDirectories")
+        raise no_conf(conf, "names no ledgerDirectories")
     return lists
 
 
-def configured_settings(conf: Path) -> dict[str, str]:
-    """Return what a file of settings says, by key; `UnsupportedLayout` for what is no text."""
-    settings = {}
-    for line in _text(conf).splitlines():
-        key, separator, value = line.partition("=")
-        if separator and not key.lstrip().startswith("#"):
-            settings[key.strip()] = value.strip()
-    return settings
+def _journals(settings: Configuration) -> list[str]:
+    """Return `journalDirectories`, else the only one that the older `journalDirectory` has."""
+    several = settings.strings("journalDirectories")
+    if several not in ([], [""]):
+        return several
+    single = settings.string("journalDirectory", None)
+    return [] if single is None else [single]
 
 
-def _no_conf(path: Path, why: str) -> UnsupportedLayout:
-    return UnsupportedLayout(
-        f"{path}: is a file, and no bk_server.conf (it {why}): a bookie's directory is wanted, or "
-        "its bk_server.conf"
-    )
+_NAMES: dict[str, Callable[[Configuration], list[str]]] = {
+    "ledger": lambda settings: settings.strings("ledgerDirectories"),
+    "index": lambda settings: settings.strings("indexDirectories"),
+    "journal": _journals,
+}
 
 
-def _text(path: Path) -> str:
-    with opened(path) as file:
-        data = file.read(_LIMIT + 1)
-    if len(data) > _LIMIT or b"\0" in data:
-        raise _no_conf(path, "is longer" if len(data) > _LIMIT else "is no text")
-    return data.decode("utf-8", "replace")
+def _paths(conf: Path, names: list[str]) -> list[Path]:
+    if "" in names:
+        raise UnsupportedLayout(f"{conf}: names a directory without a name: {', '.join(names)}")
+    return [conf.parent / name for name in names]
 
 
-def _paths(conf: Path, settings: dict[str, str], keys: Iterable[str]) -> list[Path]:
-    for key in keys:
-        if settings.get(key):
-            return [conf.parent / part.strip() for part in settings[key].split(",") if part.strip()]
-    return []
+def is_new(conf: Path, directories: Iterable[Path]) -> bool:
+    """Return whether none of the configured directories is here, as configured or as a copy."""
+    wanted = list(directories)
+    if any(map(_is_bookies, wanted)):
+        return False
+    below = list(_folders(conf.parent, _DEPTH))
+    return not any(_common_end(folder, directory) for folder in below for directory in wanted)
 
 
 def place_directories(

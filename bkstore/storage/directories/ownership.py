@@ -18,6 +18,7 @@ from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
+from bkstore.storage.directories.conf_file import configured_directories, is_new
 from bkstore.storage.directories.layout import (
     BookieFolders,
     check_distinct,
@@ -31,6 +32,7 @@ from bkstore.storage.options import Storage
 __all__ = ["OwnedDirectories"]
 
 _check_id = optional(text)
+_DEFAULT_JOURNAL = "/tmp/bk-txn"  # noqa: S108 (as `journalDirectory` of BookKeeper)
 
 
 @dataclass(frozen=True)
@@ -47,12 +49,29 @@ class OwnedDirectories:
         """Return the directories below a root (or named by a `bk_server.conf`).
 
         A root without any, or that does not exist, is to have `ledgers` and `journal`; a
-        ledger directory alone has its journal beside its logs.
+        ledger directory alone has its journal beside its logs. A conf of whose directories none
+        is here, nor beside it, is to have them where it says; one that names no journal has it
+        where the cookie says, else in BookKeeper's default, `/tmp/bk-txn`; a copy beside its logs.
         """
         root = Path(os.path.abspath(path))
+        if root.is_file():
+            return cls._of_conf(root)
         if not root.exists() or (root.is_dir() and not any(root.glob("**/current"))):
             return cls.of_dirs([root / "ledgers"], [root / "journal"])
         folders = find_folders(root)
+        return cls._of_folders(folders)
+
+    @classmethod
+    def _of_conf(cls, conf: Path) -> OwnedDirectories:
+        lists = configured_directories(conf)
+        ledger, index = lists["ledger"], lists["index"]
+        if is_new(conf, [*ledger, *index, *lists["journal"]]):
+            return cls.of_dirs(ledger, lists["journal"] or [_DEFAULT_JOURNAL], index)
+        folders = find_folders(conf)
+        is_copy = any(folders.configured[current] != current.parent for current in folders.ledger)
+        if not folders.journal and not is_copy:
+            written = () if folders.cookie is None else folders.cookie.journal_dirs
+            folders.journal = [Path(name, "current") for name in written or [_DEFAULT_JOURNAL]]
         return cls._of_folders(folders)
 
     @classmethod

@@ -32,6 +32,7 @@ public class Driver {
         new WholeClients().offer(calls);
         new Clusters().offer(calls);
         new Replication().offer(calls);
+        new Configurations().offer(calls);
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

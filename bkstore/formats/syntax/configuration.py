@@ -1,0 +1,123 @@
+"""Configuration: keys with values, and each value as text, number, truth or list when it is read.
+
+As a configuration of commons-configuration 2 answers, and BookKeeper's on top of it: variables
+are replaced when a key is read, and a number that is none is refused then, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
+
+from bkstore.errors import InvalidArgument
+from bkstore.formats.syntax.java_values import (
+    parse_boolean,
+    parse_double,
+    parse_float,
+    parse_integer,
+)
+from bkstore.formats.syntax.properties_text import split_list
+from bkstore.formats.syntax.variables import Lookup, Value, Variables
+
+__all__ = ["Configuration", "value_of"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+def value_of(items: list[str]) -> Value:
+    """Return the value of a key with these items: the item itself where it is the only one."""
+    return items[0] if len(items) == 1 else items
+
+
+class Configuration:
+    r"""The properties of a `bk_server.conf`, as `ServerConfiguration` has them once it is loaded.
+
+    `loaded` has the values of each key as the file and those that it includes have them, one
+    each time that the key is there. Every value is split twice, where BookKeeper's configuration
+    takes it over and where that keeps it, so that one backslash does not keep a comma: ``a\\,b``
+    are two items.
+
+    Each reading call returns `default` for a key that is not here. It raises `InvalidArgument`
+    for a value that is not of its kind, or whose variables contain themselves.
+
+    >>> conf = Configuration({"base": ["/d"], "ledgerDirectories": ["${base}/1", "/2"]})
+    >>> conf.strings("ledgerDirectories"), conf.string("ledgerDirectories", None)
+    (['/d/1', '/2'], '/d/1')
+    >>> conf.integer("bookiePort", 3181)
+    3181
+    """
+
+    def __init__(
+        self, loaded: Mapping[str, Iterable[str]], lookups: Mapping[str, Lookup] | None = None
+    ) -> None:
+        self._values = {key: value_of(_split_twice(values)) for key, values in loaded.items()}
+        self._variables = Variables(self._values, lookups)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def strings(self, key: str) -> list[str]:
+        """Return all items of a key; none where it is not here."""
+        if key not in self._values:
+            return []
+        value = self._replace(key, self._values[key])
+        items = [value] if isinstance(value, str) else value
+        replaced = [self._replace(key, item) for item in items]
+        return [_text(item) for item in replaced]
+
+    def string(self, key: str, default: T) -> str | T:
+        """Return the first item of a key."""
+        return self._read(key, default, _same)
+
+    def integer(self, key: str, default: T, bits: int = 32) -> int | T:
+        """Return the first item as a whole number of 32 bits, or of 64 (a `long`)."""
+        return self._read(key, default, lambda text: parse_integer(text, bits))
+
+    def double(self, key: str, default: T) -> float | T:
+        """Return the first item as a number of double precision."""
+        return self._read(key, default, parse_double)
+
+    def single(self, key: str, default: T) -> float | T:
+        """Return the first item as a number of single precision (a `float`)."""
+        return self._read(key, default, parse_float)
+
+    def boolean(self, key: str, default: T) -> bool | T:
+        """Return the first item as a truth."""
+        return self._read(key, default, parse_boolean)
+
+    def _read(self, key: str, default: T, parse: Callable[[str], R]) -> R | T:
+        if key not in self._values:
+            return default
+        value = self._replace(key, self._values[key])
+        if not isinstance(value, str):
+            value = self._replace(key, value[0])
+        value = self._replace(key, value)
+        if not isinstance(value, str) and parse is not _same:
+            raise InvalidArgument(f"{key}: is a list, {_text(value)}")
+        try:
+            return parse(_text(value))
+        except ValueError as error:
+            raise InvalidArgument(f"{key}: {error}") from None
+
+    def _replace(self, key: str, value: Value) -> Value:
+        try:
+            return self._variables.replace(value)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"{key}: {error}") from None
+
+
+def _same(text: str) -> str:
+    return text
+
+
+def _split_twice(values: Iterable[str]) -> list[str]:
+    return [item for value in values for once in split_list(value) for item in split_list(once)]
+
+
+def _text(value: Value) -> str:
+    """Return an item as text: a list inside of a list as Java writes it."""
+    return value if isinstance(value, str) else f"[{', '.join(value)}]"

@@ -1,0 +1,157 @@
+r"""Properties files as commons-configuration 2 reads them: `bk_server.conf` is one.
+
+This is not the syntax of `java.util.Properties`. A line is trimmed at both ends, a comment or an
+empty line inside a continued line is skipped, a property whose continuation reaches the end of
+the file is lost, keys and values are unescaped by different rules, and a value is a list wherever
+a comma is not escaped. Bytes are ISO-8859-1, whatever an editor thinks. No I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bkstore.errors import CorruptionError
+
+__all__ = ["Property", "parse_properties", "split_list", "trim"]
+
+_LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
+_TRIMMED = "".join(map(chr, range(0x21)))
+"""What `String.trim` of Java takes away: all up to the space, and no other white space."""
+_END = "\n\r\x85\u2028\u2029"
+_KEY = re.compile(rf"(?:[^\s\\=:]|\\[^{_END}])*", re.ASCII)
+_SEPARATOR = re.compile(r"\s*[=:]?\s*", re.ASCII)
+_NO_VALUE = re.compile(f"[{_END}]")
+_HEX = re.compile(r"[+-]?[0-9a-fA-F]+")
+_SURROGATES = re.compile("[\ud800-\udbff][\udc00-\udfff]|[\ud800-\udfff]")
+
+_KEY_ESCAPE = re.compile(r"\\(?:([0-3][0-7]{2}|[0-7]{1,2})|(u++\+?)(.{0,4})|(.?))", re.DOTALL)
+_KEY_CONTROLS = {"b": "\b", "n": "\n", "t": "\t", "f": "\f", "r": "\r"}
+_VALUE_ESCAPE = re.compile(r"\\(?:u(.{0,4})|(.?))", re.DOTALL)
+_VALUE_LETTERS = _KEY_CONTROLS | {letter: letter for letter in ":#=!\\'\""}
+
+
+class Property(NamedTuple):
+    """One property, its value before it is split into a list, and the bytes of its lines."""
+
+    key: str
+    value: str
+    begin: int
+    end: int
+
+
+def parse_properties(data: bytes) -> Iterator[Property]:
+    r"""Yield the properties of a file in order, repeated ones each time.
+
+    Raises `CorruptionError`, with the offset of the property, where ``\u`` is not followed by
+    four hexadecimal digits.
+
+    >>> for found in parse_properties(b"a = 1\nb: x, \\\n  # no\n  y\nc d\\\\,e"):
+    ...     print(found.key, split_list(found.value))
+    a ['1']
+    b ['x', 'y']
+    c ['d,e']
+    """
+    for line, begin, end in _logical_lines(data.decode("iso-8859-1")):
+        key, value = _split_line(line)
+        try:
+            yield Property(_unescape_key(key), _unescape_value(value), begin, end)
+        except ValueError as error:
+            raise CorruptionError(None, begin, str(error)) from None
+
+
+def split_list(text: str) -> list[str]:
+    r"""Return the trimmed items of a value: what its commas separate, at least one.
+
+    A backslash keeps a comma or a backslash from being read so; before others it stays.
+
+    >>> split_list("/a , /b\\,c,\\d,")
+    ['/a', '/b,c', '\\d', '']
+    """
+    items, item, escaped = [], "", False
+    for letter in text:
+        if escaped:
+            item += letter if letter in ",\\" else "\\" + letter
+            escaped = False
+        elif letter == ",":
+            items.append(trim(item))
+            item = ""
+        elif letter == "\\":
+            escaped = True
+        else:
+            item += letter
+    items.append(trim(item + ("\\" if escaped else "")))
+    return items
+
+
+def trim(text: str) -> str:
+    """Return a text without control characters and spaces at its ends, as Java's `trim`."""
+    return text.strip(_TRIMMED)
+
+
+def _logical_lines(text: str) -> Iterator[tuple[str, int, int]]:
+    """Yield what stands on one line, or on several that a backslash joins, and where."""
+    joined: list[str] = []
+    begin = 0
+    for match in _LINE.finditer(text):
+        line = trim(match[1])
+        if not line or line[0] in "#!":  # inside a continued line too
+            continue
+        if not joined:
+            begin = match.start()
+        slashes = len(line) - len(line.rstrip("\\"))
+        joined.append(line[:-1] if slashes % 2 else line)
+        if slashes % 2 == 0:
+            yield "".join(joined), begin, match.end()
+            joined = []
+
+
+def _split_line(line: str) -> tuple[str, str]:
+    """Return key and value, still escaped; nothing of both where the value has a line's end."""
+    key = _KEY.match(line)
+    assert key is not None
+    separator = _SEPARATOR.match(line, key.end())
+    assert separator is not None
+    value = line[separator.end() :]
+    return ("", "") if _NO_VALUE.search(value) else (trim(key[0]), trim(value))
+
+
+def _unescape_key(text: str) -> str:
+    def unescape(match: re.Match[str]) -> str:
+        octal, unicode, digits, letter = match.groups()
+        if octal:
+            return chr(int(octal, 8))
+        return _unicode(digits) if unicode else _KEY_CONTROLS.get(letter, letter)
+
+    return _joined(_KEY_ESCAPE.sub(unescape, text))
+
+
+def _unescape_value(text: str) -> str:
+    def unescape(match: re.Match[str]) -> str:
+        digits, letter = match.groups()
+        if digits is None:
+            return _VALUE_LETTERS.get(letter, "\\" + letter)
+        return _unicode(digits) if len(digits) == 4 else ""  # one that is cut off is no error
+
+    return _joined(_VALUE_ESCAPE.sub(unescape, text))
+
+
+def _unicode(digits: str) -> str:
+    r"""Return the character of ``\u`` and four digits, of which the first may be a sign."""
+    if len(digits) < 4 or not _HEX.fullmatch(digits):
+        raise ValueError(f"\\u is followed by {digits!r}, not by four hexadecimal digits")
+    return chr(int(digits, 16) & 0xFFFF)
+
+
+def _joined(text: str) -> str:
+    """Return a text with its surrogate pairs as characters; half of one is a question mark."""
+    if text.isascii():
+        return text
+    return _SURROGATES.sub(_character, text)
+
+
+def _character(match: re.Match[str]) -> str:
+    if len(match[0]) == 1:
+        return "?"
+    return match[0].encode("utf-16-le", "surrogatepass").decode("utf-16-le")

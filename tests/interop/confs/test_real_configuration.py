@@ -1,0 +1,80 @@
+"""The real ServerConfiguration reads random files of settings: each key, in each way, is ours."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore.errors import BkstoreError
+from bkstore.formats.syntax.configuration import Configuration
+from bkstore.storage.directories.server_conf import read_server_conf
+from tests.interop.driver import RealBookKeeper
+from tests.worlds.conf_files import ConfFiles
+
+REFUSED = "refused"
+
+READINGS: dict[str, Callable[[Configuration, str], Any]] = {
+    "strings": Configuration.strings,
+    "string": lambda conf, key: conf.string(key, None),
+    "integer": lambda conf, key: conf.integer(key, None),
+    "long": lambda conf, key: conf.integer(key, None, 64),
+    "double": lambda conf, key: conf.double(key, None),
+    "single": lambda conf, key: conf.single(key, None),
+    "boolean": lambda conf, key: conf.boolean(key, None),
+}
+
+
+def _plain(kind: str, value: Any) -> Any:
+    """Return a value of either side as something to compare."""
+    if isinstance(value, str) and value.startswith("!"):
+        return REFUSED
+    if kind not in ("double", "single"):
+        return value
+    number = float(value)
+    if math.isnan(number):
+        return "NaN"
+    return struct.pack("<f", number) if kind == "single" and math.isfinite(number) else number
+
+
+def _tried(read: Callable[[], Any]) -> Any:
+    try:
+        return read()
+    except BkstoreError:
+        return f"!{REFUSED}"
+
+
+def _ours(path: Path) -> Any:
+    try:
+        conf = read_server_conf(path)
+    except BkstoreError:
+        return REFUSED
+    return {
+        key: {
+            kind: _plain(kind, _tried(lambda read=read, key=key: read(conf, key)))  # type: ignore[misc]
+            for kind, read in READINGS.items()
+        }
+        for key in conf
+    }
+
+
+def _real(answer: Any) -> Any:
+    if isinstance(answer, str):
+        return REFUSED
+    keys = answer["keys"].items()
+    return {key: {kind: _plain(kind, value) for kind, value in read.items()} for key, read in keys}
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_random_files(real: RealBookKeeper, tmp_path: Path, seed: int) -> None:
+    """Random files are read alike: which keys there are, and what each is in every type."""
+    files = ConfFiles(seed)
+    paths = [files.write(tmp_path / str(number)) for number in range(500)]
+    answers = [_real(a) for a in real.call("configurations", paths=[*map(str, paths)])]
+    assert 300 < sum(answer != REFUSED for answer in answers)
+    for path, answer in zip(paths, answers):
+        assert answer == _ours(path), path.read_bytes()
