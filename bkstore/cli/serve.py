@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin
-from bkstore.cli.serving import ending_at_once, tell_state, until_stopped, waited
+from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin, show_server, show_stop
+from bkstore.cli.serving import LoneBookie, ending_at_once, tell_state, until_stopped, waited
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import IllegalOperation, InvalidArgument
@@ -123,9 +123,8 @@ def run(args: argparse.Namespace) -> int:
         ) as server,
     ):
         checkpoints = Checkpoints(bookie)
-        if admin is not None:
-            admin.read_only = lambda: server.read_only
-        with _registered(args, store, server, checkpoints):
+        with _registered(args, store, server, checkpoints) as state:
+            show_server(admin, server, state, store, args.metadata)
             try:
                 kind = bookie.storage.storage
                 tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
@@ -133,6 +132,7 @@ def run(args: argparse.Namespace) -> int:
                 until_stopped(partial(waited, server), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 stopping()
+                show_stop(admin)
                 tell("bkstore: stopping (a second signal ends it at once)")
     return 0
 
@@ -188,17 +188,11 @@ def _registered(
     store: ZooKeeperStore | None,
     server: BookieServer,
     checkpoints: Checkpoints,
-) -> Iterator[RegisteredBookie | None]:
+) -> Iterator[RegisteredBookie | LoneBookie]:
     """Register the bookie for as long as it serves, where that is wanted; have it be read-only
     while its checkpoints fail."""
     if store is None:
-
-        def changed() -> None:
-            server.read_only = checkpoints.problem is not None
-            tell_state(checkpoints.problem)
-
-        checkpoints.changed = changed
-        yield None
+        yield LoneBookie(server, checkpoints)
         return
     from bkstore.network.registered_bookie import RegisteredBookie
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import re
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    from bkstore.cli.serving import LoneBookie
     from bkstore.cluster.store.api import MetadataStore
+    from bkstore.network.registered_bookie import RegisteredBookie
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.admin import AdminServer
+    from bkstore.wire.server import BookieServer
 
-__all__ = ["AdminSettings", "add_admin", "admin_of", "chosen_admin"]
+__all__ = ["AdminSettings", "add_admin", "admin_of", "chosen_admin", "show_server", "show_stop"]
 
 _PLACE = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
 
@@ -100,7 +104,7 @@ def admin_of(
         return nullcontext()
     from bkstore.wire.admin import AdminServer
 
-    return AdminServer(
+    made = AdminServer(
         bookie,
         settings.host,
         settings.port,
@@ -108,3 +112,41 @@ def admin_of(
         token=settings.token,
         names=settings.names,
     )
+    made.controls.stage = "starting"
+    return made
+
+
+def show_server(
+    admin: AdminServer | None,
+    server: BookieServer,
+    state: RegisteredBookie | LoneBookie,
+    store: MetadataStore | None,
+    uri: str | None,
+) -> None:
+    """Let the admin see and steer a server that takes requests now.
+
+    `state` makes it read-only; `store`, by its `uri`, is the cluster that it is registered in.
+    """
+    if admin is None:
+        return
+    from bkstore.network.sanity import check_sanity
+
+    controls = admin.controls
+    controls.read_only = lambda: server.read_only
+    controls.set_read_only = state.set_read_only
+    controls.settings = {
+        "bookiePort": server.address.port,
+        "httpServerEnabled": True,
+        "httpServerHost": admin.address[0],
+        "httpServerPort": admin.address[1],
+    }
+    if store is not None:
+        controls.check_sanity = partial(check_sanity, store, server)
+        controls.settings |= {"metadataServiceUri": uri}
+    controls.stage = "running"
+
+
+def show_stop(admin: AdminServer | None) -> None:
+    """Let the admin say that the bookie takes no new requests soon."""
+    if admin is not None:
+        admin.controls.stage = "stopping"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
-__all__ = ["ending_at_once", "tell_state", "until_stopped", "waited"]
+__all__ = ["LoneBookie", "ending_at_once", "tell_state", "until_stopped", "waited"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TRY_AGAIN = 10.0
@@ -35,6 +35,30 @@ def until_stopped(
         checkpoints.run()
         if checkpoints.failures > failures and admin is not None:
             admin.counters.checkpoint_failed()
+
+
+class LoneBookie:
+    """A bookie that serves in no cluster: read-only while checkpoints fail, or by order."""
+
+    def __init__(self, server: BookieServer, checkpoints: Checkpoints) -> None:
+        self._server = server
+        self._checkpoints = checkpoints
+        self._wanted: str | None = None
+        checkpoints.changed = self.check
+
+    def check(self) -> None:
+        """Become read-only or writable, as things are."""
+        reason = self._wanted or self._checkpoints.problem
+        if (reason is not None) != self._server.read_only:
+            self._server.read_only = reason is not None
+            tell_state(reason)
+
+    def set_read_only(self, wanted: bool) -> None:
+        """Be read-only until this is called with False."""
+        from bkstore.network.registered_bookie import READ_ONLY_BY_ORDER
+
+        self._wanted = READ_ONLY_BY_ORDER if wanted else None
+        self.check()
 
 
 def tell_state(reason: str | None) -> None:

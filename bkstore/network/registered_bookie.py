@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from bkstore.arguments import instance, optional
+from bkstore.arguments import instance, optional, truth
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
@@ -25,9 +25,11 @@ from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.wire.server import BookieServer
 
-__all__ = ["RegisteredBookie", "cluster_bookie"]
+__all__ = ["READ_ONLY_BY_ORDER", "RegisteredBookie", "cluster_bookie"]
 
 _log = logging.getLogger(__name__)
+
+READ_ONLY_BY_ORDER = "an operator wants it so"
 
 _check_limits = optional(instance(DiskOptions))
 
@@ -69,6 +71,7 @@ class RegisteredBookie(Closing):
         self._watch = DiskWatch(self.bookie, self.limits, used)
         self._problem = problem
         self._changed = changed
+        self._wanted: str | None = None
         self._resources = ExitStack()
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -157,7 +160,7 @@ class RegisteredBookie(Closing):
         Clients hear of it before the first add that is refused, or after the last.
         """
         with self._lock:
-            reason = self._problem() or self._watch.reason(self.read_only)
+            reason = self._wanted or self._problem() or self._watch.reason(self.read_only)
             if self._ended.is_set() or (reason is not None) == self.read_only:
                 return reason
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason or "writable again")
@@ -170,6 +173,14 @@ class RegisteredBookie(Closing):
             self.server.read_only = reason is not None
             self._changed(reason)
             return reason
+
+    def set_read_only(self, wanted: bool) -> str | None:
+        """Be read-only until this is called with False; return why it is read-only.
+
+        As by `check_disks`: what else makes it read-only holds besides.
+        """
+        self._wanted = READ_ONLY_BY_ORDER if truth("wanted", wanted) else None
+        return self.check_disks()
 
     def _run(self) -> None:
         while not self._ended.wait(self.limits.interval):

@@ -77,6 +77,7 @@ def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
             client.delete_ledger(ledgers[1].ledger)
             assert process.stderr is not None
             url = process.stderr.readline().split()[-1]
+            sanity = json.load(urlopen(f"{url}/api/v1/bookie/sanity"))  # its ledger is garbage
             head = {"Authorization": f"Bearer {TOKEN}"}
             urlopen(Request(f"{url}/api/v1/bookie/gc", method="PUT", headers=head)).read()
             while json.load(urlopen(f"{url}/api/v1/bookie/gc"))["is_in_force_gc"] == "true":
@@ -87,6 +88,7 @@ def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     with BookieDir(tmp_path / "b1") as bookie:
         kept = [ledger.ledger for ledger in ledgers if ledger is not ledgers[1]]
 
+        assert {"passed": True, "readOnly": False} == sanity
         assert kept == list(bookie.index.ledgers())
 
 

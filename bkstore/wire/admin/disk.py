@@ -1,16 +1,14 @@
-"""`bookie/list_disk_file`, `last_log_mark`, `info`, `state`: what the bookie has, and how it is.
+"""`bookie/list_disk_file`, `last_log_mark`, `info`: what the bookie has on its disks.
 
-Upstream: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`,
-`BookieStateService`.
+Upstream: `ListDiskFilesService`, `GetLastLogMarkService`, `BookieInfoService`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from bkstore.errors import IllegalOperation, ReadOnlyError
 from bkstore.files.os_errors import readable
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.directories.file_listing import entry_logs_in
@@ -23,12 +21,11 @@ KINDS = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 
 
 class DiskEndpoints:
-    """Looks at the bookie's directories and at what it says of itself."""
+    """Looks at the bookie's directories."""
 
-    def __init__(self, bookie: Bookie, compat: bool, read_only: Callable[[], bool]) -> None:
+    def __init__(self, bookie: Bookie, compat: bool) -> None:
         self._bookie = bookie
         self._compat = compat
-        self._read_only = read_only
 
     def list_disk_file(self, request: Request) -> Answer:
         """Answer with the names of each kind of files, by time of change, a tab behind each.
@@ -71,37 +68,6 @@ class DiskEndpoints:
         free = sum(disk.f_bavail * disk.f_frsize for disk in disks.values())
         total = sum(disk.f_blocks * disk.f_frsize for disk in disks.values())
         return json_answer({"freeSpace": free, "totalSpace": total})
-
-    def state(self, request: Request) -> Answer:
-        """Answer whether the bookie runs, and whether it takes writes."""
-        running, writable = self._running(), self._writable()
-        return json_answer(
-            {
-                "running": running,
-                "readOnly": running and not writable,
-                "shuttingDown": False,
-                "availableForHighPriorityWrites": running and writable,
-            }
-        )
-
-    def _running(self) -> bool:
-        try:
-            self._bookie.ledger_exists(0)
-        except IllegalOperation:  # closed
-            return False
-        return True
-
-    def _writable(self) -> bool:
-        """Return whether the server takes writes, and no sync of a journal, an entry log or an
-        index has failed."""
-        if self._read_only():
-            return False
-        try:
-            for path in self._bookie.storage.paths:
-                path.check_writable()
-        except ReadOnlyError:
-            return False
-        return not any(journal.failed for journal in self._bookie.journals)
 
 
 def _below(currents: Sequence[Path], suffix: str) -> Iterator[str]:

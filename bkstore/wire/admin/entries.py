@@ -85,15 +85,17 @@ class EntryEndpoints:
     # -- delete
 
     def delete(self, request: Request) -> Answer:
-        """Delete a ledger's metadata, or without a store its entries here; durably."""
+        """Delete a ledger's metadata, or without a store its entries here; durably.
+
+        A ledger that is gone already is no error, as upstream.
+        """
         name = parameters.ledger(request)
         if self._metadata is not None:
-            self._metadata.delete(name)
+            with suppress(NoSuchLedger):
+                self._metadata.delete(name)
         elif self._bookie.ledger_exists(name):
             self._bookie.delete_ledger(name)
             self._bookie.checkpoint()  # no journal says that a ledger was deleted
-        else:
-            raise NoSuchLedger(f"ledger {name} is not known here")
         return json_answer(f"Deleted ledger: {name.ledger}")
 
     # -- availability

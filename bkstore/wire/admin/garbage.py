@@ -109,7 +109,7 @@ class GarbageEndpoints:
         major, minor = (_truth(asked, name) for name in ("forceMajor", "forceMinor"))
         phase = "major" if major else "minor" if minor else None
         self._background.start(GC, partial(self._collect, phase))
-        return json_answer(f"Triggered GC on bookie: {self._bookie.bookie_id}")
+        return json_answer(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
 
     def _collect(self, phase: str | None) -> None:
         """Collect garbage: what the store does not have is deleted, without one nothing is."""
@@ -158,7 +158,7 @@ class GarbageEndpoints:
         if type(wanted) is not bool or type(named) is not str:
             raise Refused(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
         if not wanted:
-            return Answer.text(200, "No compaction of entry locations was asked for")
+            return Answer.plain("Not trigger Entry Location RocksDB compact.")
         chosen = sorted(set(named.strip().split(","))) if named.strip() else sorted(places)
         unknown = [place for place in chosen if place not in places]
         if unknown or not chosen:
@@ -166,8 +166,9 @@ class GarbageEndpoints:
             raise Refused(400, f"{what} of the bookie's entry location databases {[*places]}")
         for place in chosen:
             self._background.start(COMPACTION + place, partial(self._compact, places[place]))
-        said = f"Triggered compaction of entry locations {', '.join(chosen)}"
-        return json_answer(f"{said} on bookie: {self._bookie.bookie_id}")
+        which, end = (f": {named}", ".") if named.strip() else ("", "")
+        said = f"Triggered entry Location RocksDB{which} compact on bookie:"
+        return json_answer(f"{said}{self._bookie.bookie_id}{end}")
 
     def _compact(self, index: RocksIndex) -> None:
         index.compact_locations()

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CHUNK", "Answer", "Refused", "Request", "chunked", "json_answer", "members", "one_line"]
+__all__ = [
+    "CHUNK",
+    "Answer",
+    "Refused",
+    "Request",
+    "chunked",
+    "json_answer",
+    "members",
+    "one_line",
+    "pretty",
+]
 
 CHUNK = 1 << 16
 """Bytes of a streamed answer that are put together before they are sent."""
+
+_ESCAPE = re.compile(r"\\\\|\\u([0-9a-f]{4})")
+"""In JSON text: a backslash, or another character, which upstream's library writes in capitals."""
 
 JSON = "application/json; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -36,6 +50,11 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
+    def plain(cls, text: str) -> Answer:
+        """Return a text that says that all is well: these bytes, as upstream writes them."""
+        return cls(200, text.encode(), TEXT)
+
+    @classmethod
     def text(cls, status: int, text: str, **headers: str) -> Answer:
         """Return one line of plain text; names of `headers` have _ for -."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -59,26 +78,47 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))[:1000]
 
 
-def _dumps(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+def pretty(value: Any, depth: int = 0) -> str:
+    r"""Return a JSON value as upstream's library writes it: a member a line, arrays in one.
+
+    >>> pretty({"a": [1, {}], "b": {"c": None}})
+    '{\n  "a" : [ 1, { } ],\n  "b" : {\n    "c" : null\n  }\n}'
+    """
+    if isinstance(value, Mapping):
+        lead = f"\n{'  ' * (depth + 1)}"
+        rows = [
+            f"{lead}{_scalar(str(name))} : {pretty(of, depth + 1)}" for name, of in value.items()
+        ]
+        return f"{{{','.join(rows)}\n{'  ' * depth}}}" if rows else "{ }"
+    if isinstance(value, (list, tuple)):
+        return f"[ {', '.join(pretty(each, depth) for each in value)} ]" if value else "[ ]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return _ESCAPE.sub(
+        lambda found: found[0] if found[1] is None else f"\\u{found[1].upper()}", text
+    )
 
 
 def json_answer(value: Any, status: int = 200) -> Answer:
     """Return a JSON value as an answer."""
-    return Answer(status, json.dumps(value, ensure_ascii=False, indent=2).encode() + b"\n")
+    return Answer(status, pretty(value).encode("utf-8", "replace"))
 
 
 def members(pairs: Iterable[tuple[str, Any]]) -> Iterator[bytes]:
     r"""Yield a JSON object piece by piece, a member a line; nothing of it is kept.
 
     >>> b"".join(members([("7", None), ("8", [1])]))
-    b'{\n  "7" : null,\n  "8" : [1]\n}\n'
+    b'{\n  "7" : null,\n  "8" : [ 1 ]\n}'
     """
     lead = b"{"
     for name, value in pairs:
-        yield b"%s\n  %s : %s" % (lead, _dumps(name), _dumps(value))
+        row = f"{_scalar(name)} : {pretty(value, 1)}"
+        yield b"%s\n  %s" % (lead, row.encode("utf-8", "replace"))
         lead = b","
-    yield b"{ }\n" if lead == b"{" else b"\n}\n"
+    yield b"{ }" if lead == b"{" else b"\n}"
 
 
 def chunked(pieces: Iterable[bytes]) -> Iterator[bytes]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
@@ -34,6 +34,12 @@ from bkstore.wire.admin.entries import EntryEndpoints
 from bkstore.wire.admin.garbage import Background, GarbageEndpoints
 from bkstore.wire.admin.ledgers import LedgerEndpoints
 from bkstore.wire.admin.messages import TEXT, Answer, Refused, Request, chunked, one_line
+from bkstore.wire.admin.operations.autorecovery import AutorecoveryEndpoints
+from bkstore.wire.admin.operations.bookies import BookieEndpoints
+from bkstore.wire.admin.operations.condition import ConditionEndpoints
+from bkstore.wire.admin.operations.controls import Controls
+from bkstore.wire.admin.operations.decommissions import Decommissions
+from bkstore.wire.admin.operations.settings import SettingsEndpoints
 from bkstore.wire.admin.parameters import LEDGER, SCOPE
 
 __all__ = ["Router", "WaitsFor", "check_token"]
@@ -100,15 +106,18 @@ class Router:
         counters: OperationCounters,
         background: Background,
         compat: bool,
-        read_only: Callable[[], bool] = lambda: False,
+        controls: Controls,
+        decommissions: Decommissions,
     ) -> None:
         self._token = None if token is None else token.encode("ascii")
         self._counters = counters
         self._routes = {"/heartbeat": _heartbeat(), "/metrics": self._metrics()}
         self._routes |= _about_ledgers(bookie, metadata, compat)
         self._routes |= _about_the_bookie(
-            bookie, metadata, background, DiskEndpoints(bookie, compat, read_only)
+            bookie, metadata, background, DiskEndpoints(bookie, compat)
         )
+        self._routes |= _about_its_condition(bookie, controls)
+        self._routes |= _about_the_cluster(metadata, decommissions)
 
     def waits_for(self, request: Request) -> WaitsFor:
         """Return what the answer to a request may have to wait for."""
@@ -223,9 +232,51 @@ def _about_the_bookie(
         "list_disk_file": Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
         "last_log_mark": Route({"GET": disk.last_log_mark}),
         "info": Route({"GET": disk.info}),
-        "state": Route({"GET": disk.state}),
         "gc": Route({"GET": garbage.collecting, "PUT": garbage.collect}, other=405),
         "gc_details": Route({"GET": garbage.details}),
         "entry_location_compact": Route(compaction, other=405),
     }
     return {f"/api/v1/bookie/{name}": route for name, route in routes.items()}
+
+
+def _about_its_condition(bookie: Bookie, controls: Controls) -> dict[str, Route]:
+    """Return the routes that probes and operators of one bookie use."""
+    condition, settings = ConditionEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
+    read_only = {"GET": condition.read_only, "PUT": condition.set_read_only}
+    metadata = WaitsFor.METADATA
+    return {
+        "/api/v1/bookie/is_ready": Route({"GET": condition.is_ready}),
+        "/api/v1/bookie/state": Route({"GET": condition.state}),
+        "/api/v1/bookie/state/readonly": Route(read_only, waits_for=metadata),
+        "/api/v1/bookie/sanity": Route({"GET": condition.sanity}, waits_for=metadata),
+        "/api/v1/config/server_config": Route({"GET": settings.shown}),
+    }
+
+
+def _about_the_cluster(
+    metadata: MetadataStore | None, decommissions: Decommissions
+) -> dict[str, Route]:
+    """Return the routes about other bookies, auditors and replication workers."""
+    bookies, repair = BookieEndpoints(metadata), AutorecoveryEndpoints(metadata, decommissions)
+    marked = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
+
+    def route(parameters: Iterable[str] = (), **methods: Endpoint) -> Route:
+        return Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)
+
+    return {
+        "/api/v1/bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.listed),
+        "/api/v1/bookie/list_bookie_info": route(GET=bookies.disks),
+        "/api/v1/bookie/cluster_info": route(GET=bookies.summary),
+        **{
+            f"/api/v1/autorecovery/{name}": each
+            for name, each in {
+                "status": route(("enabled",), GET=repair.status, PUT=repair.set_status),
+                "bookie": route(PUT=repair.recover),
+                "list_under_replicated_ledger": route(marked, GET=repair.marked),
+                "who_is_auditor": route(GET=repair.auditor),
+                "trigger_audit": route(PUT=repair.trigger_audit),
+                "lost_bookie_recovery_delay": route(GET=repair.delay, PUT=repair.set_delay),
+                "decommission": route(PUT=repair.decommission),
+            }.items()
+        },
+    }

@@ -6,7 +6,7 @@ import asyncio
 import ipaddress
 import logging
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from threading import Thread
@@ -21,6 +21,8 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin.counters import OperationCounters
 from bkstore.wire.admin.garbage import Background
 from bkstore.wire.admin.guard import Limits
+from bkstore.wire.admin.operations.controls import Controls
+from bkstore.wire.admin.operations.decommissions import Decommissions
 from bkstore.wire.admin.routes import Router, check_token
 from bkstore.wire.listening import Listener
 
@@ -87,9 +89,10 @@ class AdminServer(Closing):
         self._names = frozenset(host_name("names", name) for name in names)
         self.counters = OperationCounters() if metrics is None else metrics
         self._background = Background()
-        self.read_only: Callable[[], bool] = lambda: False
-        """Whether the server of the bookie refuses writes; ``state`` and the metrics tell it."""
-        self.counters.tell_read_only(lambda: self.read_only())
+        self._decommissions = Decommissions()
+        self.controls = Controls()
+        """What the process around the admin lets it ask and do; ``state`` and the metrics tell."""
+        self.counters.tell_read_only(lambda: self.controls.read_only())
         self._router = Router(
             bookie,
             metadata,
@@ -97,7 +100,8 @@ class AdminServer(Closing):
             self.counters,
             self._background,
             compat is not None,
-            lambda: self.read_only(),
+            self.controls,
+            self._decommissions,
         )
         self._socket: socket.socket | None = None
         self._front: Front | None = None
@@ -108,11 +112,17 @@ class AdminServer(Closing):
         forks.register(self)
 
     @property
-    def url(self) -> str:
-        """Where it listens, as ``http://127.0.0.1:8080``; `IllegalOperation` if it does not."""
+    def address(self) -> tuple[str, int]:
+        """Where it listens: address and port; `IllegalOperation` if it does not."""
         if self._socket is None:
             raise IllegalOperation("this admin does not listen")
         host, port = self._socket.getsockname()[:2]
+        return host, port
+
+    @property
+    def url(self) -> str:
+        """Where it listens, as ``http://127.0.0.1:8080``; `IllegalOperation` if it does not."""
+        host, port = self.address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     @property
@@ -161,6 +171,7 @@ class AdminServer(Closing):
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._decommissions.close()
         self._background.close()
 
     def _run(self, listening: socket.socket, ready: Future[None]) -> None:

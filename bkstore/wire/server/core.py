@@ -85,7 +85,7 @@ class Core:
         self._reads = ThreadPoolExecutor(options.read_threads, "bkstore-read")
         self._writes = ThreadPoolExecutor(options.write_threads, "bkstore-write")
         self._sync = GroupSync(self.rules.sync)
-        self.polls = LongPolls(self.loop, self._reads, bookie.last_add_confirmed)
+        self.polls = LongPolls(self.loop, self._reads, bookie)
         self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
         self._was_over = False
         self.stopping = False

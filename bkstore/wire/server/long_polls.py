@@ -1,5 +1,6 @@
 """LongPolls: reads that wait until a ledger's last add confirmed (LAC) is above theirs.
 
+A fence and a deletion end the wait too: nothing more is to come.
 Source: `LongPollReadEntryProcessorV3`, `TransientLedgerInfo` and `FileInfo` with their watchers.
 """
 
@@ -9,9 +10,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
+from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import Read
 
 __all__ = ["LongPolls"]
@@ -22,22 +25,31 @@ _LONGEST = 86400.0
 Again = Callable[[Read], None]
 
 
+class _Progress(NamedTuple):
+    """How far a ledger is."""
+
+    lac: int
+    fenced: bool
+
+
 class LongPolls:
     """The reads that wait. It belongs to the loop's thread; LACs are asked for in a pool.
 
-    `last_add_confirmed` is asked of each ledger that is waited for after each write of the
-    server, and every 50 ms, as others may write to the bookie too: one asking at a time.
+    The bookie is asked for the LAC of each ledger that is waited for, and whether it is fenced,
+    after each write of the server, and every 50 ms, as others may write to the bookie too: one
+    asking at a time. A read is called again when the LAC is above its own, when the ledger has
+    been fenced since it began to wait, and when the ledger is gone.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         pool: Executor,
-        last_add_confirmed: Callable[[LedgerId], int],
+        bookie: Bookie,
     ) -> None:
         self._loop = loop
         self._pool = pool
-        self._lac = last_add_confirmed
+        self._bookie = bookie
         self._waiting: dict[Read, tuple[Again, asyncio.TimerHandle]] = {}
         self._asking = self._ask_again = False
         self._ticker: asyncio.TimerHandle | None = None
@@ -57,7 +69,7 @@ class LongPolls:
             timer.cancel()
 
     def wake(self) -> None:
-        """Look for LACs that have moved: something was written."""
+        """Look for LACs that have moved and new fences: something was written."""
         if self._waiting:
             self._ask()
 
@@ -87,28 +99,31 @@ class LongPolls:
         ledgers = {read.ledger for read in self._waiting}
 
         def job() -> None:
-            found = {ledger: self._known(ledger) for ledger in ledgers}
+            found = {ledger: self._progress(ledger) for ledger in ledgers}
             self._loop.call_soon_threadsafe(self._asked, found)
 
         self._pool.submit(job)
 
-    def _known(self, ledger: LedgerId) -> int | None:
-        """Return a ledger's LAC; None where asking again will tell what is wrong."""
+    def _progress(self, ledger: LedgerId) -> _Progress | None:
+        """Return how far a ledger is; None where reading again will tell what is wrong."""
         try:
-            return self._lac(ledger)
+            lac = self._bookie.last_add_confirmed(ledger)
+            return _Progress(lac, self._bookie.is_fenced(ledger))
         except (BkstoreError, OSError):
             return None
 
-    def _asked(self, found: dict[LedgerId, int | None]) -> None:
+    def _asked(self, found: dict[LedgerId, _Progress | None]) -> None:
         self._asking = False
         now = int(time.time() * 1000)
         for read in list(self._waiting):
             if read.ledger not in found:
                 continue
-            lac = found[read.ledger]
-            if lac is None or lac > (read.previous_lac or 0):
+            progress = found[read.ledger]
+            if progress is None or progress.lac > (read.previous_lac or 0):
                 read.updated = now
                 self._again(read)
+            elif progress.fenced and not read.was_fenced:
+                self.expire(read)
         if self._ask_again and self._waiting:
             self._ask()
 

@@ -259,8 +259,7 @@ def test_a_deleted_ledger_stays_deleted(tmp_path: Path, storage: Any) -> None:
             again = write(admin, DELETE, "DELETE", ledger_id=7)
         bookie.close(checkpoint=False)
 
-    assert (200, "Deleted ledger: 7") == (reply.status, reply.json)
-    assert 404 == again.status
+    assert [(200, "Deleted ledger: 7")] * 2 == [(each.status, each.json) for each in (reply, again)]
     with Bookie.open(tmp_path / "s", storage) as bookie:
         assert [LedgerId(0, 8)] == bookie.ledgers()
 
@@ -273,7 +272,7 @@ def test_a_store_is_what_is_deleted_from(bookie: Bookie) -> None:
         reply = write(admin, DELETE, "DELETE", ledger_id=7)
         again = write(admin, DELETE, "DELETE", ledger_id=7)
 
-    assert (200, "Deleted ledger: 7", 404) == (reply.status, reply.json, again.status)
+    assert [(200, "Deleted ledger: 7")] * 2 == [(each.status, each.json) for each in (reply, again)]
     assert ([], [LedgerId(0, 7)]) == (store.ledgers(), bookie.ledgers())
 
 

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -15,6 +15,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from bkstore.cli.main import main
+from bkstore.errors import ReadOnlyError
 from bkstore.formats.entry import Coder, Entry
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.client import WireClient
@@ -52,6 +53,15 @@ def test_an_admin_beside_the_server(tmp_path: Path) -> None:
                 client.add_entry(coder.encode(Entry(7, entry, entry - 1, 5, b"hello")), KEY)
             client.add_entry(coder.encode(Entry(8, 0, -1, 5, b"hello")), KEY)
             client.read_entries(7, 0, 3)
+            assert b"OK" == urlopen(f"{url}/api/v1/bookie/is_ready").read()
+            settings = json.load(urlopen(f"{url}/api/v1/config/server_config"))
+            for wanted in (True, False):
+                put = Request(f"{url}/api/v1/bookie/state/readonly", method="PUT")
+                put.add_header("Authorization", f"Bearer {TOKEN}")
+                put.data = json.dumps({"readOnly": wanted}).encode()
+                assert {"readOnly": wanted} == json.load(urlopen(put))
+                with pytest.raises(ReadOnlyError) if wanted else nullcontext():
+                    client.add_entry(coder.encode(Entry(8, 1, 0, 5, b"hello")), KEY)
         shown = json.load(urlopen(f"{url}/api/v1/ledger/read?ledger_id=7"))
         text = urlopen(f"{url}/metrics").read().decode()
         delete = Request(f"{url}/api/v1/ledger/delete?ledger_id=7", method="DELETE")
@@ -63,14 +73,22 @@ def test_an_admin_beside_the_server(tmp_path: Path) -> None:
         _, err = process.communicate(timeout=30)
 
     assert dict.fromkeys("012", "hello") == shown
+    assert (str(address[1]), url.rpartition(":")[2]) == (
+        settings["bookiePort"],
+        settings["httpServerPort"],
+    )
     assert url.startswith("http://127.0.0.1:")
     assert (
-        'bkstore_server_requests_total{operation="ADD_ENTRY",protocol="v2",status="EOK"} 4.0'
+        'bkstore_server_requests_total{operation="ADD_ENTRY",protocol="v2",status="EOK"} 5.0'
         in text
     )
     assert "bookkeeper_server_BATCH_READ_ENTRY_REQUEST_count 1.0" in text
     assert ("Deleted ledger: 7", 0) == (said, process.returncode)
-    assert err.startswith("bkstore: stopping")
+    assert [
+        "bkstore: read-only: an operator wants it so",
+        "bkstore: writable again",
+        "bkstore: stopping",
+    ] == [line.partition(" (")[0] for line in err.splitlines()]
     with Bookie.open(tmp_path / "b") as bookie:
         assert [8] == [name.ledger for name in bookie.ledgers()]
 

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
+from bkstore.storage.options import Storage
 from bkstore.testing.servers import ServerFactory
-from bkstore.wire import v3
+from bkstore.wire import v2, v3
+from bkstore.wire.frames import frame
 from bkstore.wire.server import BookieServer
 from bkstore.wire.status import Status
 from tests.wire.server.peer import KEY, Peer, add, record
 
 Operation = v3.Operation
+STORAGES: list[Storage] = ["sorted", "interleaved", "db"]
 
 
 def poll(server: BookieServer, ledger: int, previous: int, time_out: int) -> Any:
@@ -77,3 +80,88 @@ def test_stopping_answers_long_polls(bkstore_server: ServerFactory) -> None:
     thread.join(10)
 
     assert [(Status.EOK.v3, -1)] == [(body.status, body.maxLAC) for body in found]
+
+
+def waiting(peer: Peer, ledger: int, previous: int, **fields: int) -> None:
+    """Send a long poll of a minute, and return when it waits."""
+    body = {"ledgerId": ledger, "entryId": -1, "previousLAC": previous, "timeOut": 60_000}
+    peer.send(frame(v3.encode(v3.new_request(Operation.READ_ENTRY, 1, body | fields))))
+    # A connection's reads are taken in turn: the poll waits when the one behind it is answered.
+    peer.ask_v3(Operation.READ_ENTRY, {"ledgerId": ledger, "entryId": 0})
+
+
+def woken(peer: Peer) -> Any:
+    """Return the body of the answer to the long poll, which comes long before its time is over."""
+    return v3.body_of(v3.decode_response(peer.frame()[4:]))
+
+
+def fence_by(kind: str, server: BookieServer, ledger: int) -> None:
+    """Fence a ledger with entries 0, 1, 2, as a recovery does, or beside the server."""
+    if kind == "bookie":
+        server.bookie.fence(ledger, KEY)
+        return
+    with Peer(server.address) as peer:
+        if kind == "v2":
+            request = v2.ReadRequest(ledger, -1, v2.Flags.DO_FENCING, KEY)
+            assert [Status.EOK] == [answer.status for answer in peer.ask(request)]
+        else:
+            asked = {"ledgerId": ledger, "entryId": -1, "flag": 1, "masterKey": KEY}
+            body = v3.body_of(peer.ask_v3(Operation.READ_ENTRY, asked))
+            assert Status.EOK.v3 == body.status
+
+
+@pytest.mark.parametrize("kind", ["v2", "v3", "bookie"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_fence_ends_the_wait(bkstore_server: ServerFactory, storage: Storage, kind: str) -> None:
+    """A long poll is answered when its ledger is fenced, with the LAC as it is, and no entry."""
+    server = bkstore_server(storage)
+    for ledger in (7, 8):
+        server.bookie.add_entries([record(ledger, entry) for entry in range(3)], KEY)  # LAC 1
+    with Peer(server.address) as peer, Peer(server.address) as other:
+        waiting(peer, 7, 1, flag=2)
+        waiting(other, 8, 1, flag=2)
+        fence_by(kind, server, 7)
+        body = woken(peer)
+
+        assert (Status.EOK.v3, 1, b"") == (body.status, body.maxLAC, body.body)
+        assert not body.HasField("lacUpdateTimestamp")
+        fence_by(kind, server, 8)
+        assert 8 == woken(other).ledgerId
+
+
+def test_a_fence_ends_the_wait_for_the_last_entry(bkstore_server: ServerFactory) -> None:
+    """A long poll that does not ask for the entry behind the LAC gets the last entry."""
+    server = bkstore_server()
+    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)
+    with Peer(server.address) as peer:
+        waiting(peer, 7, 1)
+        fence_by("v3", server, 7)
+        body = woken(peer)
+
+        assert (Status.EOK.v3, 1, record(7, 2)) == (body.status, body.maxLAC, body.body)
+
+
+def test_a_fence_of_before_ends_no_wait(bkstore_server: ServerFactory) -> None:
+    """A ledger that is fenced already is waited for: a recovery may still move its LAC."""
+    server = bkstore_server()
+    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)
+    server.bookie.fence(7, KEY)
+    with Peer(server.address) as peer:
+        waiting(peer, 7, 1, flag=2)
+        server.bookie.fence(7, KEY)  # changes nothing
+        server.bookie.add_entry(record(7, 3), KEY, recovery=True)
+        body = woken(peer)
+
+        assert (record(7, 2), 2, 2) == (body.body, body.entryId, body.maxLAC)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_garbage_ends_the_wait(bkstore_server: ServerFactory, storage: Storage) -> None:
+    """A long poll is answered when its ledger is deleted: there is none."""
+    server = bkstore_server(storage)
+    server.bookie.add_entries([record(7, entry) for entry in range(3)], KEY)
+    with Peer(server.address) as peer:
+        waiting(peer, 7, 1, flag=2)
+        server.bookie.collect_garbage(list)
+
+        assert Status.ENOLEDGER.v3 == woken(peer).status

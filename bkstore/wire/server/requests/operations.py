@@ -124,6 +124,8 @@ class Read(_OfLedger):
     time_out: int | None = None
     updated: int | None = None
     expired: bool = False
+    was_fenced: bool = False
+    """Whether the ledger was fenced when a long poll began to wait."""
 
     @property
     def writes(self) -> bool:

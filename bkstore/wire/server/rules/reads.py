@@ -114,6 +114,7 @@ class Reads:
             ledger = operation.ledger
             lac = self.bookie.last_add_confirmed(ledger)
             if lac <= previous and operation.time_out is not None and not operation.expired:
+                operation.was_fenced = self.bookie.is_fenced(ledger)
                 return None
             if not operation.piggyback:
                 return self._read(operation)

@@ -302,19 +302,28 @@ class _Loop:
 
 def test_how_long_a_read_waits(told: Told) -> None:
     """A read that waits is asked again `timeOut` milliseconds after it came, or as soon as the
-    LAC is above the one it knows; then its timer is gone."""
-    loop, lacs, again = _Loop(), {7: 4, 8: 0}, []
+    LAC is above the one it knows, or the ledger was fenced; then its timer is gone."""
+    loop, lacs, fenced, again = _Loop(), {7: 4, 8: 0, 9: 0}, {9}, []
     shared: Any = loop
-    polls = LongPolls(shared, shared, lambda ledger: lacs[ledger.ledger])
-    first, second, third = (
-        told.make(Read, ledger=ledger, previous_lac=lac, time_out=time, started=49.5)
-        for ledger, lac, time in ((7, 4, 2000), (7, 5, 30_000), (8, 0, 10**12))
+    bookie: Any = SimpleNamespace(
+        last_add_confirmed=lambda ledger: lacs[ledger.ledger],
+        is_fenced=lambda ledger: ledger.ledger in fenced,
     )
-    for read in (first, second, third):
+    polls = LongPolls(shared, shared, bookie)
+    first, second, third, fourth, fifth = (
+        told.make(Read, ledger=ledger, previous_lac=lac, time_out=time, started=49.5)
+        for ledger, lac, time in (
+            *((7, 4, 2000), (7, 5, 30_000), (8, 0, 10**12)),
+            *((8, 1, 10**12), (9, 0, 10**12)),
+        )
+    )
+    fifth.was_fenced = True
+    for read in (first, second, third, fourth, fifth):
         polls.park(read, again.append)
     timers = {words[0]: at for at, what, words in loop.later if what == polls.expire}
+    day = dict.fromkeys((third, fourth, fifth), 50.0 + 86400)
 
-    assert {first: 51.5, second: 79.5, third: 50.0 + 86400} == timers
+    assert {first: 51.5, second: 79.5} | day == timers
     polls.wake()
     assert [] == again
     lacs[7] = 5
@@ -327,4 +336,11 @@ def test_how_long_a_read_waits(told: Told) -> None:
     lacs[8] = 1
     polls.wake()
     assert [first, second, third] == again
+    fenced.add(8)
+    polls.wake()
+    assert [first, second, third, fourth] == again
+    assert fourth.expired
+    lacs[9] = 1
+    polls.wake()
+    assert [first, second, third, fourth, fifth] == again
     assert [] == [words for _, what, words in loop.later if what == polls.expire]

@@ -1,0 +1,120 @@
+"""`bookie/is_ready`, `state`, `state/readonly`, `sanity`: whether the bookie is fit.
+
+Upstream: `BookieIsReadyService`, `BookieStateService`, `BookieStateReadOnlyService`,
+`BookieSanityService`.
+"""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock
+
+from bkstore.errors import BkstoreError, IllegalOperation, ReadOnlyError
+from bkstore.storage.bookie import Bookie
+from bkstore.wire.admin import parameters
+from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, one_line
+from bkstore.wire.admin.operations.controls import Controls
+
+__all__ = ["REASON", "ConditionEndpoints"]
+
+LOG = logging.getLogger("bkstore.wire.admin")
+
+REASON = "X-Bkstore-Reason"
+"""The header that says why a sanity test has failed: upstream's body has no room for it."""
+
+_PATIENCE = 5.0
+"""Seconds that a sanity test waits for the one that runs."""
+
+
+class ConditionEndpoints:
+    """Says whether a bookie runs, takes writes and works, and makes it read-only."""
+
+    def __init__(self, bookie: Bookie, controls: Controls) -> None:
+        self._bookie = bookie
+        self._controls = controls
+        self._testing = Lock()
+
+    def is_ready(self, request: Request) -> Answer:
+        """Answer OK while the bookie serves, 503 before and after that."""
+        if not self._running():
+            raise Refused(503, "the bookie is closed")
+        stage = self._controls.stage
+        if stage != "running":
+            raise Refused(503, f"the bookie is {stage}")
+        return Answer.plain("OK")
+
+    def state(self, request: Request) -> Answer:
+        """Answer whether the bookie runs, and which writes it takes."""
+        running = self._running() and self._controls.stage != "starting"
+        can_write = running and self._can_write()
+        return json_answer(
+            {
+                "running": running,
+                "readOnly": running and not (can_write and not self._controls.read_only()),
+                "shuttingDown": self._controls.stage == "stopping",
+                "availableForHighPriorityWrites": can_write,
+            }
+        )
+
+    def _running(self) -> bool:
+        try:
+            self._bookie.ledger_exists(0)
+        except IllegalOperation:  # closed
+            return False
+        return True
+
+    def _can_write(self) -> bool:
+        """Return whether no sync of a journal, an entry log or an index has failed."""
+        try:
+            for path in self._bookie.storage.paths:
+                path.check_writable()
+        except ReadOnlyError:
+            return False
+        return not any(journal.failed for journal in self._bookie.journals)
+
+    # -- read-only mode
+
+    def read_only(self, request: Request) -> Answer:
+        """Answer whether writes are refused, but for those of recoveries."""
+        return json_answer({"readOnly": self._is_read_only()})
+
+    def _is_read_only(self) -> bool:
+        return self._controls.read_only() or not self._can_write()
+
+    def set_read_only(self, request: Request) -> Answer:
+        """Make the bookie read-only, or writable if nothing hinders that; answer how it is."""
+        body = parameters.body_object(request)
+        asked = None if body is None else body.get("readOnly", False)
+        if type(asked) is not bool:
+            raise Refused(400, 'the body is {"readOnly": true} or {"readOnly": false}')
+        change = self._controls.set_read_only
+        if change is None:
+            raise Refused(503, "no bookie server is known here that could be made read-only")
+        change(asked)
+        return self.read_only(request)
+
+    # -- sanity
+
+    def sanity(self, request: Request) -> Answer:
+        """Answer whether a ledger can be written on this bookie and read; one test at a time.
+
+        A bookie that is read-only is not tested.
+        """
+        test = self._controls.check_sanity
+        if test is None:
+            raise Refused(503, "no sanity test can be made: the bookie is in no cluster")
+        if self._is_read_only():
+            return json_answer({"passed": False, "readOnly": True})
+        if not self._testing.acquire(timeout=_PATIENCE):
+            raise Refused(500, "another sanity test has not ended in time")
+        reason = None
+        try:
+            test()
+        except (BkstoreError, OSError) as error:
+            reason = one_line(str(error)) or type(error).__name__
+            LOG.warning("the sanity test failed: %s", error)
+        finally:
+            self._testing.release()
+        headers = {} if reason is None else {REASON: reason.encode("ascii", "replace").decode()}
+        body = {"passed": reason is None, "readOnly": False}
+        return Answer(200, json_answer(body).body, headers=headers)
