@@ -214,7 +214,7 @@ def _registered(seen: Seen) -> dict[str, tuple[str, tuple[str, int]]]:
 
     found = {}
     try:
-        with ZooKeeperStore(seen.state.uri, timeout=_ANSWER) as store:
+        with ZooKeeperStore(seen.state.uri, timeout=_ANSWER, make_layout=False) as store:
             writable, read_only = store.writable_bookies(), store.read_only_bookies()
             for one in seen.state.bookies:
                 state = "read-only" if one.id in read_only else "unregistered"

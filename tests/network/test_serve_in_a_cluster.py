@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from bkstore.cli import serve
 from bkstore.cli.main import main
 from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import MetadataUnavailable
-from bkstore.network import Client
+from bkstore.network import Client, RegisteredBookie
 from bkstore.network.checkpoints import Checkpoints
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
@@ -60,6 +61,35 @@ def test_in_a_process(zookeeper: ZooKeeperServer, tmp_path: Path, way: signal.Si
         finally:
             process.kill()
             process.communicate()
+
+
+def test_a_stop_unregisters_first(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """Who is hung up on by a bookie that stops does not find it registered any more: not as a
+    process that gets SIGTERM, and not as an object that is closed."""
+    uri = new_uri(zookeeper)
+    with ZooKeeperStore.format(uri) as store:
+        process = serving(tmp_path / "b1", uri, "--create", "--bookie-id", "b1")
+        try:
+            info = store.service_info("b1")
+            assert info is not None
+            assert info.address is not None
+            with socket.create_connection(info.address, timeout=30) as client:
+                process.terminate()
+                hung_up = client.recv(1)
+                registered = store.registered_bookies()
+        finally:
+            process.terminate()
+            process.communicate()
+
+        assert (b"", frozenset()) == (hung_up, registered)
+        served = RegisteredBookie.open(uri, tmp_path / "b1")
+        with socket.create_connection(served.server.address, timeout=30) as client:
+            closing = Thread(target=served.close)
+            closing.start()
+            hung_up, registered = client.recv(1), store.registered_bookies()
+            closing.join(30)
+
+        assert (b"", frozenset()) == (hung_up, registered)
 
 
 def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:

@@ -50,12 +50,13 @@ def open_metadata(place: str | os.PathLike[str]) -> MetadataStore:
 
     A path is that of a JSON file, a store's directory or a dumped folder. A JSON file is read
     whole into a `MemoryStore`; directories are opened for reading. A `ZooKeeperStore` holds a
-    connection: close it. Raises `CorruptionError` for a file that is no metadata file, else as
-    `DirectoryStore`, `DumpStore` and `ZooKeeperStore`, `BkstoreError` for what cannot be read.
+    connection: close it; opening it writes no LAYOUT. Raises `CorruptionError` for a file that
+    is no metadata file, else as `DirectoryStore`, `DumpStore` and `ZooKeeperStore`,
+    `BkstoreError` for what cannot be read.
     """
     path = metadata_place(place)
     if isinstance(path, str):
-        return _zookeeper(path)
+        return _zookeeper(path, make_layout=False)
     if os.path.isdir(path):
         return DirectoryStore(path, read_only=True) if is_store(path) else DumpStore(path)
     with readable(path):
@@ -75,16 +76,16 @@ def open_store(place: str | os.PathLike[str]) -> MetadataStore:
     """
     path = metadata_place(place)
     if isinstance(path, str):
-        return _zookeeper(path)
+        return _zookeeper(path, make_layout=True)
     if path.is_file():
         raise InvalidArgument(f"{path} is a file: a store is a directory or a service URI")
     return DirectoryStore(path)
 
 
-def _zookeeper(uri: str) -> MetadataStore:
+def _zookeeper(uri: str, *, make_layout: bool) -> MetadataStore:
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 
-    return ZooKeeperStore(uri)
+    return ZooKeeperStore(uri, make_layout=make_layout)
 
 
 @contextmanager

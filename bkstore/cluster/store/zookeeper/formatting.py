@@ -1,7 +1,8 @@
 """New clusters: the nodes that `initnewcluster` makes, at once or not at all; and emptied ones.
 
-Source: `meta/zk/ZKMetadataDriverBase`, `discover/ZKRegistrationManager.initNewCluster`, and for
-`empty_cluster` what `metaformat -force` was seen to remove and to leave.
+Source: `meta/zk/ZKMetadataDriverBase`, `meta/AbstractZkLedgerManagerFactory`,
+`discover/ZKRegistrationManager.initNewCluster`, and for `empty_cluster` what `metaformat -force`
+was seen to remove and to leave.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import get_args
 
+from bkstore.cluster.store.api import Value
 from bkstore.cluster.store.zookeeper.connection import Connection, forbidden
 from bkstore.cluster.store.zookeeper.kazoo_client import (
     FORBIDDEN,
@@ -22,10 +25,10 @@ from bkstore.cluster.store.zookeeper.kazoo_client import (
 )
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree
 from bkstore.cluster.store.zookeeper.nodes import Nodes
-from bkstore.errors import IllegalOperation
+from bkstore.errors import BadVersion, IllegalOperation, UnsupportedLayout
 from bkstore.formats.metadata.ledger_layout import LedgerLayout, Manager, encode_layout
 
-__all__ = ["empty_cluster", "make_cluster"]
+__all__ = ["add_layout", "empty_cluster", "make_cluster"]
 
 _EMPTIED = frozenset({"cookies", "idgen", "idgen-long"})
 _MARKS_AND_LOCKS = ("underreplication/ledgers", "underreplication/locks")
@@ -59,6 +62,30 @@ def make_cluster(
             if isinstance(result, FORBIDDEN):
                 raise forbidden(root)
         raise IllegalOperation(f"{root} was not made: {results!r:.200}")
+
+
+def add_layout(nodes: Nodes, manager: Manager) -> Value | None:
+    """Write LAYOUT into a cluster that has none, and return the one that is there then.
+
+    None, and nothing is written, where there is no folder for registrations: that is no cluster.
+    `UnsupportedLayout` where another manager's ledgers are: this one would find none of them.
+    """
+    try:
+        names = nodes.connection.ask(nodes.root, "get_children")
+    except NoNodeError:
+        return None
+    if "available" not in names:
+        return None
+    tree = LedgerTree(manager)
+    for path in (f"/{name}" for name in names):
+        if _has_ledgers(path) and not tree.is_folder(path) and tree.ledger(path) is None:
+            raise UnsupportedLayout(
+                f"{nodes.where('/LAYOUT')} is not there, and {path[1:]} is not of the ledger "
+                f"manager {manager}: name the right one in the service URI"
+            )
+    with suppress(BadVersion):  # another was first
+        nodes.create("/LAYOUT", encode_layout(LedgerLayout.of(manager)))
+    return nodes.get("/LAYOUT")
 
 
 def _transaction(

@@ -14,12 +14,12 @@ from functools import partial
 from types import TracebackType
 from typing import NamedTuple
 
-from bkstore.arguments import number
+from bkstore.arguments import number, truth
 from bkstore.cluster.store.api import Value, Versioned
 from bkstore.cluster.store.key_value_store import KeyValueStore
 from bkstore.cluster.store.zookeeper.connection import Connection
 from bkstore.cluster.store.zookeeper.events import Events
-from bkstore.cluster.store.zookeeper.formatting import empty_cluster, make_cluster
+from bkstore.cluster.store.zookeeper.formatting import add_layout, empty_cluster, make_cluster
 from bkstore.cluster.store.zookeeper.id_generator import IdGenerator
 from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.ledger_tree import LedgerTree, is_scope_folder
@@ -76,10 +76,12 @@ class ZooKeeperStore(KeyValueStore):
 
     `timeout` is how long each call waits for an answer, `session_timeout` after how many seconds
     without a sign of life registrations and locks go (the server has limits of its own). Opening
-    writes nothing. Raises `InvalidArgument` for what is no URI of ZooKeeper, `UnsupportedLayout`
-    where there is no cluster or one with another ledger manager, `MetadataUnavailable` where
-    nobody answers, `UnauthorizedAccess` for what an access list forbids, and
-    `MissingDependency` without kazoo.
+    writes LAYOUT, for the URI's ledger manager (hierarchical where it names none), if the cluster
+    has none but has a folder for registrations: so does whatever process of BookKeeper comes
+    first. Without `make_layout` it writes nothing. Raises `InvalidArgument` for what is no URI of
+    ZooKeeper, `UnsupportedLayout` where there is no cluster or one with another ledger manager,
+    `MetadataUnavailable` where nobody answers, `UnauthorizedAccess` for what an access list
+    forbids, and `MissingDependency` without kazoo.
 
     Metadata are told with the node's time of creation and token, which `create` writes and the
     next `write` sets to 0, as real clients do. Bookies known to be unavailable are bkstore's own.
@@ -91,7 +93,9 @@ class ZooKeeperStore(KeyValueStore):
         *,
         timeout: float = TIMEOUT,
         session_timeout: float = SESSION_TIMEOUT,
+        make_layout: bool = True,
     ) -> None:
+        truth("make_layout", make_layout)
         self.uri = parse_service_uri(uri) if isinstance(uri, str) else uri
         self._connection = Connection(
             self.uri.servers,
@@ -104,7 +108,7 @@ class ZooKeeperStore(KeyValueStore):
         self._events = Events(f"bkstore {self.uri}")
         self._registrations: dict[str, Registration] = {}
         try:
-            self._tree = self._found_tree()
+            self._tree = self._found_tree(make_layout)
         except BaseException:
             self._connection.close()
             raise
@@ -141,8 +145,10 @@ class ZooKeeperStore(KeyValueStore):
             connection.close()
         return cls(where, timeout=timeout, session_timeout=session_timeout)
 
-    def _found_tree(self) -> LedgerTree:
+    def _found_tree(self, make_layout: bool) -> LedgerTree:
         value = self._nodes.get("/LAYOUT")
+        if value is None and make_layout:
+            value = add_layout(self._nodes, self.uri.manager or "hierarchical")
         place = self._nodes.where("/LAYOUT")
         if value is None:
             raise UnsupportedLayout(f"{place} is not there: has the cluster been initialized?")

@@ -187,6 +187,83 @@ def test_roots_that_are_refused(
     assert "\n" not in str(caught.value)
 
 
+MANAGERS = {
+    "flat": b"2\norg.apache.bookkeeper.meta.FlatLedgerManagerFactory:1",
+    "hierarchical": b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1",
+    "longhierarchical": b"2\norg.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory:1",
+    "": b"2\norg.apache.bookkeeper.meta.HierarchicalLedgerManagerFactory:1",
+}
+
+
+def _without_layout(zookeeper: ZooKeeperServer, ledger: str | None = None) -> str:
+    """Return the root of a cluster that has lost its LAYOUT, with this node in it."""
+    uri = new_uri(zookeeper)
+    with ZooKeeperStore.format(uri) as store:
+        root = root_of(store)
+        raw_client(store).delete(f"{root}/LAYOUT")
+        if ledger is not None:
+            raw_client(store).create(f"{root}/{ledger}", b"", makepath=True)
+    return root
+
+
+@pytest.mark.parametrize("manager", MANAGERS)
+def test_a_missing_layout_is_written(zookeeper: ZooKeeperServer, manager: str) -> None:
+    """Whoever comes to change something writes LAYOUT, for the URI's manager; whoever reads does
+    not. Who comes later with another manager is refused."""
+    root = _without_layout(zookeeper)
+    scheme = f"zk+{manager}" if manager else "zk"
+    uri = f"{scheme}://{zookeeper.address}{root}"
+    with pytest.raises(UnsupportedLayout, match="LAYOUT is not there"):
+        open_metadata(uri)
+    with pytest.raises(UnsupportedLayout, match="LAYOUT is not there"):
+        ZooKeeperStore(uri, make_layout=False)
+    with ZooKeeperStore(uri) as store:
+        data, stat = raw_client(store).get(f"{root}/LAYOUT")
+        store.create(metadata_of(7))
+
+    assert (MANAGERS[manager], 0) == (data, stat.version)
+    with ZooKeeperStore(f"zk://{zookeeper.address}{root}", make_layout=False) as store:
+        assert [LedgerId.of(7)] == store.ledgers()
+    other = "flat" if manager == "hierarchical" else "hierarchical"
+    if manager:
+        with pytest.raises(UnsupportedLayout, match=f"LAYOUT says {manager}"):
+            ZooKeeperStore(f"zk+{other}://{zookeeper.address}{root}")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "node"),
+    [
+        ("zk", "L0000000007"),
+        ("zk+flat", "00/0000/L0007"),
+        ("zk+longhierarchical", "00/0000/L0007"),
+    ],
+)
+def test_no_layout_over_anothers_ledgers(
+    zookeeper: ZooKeeperServer, scheme: str, node: str
+) -> None:
+    """Where ledgers of another manager lie LAYOUT is not guessed: they would count as deleted."""
+    root = _without_layout(zookeeper, node)
+    with pytest.raises(UnsupportedLayout, match="is not of the ledger manager"):
+        ZooKeeperStore(f"{scheme}://{zookeeper.address}{root}")
+    right = "zk+flat" if node[0] == "L" else "zk+hierarchical"
+    with ZooKeeperStore(f"{right}://{zookeeper.address}{root}") as store:
+        assert [LedgerId.of(7)] == store.ledgers()
+
+
+def test_no_cluster_is_made_by_opening(zookeeper: ZooKeeperServer) -> None:
+    """A root that is not there, or has no folder for registrations, gets nothing."""
+    root = _without_layout(zookeeper)
+    uri = f"zk+hierarchical://{zookeeper.address}{root}"
+    with ZooKeeperStore.format(new_uri(zookeeper)) as store:
+        raw_client(store).delete(f"{root}/available", recursive=True)
+        for place in (uri, f"{uri}/below"):
+            with pytest.raises(UnsupportedLayout, match="LAYOUT is not there"):
+                ZooKeeperStore(place)
+        left = raw_client(store).get_children(root)
+
+    assert ["INSTANCEID"] == left
+
+
 def test_a_root_that_goes(stores: tuple[ZooKeeperStore, ZooKeeperStore]) -> None:
     """Ledgers of a root that is gone, or was gone for a while, are not told as none: garbage
     collection would delete all that a bookie has."""
