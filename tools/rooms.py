@@ -72,6 +72,7 @@ ROOMS = (
     "wire.client",
     "wire.admin",
     "network",
+    "network.settings",
     "offline.partial_output",
     "offline.worker_process",
     "offline.reading",
@@ -99,6 +100,7 @@ ROOMS = (
     "cli.bookie",
     "cli.datasets",
     "cli.care",
+    "cli.server_conf",
     "cli",
     "__main__",
 )

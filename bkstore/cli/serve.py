@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin, show_server, show_stop
-from bkstore.cli.serving import LoneBookie, ending_at_once, tell_state, until_stopped, waited
+from bkstore.cli.server_conf.choices import complete, tell_not_honored
+from bkstore.cli.serving import (
+    FORCED,
+    LoneBookie,
+    StateChanges,
+    ending_at_once,
+    until_stopped,
+    waited,
+)
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import IllegalOperation, InvalidArgument
@@ -21,16 +29,15 @@ if TYPE_CHECKING:
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
     from bkstore.network.checkpoints import Checkpoints
     from bkstore.network.registered_bookie import RegisteredBookie
+    from bkstore.network.settings import ServerSettings
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
 __all__ = ["add_arguments", "run"]
 
-_PORT = 3181  # `bookiePort`
 _STORAGES = ("sorted", "interleaved", "db")
 _AUTHENTICATION = "bookieAuthProviderFactoryClass"
-_CHECKPOINT = 60.0
 _MONTH = 30 * 86400
 _LAST_WORDS = 2.0
 """Seconds in which ZooKeeper is to answer once the command ends."""
@@ -52,8 +59,8 @@ def add_arguments(parser: Parser) -> None:
         choices=_STORAGES,
         help="how to write (default: db where the index is RocksDB, else sorted)",
     )
-    parser.add_argument("--host", default="127.0.0.1", help="where to listen (127.0.0.1)")
-    parser.add_argument("--port", type=int, default=_PORT, help=f"0 takes a free one ({_PORT})")
+    parser.add_argument("--host", help="where to listen (127.0.0.1)")
+    parser.add_argument("--port", type=int, help="0 takes a free one (3181)")
     parser.add_argument(
         "--extended",
         action="store_true",
@@ -75,13 +82,13 @@ def add_arguments(parser: Parser) -> None:
         "--checkpoint-interval",
         metavar="SECONDS",
         type=float,
-        default=_CHECKPOINT,
-        help=f"how often the storage is made durable and old journals go ({_CHECKPOINT:.0f})",
+        help="how often the storage is made durable and old journals go (60)",
     )
     parser.add_argument(
         "--metadata",
         metavar="URI",
-        help="service URI of a cluster in ZooKeeper: the bookie is registered there",
+        help="service URI of a cluster in ZooKeeper: the bookie is registered there; none = in "
+        "none, whatever the bk_server.conf says",
     )
     parser.add_argument(
         "--bookie-id", metavar="ID", help="with --metadata (default: the cookie's, else HOST:PORT)"
@@ -105,13 +112,16 @@ def run(args: argparse.Namespace) -> int:
     from bkstore.network.checkpoints import Checkpoints
     from bkstore.wire.server import BookieServer
 
+    asked = complete(args)
     interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
     whole(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, settings = _tls(args), chosen_admin(args)
+    tell_not_honored(args, asked)
+    changed = StateChanges(asked)
     with (
         ending_at_once() as stopping,
         _store(args) as store,
-        _bookie(args, store) as bookie,
+        _bookie(args, store, asked) as bookie,
         admin_of(settings, bookie, store) as admin,
         BookieServer(
             bookie,
@@ -120,21 +130,22 @@ def run(args: argparse.Namespace) -> int:
             extended=args.extended,
             tls=tls,
             observer=None if admin is None else admin.counters,
+            options=asked.server,
         ) as server,
     ):
         checkpoints = Checkpoints(bookie)
-        with _registered(args, store, server, checkpoints) as state:
+        with _registered(args, store, server, checkpoints, asked, changed) as state:
             show_server(admin, server, state, store, args.metadata)
             try:
                 kind = bookie.storage.storage
                 tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
                 _tell_more(args, server, admin)
-                until_stopped(partial(waited, server), checkpoints, admin, interval)
+                until_stopped(partial(waited, server, changed), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 stopping()
                 show_stop(admin)
                 tell("bkstore: stopping (a second signal ends it at once)")
-    return 0
+    return 2 if changed.stops else 0
 
 
 def _tell_more(args: argparse.Namespace, server: BookieServer, admin: AdminServer | None) -> None:
@@ -188,11 +199,19 @@ def _registered(
     store: ZooKeeperStore | None,
     server: BookieServer,
     checkpoints: Checkpoints,
+    asked: ServerSettings,
+    changed: StateChanges,
 ) -> Iterator[RegisteredBookie | LoneBookie]:
     """Register the bookie for as long as it serves, where that is wanted; have it be read-only
     while its checkpoints fail."""
+
+    def problem() -> str | None:
+        return FORCED if asked.read_only else checkpoints.problem
+
     if store is None:
-        yield LoneBookie(server, checkpoints)
+        limits = asked.disks if args.directory.is_file() else None
+        with closing(LoneBookie(server, checkpoints, limits, problem, changed)) as lone:
+            yield lone
         return
     from bkstore.network.registered_bookie import RegisteredBookie
 
@@ -204,8 +223,9 @@ def _registered(
             advertise=args.advertise,
             extended=args.extended,
             tls=args.tls_certificate is not None,
-            problem=lambda: checkpoints.problem,
-            changed=tell_state,
+            limits=asked.disks,
+            problem=problem,
+            changed=changed,
         )
         undo.enter_context(made)
         undo.callback(store.finish_within, _LAST_WORDS)  # before all else that ends
@@ -214,14 +234,15 @@ def _registered(
         yield made
 
 
-def _bookie(args: argparse.Namespace, store: ZooKeeperStore | None) -> Bookie:
+def _bookie(
+    args: argparse.Namespace, store: ZooKeeperStore | None, asked: ServerSettings
+) -> Bookie:
     """Open the bookie; a new one only if that was asked for."""
     from bkstore.storage.bookie import Bookie
     from bkstore.storage.directories.ownership import OwnedDirectories
-    from bkstore.storage.directories.server_conf import read_server_conf
 
     path = args.directory
-    if path.is_file() and read_server_conf(path).string(_AUTHENTICATION, None):
+    if asked.conf.string(_AUTHENTICATION, None):
         raise IllegalOperation(
             f"{path}: has {_AUTHENTICATION}: authentication (SASL) is not served, and without it "
             "anybody who reaches the port could read and write"
@@ -237,12 +258,22 @@ def _bookie(args: argparse.Namespace, store: ZooKeeperStore | None) -> Bookie:
         raise InvalidArgument(f"{path}: no bookie's directory; --create makes a new one")
     if not there and path.is_dir() and any(path.iterdir()):
         raise InvalidArgument(f"{path}: is not empty, and no bookie's directory")
+    options, journal = asked.storage_options(place.storage(args.storage)), asked.journal
     if store is None:
-        return Bookie.open(path, args.storage)
+        name = asked.bookie_id
+        return Bookie.open(path, args.storage, bookie_id=name, options=options, journal=journal)
     from bkstore.network.registered_bookie import cluster_bookie
 
     new_id = f"{args.advertise or args.host}:{args.port}" if args.port else None
-    return cluster_bookie(store, path, args.storage, bookie_id=args.bookie_id, new_id=new_id)
+    return cluster_bookie(
+        store,
+        path,
+        args.storage,
+        bookie_id=args.bookie_id,
+        new_id=new_id,
+        options=options,
+        journal=journal,
+    )
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:

@@ -6,7 +6,7 @@ needs; `audited_bookies` are those of a cluster as an audit asks them. On the ot
 `registered_bookie` has `RegisteredBookie`, a server that is registered;
 `cookie_check` decides whether a directory may be that bookie of that cluster, `disk_watch` and
 `checkpoints` whether it takes writes, `advertised` is what its registration says; `sanity` tests
-whether it works. Page: `docs/network.md`.
+whether it works; `settings` reads what a `bk_server.conf` asks of it. Page: `docs/network.md`.
 """
 
 from __future__ import annotations

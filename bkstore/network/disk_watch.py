@@ -8,30 +8,36 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bkstore.arguments import check_fields, number
+from bkstore.arguments import check_fields, number, truth
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
 __all__ = ["DiskOptions", "DiskWatch", "used_share"]
 
 _share = number(0.0, 1.0, above=True)
+_FIELDS = {
+    "full": _share,
+    "writable_again": _share,
+    "interval": number(above=True),
+    "any_full": truth,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskOptions:
     """When a bookie becomes read-only. `full` is `diskUsageThreshold`, `writable_again`
     `diskUsageLwmThreshold`, both as a share of the disk; `interval` is `diskCheckInterval`, in
-    seconds. `InvalidArgument` where `writable_again` is above `full`.
+    seconds. With `any_full` (`readOnlyModeOnAnyDiskFullEnabled`) one full disk is enough, else
+    all must be. `InvalidArgument` where `writable_again` is above `full`.
     """
 
     full: float = 0.95
     writable_again: float = 0.95
     interval: float = 10.0
+    any_full: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(
-            self, {"full": _share, "writable_again": _share, "interval": number(above=True)}
-        )
+        check_fields(self, _FIELDS)
         if self.writable_again > self.full:
             raise InvalidArgument("writable_again is above full")
 
@@ -55,8 +61,8 @@ class DiskWatch:
     def reason(self, read_only: bool) -> str | None:
         """Return why the bookie must be read-only, None if it need not.
 
-        It must while each of its ledger directories is on a full disk, and for good once a sync of
-        its files has failed.
+        It must while a ledger directory is on a full disk (each of them, by its limits), and for
+        good once a sync of its files has failed.
         """
         try:
             for path in self._bookie.storage.paths:
@@ -72,4 +78,7 @@ class DiskWatch:
             return f"{error.filename}: {os.strerror(error.errno or 0)}"
         if min(shares) > limit:
             return f"all disks of ledger directories are full: {min(shares):.1%} used"
+        if max(shares) > limit and self._limits.any_full:
+            fullest = self._bookie.place.ledger[shares.index(max(shares))].parent
+            return f"{fullest}: its disk is full: {max(shares):.1%} used"
         return None

@@ -21,10 +21,12 @@ import pytest
 from bkstore import BookieDir
 from bkstore.cli import serve
 from bkstore.cli.main import main
+from bkstore.cli.serving import StateChanges
 from bkstore.cluster import ZooKeeperStore
 from bkstore.errors import MetadataUnavailable
 from bkstore.network import Client, RegisteredBookie
 from bkstore.network.checkpoints import Checkpoints
+from bkstore.network.settings import ServerSettings
 from bkstore.storage.bookie import Bookie
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire.server import BookieServer
@@ -216,7 +218,9 @@ def test_full_disks_are_told(
         BookieServer(bookie) as server,
     ):
         checkpoints = Checkpoints(bookie)
-        with serve._registered(arguments, store, server, checkpoints) as made:
+        asked = ServerSettings()
+        changes = StateChanges(asked)
+        with serve._registered(arguments, store, server, checkpoints, asked, changes) as made:
             assert made is not None
             started = capsys.readouterr().err
             free[0] = 50

@@ -116,7 +116,9 @@ def test_limits_of_disks(bookie: tuple[RegisteredBookie, _Registration], used: l
     assert [False, True, True, True, False, False] == found
 
 
-def _watched(*shares: float, failed: tuple[bool, ...] = (), refuses: str = "") -> DiskWatch:
+def _watched(
+    *shares: float, failed: tuple[bool, ...] = (), refuses: str = "", any_full: bool = True
+) -> DiskWatch:
     """Return the watch of a bookie with a ledger directory for each share of its disk in use."""
 
     def check_writable() -> None:
@@ -129,22 +131,30 @@ def _watched(*shares: float, failed: tuple[bool, ...] = (), refuses: str = "") -
         journals=[SimpleNamespace(failed=each) for each in failed],
         place=SimpleNamespace(ledger=places),
     )
-    limits = DiskOptions(full=0.9, writable_again=0.8)
+    limits = DiskOptions(full=0.9, writable_again=0.8, any_full=any_full)
     return DiskWatch(bookie, limits, lambda path: shares[int(path.name)])
 
 
 def test_what_makes_a_bookie_read_only() -> None:
-    """All its disks are full; or one of its journals failed; or its storage takes no writes."""
-    assert None is _watched(0.99, 0.9).reason(False)
-    assert None is _watched(0.2, 0.99, 0.99).reason(False)
+    """A disk of its is full; or one of its journals failed; or its storage takes no writes."""
+    assert None is _watched(0.9, 0.9).reason(False)
+    assert ".: its disk is full: 99.0% used" == _watched(0.2, 0.99, 0.9).reason(False)
     assert "all disks of ledger directories are full: 91.0% used" == _watched(0.91, 0.95).reason(
         False
     )
-    assert None is _watched(0.8, 0.99).reason(True)
-    assert None is not _watched(0.81, 0.99).reason(True)
+    assert None is _watched(0.8, 0.7).reason(True)
+    assert None is not _watched(0.81, 0.7).reason(True)
     assert None is _watched(0.1, failed=(False, False)).reason(False)
     assert "a journal failed" == _watched(0.1, failed=(False, True, False)).reason(False)
     assert "no" == _watched(0.1, refuses="no").reason(True)
+
+
+def test_a_bookie_that_needs_one_disk_only() -> None:
+    """Without `any_full` it takes writes until all of its disks are full."""
+    assert None is _watched(0.99, 0.9, any_full=False).reason(False)
+    assert None is _watched(0.8, 0.99, any_full=False).reason(True)
+    assert None is not _watched(0.81, 0.99, any_full=False).reason(True)
+    assert None is not _watched(0.91, 0.95, any_full=False).reason(False)
 
 
 class _Cookies:

@@ -8,14 +8,17 @@ one that several fit is refused, never guessed.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from bkstore.errors import UnsupportedLayout
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.storage.directories.server_conf import no_conf, read_server_conf
 
-__all__ = ["configured_directories", "is_new", "place_directories"]
+__all__ = ["configured_directories", "directory_names", "is_new", "place_directories"]
+
+Role = Literal["ledger", "index", "journal"]
 
 _DEPTH = 6
 """How far below a root directories are looked for: mount points and folders of hosts fit."""
@@ -28,26 +31,27 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     `bk_server.conf`, as `read_server_conf`, and for an empty name.
     """
     settings = read_server_conf(conf)
-    lists = {role: _paths(conf, names(settings)) for role, names in _NAMES.items()}
+    roles: tuple[Role, ...] = ("ledger", "index", "journal")
+    lists: dict[str, list[Path]] = {
+        role: _paths(conf, directory_names(settings, role)) for role in roles
+    }
     if not lists["ledger"]:
         raise no_conf(conf, "names no ledgerDirectories")
     return lists
 
 
-def _journals(settings: Configuration) -> list[str]:
-    """Return `journalDirectories`, else the only one that the older `journalDirectory` has."""
+def directory_names(settings: Configuration, role: Role) -> list[str]:
+    """Return the names of the directories of a role; none where the file names none.
+
+    Journals are those of `journalDirectories`, else the one of the older `journalDirectory`.
+    """
+    if role != "journal":
+        return settings.strings(f"{role}Directories")
     several = settings.strings("journalDirectories")
     if several not in ([], [""]):
         return several
     single = settings.string("journalDirectory", None)
     return [] if single is None else [single]
-
-
-_NAMES: dict[str, Callable[[Configuration], list[str]]] = {
-    "ledger": lambda settings: settings.strings("ledgerDirectories"),
-    "index": lambda settings: settings.strings("indexDirectories"),
-    "journal": _journals,
-}
 
 
 def _paths(conf: Path, names: list[str]) -> list[Path]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ import pytest
 
 from bkstore.errors import InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
+from bkstore.network.settings.keys import HONORED
+from bkstore.network.settings.server_settings import ledger_storage_class, metadata_service_uri
+from bkstore.storage.directories.conf_file import directory_names
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.golden.data import load_json, refused
 
@@ -45,3 +49,67 @@ def test_properties(confs: list[tuple[dict[str, Any], Configuration]]) -> None:
             key: None if refused(items) else items for key, items in vector["properties"].items()
         }
         assert expected == dict(_items(conf)), base64.b64decode(vector["bytes_base64"])
+
+
+def _read(key: str, conf: Configuration) -> Any:
+    return HONORED[key].read(conf)
+
+
+def _directory(getter: str, conf: Configuration) -> list[str] | None:
+    if getter == "ledgerDirs":
+        return directory_names(conf, "ledger") or HONORED["ledgerDirectories"].default
+    if getter == "journalDirs":
+        return directory_names(conf, "journal") or [HONORED["journalDirectory"].default]
+    return directory_names(conf, "index") if "indexDirectories" in conf else None
+
+
+VALUES = {
+    "bookiePort": "bookiePort",
+    "bookieId": "bookieId",
+    "advertisedAddress": "advertisedAddress",
+    "gcWaitTime": "gcWaitTime",
+    "minorThreshold": "minorCompactionThreshold",
+    "majorInterval": "majorCompactionInterval",
+    "diskUsageThreshold": "diskUsageThreshold",
+    "readOnlyModeEnabled": "readOnlyModeEnabled",
+    "httpServerEnabled": "httpServerEnabled",
+    "httpServerPort": "httpServerPort",
+    "journalMaxSizeMB": "journalMaxSizeMB",
+    "entryLogSizeLimit": "logSizeLimit",
+    "nettyMaxFrameSizeBytes": "nettyMaxFrameSizeBytes",
+    "maxBatchReadSize": "maxBatchReadSize",
+    "entryLogPerLedger": "entryLogPerLedgerEnabled",
+}
+"""Getters that read one key, and the key."""
+
+READERS: dict[str, Callable[[Configuration], Any]] = {
+    **{name: partial(_read, key) for name, key in VALUES.items()},
+    **{name: partial(_directory, name) for name in ("ledgerDirs", "journalDirs", "indexDirs")},
+    "ledgerStorageClass": ledger_storage_class,
+    "metadataServiceUri": metadata_service_uri,
+    "authProvider": lambda conf: conf.string("bookieAuthProviderFactoryClass", None),
+    "tlsProvider": lambda conf: conf.string("tlsProviderFactoryClass", None),
+    "journalSyncData": lambda conf: conf.boolean("journalSyncData", True),
+    "diskLow": lambda conf: (
+        _read("diskUsageThreshold", conf)
+        if "diskUsageLwmThreshold" not in conf
+        else _read("diskUsageLwmThreshold", conf)
+    ),
+}
+
+
+@pytest.mark.parametrize("getter", READERS)
+def test_getters(confs: list[tuple[dict[str, Any], Configuration]], getter: str) -> None:
+    """Each getter gives what the real one gives, its defaults too, and refuses what it refuses."""
+    for vector, conf in confs:
+        expected = vector["getters"][getter]
+        if refused(expected):
+            with pytest.raises(InvalidArgument):
+                READERS[getter](conf)
+        else:
+            assert expected == READERS[getter](conf), base64.b64decode(vector["bytes_base64"])
+
+
+def test_every_getter_is_compared(confs: list[tuple[dict[str, Any], Configuration]]) -> None:
+    """No getter of the vectors is left out."""
+    assert set(READERS) == {name for vector, _ in confs for name in vector["getters"]}

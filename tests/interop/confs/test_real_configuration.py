@@ -12,6 +12,7 @@ import pytest
 
 from bkstore.errors import BkstoreError
 from bkstore.formats.syntax.configuration import Configuration
+from bkstore.network.settings import keys
 from bkstore.storage.directories.server_conf import read_server_conf
 from tests.interop.driver import RealBookKeeper
 from tests.worlds.conf_files import ConfFiles
@@ -78,3 +79,23 @@ def test_random_files(real: RealBookKeeper, tmp_path: Path, seed: int) -> None:
     assert 300 < sum(answer != REFUSED for answer in answers)
     for path, answer in zip(paths, answers):
         assert answer == _ours(path), path.read_bytes()
+
+
+NO_KEYS = {
+    "available",
+    "org.apache.bookkeeper.conf.readsystemproperties",
+    "readahead-max-batch-size",
+    "write-cache-max-size",
+}
+"""Constants of those classes that are no keys of a file."""
+
+
+def test_each_key_is_known(real: RealBookKeeper) -> None:
+    """Each key of a bookie's classes is honored, refused, named as not honored, or one of those
+    that change no answer of a bookie: threads, buffers, statistics, recovery daemons."""
+    found = set(real.call("configurationKeys")) - NO_KEYS
+    passed_over = (Path(__file__).parent / "without_effect.txt").read_text().split()
+    known = [*keys.HONORED, *keys.REFUSED, *keys.NOT_HONORED, *passed_over]
+
+    assert (set(), set()) == (found - set(known), set(known) - found)
+    assert len(known) == len(set(known))

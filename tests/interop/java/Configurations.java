@@ -1,10 +1,16 @@
 import com.fasterxml.jackson.databind.JsonNode;
 import java.io.File;
+import java.lang.reflect.Field;
+import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.TreeSet;
+import org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage;
+import org.apache.bookkeeper.conf.AbstractConfiguration;
 import org.apache.bookkeeper.conf.ServerConfiguration;
 
 /** What ServerConfiguration says of files: every key read in every way; "!X" is an exception. */
@@ -18,6 +24,19 @@ class Configurations {
             List<Object> found = new ArrayList<>();
             for (JsonNode path : arguments.get("paths")) {
                 found.add(attempt(() -> load(new File(path.asText()))));
+            }
+            return found;
+        });
+        calls.put("configurationKeys", arguments -> {
+            Set<String> found = new TreeSet<>();
+            for (Class<?> type : new Class<?>[] {
+                ServerConfiguration.class, AbstractConfiguration.class, DbLedgerStorage.class}) {
+                for (Field field : type.getDeclaredFields()) {
+                    if (field.getType() == String.class && Modifier.isStatic(field.getModifiers())) {
+                        field.setAccessible(true);
+                        found.add((String) field.get(null));
+                    }
+                }
             }
             return found;
         });

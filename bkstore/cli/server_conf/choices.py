@@ -1,0 +1,64 @@
+"""The arguments of `bkstore serve`, completed by the `bk_server.conf` that it serves."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from bkstore.cli.terminal.messages import tell
+
+if TYPE_CHECKING:
+    from bkstore.network.settings import ServerSettings
+
+__all__ = ["complete", "tell_not_honored"]
+
+_DEFAULTS = {"host": "127.0.0.1", "port": 3181, "checkpoint_interval": 60.0}
+"""Of the command, where neither it nor a file says anything."""
+_NONE = "none"
+_WIDTH = 80
+
+
+def complete(args: argparse.Namespace) -> ServerSettings:
+    """Set the arguments that were not given as the conf says, else to the command's defaults.
+
+    Returns all that the conf says; nothing for a directory. ``none`` for the metadata or the HTTP
+    admin means without them, whatever the conf says. Raises as `ServerSettings.read`.
+    """
+    from bkstore.network.settings import ServerSettings
+
+    settings = ServerSettings()
+    if args.directory.is_file():
+        settings = ServerSettings.read(args.directory)
+    for name in ("storage", "host", "port", "checkpoint_interval", "metadata"):
+        _set(args, name, getattr(settings, name))
+    for name, default in _DEFAULTS.items():
+        _set(args, name, default)
+    if settings.http is not None:
+        host, port = settings.http
+        _set(args, "http", f"[{host}]:{port}")
+    for name in ("metadata", "http"):
+        if getattr(args, name) == _NONE:
+            setattr(args, name, None)
+    if args.metadata is not None:
+        for name in ("bookie_id", "advertise", "session_timeout"):
+            _set(args, name, getattr(settings, name))
+    if settings.tls is not None and args.tls_certificate is None:
+        args.tls_certificate, key, client_ca = settings.tls
+        _set(args, "tls_key", key)
+        _set(args, "tls_client_ca", client_ca)
+    return settings
+
+
+def _set(args: argparse.Namespace, name: str, value: Any) -> None:
+    if getattr(args, name) is None:
+        setattr(args, name, value)
+
+
+def tell_not_honored(args: argparse.Namespace, settings: ServerSettings) -> None:
+    """Say once which keys of the conf would change what the bookie does, and do not."""
+    if settings.not_honored:
+        keys = ", ".join(settings.not_honored)
+        text = f"bkstore: {args.directory.name}: not honored: {keys}"
+        for line in textwrap.wrap(text, _WIDTH, subsequent_indent="  ", break_on_hyphens=False):
+            tell(line)

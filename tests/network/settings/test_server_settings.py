@@ -1,0 +1,276 @@
+"""`ServerSettings`: each key of a `bk_server.conf` reaches its option, or is refused by name."""
+
+from __future__ import annotations
+
+import getpass
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bkstore import BkstoreError, IllegalOperation, InvalidArgument
+from bkstore.network.disk_watch import DiskOptions
+from bkstore.network.settings import ServerSettings
+from bkstore.network.settings.keys import HONORED, NOT_HONORED, REFUSED
+from bkstore.network.settings.security import TlsFiles
+from bkstore.storage.options import JournalOptions, StorageOptions
+from bkstore.wire.server import ServerOptions
+
+MIB = 1 << 20
+
+
+def _read(folder: Path, *lines: str) -> ServerSettings:
+    path = folder / "bk_server.conf"
+    path.write_text("\n".join(("ledgerDirectories=/data", *lines)))
+    return ServerSettings.read(path)
+
+
+def test_a_conf_that_says_nothing(tmp_path: Path) -> None:
+    """What is not in the file is as without one."""
+    nothing = ServerSettings()
+
+    assert nothing == replace(_read(tmp_path), conf=nothing.conf)
+    assert StorageOptions() == _read(tmp_path).storage_options("db")
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "value"),
+    [
+        ("bookiePort 4000", "port", 4000),
+        ("bookieId : b1", "bookie_id", "b1"),
+        ("bookieId=", "bookie_id", None),
+        ("advertisedAddress= host.example ", "advertise", "host.example"),
+        ("advertisedAddress=", "advertise", None),
+        ("listeningInterface=lo", "host", "127.0.0.1"),
+        ("metadataServiceUri=zk+flat://a:1/l", "metadata", "zk+flat://a:1/l"),
+        ("zkServers=a:1,b:2", "metadata", "zk+null://a:1;b:2/ledgers"),
+        ("zkServers=a:1\nzkLedgersRootPath=/x", "metadata", "zk+null://a:1/x"),
+        (
+            "zkServers=a:1\nledgerManagerFactoryClass="
+            "org.apache.bookkeeper.meta.LongHierarchicalLedgerManagerFactory",
+            "metadata",
+            "zk+longhierarchical://a:1/ledgers",
+        ),
+        ("metadataServiceUri=zk://a/l\nzkServers=b:1", "metadata", "zk://a/l"),
+        ("zkTimeout=2500", "session_timeout", 2.5),
+        ("flushInterval=500", "checkpoint_interval", 0.5),
+        ("httpServerEnabled=true", "http", ("127.0.0.1", 8080)),
+        ("httpServerEnabled=1\nhttpServerHost=::\nhttpServerPort=0", "http", ("::", 0)),
+        ("httpServerPort=9000", "http", None),
+        (
+            "ledgerStorageClass=org.apache.bookkeeper.bookie.SortedLedgerStorage",
+            "storage",
+            "sorted",
+        ),
+        ("sortedLedgerStorageEnabled=false", "storage", "interleaved"),
+        (
+            "ledgerStorageClass=org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+            "storage",
+            "db",
+        ),
+        ("forceReadOnlyBookie=yes", "read_only", True),
+        ("readOnlyModeEnabled=no", "stop_when_full", True),
+        ("nettyMaxFrameSizeBytes=1000000", "server", ServerOptions(max_frame=1000000)),
+        (
+            "journalFormatVersionToWrite=5\nfileInfoFormatVersionToWrite=0",
+            "journal",
+            JournalOptions(version=5),
+        ),
+        ("journalMaxSizeMB=0x10", "journal", JournalOptions(max_size=16 * MIB)),
+        ("journalPreAllocSizeMB=4", "journal", JournalOptions(preallocate=4 * MIB)),
+        (
+            "journalAlignmentSize=1536\njournalPreAllocSizeMB=3",
+            "journal",
+            JournalOptions(alignment=1536, preallocate=3 * MIB),
+        ),
+        ("journalWriteBufferSizeKB=1", "journal", JournalOptions(write_buffer=1024)),
+        ("journalMaxBackups=0", "journal", JournalOptions(max_backups=0)),
+        (
+            "skipReplayJournalInvalidRecord=true",
+            "journal",
+            JournalOptions(skip_invalid_records=True),
+        ),
+        ("diskUsageThreshold=.9", "disks", DiskOptions(full=0.9, writable_again=0.9)),
+        ("diskUsageLwmThreshold=0.8", "disks", DiskOptions(writable_again=0.8)),
+        ("diskCheckInterval=250", "disks", DiskOptions(interval=0.25)),
+        ("readOnlyModeOnAnyDiskFullEnabled=false", "disks", DiskOptions(any_full=False)),
+    ],
+)
+def test_what_a_key_sets(tmp_path: Path, line: str, field: str, value: Any) -> None:
+    """A key sets its option, in the option's unit."""
+    assert value == getattr(_read(tmp_path, line), field)
+
+
+@pytest.mark.parametrize(
+    ("line", "options"),
+    [
+        ("logSizeLimit=1048576", {"entry_log_size": MIB}),
+        ("entryLogPerLedgerEnabled=true", {"entry_log_per_ledger": True}),
+        ("maximumNumberOfActiveEntryLogs=7", {"max_active_logs": 7}),
+        ("skipListSizeLimit=1000000\ndbStorage_writeCacheMaxSizeMb=1", {"write_cache": 1000000}),
+        ("pageSize=4096", {"page_size": 4096}),
+        ("pageSize=4096\npageLimit=10", {"page_size": 4096, "pending_locations": 5120}),
+        ("pageLimit=-1", {}),
+        (
+            "fileInfoFormatVersionToWrite=0\njournalFormatVersionToWrite=5",
+            {"index_header_version": 0},
+        ),
+        ("maxBatchReadSize=1000", {"max_batch_size": 1000}),
+        ("nettyMaxFrameSizeBytes=6000000", {"max_entry_size": 6000000}),
+        ("nettyMaxFrameSizeBytes=1000000", {}),
+    ],
+)
+def test_storage_options(tmp_path: Path, line: str, options: dict[str, Any]) -> None:
+    """Keys of the storage, the caches of each kind apart."""
+    assert StorageOptions(**options) == _read(tmp_path, line).storage_options("sorted")
+
+
+def test_the_write_cache_of_db_storage(tmp_path: Path) -> None:
+    """It has a key of its own, in MiB."""
+    settings = _read(tmp_path, "skipListSizeLimit=1000000", "dbStorage_writeCacheMaxSizeMb=2")
+
+    assert 2 * MIB == settings.storage_options("db").write_cache
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("bookiePort=x", "bookiePort: 'x' is no whole number"),
+        ("bookiePort=0", "bookiePort: 0 takes any port"),
+        ("bookieId=${none}", "bookieId: .* has a variable that nothing defines"),
+        ("advertisedAddress=${sys:x}", "advertisedAddress: .*write what it is"),
+        ("listeningInterface=nosuch0", "listeningInterface: .*no IPv4 address.*lo"),
+        ("ledgerStorageClass=org.example.Own", "ledgerStorageClass: .*Own is none of Sorted"),
+        ("ledgerManagerFactoryClass=org.example.Own", "ledgerManagerFactoryClass: .*Own"),
+        ("httpServerEnabled=maybe", "httpServerEnabled: 'maybe' is neither"),
+        ("httpServerEnabled=true\nhttpServerPort=70000", "httpServerPort: 70000"),
+        ("journalMaxSizeMB=0", "journalMaxSizeMB: max_size must be"),
+        ("journalAlignmentSize=100", "journalAlignmentSize: 100 is no multiple"),
+        ("journalPreAllocSizeMB=0", "journalPreAllocSizeMB: is less than"),
+        ("journalAlignmentSize=1536", "journalAlignmentSize: preallocate must be a multiple"),
+        ("journalFormatVersionToWrite=5", "journalFormatVersionToWrite: must be 6"),
+        ("diskUsageThreshold=1", "diskUsageThreshold: 1.0 is no share"),
+        ("diskUsageLwmThreshold=0.99", "diskUsageLwmThreshold: 0.99 is not above 0 and at most"),
+        ("diskCheckInterval=0", "diskCheckInterval: interval must be"),
+        ("nettyMaxFrameSizeBytes=1", "nettyMaxFrameSizeBytes: max_frame must be"),
+        ("forceReadOnlyBookie=true\nreadOnlyModeEnabled=false", "forceReadOnlyBookie: needs"),
+    ],
+)
+def test_wrong_values(tmp_path: Path, line: str, why: str) -> None:
+    """A value that a bookie does not start with is refused with the file and the key."""
+    with pytest.raises(InvalidArgument, match=rf"bk_server\.conf: {why}"):
+        _read(tmp_path, line)
+
+
+def test_wrong_values_of_the_storage(tmp_path: Path) -> None:
+    """So is one of the storage, when its options are made."""
+    settings = _read(tmp_path, "logSizeLimit=2000000000")
+    with pytest.raises(InvalidArgument, match="logSizeLimit: entry_log_size must be"):
+        settings.storage_options("sorted")
+
+
+TLS = "tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory\ntlsKeyStoreType=PEM"
+FILES = f"{TLS}\ntlsKeyStore=/key\ntlsCertificatePath=/cert"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("authorizedRoles=a,b", "authorizedRoles: "),
+        ("zkEnableSecurity=true", "zkEnableSecurity: "),
+        ("permittedStartupUsers=nobody-of-this-name", "permittedStartupUsers: .* not among them"),
+        ("httpServerEnabled=true\nhttpServerTlsEnable=true", "httpServerTlsEnable: "),
+        ("tlsProviderFactoryClass org.example.Own", "tlsProviderFactoryClass: .*Own is not served"),
+        (TLS.replace("PEM", "JKS"), "tlsKeyStoreType: "),
+        (TLS, "tlsCertificatePath: it names no file"),
+        (f"{FILES}\ntlsEnabledProtocols=TLSv1.3", "tlsEnabledProtocols: "),
+        (f"{FILES}\ntlsEnabledCipherSuites=x", "tlsEnabledCipherSuites: "),
+        (f"{FILES}\ntlsKeyStorePasswordPath=/p", "tlsKeyStorePasswordPath: "),
+        (f"{FILES}\ntlsClientAuthentication=true", "tlsTrustStoreType: "),
+        (
+            f"{FILES}\ntlsClientAuthentication=true\ntlsTrustStoreType=PEM",
+            "tlsTrustStore: it names no file",
+        ),
+    ],
+)
+def test_security_that_is_not_served(tmp_path: Path, line: str, why: str) -> None:
+    """A bookie is not served with less protection than its conf asks for."""
+    with pytest.raises(IllegalOperation, match=rf"bk_server\.conf: {why}"):
+        _read(tmp_path, line)
+
+
+@pytest.mark.parametrize(
+    ("lines", "files"),
+    [
+        ("tlsKeyStoreType=JKS", None),
+        ("tlsProviderFactoryClass=", None),
+        ("httpServerTlsEnable=true", None),
+        (f"permittedStartupUsers=x,{getpass.getuser()}", None),
+        ("permittedStartupUsers=", None),
+        ("zkEnableSecurity=false\nauthorizedRoles=", None),
+        (FILES, TlsFiles(Path("/cert"), Path("/key"), None)),
+        (
+            f"{FILES}\ntlsClientAuthentication=yes\ntlsTrustStoreType=PEM\ntlsTrustStore=/ca",
+            TlsFiles(Path("/cert"), Path("/key"), Path("/ca")),
+        ),
+    ],
+)
+def test_security_that_is_served(tmp_path: Path, lines: str, files: TlsFiles | None) -> None:
+    """PEM files are those of START_TLS; keys that ask for nothing refuse nothing."""
+    assert files == _read(tmp_path, lines).tls
+
+
+def test_keys_that_are_not_honored(tmp_path: Path) -> None:
+    """They are named where they would change what a bookie does, and not with the value that it
+    has anyway."""
+    settings = _read(
+        tmp_path,
+        "journalSyncData=false",
+        "journalWriteData=true",
+        "extraServerComponents=",
+        "localScrubInterval=0",
+        "maxReadsInProgressLimit=0x5",
+        "autoRecoveryDaemonEnabled : yes",
+        "numAddWorkerThreads=8",
+        "my.own=1",
+    )
+    assert ("autoRecoveryDaemonEnabled", "journalSyncData", "maxReadsInProgressLimit") == (
+        settings.not_honored
+    )
+
+
+def test_options_of_the_table_are_there() -> None:
+    """Each option that the table names is a field of its class, and each key stands once."""
+    classes = {
+        "storage": StorageOptions(),
+        "journal": JournalOptions(),
+        "server": ServerOptions(),
+        "disks": DiskOptions(),
+    }
+    for key in HONORED.values():
+        group, dot, name = key.option.partition(" ")[0].partition(".")
+        if dot and group in classes:
+            assert hasattr(classes[group], name), key
+    groups = [set(HONORED), set(NOT_HONORED), set(REFUSED)]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, key in HONORED.items()
+        if key.kind != "list"
+        and not key.option.endswith("directories")
+        and not key.option.startswith("garbage.")
+    ],
+)
+def test_no_key_is_passed_over(tmp_path: Path, name: str) -> None:
+    """A key of the table with a value that is none of its type is refused by its name."""
+    key = HONORED[name]
+    line = f"{name}=${{{name}}}" if key.kind == "text" else f"{name}=?"
+    with pytest.raises(BkstoreError, match=f"{name}: "):
+        _read(tmp_path, line, "zkServers=a:1", "httpServerEnabled=true").storage_options(
+            "db" if name.startswith("dbStorage") else "sorted"
+        )
