@@ -10,18 +10,30 @@ import math
 import re
 import struct
 
-__all__ = ["parse_boolean", "parse_double", "parse_float", "parse_integer"]
+__all__ = ["is_blank", "parse_boolean", "parse_double", "parse_float", "parse_integer"]
 
 _RADIX = {"0x": (16, re.compile(r"[+-]?[\da-fA-F]+")), "0b": (2, re.compile(r"[+-]?[01]+"))}
 _WHOLE = re.compile(r"[+-]?\d+")
 _DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
-_DECIMAL = re.compile(rf"([+-]?(?:NaN|Infinity|{_DIGITS}))[fFdD]?")
+_DECIMAL = re.compile(rf"([+-]?{_DIGITS})[fFdD]?")
+_NAMED = re.compile(r"[+-]?(?:NaN|Infinity)")
 _HEXADECIMAL = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+)[fFdD]?"
 )
 _BLANKS = "".join(map(chr, range(0x21)))
+_NO_SPACE = "\x85\xa0\u2007\u202f"
+"""White space of Unicode that is none for `Character.isWhitespace`."""
 _TRUE = ("true", "t", "yes", "y", "on", "1")
 _FALSE = ("false", "f", "no", "n", "off", "0")
+
+
+def is_blank(text: str) -> bool:
+    r"""Return whether a text is nothing but white space, as Java sees it.
+
+    >>> is_blank(" \t\u3000"), is_blank("\xa0")
+    (True, False)
+    """
+    return all(letter.isspace() and letter not in _NO_SPACE for letter in text)
 
 
 def parse_integer(text: str, bits: int) -> int:
@@ -54,6 +66,8 @@ def parse_double(text: str) -> float:
         except OverflowError:
             return math.copysign(math.inf, number)
     body = text.strip(_BLANKS)
+    if _NAMED.fullmatch(body):
+        return float(body)
     if decimal := _DECIMAL.fullmatch(body):
         return float(decimal[1])
     if hexadecimal := _HEXADECIMAL.fullmatch(body):

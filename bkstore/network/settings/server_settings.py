@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar
 
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
+from bkstore.formats.syntax.java_values import is_blank
+from bkstore.formats.syntax.properties_text import trim
 from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings.interfaces import interface_address
 from bkstore.network.settings.keys import HONORED, not_honored
@@ -80,9 +82,9 @@ class ServerSettings:
                 storage=_storage(conf),
                 port=_given(conf, "bookiePort"),
                 host=_host(conf),
-                advertise=(_given(conf, "advertisedAddress") or "").strip() or None,
+                advertise=trim(_given(conf, "advertisedAddress") or "") or None,
                 bookie_id=_given(conf, "bookieId") or None,
-                metadata=(metadata_service_uri(conf) or "").strip() or None,
+                metadata=trim(metadata_service_uri(conf) or "") or None,
                 session_timeout=_given(conf, "zkTimeout"),
                 checkpoint_interval=_given(conf, "flushInterval"),
                 http=_http(conf),
@@ -127,7 +129,7 @@ def metadata_service_uri(conf: Configuration) -> str | None:
     Raises `InvalidArgument` for a ledger manager that has no service URI.
     """
     uri = conf.string("metadataServiceUri", None)
-    if uri is not None and uri.strip():
+    if uri is not None and not is_blank(uri):
         return uri
     factory = conf.string("ledgerManagerFactoryClass", None)
     manager = "null" if factory is None else _MANAGERS.get(factory)

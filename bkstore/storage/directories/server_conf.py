@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import re
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn
@@ -150,11 +148,23 @@ def _content(path: Path) -> bytes:
     return data
 
 
+def _user() -> str:
+    import getpass
+
+    return getpass.getuser()
+
+
+def _temporary() -> str:
+    import tempfile
+
+    return tempfile.gettempdir()
+
+
 _SYSTEM: Mapping[str, Callable[[], str]] = {
     "user.home": lambda: os.path.expanduser("~"),
     "user.dir": os.getcwd,
-    "user.name": getpass.getuser,
-    "java.io.tmpdir": tempfile.gettempdir,
+    "user.name": _user,
+    "java.io.tmpdir": _temporary,
 }
 
 

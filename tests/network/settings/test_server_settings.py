@@ -22,7 +22,8 @@ MIB = 1 << 20
 
 def _read(folder: Path, *lines: str) -> ServerSettings:
     path = folder / "bk_server.conf"
-    path.write_text("\n".join(("ledgerDirectories=/data", *lines)))
+    text = "\n".join(("ledgerDirectories=/data", *lines))
+    path.write_text(text, encoding="iso-8859-1")
     return ServerSettings.read(path)
 
 
@@ -53,6 +54,8 @@ def test_a_conf_that_says_nothing(tmp_path: Path) -> None:
             "zk+longhierarchical://a:1/ledgers",
         ),
         ("metadataServiceUri=zk://a/l\nzkServers=b:1", "metadata", "zk://a/l"),
+        ("metadataServiceUri= \\t \nzkServers=b:1", "metadata", "zk+null://b:1/ledgers"),
+        ("metadataServiceUri=\xa0", "metadata", "\xa0"),  # no white space of Java's
         ("zkTimeout=2500", "session_timeout", 2.5),
         ("flushInterval=500", "checkpoint_interval", 0.5),
         ("httpServerEnabled=true", "http", ("127.0.0.1", 8080)),
