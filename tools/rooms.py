@@ -68,6 +68,7 @@ ROOMS = (
     "cluster.in_process",
     "cluster.audit",
     "wire",
+    "wire.sasl",
     "wire.server",
     "wire.client",
     "wire.admin",

@@ -50,7 +50,8 @@ class AuditedBookies(Mapping[str, EntriesOfLedger], Closing):
 
     A bookie is at the address that it registered in `store`, read-only ones too; one that is not
     registered, or whose registration cannot be read, is no bookie here (`KeyError`). `options` are
-    `timeout` and `tls` of `WireClient`. Connects when a bookie is asked. Directories stay open.
+    `timeout`, `tls` and `sasl` of `WireClient`. Connects when a bookie is asked. Directories stay
+    open.
 
     >>> from bkstore.cluster import MemoryStore
     >>> with AuditedBookies(MemoryStore()) as bookies:

@@ -14,10 +14,12 @@ from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.cluster.store.opening import open_store
 from bkstore.index.api import Closing
 from bkstore.network.registrations import RegisteredBookies
+from bkstore.wire.sasl import SaslUser
 
 __all__ = ["Client"]
 
 _check_tls = optional(instance(ssl.SSLContext))
+_check_user = optional(instance(SaslUser))
 
 
 class Client(ClusterClient, Closing):
@@ -31,9 +33,10 @@ class Client(ClusterClient, Closing):
     write set have it; answers that come later are waited for by `close` only.
 
     `timeout` is how many seconds connecting to a bookie and each answer may take; `tls` is the
-    context that connections are encrypted with. `threads` ask bookies at a time, and as many send
-    appends. Raises as `open_store`: `MetadataUnavailable` where no ZooKeeper answers,
-    `UnsupportedLayout` where there is no cluster. No bookie is asked until one is needed.
+    context that connections are encrypted with, `sasl` the user that they authenticate as.
+    `threads` ask bookies at a time, and as many send appends. Raises as `open_store`:
+    `MetadataUnavailable` where no ZooKeeper answers, `UnsupportedLayout` where there is no
+    cluster. No bookie is asked until one is needed.
 
     Threads: safe. `close` ends the connections, not ledgers that are open. Before, it lets each
     bookie have the appends that wait for it, until that is done or the bookie fails: an entry whose
@@ -62,16 +65,18 @@ class Client(ClusterClient, Closing):
         options: ClientOptions | None = None,
         timeout: float = 5.0,
         tls: ssl.SSLContext | None = None,
+        sasl: SaslUser | None = None,
         threads: int = 64,
     ) -> None:
         _check_tls("tls", tls)
+        _check_user("sasl", sasl)
         self._own_store = isinstance(store, (str, os.PathLike))
         self.store: MetadataStore = (
             open_store(store)
             if isinstance(store, (str, os.PathLike))
             else check_store("store", store)
         )
-        self.bookies = RegisteredBookies(self.store, timeout=timeout, tls=tls)
+        self.bookies = RegisteredBookies(self.store, timeout=timeout, tls=tls, sasl=sasl)
         self._workers = Workers(threads)
         super().__init__(
             self.store,

@@ -26,6 +26,7 @@ __all__ = [
     "decode_response",
     "encode",
     "ledger_of",
+    "new_echo",
     "new_request",
     "new_response",
     "status_in",
@@ -115,6 +116,17 @@ def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
         if "status" in mine.DESCRIPTOR.fields_by_name:
             mine.status = status.v3
         _fill(mine, body)
+    return message
+
+
+def new_echo(request: Any, status: Status, body: Body | None = None) -> Any:
+    """Return the `Response` that has the header of its request as it came, priority and all.
+
+    So a real bookie answers AUTH, and whatever comes before it knows who asks; else as
+    `new_response`.
+    """
+    message = new_response(request, status, body)
+    message.header.CopyFrom(request.header)
     return message
 
 

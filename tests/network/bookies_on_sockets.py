@@ -11,7 +11,7 @@ from typing import Any
 from bkstore.network import RegisteredBookie
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
-from bkstore.wire.server import BookieServer, ServerOptions
+from bkstore.wire.server import BookieServer, SaslUsers, ServerOptions
 
 __all__ = ["Served", "registered", "serving"]
 
@@ -42,10 +42,15 @@ class Served:
 
 
 def registered(
-    uri: str, top: Path, name: str, tls: ssl.SSLContext | None = None, **options: Any
+    uri: str,
+    top: Path,
+    name: str,
+    tls: ssl.SSLContext | None = None,
+    sasl: SaslUsers | None = None,
+    **options: Any,
 ) -> RegisteredBookie:
     """Return a bookie of a cluster, in the directory of its name."""
-    served = {"options": ABRUPT, "tls": tls}
+    served = {"options": ABRUPT, "tls": tls, "sasl": sasl}
     return RegisteredBookie.open(
         uri, top / name, bookie_id=name, journal=JOURNAL, server=served, **options
     )

@@ -8,11 +8,14 @@ from bkstore import LedgerId
 from bkstore.formats.entry import Entry, encode, master_key
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import MAX_FRAME, FrameSplitter, frame
+from bkstore.wire.sasl import DigestClient, DigestServer, SaslUser, SaslUsers
 from bkstore.wire.schema import PLAIN
 from bkstore.wire.status import Status
-from tests.docs.format_pages import FORMATS, shown_bytes
+from tests.docs.format_pages import FORMATS, shown_bytes, shown_text
 
 KEY = master_key("testPasswd")
+NONCE, CNONCE = b"0123456789abcdefghijABCDEFGHIJ+/01234567", b"client" * 6 + b"1234"
+CHALLENGE = DigestServer(SaslUsers({"bookkeeper": "testPasswd"}), NONCE).respond(b"")
 RECORD = encode(Entry(4660, 0, -1, 5, b"hello"), "CRC32C", "testPasswd")
 SCOPED = LedgerId(0x550E8400E29B41D4, 0xA716446655440000)
 
@@ -21,6 +24,7 @@ V2 = {
     "add-response": v2.AddResponse(Status.EOK, 4660, 0),
     "fencing-read": v2.ReadRequest(4660, -1, v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY, KEY),
     "batch-request": v2.BatchReadRequest(4660, 0, 77, 500, MAX_FRAME),
+    "auth-challenge": v2.AuthRequest(b"sasl", CHALLENGE),
     "batch-response": v2.BatchReadResponse(Status.EOK, 4660, 0, 77, (RECORD,)),
 }
 READ = v3.new_request(v3.Operation.READ_ENTRY, 5, {"ledgerId": 4660, "entryId": 0})
@@ -47,6 +51,17 @@ def test_v2_examples(name: str) -> None:
 
     assert shown_bytes("wire.md", name) == frame(*message.parts())
     assert message == decode(_message(name))
+
+
+def test_sasl_example() -> None:
+    """The page's messages of DIGEST-MD5 are what both sides say."""
+    server = DigestServer(SaslUsers({"bookkeeper": "testPasswd"}), NONCE)
+    client = DigestClient(SaslUser("bookkeeper", "testPasswd"), CNONCE)
+    challenge = server.respond(b"")
+    response = client.respond(challenge)
+
+    expected = shown_text("wire.md", "auth-texts").encode().splitlines()
+    assert expected == [challenge, response, server.respond(response)]
 
 
 @pytest.mark.parametrize("name", V3)

@@ -3,12 +3,14 @@
 `wire_client` has `WireClient`: read it first; `wire_clients` has one for each bookie of a cluster.
 It makes requests in a dialect (`v2_dialect`, `v3_dialect`; what they share is in `requests`) and
 asks them over a `link`, which connects as needed. `connection` has many requests under way on one
-`stream`, which knows sockets and TLS; `interrupts` repairs what an interrupted call leaves.
+`stream`, which knows sockets and TLS; `login` authenticates, `interrupts` repairs what an
+interrupted call leaves.
 """
 
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate
 from bkstore.wire.client.wire_client import WireClient
 from bkstore.wire.client.wire_clients import WireClients
+from bkstore.wire.sasl import SaslUser
 from bkstore.wire.tls import client_tls
 
-__all__ = ["DiskSpace", "LacUpdate", "WireClient", "WireClients", "client_tls"]
+__all__ = ["DiskSpace", "LacUpdate", "SaslUser", "WireClient", "WireClients", "client_tls"]

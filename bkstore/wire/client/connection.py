@@ -51,7 +51,8 @@ class Connection:
     first. A request without an answer in `timeout` seconds is `BookieUnavailable`, and makes room
     for another; its answer is passed over if it comes. Where the dialect cannot tell a late answer
     from another's, the connection is given up with it; else when the bookie has been silent for
-    three times as long: somebody in between may have forgotten the connection.
+    three times as long: somebody in between may have forgotten the connection. `unasked` are keys
+    of answers that may come to nothing, once each.
 
     Once it `failed` (lost, given up, an answer that cannot be, a call that was interrupted) every
     request under way ends with that error and no other is taken: what became of them is not
@@ -59,7 +60,14 @@ class Connection:
     """
 
     def __init__(
-        self, stream: Stream, dialect: Dialect, name: str, *, timeout: float, window: int
+        self,
+        stream: Stream,
+        dialect: Dialect,
+        name: str,
+        *,
+        timeout: float,
+        window: int,
+        unasked: Iterable[Hashable] = (),
     ) -> None:
         self._stream = stream
         self._dialect = dialect
@@ -68,7 +76,7 @@ class Connection:
         self._window = window
         self._splitter = FrameSplitter(_ANSWER_LIMIT)
         self._under_way: dict[Hashable, Request[Any]] = {}
-        self._late: dict[Hashable, None] = {}
+        self._late: dict[Hashable, None] = dict.fromkeys(unasked)
         self._heard = time.monotonic()
         self._failure: BkstoreError | None = None
         self._broken = ""
@@ -91,6 +99,14 @@ class Connection:
         self._start((request,))
         self._wait(request)
         return self.result(request)
+
+    @repaired
+    def tell(self, request: Request[T]) -> None:
+        """Send one request whose answer nobody waits for: it is passed over when it comes."""
+        self._start((request,))
+        with self._state:
+            if not request.done:
+                self._forget(request)
 
     def ask_all(self, requests: Iterable[Request[T]]) -> Iterator[Request[T]]:
         """Yield requests in their order, each `done`; up to `window` of them under way.

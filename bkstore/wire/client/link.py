@@ -11,12 +11,19 @@ from typing import Generic, TypeVar
 from bkstore import forks
 from bkstore.wire.client.connection import Connection
 from bkstore.wire.client.interrupts import release_owned, repaired
+from bkstore.wire.client.login import log_in
 from bkstore.wire.client.requests import Dialect
 from bkstore.wire.client.stream import Stream, address_text, connect
+from bkstore.wire.sasl import SaslUser
+from bkstore.wire.v3 import Operation
 
 __all__ = ["Link", "Settings"]
 
 D = TypeVar("D", bound=Dialect)
+
+_TLS_REFUSED = [(Operation.START_TLS, 0)]
+"""A real bookie that asks for SASL says in TLS that START_TLS failed, and goes on, where nobody
+has authenticated when the TLS handshake ends: `BookieRequestProcessor.processStartTLSRequestV3`."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,7 @@ class Settings:
     timeout: float
     window: int
     tls: ssl.SSLContext | None
+    user: SaslUser | None
 
     @property
     def name(self) -> str:
@@ -75,9 +83,17 @@ class Link(Generic[D]):
         stream: Stream | None = None
         try:
             stream = connect(made.address, made.timeout, made.tls)
-            return Connection(
-                stream, self.dialect, made.name, timeout=made.timeout, window=made.window
+            connection = Connection(
+                stream,
+                self.dialect,
+                made.name,
+                timeout=made.timeout,
+                window=made.window,
+                unasked=_TLS_REFUSED if made.user is not None else (),
             )
+            if made.user is not None:
+                log_in(connection, self.dialect, made.user, made.name)
+            return connection
         except BaseException:
             if stream is not None:
                 stream.close()

@@ -16,7 +16,15 @@ from bkstore.formats.entry import RecordBatch, ids_of, record_header
 from bkstore.ids import LedgerId
 from bkstore.wire.status import Status
 
-__all__ = ["LAST_ENTRY", "Dialect", "Request", "Spoken", "checked_batch", "checked_record"]
+__all__ = [
+    "LAST_ENTRY",
+    "AuthToken",
+    "Dialect",
+    "Request",
+    "Spoken",
+    "checked_batch",
+    "checked_record",
+]
 
 T = TypeVar("T")
 
@@ -67,6 +75,13 @@ def _named(rest: list[object]) -> list[str]:
     return [f"ledger {rest[0]}"] if rest else []
 
 
+class AuthToken(NamedTuple):
+    """An answer to AUTH: the plugin that gave it, and what that says."""
+
+    plugin: bytes
+    payload: bytes
+
+
 class Spoken(NamedTuple):
     """A message of the bookie: the key of the request that it answers, status and content."""
 
@@ -82,6 +97,10 @@ class Dialect(Protocol):
     def repeats_keys(self) -> bool:
         """Whether a later request may have the key of one that got no answer: v2 has no
         transaction ids."""
+        ...
+
+    def auth(self, payload: bytes) -> Request[AuthToken]:
+        """Return a request that is one step of an authentication."""
         ...
 
     def decode(self, message: bytes) -> Spoken:

@@ -16,9 +16,17 @@ from bkstore.errors import CorruptionError, IllegalOperation
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import find_frames
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, signed64
-from bkstore.wire import v2
-from bkstore.wire.client.requests import LAST_ENTRY, Request, Spoken, checked_batch, checked_record
+from bkstore.wire import v2, v3
+from bkstore.wire.client.requests import (
+    LAST_ENTRY,
+    AuthToken,
+    Request,
+    Spoken,
+    checked_batch,
+    checked_record,
+)
 from bkstore.wire.frames import MAX_FRAME, PREFIX, frame
+from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status import Status
 
 __all__ = ["V2Dialect"]
@@ -35,6 +43,10 @@ _ADD_WORD, _READ_WORD, _BATCH_WORD = (
 _IDS = Struct(">qq").unpack_from
 _FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
 _RECOVERY = v2.Flags.RECOVERY_ADD | v2.Flags.HIGH_PRIORITY
+
+
+_START_TLS = bytes.fromhex("0a0608031009")
+"""How an answer to START_TLS begins, which is one of v3: its header's version and operation."""
 
 
 class V2Dialect:
@@ -87,6 +99,11 @@ class V2Dialect:
             ("batch read", name, start),
         )
 
+    def auth(self, payload: bytes) -> Request[AuthToken]:
+        """Return a request that is one step of an authentication."""
+        framed = frame(*v2.AuthRequest(SASL, payload).parts())
+        return Request((v2.Opcode.AUTH,), framed, lambda token: token, ("authentication",))
+
     def check(self, name: LedgerId) -> None:
         """Raise `IllegalOperation` for a ledger that v2 cannot name."""
         if name.scope:
@@ -106,6 +123,9 @@ class V2Dialect:
                 return Spoken(key, Status.from_v2(code, 4), message[_ANSWER.size :])
             if word == _BATCH_WORD and len(message) >= _BATCH.size:
                 return _batch(message)
+        if message.startswith(_START_TLS):
+            header = v3.decode_response(message).header
+            return Spoken((header.operation, header.txnId), Status.EIO, None)
         response = v2.decode_response(message)
         if isinstance(response, v2.AddResponse):
             key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
@@ -113,6 +133,9 @@ class V2Dialect:
         if isinstance(response, v2.ReadResponse):
             key = (v2.Opcode.READ_ENTRY, response.ledger, response.entry)
             return Spoken(key, response.status, response.record)
+        if isinstance(response, v2.AuthResponse):
+            token = AuthToken(response.plugin, response.payload)
+            return Spoken((v2.Opcode.AUTH,), Status.EOK, token)
         raise CorruptionError(
             None, 0, f"an answer that nobody asked for: {type(response).__name__}"
         )

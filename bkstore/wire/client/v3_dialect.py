@@ -17,12 +17,14 @@ from bkstore.ids import LedgerId
 from bkstore.wire import v3
 from bkstore.wire.client.requests import (
     LAST_ENTRY,
+    AuthToken,
     Request,
     Spoken,
     checked_batch,
     checked_record,
 )
 from bkstore.wire.frames import MAX_FRAME, frame
+from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status import Status
 from bkstore.wire.v3 import Operation
 
@@ -92,6 +94,15 @@ class V3Dialect:
 
         framed = frame(v3.encode(message), limit=MAX_FRAME)
         return Request((int(operation), number), framed, checked, about, patience)
+
+    def auth(self, payload: bytes) -> Request[AuthToken]:
+        """Return a request that is one step of an authentication."""
+
+        def read(answer: Any) -> AuthToken:
+            return AuthToken(answer.authPluginName, answer.payload)
+
+        body = {"authPluginName": SASL, "payload": payload}
+        return self._request(Operation.AUTH, None, body, read, ("authentication",))
 
     # -- adds and reads
 

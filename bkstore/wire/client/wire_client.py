@@ -27,6 +27,7 @@ from bkstore.wire.client.stream import parse_address
 from bkstore.wire.client.v2_dialect import V2Dialect
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect
 from bkstore.wire.frames import MAX_FRAME
+from bkstore.wire.sasl import SaslUser
 
 __all__ = ["WireClient"]
 
@@ -36,6 +37,7 @@ _check_batch = instance(RecordBatch)
 _check_protocol = choice("v2", "v3")
 _check_timeout = number(above=True)
 _check_tls = optional(instance(ssl.SSLContext))
+_check_user = optional(instance(SaslUser))
 _check_window = whole(1, 1 << 16)
 _check_previous = whole(-1)
 _MOST_RECORDS = 2**31 - 1
@@ -51,7 +53,9 @@ class WireClient(Closing):
 
     `timeout` is how many seconds connecting and each answer may take, `window` how many requests
     are under way on a connection at most. `tls` is the context of a client: the connection is
-    encrypted by START_TLS. `bookie_id` is the address unless it is given.
+    encrypted by START_TLS. `sasl` is the user that it authenticates as (SASL, DIGEST-MD5) before
+    anything is asked; a bookie that asks for no authentication is served by without.
+    `bookie_id` is the address unless it is given.
 
     Every call raises what the bookie's status stands for (`bkstore.wire.status`), with the
     address; `BookieUnavailable` where no answer came, and then what was asked for may have been
@@ -76,6 +80,7 @@ class WireClient(Closing):
         timeout: float = 5.0,
         window: int = 256,
         tls: ssl.SSLContext | None = None,
+        sasl: SaslUser | None = None,
         bookie_id: str | None = None,
     ) -> None:
         self._settings = Settings(
@@ -83,6 +88,7 @@ class WireClient(Closing):
             _check_timeout("timeout", timeout),
             _check_window("window", window),
             _check_tls("tls", tls),
+            _check_user("sasl", sasl),
         )
         self.protocol = _check_protocol("protocol", protocol)
         self._id = optional(text)("bookie_id", bookie_id) or self._settings.name

@@ -18,6 +18,7 @@ from bkstore.arguments import host_name, instance, number, optional, truth, whol
 from bkstore.errors import IllegalOperation
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import Listener, bind_all
+from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.connection import Connection
 from bkstore.wire.server.core import Core
 from bkstore.wire.server.observer import Observer
@@ -50,8 +51,10 @@ class BookieServer:
     not before.
 
     With `extended` v3 has scopes (`ledgerScopeId`) and batch reads, which real clients and bookies
-    do not know. `tls` is what START_TLS goes on with; without it that is refused. `observer` is
-    told of each request. Threads: all methods may be called from any. Fork: closed in the child.
+    do not know. `tls` is what START_TLS goes on with; without it that is refused. `sasl` has the
+    users that are let in: until a client has authenticated as one of them its requests get EUA.
+    `observer` is told of each request. Threads: all methods may be called from any. Fork: closed
+    in the child.
 
     >>> import socket, tempfile
     >>> from bkstore.wire.frames import frame
@@ -71,6 +74,7 @@ class BookieServer:
         *,
         extended: bool = False,
         tls: ssl.SSLContext | None = None,
+        sasl: SaslUsers | None = None,
         observer: Observer | None = None,
         options: ServerOptions | None = None,
     ) -> None:
@@ -80,6 +84,7 @@ class BookieServer:
         self._host, self._port = host_name("host", host), _check_port("port", port)
         self._extended = truth("extended", extended)
         self._tls = optional(instance(ssl.SSLContext))("tls", tls)
+        self._users = optional(instance(SaslUsers))("sasl", sasl)
         self._observer = observer
         self._address: Address | None = None
         self._failure: BaseException | None = None
@@ -200,7 +205,8 @@ class BookieServer:
             ready()
 
     async def _serve(self, ready: Callable[[], None]) -> None:
-        core = Core(self.bookie, self.options, self._observer, self._extended, self._tls)
+        shared = (self.options, self._observer, self._extended, self._tls, self._users)
+        core = Core(self.bookie, *shared)
         core.rules.read_only = self._read_only
         try:
             self._listening = bind_all(self._host, self._port, _BACKLOG)

@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from bkstore.errors import CorruptionError
 from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import PREFIX, FrameSplitter
+from bkstore.wire.server.authentication import Authentication
 from bkstore.wire.server.core import Core
 from bkstore.wire.server.requests import of_v2, of_v3
 from bkstore.wire.server.requests.operations import Answer, Operation, Read, Ready, StartTls
@@ -26,6 +27,8 @@ _LINGER = 1.0  # seconds for a client to take its last answers and hang up
 _TLS_PIECE = 256 << 10
 """Bytes that TLS is given at once: its buffer stays as large as it ever was."""
 
+_STEP = ("AUTH", Status.EOK)
+
 _REQUEST_COST = 1536
 """Bytes of memory that a waiting request takes beside those of its frame: a long poll with its
 decoded message, its timer and its place in queues, measured. Others take less."""
@@ -37,7 +40,8 @@ class Connection(asyncio.Protocol):
     Writes keep their order, and so do reads; one group of each is with the storage at a time.
     What cannot be decoded ends the connection: what came before is answered, what comes behind
     is dropped. It is read from as long as there is room for more requests (`ServerOptions`), and
-    nothing is asked of the storage for a client that does not take its answers.
+    nothing is asked of the storage for a client that does not take its answers. Where the server
+    has users, it is served once it has authenticated as one (`authentication`), not before.
     """
 
     def __init__(self, core: Core) -> None:
@@ -45,6 +49,8 @@ class Connection(asyncio.Protocol):
         self._options = core.options
         self._splitter = FrameSplitter(core.options.max_frame)
         self._decoder = RequestDecoder(extended=core.extended)
+        self._handshake = None if core.users is None else Authentication(core.users)
+        """None once it is complete, and where none is asked for."""
         self._writes: deque[Operation] = deque()
         self._reads: deque[Operation] = deque()
         self._write_busy = self._read_busy = False
@@ -55,9 +61,10 @@ class Connection(asyncio.Protocol):
         self._paused: set[str] = set()  # buffers of answers that the client does not take
         self._ending = self._hung_up = self._finished = self._lost = False
         self._start_tls: StartTls | None = None
+        self._behind_start_tls: list[Ready] = []
         self._tls_socket: TlsSocket | None = None
         self._stream_ended = False  # without a word in TLS
-        self._shaking: asyncio.Task[None] | None = None
+        self._tls_handshake: asyncio.Task[None] | None = None
         self._early: list[bytes] = []  # decrypted before the handshake is told to be over
         self._moved = core.loop.time()
         self._unsent = 0
@@ -74,13 +81,15 @@ class Connection(asyncio.Protocol):
             _log.warning("a client is refused: %d are connected", len(self._core.connections))
             self._finished = self._ending = True
             self._transport.abort()
+        elif self._handshake is not None:
+            self._core.strangers.add(self)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes: whole frames become operations."""
         self._moved = self._core.loop.time()
         if self._ending:
             return
-        if self._shaking is not None:
+        if self._tls_handshake is not None:
             self._early.append(data)
             return
         self._splitter.feed(data)
@@ -139,6 +148,7 @@ class Connection(asyncio.Protocol):
             self._core.polls.forget(read)
         self._writes.clear()
         self._reads.clear()
+        self._core.strangers.forget(self)
         self._core.held -= self.held
         self.held = 0
         self._core.connections.discard(self)
@@ -170,11 +180,11 @@ class Connection(asyncio.Protocol):
     def _take(self, message: bytes) -> None:
         request = self._decoder.decode(message)
         if self._start_tls is not None:
-            raise CorruptionError(None, None, "request behind START_TLS")
-        if self._decoder.version == 2:
-            operation = of_v2.operation_of(request)
-        else:
-            operation = of_v3.operation_of(request, tls=self._may_start_tls)
+            self._take_behind_start_tls(request, len(message) + PREFIX)
+            return
+        operation = self._operation_of(request)
+        if operation is None:
+            return
         operation.started, operation.size = self._moved, len(message) + PREFIX
         self._waiting += 1
         self._waiting_bytes += operation.size
@@ -186,6 +196,20 @@ class Connection(asyncio.Protocol):
             self._writes.append(operation)
         else:
             self._reads.append(operation)
+
+    def _operation_of(self, request: Any) -> Operation | None:
+        """Return what a request asks; None for one that gets no answer."""
+        if self._handshake is not None:
+            operation = self._handshake.operation_of(
+                self._decoder.version, request, tls=self._may_start_tls
+            )
+            if self._handshake.complete:
+                self._core.strangers.forget(self)
+                self._handshake = None
+            return operation
+        if self._decoder.version == 2:
+            return of_v2.operation_of(request)
+        return of_v3.operation_of(request, tls=self._may_start_tls)
 
     @property
     def _may_start_tls(self) -> bool:
@@ -283,18 +307,34 @@ class Connection(asyncio.Protocol):
 
     # -- TLS
 
+    def _take_behind_start_tls(self, request: Any, size: int) -> None:
+        """Keep the first step of an authentication, to be answered in TLS; refuse all else.
+
+        Real clients send it in the clear with START_TLS, before that is answered. It says nothing,
+        so whoever has put it there has gained nothing.
+        """
+        begins = self._handshake is not None and not self._handshake.begun
+        if self._behind_start_tls or not begins or self._decoder.version == 2:
+            raise CorruptionError(None, None, "request behind START_TLS")
+        operation = self._operation_of(request)
+        if not isinstance(operation, Ready) or (operation.name, operation.status) != _STEP:
+            raise CorruptionError(None, None, "request behind START_TLS")
+        operation.started, operation.size = self._moved, size
+        self._behind_start_tls.append(operation)
+
     def _upgrade(self, operation: StartTls) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
-        if self._splitter.pending:
-            _log.debug("a request begins in the clear behind START_TLS: connection closed")
+        if self._splitter.pending or self._ending:
+            _log.debug("a request in the clear behind START_TLS: connection closed")
             self.end()
+            self._go_on()
             return
-        self._shaking = self._core.loop.create_task(self._handshake())
-        self._core.tasks.add(self._shaking)
-        self._shaking.add_done_callback(self._core.tasks.discard)
+        self._tls_handshake = self._core.loop.create_task(self._shake_hands())
+        self._core.tasks.add(self._tls_handshake)
+        self._tls_handshake.add_done_callback(self._core.tasks.discard)
 
-    async def _handshake(self) -> None:
+    async def _shake_hands(self) -> None:
         assert self._core.tls is not None
         try:
             transport = await self._core.loop.start_tls(
@@ -306,13 +346,17 @@ class Connection(asyncio.Protocol):
             self.connection_lost(None)  # which no protocol may be there to say
             return
         finally:
-            self._shaking = None
+            self._tls_handshake = None
         if transport is None or self._lost:
             return
         self._tls_socket = TlsSocket(self._transport, self)
         self._transport = transport
         self._start_tls = None
         self._reading = True
+        kept, self._behind_start_tls = self._behind_start_tls, []
+        self._waiting += len(kept)
+        self._waiting_bytes += sum(operation.size for operation in kept)
+        self._send([operation.answer(operation.status) for operation in kept])
         early, self._early = self._early, []
         for data in early:  # it came in one piece with the client's end of the handshake
             self.data_received(data)
@@ -324,6 +368,7 @@ class Connection(asyncio.Protocol):
         waiting = self._waiting_bytes + self._waiting * _REQUEST_COST
         held = self._splitter.pending + waiting + self._unsent_bytes()
         self._core.held += held - self.held
+        self._core.strangers.count(self, held - self.held)
         self.held = held
 
     def sweep(self, now: float) -> None:
@@ -346,8 +391,8 @@ class Connection(asyncio.Protocol):
         if self._ending or self._lost:
             return
         self._ending = True
-        if self._shaking is not None:
-            self._shaking.cancel()
+        if self._tls_handshake is not None:
+            self._tls_handshake.cancel()
             return
         for read in list(self._parked):
             self._core.polls.expire(read)

@@ -13,12 +13,14 @@ from typing import Protocol
 
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import connections_possible
+from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import Observer
 from bkstore.wire.server.options import ServerOptions
 from bkstore.wire.server.requests.operations import Answer, Operation
 from bkstore.wire.server.rules import BookieRules
+from bkstore.wire.server.strangers import Strangers
 from bkstore.wire.status import Status
 
 __all__ = ["Connected", "Core"]
@@ -60,11 +62,15 @@ class Core:
         observer: Observer | None,
         extended: bool,
         tls: ssl.SSLContext | None,
+        users: SaslUsers | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.options = options
         self.extended = extended
         self.tls = tls
+        self.users = users
+        """Who may connect; None: everybody."""
+        self.strangers = Strangers(self.loop, options)
         self.rules = BookieRules(bookie)
         self.connections: set[Connected] = set()
         self.max_connections = connections_possible(options.max_connections)
@@ -155,6 +161,7 @@ class Core:
         now = self.loop.time()
         for connection in list(self.connections):
             connection.sweep(now)
+        self.strangers.sweep(now)
         if self.over and self._was_over:
             largest = max(self.connections, key=lambda connection: connection.held)
             _log.warning("%d bytes held: the connection with most is closed", self.held)

@@ -25,6 +25,10 @@ class ServerOptions:
     frame, or does not take its answers, and does not move for `stall_timeout` is let go.
     Above `max_connections`, or fewer where the limit of open files (``ulimit -n``) leaves room for
     fewer, clients are refused. Stopping gives waiting requests `stop_timeout`.
+
+    Where clients have to authenticate, one that takes longer than `authentication_timeout` is let
+    go, and all that have not done so yet may hold `authentication_memory` of `memory`: above it
+    the one that holds most is let go.
     """
 
     max_frame: int = MAX_FRAME
@@ -37,6 +41,8 @@ class ServerOptions:
     memory: int = 256 * _MIB
     stall_timeout: float = 30.0
     stop_timeout: float = 30.0
+    authentication_timeout: float = 30.0
+    authentication_memory: int = 16 * _MIB
 
     def __post_init__(self) -> None:
         check_fields(self, _CHECKS)
@@ -53,4 +59,6 @@ _CHECKS = {
     "memory": whole(1),
     "stall_timeout": number(0, above=True),
     "stop_timeout": number(0),
+    "authentication_timeout": number(0, above=True),
+    "authentication_memory": whole(1),
 }

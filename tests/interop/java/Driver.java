@@ -33,6 +33,7 @@ public class Driver {
         new Clusters().offer(calls);
         new Replication().offer(calls);
         new Configurations().offer(calls);
+        new Authentication().offer(calls);
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {

@@ -100,7 +100,7 @@ def test_no_frames(name: str, protocol: str) -> None:
         ("v2", b"\x02\x02\x00\x00", "fields of an answer"),
         ("v2", bytes.fromhex("02020000 000003e7") + bytes(16), "999 is no status code of v2"),
         ("v2", bytes.fromhex("02090000") + bytes(40), "opcode 9 has no layout"),
-        ("v2", bytes.fromhex("02030000 0a0161 1200"), "nobody asked for: AuthResponse"),
+        ("v2", bytes.fromhex("02030000 0a0161 1200"), "an answer to nothing under way"),
         ("v3", b"", "lacks header"),
         ("v3", b"\xff" * 9, "no v3 response"),
     ],

@@ -8,13 +8,11 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
+from bkstore.wire.sasl.plugins import AUTH_DISABLED
 from bkstore.wire.server.requests.operations import Add, BatchRead, Operation, Read, Ready
 from bkstore.wire.status import Status
 
-__all__ = ["AUTH_DISABLED", "operation_of"]
-
-AUTH_DISABLED = b"AuthDisabledPlugin"
-"""The plugin that a bookie without authentication names in its answers."""
+__all__ = ["operation_of"]
 
 _NEWEST = v2.CURRENT
 _FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
@@ -29,7 +27,7 @@ def operation_of(message: v2.Request) -> Operation:
         return _read(message)
     if isinstance(message, v2.BatchReadRequest):
         return _batch(message)
-    return Ready("AUTH", 2, partial(_auth_reply, message.version))
+    return Ready("AUTH", 2, _auth_reply)
 
 
 def _add(message: v2.AddRequest) -> Operation:
@@ -83,8 +81,8 @@ def _batch(message: v2.BatchReadRequest) -> Operation:
     )
 
 
-def _auth_reply(version: int, _status: Status) -> bytes:
-    return frame(*v2.AuthResponse(AUTH_DISABLED, b"", version).parts())
+def _auth_reply(_status: Status) -> bytes:
+    return frame(*v2.AuthResponse(AUTH_DISABLED, b"").parts())
 
 
 def _add_reply(version: int, ledger: int, entry: int, status: Status) -> bytes:

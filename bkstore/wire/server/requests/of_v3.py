@@ -9,8 +9,8 @@ from typing import Any
 from bkstore.formats.entry import RecordBatch
 from bkstore.wire import v3
 from bkstore.wire.frames import frame
+from bkstore.wire.sasl.plugins import AUTH_DISABLED
 from bkstore.wire.schema import EXTENDED, PLAIN
-from bkstore.wire.server.requests.of_v2 import AUTH_DISABLED
 from bkstore.wire.server.requests.operations import (
     Add,
     BatchRead,
@@ -235,7 +235,7 @@ def _info_reply(
 
 def _auth(message: Any) -> Operation:
     body = {"authPluginName": AUTH_DISABLED, "payload": b""}
-    return Ready("AUTH", 3, lambda status: _encoded(message, status, body))
+    return Ready("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo(message, status, body))))
 
 
 def _start_tls(message: Any) -> Operation:

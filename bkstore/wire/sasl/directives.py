@@ -1,0 +1,62 @@
+"""Directives: the syntax of DIGEST-MD5's messages, ``name=value`` and commas (RFC 2831, 7.1).
+
+A value is a token, or a quoted string in which a backslash stands before what it quotes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from bkstore.errors import CorruptionError
+
+__all__ = ["parse_directives", "quoted"]
+
+# Possessive, so that no input makes it look at a byte more than a few times.
+_DIRECTIVE = re.compile(
+    rb"""
+    [ \t\r\n]*+
+    (?: ([!#$%&'*+.^_`|~0-9A-Za-z-]++) [ \t\r\n]*+ = [ \t\r\n]*+
+        (?: "((?:[^"\\]|\\.)*+)" | ([!#$%&'*+./:^_`|~0-9A-Za-z-]++) )
+        [ \t\r\n]*+ )?+
+    (?: , | \Z )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_TO_QUOTE = re.compile(rb'["\\\x00-\x08\x0b\x0c\x0e-\x1f\x7f]')
+
+
+def parse_directives(message: bytes, known: Iterable[bytes]) -> dict[bytes, bytes]:
+    """Return the values of known directives by their names, unquoted; others are passed over.
+
+    `CorruptionError`, without a word of what it found, for a message of another syntax, and for
+    a known directive that is there twice.
+
+    >>> parse_directives(b'realm="b\\\\"k", nonce=7,,stale=true', [b"realm", b"nonce"])
+    {b'realm': b'b"k', b'nonce': b'7'}
+    """
+    names = frozenset(known)
+    values: dict[bytes, bytes] = {}
+    offset = 0
+    while offset < len(message):
+        match = _DIRECTIVE.match(message, offset)
+        if match is None:
+            raise CorruptionError(None, offset, "no directive of DIGEST-MD5")
+        name, text, token = match.groups()
+        if name is not None and (name := name.lower()) in names:
+            if name in values:
+                reason = f"the directive {name.decode()} is there twice"
+                raise CorruptionError(None, offset, reason)
+            values[name] = token if text is None else _ESCAPE.sub(rb"\1", text)
+        offset = match.end()
+    return values
+
+
+def quoted(value: bytes) -> bytes:
+    r"""Return a value as a quoted string: control characters quoted too, as Java does.
+
+    >>> quoted(b'a"b').decode()
+    '"a\\"b"'
+    """
+    return b'"' + _TO_QUOTE.sub(rb"\\\g<0>", value) + b'"'

@@ -1,0 +1,211 @@
+"""JAAS files: login modules and their options by section, as Java's `Configuration` reads them.
+
+    Bookie {
+      org.apache.zookeeper.server.auth.DigestLoginModule required
+        user_bookkeeper="secret";
+    };
+
+Of login modules only ZooKeeper's `DigestLoginModule` means something here. Source:
+`sasl/SaslServerState`, `sasl/SASLClientProviderFactory`, Java's `ConfigFile`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bkstore.arguments import path as as_path, text as as_text
+from bkstore.errors import InvalidArgument
+from bkstore.files.disk_changes import StrPath
+from bkstore.files.opening import read_whole
+from bkstore.files.os_errors import readable
+
+__all__ = ["BOOKIE_SECTION", "CLIENT_SECTION", "LoginModule", "digest_options", "read_jaas"]
+
+BOOKIE_SECTION = "Bookie"
+"""`saslJaasBookieSectionName` where nothing is set."""
+
+CLIENT_SECTION = "BookKeeper"
+"""`saslJaasClientSectionName` where nothing is set."""
+
+_LIMIT = 1 << 20
+_FLAGS = ("required", "requisite", "sufficient", "optional")
+
+_TOKEN = re.compile(
+    r"""
+      (?P<blank> [\x00-\x20]++ | //[^\r\n]*+ | /\*.*?\*/ )
+    | (?P<text> "(?:[^"\\\r\n]|\\[^\r\n])*+" )
+    | (?P<word> [A-Za-z$_*\xa0-\U0010ffff] [A-Za-z0-9$_*.\xa0-\U0010ffff-]*+ )
+    | (?P<sign> [{}=;] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\([0-3]?[0-7]{1,2}|.)")
+_LETTERS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+
+
+class LoginModule(NamedTuple):
+    """A login module of a section, and its options. The options may be passwords."""
+
+    name: str
+    options: dict[str, str]
+
+
+class _Token(NamedTuple):
+    kind: str
+    value: str
+    line: int
+
+
+def read_jaas(file: StrPath) -> dict[str, list[LoginModule]]:
+    """Return the login modules of a JAAS file by section.
+
+    `InvalidArgument` names the line that is no JAAS configuration, and shows nothing of it;
+    `CorruptionError` for what is no file of at most 1 MiB, `BkstoreError` as of `readable` for
+    one that the system refuses.
+    """
+    path = as_path("JAAS file", file)
+    with readable(path):
+        data = read_whole(path, _LIMIT)
+    try:
+        return parse_jaas(data.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InvalidArgument(f"{path}: is not UTF-8, as JAAS files are") from None
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{path}, {error}") from None
+
+
+def parse_jaas(text: str) -> dict[str, list[LoginModule]]:
+    """Return the login modules of a JAAS file's text by section; raises as `read_jaas`.
+
+    >>> parse_jaas('BookKeeper { a.Module required username="hd" password=pw; };')
+    {'BookKeeper': [LoginModule(name='a.Module', options={'username': 'hd', 'password': 'pw'})]}
+    """
+    reader = _Reader(text)
+    sections: dict[str, list[LoginModule]] = {}
+    while not reader.at_end:
+        section = reader.word("the name of a section")
+        modules = list(_modules(reader))
+        if section in sections:
+            raise reader.refuse(f"section {section!r} is there twice")
+        sections[section] = modules
+    return sections
+
+
+def _modules(reader: _Reader) -> Iterator[LoginModule]:
+    reader.sign("{")
+    while not reader.takes("}"):
+        name = reader.word("the class of a login module")
+        if reader.word("a control flag").lower() not in _FLAGS:
+            raise reader.refuse(f"no control flag ({', '.join(_FLAGS)})")
+        options: dict[str, str] = {}
+        while not reader.takes(";"):
+            option = reader.word("the name of an option")
+            reader.sign("=")
+            options[option] = reader.word("the value of an option")
+            if "${" in options[option]:
+                raise reader.refuse(
+                    f"option {option} names a system property of a JVM, which nobody has here"
+                )
+        yield LoginModule(name, options)
+    reader.sign(";")
+
+
+class _Reader:
+    """The tokens of a text, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = _tokens(text)
+        self._line = 1
+        self._next = next(self._tokens)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether there is no token left."""
+        return self._next.kind == "end"
+
+    def _take(self) -> str:
+        value, self._line = self._next.value, self._next.line
+        self._next = next(self._tokens)
+        return value
+
+    def word(self, what: str) -> str:
+        """Return a word or quoted text."""
+        if self._next.kind not in ("word", "text"):
+            raise self._expected(what)
+        return self._take()
+
+    def sign(self, sign: str) -> None:
+        """Take a sign."""
+        if not self.takes(sign):
+            raise self._expected(f"{sign!r}")
+
+    def takes(self, sign: str) -> bool:
+        """Take a sign if it is the next token; return whether it was."""
+        if (self._next.kind, self._next.value) != ("sign", sign):
+            return False
+        self._take()
+        return True
+
+    def _expected(self, what: str) -> InvalidArgument:
+        self._line = self._next.line
+        return self.refuse(f"{what} is expected")
+
+    def refuse(self, reason: str) -> InvalidArgument:
+        """Return the error about the token that was taken last."""
+        return InvalidArgument(f"line {self._line}: no JAAS configuration: {reason}")
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    """Yield tokens, then one of kind ``end``; what begins none is a token of kind ``other``."""
+    offset, line = 0, 1
+    while offset < len(text):
+        match = _TOKEN.match(text, offset)
+        if match is None:
+            yield _Token("other", "", line)
+            return
+        kind, value = str(match.lastgroup), match[0]
+        if kind == "text":
+            value = _ESCAPE.sub(_unescaped, value[1:-1])
+        if kind != "blank":
+            yield _Token(kind, value, line)
+        line += match[0].count("\n")
+        offset = match.end()
+    yield _Token("end", "", line)
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    escaped = match[1]
+    if escaped.isascii() and escaped.isdigit() and escaped < "8":
+        return chr(int(escaped, 8))
+    return _LETTERS.get(escaped, escaped)
+
+
+def digest_options(file: StrPath, section: str) -> dict[str, str]:
+    """Return the options of a section for DIGEST-MD5, of all its login modules together.
+
+    `InvalidArgument` for a section that is not there and for login modules that are not served,
+    Kerberos among them; else raises as `read_jaas`.
+    """
+    sections = read_jaas(file)
+    modules = sections.get(as_text("section", section))
+    if not modules:
+        there = ", ".join(sorted(sections)) or "none"
+        raise InvalidArgument(f"{file}: has no section {section!r} (there are: {there})")
+    for module in modules:
+        name = module.name.rpartition(".")[2]
+        if name == "Krb5LoginModule":
+            raise InvalidArgument(
+                f"{file}: section {section} asks for Kerberos ({module.name}), which is not "
+                "served: only DIGEST-MD5 is (DigestLoginModule)"
+            )
+        if name != "DigestLoginModule":
+            raise InvalidArgument(
+                f"{file}: section {section} has the login module {module.name}, which is not "
+                "served: only DigestLoginModule is"
+            )
+    merged: dict[str, str] = {}
+    for module in modules:
+        merged |= module.options
+    return merged
