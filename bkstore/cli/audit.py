@@ -31,6 +31,7 @@ from bkstore.cli.terminal.needed_packages import require_packages
 from bkstore.cli.terminal.output_options import add_output, write_output
 from bkstore.cli.terminal.parser import Parser
 from bkstore.cli.terminal.progress import work_progress
+from bkstore.cli.terminal.secrets import chosen_sasl_user
 from bkstore.cli.terminal.shared_options import add_opening
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.files.user_outputs import check_output, refuse_inputs, write_output as write_file
@@ -91,7 +92,8 @@ def run(args: argparse.Namespace) -> int:
     if args.textfile is not None:
         require_packages("--textfile", "prometheus_client")
     live = is_live(args)
-    placement, options, tls = placement_of(args), options_of(args, live), tls_of(args)
+    placement, options = placement_of(args), options_of(args, live)
+    tls, user = tls_of(args), chosen_sasl_user(args)
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))
         opened = dict(_opened(args, stack))
@@ -103,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         if live:
             from bkstore.network import AuditedBookies
 
-            asking = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls)
+            asking = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=user)
             bookies = stack.enter_context(asking)
         auditor = Auditor(
             store, bookies, placement=placement, options=options, wait=_told(options.look_delay)

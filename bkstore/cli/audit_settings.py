@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.secrets import add_sasl_user
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ def add_live(parser: Parser) -> None:
     live.add_argument(
         "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
     )
+    add_sasl_user(live)
     parser.add_argument(
         "--rate", metavar="N", type=float, help="ledgers a second at most (default: no limit)"
     )

@@ -21,7 +21,8 @@ from bkstore.cli.serving import (
 )
 from bkstore.cli.terminal.messages import tell
 from bkstore.cli.terminal.parser import Parser
-from bkstore.errors import IllegalOperation, InvalidArgument
+from bkstore.cli.terminal.secrets import add_sasl_users, chosen_sasl_users
+from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
     import ssl
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 __all__ = ["add_arguments", "run"]
 
 _STORAGES = ("sorted", "interleaved", "db")
-_AUTHENTICATION = "bookieAuthProviderFactoryClass"
 _MONTH = 30 * 86400
 _LAST_WORDS = 2.0
 """Seconds in which ZooKeeper is to answer once the command ends."""
@@ -66,18 +66,7 @@ def add_arguments(parser: Parser) -> None:
         action="store_true",
         help="let v3 have scopes and batch reads, which real bookies and clients do not know",
     )
-    parser.add_argument(
-        "--tls-certificate", metavar="FILE", type=Path, help="PEM; lets clients START_TLS"
-    )
-    parser.add_argument(
-        "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
-    )
-    parser.add_argument(
-        "--tls-client-ca",
-        metavar="FILE",
-        type=Path,
-        help="PEM; clients that START_TLS must show a certificate of it",
-    )
+    _add_security(parser)
     parser.add_argument(
         "--checkpoint-interval",
         metavar="SECONDS",
@@ -106,6 +95,23 @@ def add_arguments(parser: Parser) -> None:
     add_admin(parser)
 
 
+def _add_security(parser: Parser) -> None:
+    """Declare who may connect, and how."""
+    parser.add_argument(
+        "--tls-certificate", metavar="FILE", type=Path, help="PEM; lets clients START_TLS"
+    )
+    parser.add_argument(
+        "--tls-key", metavar="FILE", type=Path, help="PEM, without a password (the same file)"
+    )
+    parser.add_argument(
+        "--tls-client-ca",
+        metavar="FILE",
+        type=Path,
+        help="PEM; clients that START_TLS must show a certificate of it",
+    )
+    add_sasl_users(parser)
+
+
 def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer what has come in, and stop."""
     from bkstore.arguments import number, whole
@@ -115,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     asked = complete(args)
     interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
     whole(0, 65535)("--port", args.port)  # before a new bookie is made
-    tls, settings = _tls(args), chosen_admin(args)
+    tls, settings, users = _tls(args), chosen_admin(args), chosen_sasl_users(args, asked)
     tell_not_honored(args, asked)
     changed = StateChanges(asked)
     with (
@@ -129,6 +135,7 @@ def run(args: argparse.Namespace) -> int:
             args.port,
             extended=args.extended,
             tls=tls,
+            sasl=users,
             observer=None if admin is None else admin.counters,
             options=asked.server,
         ) as server,
@@ -166,7 +173,7 @@ def _tell_more(args: argparse.Namespace, server: BookieServer, admin: AdminServe
     if means_any(args.host):
         tell(
             f"bkstore: {args.host} is every address of this machine: whoever reaches one of them "
-            "can read and write"
+            "can read and write" + ("" if args.jaas is None else ", once it has authenticated")
         )
 
 
@@ -242,11 +249,6 @@ def _bookie(
     from bkstore.storage.directories.ownership import OwnedDirectories
 
     path = args.directory
-    if asked.conf.string(_AUTHENTICATION, None):
-        raise IllegalOperation(
-            f"{path}: has {_AUTHENTICATION}: authentication (SASL) is not served, and without it "
-            "anybody who reaches the port could read and write"
-        )
     place = OwnedDirectories.of_path(path)
     there = any(current.is_dir() for current in place.ledger)
     if not there and not args.create and path.is_file():

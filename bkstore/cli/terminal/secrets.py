@@ -1,4 +1,4 @@
-"""Secrets on the command line: a password is best read from elsewhere, keys are shown if asked.
+"""Secrets on the command line: passwords are best read from elsewhere, keys are shown if asked.
 
 Other users of a machine can see the arguments of a command while it runs, and whoever comes by
 can see a screen.
@@ -11,22 +11,32 @@ import getpass
 import os
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bkstore.errors import InvalidArgument
-from bkstore.tables import Table
-from bkstore.tables.table import Repeated
+
+if TYPE_CHECKING:
+    from bkstore.network.settings import ServerSettings
+    from bkstore.tables import Table
+    from bkstore.wire.sasl import SaslUser, SaslUsers
 
 __all__ = [
     "PASSWORD_VARIABLE",
     "add_password",
+    "add_sasl_user",
+    "add_sasl_users",
     "add_show_keys",
     "chosen_password",
+    "chosen_sasl_user",
+    "chosen_sasl_users",
     "hide_keys",
     "secret_in",
 ]
 
 PASSWORD_VARIABLE = "BKSTORE_PASSWORD"  # noqa: S105  # its name
 _LONGEST = 1 << 16
+
+_BOOKIE_SECTION, _CLIENT_SECTION = "Bookie", "BookKeeper"
 
 
 def add_password(parser: argparse.ArgumentParser) -> None:
@@ -82,6 +92,80 @@ def _asked() -> bytes:
             raise InvalidArgument("--ask-password: no password was given") from None
 
 
+def add_sasl_user(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add what says as whom bookies are asked."""
+    parser.add_argument(
+        "--jaas",
+        metavar="FILE",
+        type=Path,
+        help="authenticate (SASL, DIGEST-MD5) as the user of a section of this JAAS file",
+    )
+    parser.add_argument(
+        "--jaas-section",
+        metavar="NAME",
+        help=f"its section, as saslJaasClientSectionName ({_CLIENT_SECTION})",
+    )
+
+
+def chosen_sasl_user(args: argparse.Namespace) -> SaslUser | None:
+    """Return the user that bookies are asked as; None: without authentication."""
+    if args.jaas is None:
+        if args.jaas_section is not None:
+            raise InvalidArgument("--jaas-section needs --jaas")
+        return None
+    from bkstore.wire.sasl import SaslUser
+
+    return SaslUser.from_jaas(args.jaas, args.jaas_section or _CLIENT_SECTION)
+
+
+def add_sasl_users(parser: argparse.ArgumentParser) -> None:
+    """Add what says whom a bookie lets in."""
+    parser.add_argument(
+        "--jaas",
+        metavar="FILE",
+        type=Path,
+        help="clients must authenticate (SASL, DIGEST-MD5) as a user of this JAAS file",
+    )
+    parser.add_argument(
+        "--jaas-section",
+        metavar="NAME",
+        help=f"its section with the users, as saslJaasBookieSectionName ({_BOOKIE_SECTION})",
+    )
+    parser.add_argument(
+        "--sasl-allowed-ids",
+        metavar="REGEX",
+        help="which of the users may connect, as saslJaasClientAllowedIds (.*bookkeeper.*)",
+    )
+
+
+def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> SaslUsers | None:
+    """Return whom a bookie lets in; None: everybody.
+
+    Options go before what its conf says, whose `settings` are. `InvalidArgument` where nothing
+    says who the users are.
+    """
+    if args.jaas is None:
+        if settings.sasl:
+            raise InvalidArgument(
+                f"{args.directory}: bookieAuthProviderFactoryClass asks for SASL: name the file "
+                "that java.security.auth.login.config names in the JVM: --jaas FILE"
+            )
+        if args.jaas_section is not None or args.sasl_allowed_ids is not None:
+            raise InvalidArgument("--jaas-section and --sasl-allowed-ids need --jaas")
+        return None
+    from bkstore.wire.sasl import SaslUsers
+    from bkstore.wire.sasl.credentials import ALLOWED_IDS
+
+    allowed = args.sasl_allowed_ids
+    if allowed is None:
+        allowed = settings.sasl_allowed_ids
+    return SaslUsers.from_jaas(
+        args.jaas,
+        args.jaas_section or settings.jaas_section or _BOOKIE_SECTION,
+        ALLOWED_IDS if allowed is None else allowed,
+    )
+
+
 def add_show_keys(parser: argparse.ArgumentParser) -> None:
     """Add --show-keys."""
     parser.add_argument(
@@ -94,4 +178,6 @@ def add_show_keys(parser: argparse.ArgumentParser) -> None:
 
 def hide_keys(table: Table) -> Table:
     """Return the table with nulls for master keys."""
-    return Table(table.schema, {**table.columns, "master_key": Repeated(None, len(table))})
+    from bkstore.tables.table import Repeated
+
+    return type(table)(table.schema, {**table.columns, "master_key": Repeated(None, len(table))})

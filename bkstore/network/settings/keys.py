@@ -70,6 +70,8 @@ _HONORED = [
     Key("httpServerEnabled", "boolean", False, "--http"),
     Key("httpServerHost", "text", "0.0.0.0", "--http"),  # noqa: S104
     Key("httpServerPort", "int", 8080, "--http"),
+    Key("saslJaasBookieSectionName", "text", "Bookie", "--jaas-section"),
+    Key("saslJaasClientAllowedIds", "text", ".*bookkeeper.*", "--sasl-allowed-ids"),
     Key("flushInterval", "int", 10000, "--checkpoint-interval", _MS),
     # Entry logs, caches and the index.
     Key("logSizeLimit", "long", 1 << 30, "storage.entry_log_size"),
@@ -131,7 +133,7 @@ _HONORED = [
 HONORED: dict[str, Key] = {key.name: key for key in _HONORED}
 
 REFUSED = {
-    "bookieAuthProviderFactoryClass": "any",
+    "bookieAuthProviderFactoryClass": "but `SASLBookieAuthProviderFactory`, with `--jaas`",
     "authorizedRoles": "any",
     "permittedStartupUsers": "without the user of the command",
     "tlsProviderFactoryClass": "but `TLSContextFactory` with key and certificates in PEM files",

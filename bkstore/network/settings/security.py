@@ -13,8 +13,9 @@ from typing import NamedTuple
 from bkstore.errors import IllegalOperation
 from bkstore.formats.syntax.configuration import Configuration
 
-__all__ = ["TlsFiles", "check_security", "configured_tls"]
+__all__ = ["TlsFiles", "asks_for_sasl", "check_security", "configured_tls"]
 
+_SASL_FACTORY = "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"
 _PEM_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 
 
@@ -28,7 +29,7 @@ class TlsFiles(NamedTuple):
 
 
 def check_security(conf: Configuration) -> None:
-    """Raise `IllegalOperation` for what a file asks for and is not served, but for TLS."""
+    """Raise `IllegalOperation` for what a file asks for and is not served, but for SASL and TLS."""
     _refuse(conf, "authorizedRoles", "roles of certificates are not looked at")
     if conf.boolean("zkEnableSecurity", False):
         raise _refusal("zkEnableSecurity", "nodes are made that everybody may change")
@@ -37,6 +38,14 @@ def check_security(conf: Configuration) -> None:
     permitted = [user for user in conf.strings("permittedStartupUsers") if user]
     if permitted and getpass.getuser() not in permitted:
         raise _refusal("permittedStartupUsers", f"{getpass.getuser()} is not among them")
+
+
+def asks_for_sasl(conf: Configuration) -> bool:
+    """Return whether clients must authenticate by SASL; `IllegalOperation` for other providers."""
+    factory = conf.string("bookieAuthProviderFactoryClass", None)
+    if factory and factory != _SASL_FACTORY:
+        raise _refusal("bookieAuthProviderFactoryClass", f"{factory} is not served, SASL is")
+    return bool(factory)
 
 
 def configured_tls(conf: Configuration) -> TlsFiles | None:

@@ -13,7 +13,12 @@ from bkstore.formats.syntax.properties_text import trim
 from bkstore.network.disk_watch import DiskOptions
 from bkstore.network.settings.interfaces import interface_address
 from bkstore.network.settings.keys import HONORED, not_honored
-from bkstore.network.settings.security import TlsFiles, check_security, configured_tls
+from bkstore.network.settings.security import (
+    TlsFiles,
+    asks_for_sasl,
+    check_security,
+    configured_tls,
+)
 from bkstore.storage.directories.server_conf import read_server_conf
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.wire.server import ServerOptions
@@ -44,7 +49,8 @@ class ServerSettings:
     """What a file asks for; a field is None where it says nothing. Times in seconds.
 
     `metadata` is a service URI, `host` where to listen, `advertise` what clients are told, `http`
-    where the admin listens (host, port). `stop_when_full` and `read_only` are
+    where the admin listens (host, port). `sasl` is whether clients must authenticate, as users of
+    `jaas_section` whose names match `sasl_allowed_ids`. `stop_when_full` and `read_only` are
     ``readOnlyModeEnabled=false`` and `forceReadOnlyBookie`. `not_honored` are the keys that would
     change what the bookie does, and do not.
     """
@@ -59,6 +65,9 @@ class ServerSettings:
     checkpoint_interval: float | None = None
     http: tuple[str, int] | None = None
     tls: TlsFiles | None = None
+    sasl: bool = False
+    jaas_section: str | None = None
+    sasl_allowed_ids: str | None = None
     journal: JournalOptions = field(default_factory=JournalOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     disks: DiskOptions = field(default_factory=DiskOptions)
@@ -89,6 +98,9 @@ class ServerSettings:
                 checkpoint_interval=_given(conf, "flushInterval"),
                 http=_http(conf),
                 tls=configured_tls(conf),
+                sasl=asks_for_sasl(conf),
+                jaas_section=_given(conf, "saslJaasBookieSectionName"),
+                sasl_allowed_ids=_given(conf, "saslJaasClientAllowedIds"),
                 journal=_options(conf, "journal", JournalOptions()),
                 server=_options(conf, "server", ServerOptions()),
                 disks=_disks(conf),

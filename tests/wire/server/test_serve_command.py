@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,28 +14,8 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire import v2, v3
 from bkstore.wire.frames import frame
 from bkstore.wire.status import Status
+from tests.wire.serve_process import served
 from tests.wire.server.peer import AUTHORITY, KEY, SERVER, Peer, add, record, secured
-
-
-@contextmanager
-def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], tuple[str, int], str]]:
-    """Yield a process of `bkstore serve`, where it listens, and what it said."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bkstore", "serve", *words, "--port", "0"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        host, _, port = line.split()[-1].rpartition(":")
-
-        assert port.isdigit(), line + process.stderr.read()
-        yield process, (host, int(port)), line
-    finally:
-        process.kill()
-        process.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -188,23 +164,6 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert told[-1].startswith("bkstore: CA: no certificate with its key: ")
     assert ["thesis.txt"] == [path.name for path in full.iterdir()]
     assert not (tmp_path / "none").exists()
-
-
-def test_authentication_is_refused_by_name(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A bookie that wants SASL is not served without it."""
-    Bookie.open(tmp_path / "bookie").close()
-    conf = tmp_path / "bookie" / "bk_server.conf"
-    plugin = "bookieAuthProviderFactoryClass=org.apache.bookkeeper.sasl.SASLBookieAuthProvider"
-    folders = "ledgerDirectories=ledgers\njournalDirectories=journal\n"
-    conf.write_text(f"{folders}{plugin}Factory\n")
-
-    assert main(["serve", str(conf), "--port", "0"]) == 2
-    assert "has bookieAuthProviderFactoryClass: authentication (SASL)" in capsys.readouterr().err
-    conf.write_text(f"{folders}# {plugin}\n")
-    with served(str(conf)) as (_, address, _line), Peer(address) as peer:
-        assert peer.ask(v2.ReadRequest(7, 0))[0].status is Status.ENOLEDGER
 
 
 def test_an_address_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
