@@ -58,6 +58,7 @@ ROOMS = (
     "cluster.store",
     "cluster.store.zookeeper",
     "cluster.store.opening",
+    "cluster.garbage",
     "cluster.placement",
     "cluster.client.bookie_client",
     "cluster.client.bookie_answers",

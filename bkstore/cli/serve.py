@@ -15,6 +15,8 @@ from bkstore.cli.serving import (
     FORCED,
     LoneBookie,
     StateChanges,
+    add_garbage,
+    chosen_garbage,
     ending_at_once,
     until_stopped,
     waited,
@@ -27,6 +29,7 @@ from bkstore.errors import InvalidArgument
 if TYPE_CHECKING:
     import ssl
 
+    from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
     from bkstore.network.checkpoints import Checkpoints
     from bkstore.network.registered_bookie import RegisteredBookie
@@ -92,6 +95,7 @@ def add_arguments(parser: Parser) -> None:
         help="with --metadata: how long the bookie stays registered after it was killed (10; the "
         "ZooKeeper has limits of its own)",
     )
+    add_garbage(parser)
     add_admin(parser)
 
 
@@ -115,6 +119,7 @@ def _add_security(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until an interrupt or SIGTERM, then answer what has come in, and stop."""
     from bkstore.arguments import number, whole
+    from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.network.checkpoints import Checkpoints
     from bkstore.wire.server import BookieServer
 
@@ -122,13 +127,15 @@ def run(args: argparse.Namespace) -> int:
     interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
     whole(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, settings, users = _tls(args), chosen_admin(args), chosen_sasl_users(args, asked)
+    garbage = chosen_garbage(args)
     tell_not_honored(args, asked)
     changed = StateChanges(asked)
     with (
         ending_at_once() as stopping,
         _store(args) as store,
         _bookie(args, store, asked) as bookie,
-        admin_of(settings, bookie, store) as admin,
+        BackgroundCollector(bookie, store, garbage) as collector,
+        admin_of(settings, bookie, store, collector) as admin,
         BookieServer(
             bookie,
             args.host,
@@ -141,7 +148,7 @@ def run(args: argparse.Namespace) -> int:
         ) as server,
     ):
         checkpoints = Checkpoints(bookie)
-        with _registered(args, store, server, checkpoints, asked, changed) as state:
+        with _registered(args, store, server, checkpoints, collector, asked, changed) as state:
             show_server(admin, server, state, store, args.metadata)
             try:
                 kind = bookie.storage.storage
@@ -206,6 +213,7 @@ def _registered(
     store: ZooKeeperStore | None,
     server: BookieServer,
     checkpoints: Checkpoints,
+    collector: BackgroundCollector,
     asked: ServerSettings,
     changed: StateChanges,
 ) -> Iterator[RegisteredBookie | LoneBookie]:
@@ -231,6 +239,7 @@ def _registered(
             extended=args.extended,
             tls=args.tls_certificate is not None,
             limits=asked.disks,
+            collector=collector,
             problem=problem,
             changed=changed,
         )

@@ -13,6 +13,7 @@ from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from bkstore.cli.serving import LoneBookie
+    from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.cluster.store.api import MetadataStore
     from bkstore.network.registered_bookie import RegisteredBookie
     from bkstore.storage.bookie import Bookie
@@ -94,11 +95,15 @@ def _token_in(path: Path | None) -> str | None:
 
 
 def admin_of(
-    settings: AdminSettings | None, bookie: Bookie, metadata: MetadataStore | None = None
+    settings: AdminSettings | None,
+    bookie: Bookie,
+    metadata: MetadataStore | None = None,
+    collector: BackgroundCollector | None = None,
 ) -> AbstractContextManager[AdminServer | None]:
     """Return the admin of a bookie, which listens inside its block; None where none is wanted.
 
-    `metadata` is the bookie's cluster: it says which ledgers are garbage.
+    `metadata` is the bookie's cluster, which says which ledgers are garbage, `collector` what
+    collects it.
     """
     if settings is None:
         return nullcontext()
@@ -109,6 +114,7 @@ def admin_of(
         settings.host,
         settings.port,
         metadata=metadata,
+        collector=collector,
         token=settings.token,
         names=settings.names,
     )

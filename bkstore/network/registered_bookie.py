@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from bkstore.arguments import instance, optional, truth
+from bkstore.cluster.garbage.collector import BackgroundCollector
+from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 from bkstore.errors import BkstoreError, InvalidArgument, MetadataUnavailable
 from bkstore.files.disk_changes import StrPath
@@ -32,6 +34,7 @@ _log = logging.getLogger(__name__)
 READ_ONLY_BY_ORDER = "an operator wants it so"
 
 _check_limits = optional(instance(DiskOptions))
+_check_collector = optional(instance(BackgroundCollector))
 
 
 class RegisteredBookie(Closing):
@@ -39,9 +42,10 @@ class RegisteredBookie(Closing):
 
     It is made again when the session expires, which the bookie survives. While its disks are full
     (`limits`, looked at every `interval` seconds) it is registered as read-only and refuses adds
-    but those of recoveries; reads go on. `advertise` is the host that clients are told, by default
-    where the server listens. Raises as `ZooKeeperStore.register`: `IllegalOperation` if another
-    session keeps the bookie registered for longer than the session timeout.
+    but those of recoveries; reads go on. Its `collector` collects garbage beside its work: ledgers
+    that the cluster no longer has go by themselves. `advertise` is the host that clients are told,
+    by default where the server listens. Raises as `ZooKeeperStore.register`: `IllegalOperation` if
+    another session keeps the bookie registered for longer than the session timeout.
 
     `open` makes all of it: bookie, server, registration. Threads: safe.
     """
@@ -55,11 +59,15 @@ class RegisteredBookie(Closing):
         extended: bool = False,
         tls: bool = False,
         limits: DiskOptions | None = None,
+        collector: BackgroundCollector | None = None,
         used: Callable[[Path], float] = used_share,
         problem: Callable[[], str | None] = lambda: None,
         changed: Callable[[str | None], object] = bool,
     ) -> None:
         """Register a server that has started.
+
+        Without `collector` one with a bookie's own settings is made. It is started here, and
+        closed by `close`.
 
         `used` returns the share of a directory's disk, `problem` what else makes the bookie
         read-only. `changed` is called with the reason whenever the bookie has become read-only,
@@ -69,6 +77,9 @@ class RegisteredBookie(Closing):
         self.bookie = server.bookie
         self.limits = _check_limits("limits", limits) or DiskOptions()
         self._watch = DiskWatch(self.bookie, self.limits, used)
+        self.collector = _check_collector("collector", collector) or BackgroundCollector(
+            self.bookie, store
+        )
         self._problem = problem
         self._changed = changed
         self._wanted: str | None = None
@@ -85,6 +96,8 @@ class RegisteredBookie(Closing):
             changed(reason)
         self._thread = threading.Thread(target=self._run, name="bkstore-disks", daemon=True)
         self._thread.start()
+        self.collector.note_space(self._watch.is_full)
+        self.collector.start()
 
     @classmethod
     def open(
@@ -100,6 +113,7 @@ class RegisteredBookie(Closing):
         extended: bool = True,
         options: StorageOptions | None = None,
         journal: JournalOptions | None = None,
+        garbage: GarbageOptions | None = None,
         server: dict[str, Any] | None = None,
         **registration: Any,
     ) -> Self:
@@ -108,9 +122,9 @@ class RegisteredBookie(Closing):
         `store` is a service URI, or a store that stays open. The id of a new bookie is
         ``advertise:port`` unless it is given; a directory that has a cookie has its id. In this
         order: cookies are compared (`cookie_check`), the journal is replayed, the port is opened,
-        the bookie is registered. `server` has further arguments of `BookieServer`, `registration`
-        those of the class. Raises as `check_in`, `Bookie.open` and the class; what was begun is
-        undone.
+        the bookie is registered. `garbage` are the settings of garbage collection; `server` has
+        further arguments of `BookieServer`, `registration` those of the class. Raises as
+        `check_in`, `Bookie.open` and the class; what was begun is undone.
         """
         check_advertised(advertise or host)  # before anything is made
         with ExitStack() as undo:
@@ -132,9 +146,14 @@ class RegisteredBookie(Closing):
             serving = undo.enter_context(
                 BookieServer(bookie, host, port, extended=extended, **arguments)
             )
-            tls = arguments.get("tls") is not None
             made = cls(
-                store, serving, advertise=advertise, extended=extended, tls=tls, **registration
+                store,
+                serving,
+                advertise=advertise,
+                extended=extended,
+                tls=arguments.get("tls") is not None,
+                collector=BackgroundCollector(bookie, store, garbage),
+                **registration,
             )
             made._resources = undo.pop_all()
             return made
@@ -161,6 +180,7 @@ class RegisteredBookie(Closing):
         """
         with self._lock:
             reason = self._wanted or self._problem() or self._watch.reason(self.read_only)
+            self.collector.note_space(self._watch.is_full)
             if self._ended.is_set() or (reason is not None) == self.read_only:
                 return reason
             _log.warning("bookie %s: %s", self.bookie.bookie_id, reason or "writable again")
@@ -201,6 +221,8 @@ class RegisteredBookie(Closing):
                 self._registration.close()
             except MetadataUnavailable as error:  # it goes with the session
                 _log.warning("bookie %s: %s", self.bookie.bookie_id, error)
+            finally:
+                self.collector.close()
 
 
 def cluster_bookie(

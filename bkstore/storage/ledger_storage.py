@@ -8,7 +8,7 @@ There is no journal here: what is not flushed is lost in a crash, unless a `Book
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from threading import Lock
 from typing import Self
@@ -26,9 +26,12 @@ from bkstore.storage.batch_limits import check_limits, fencing_key, how_many, mo
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.ledgers.adds import Adds
 from bkstore.storage.ledgers.assembly import StrPath, compose
-from bkstore.storage.ledgers.garbage_collection import (
+from bkstore.storage.ledgers.garbage_collection import GarbageCollector
+from bkstore.storage.ledgers.garbage_pass import (
     MAJOR_THRESHOLD,
-    GarbageCollector,
+    MINOR_THRESHOLD,
+    Compaction,
+    GarbagePass,
     GarbagePasses,
     GarbageReport,
 )
@@ -272,19 +275,45 @@ class LedgerStorage(Adds, Closing):
         a record was there.
         One pass at a time; another thread's waits.
         """
-        self._check_open()
         _check_threshold("threshold", threshold)
         truth("transactional", transactional)
+
+        def find_deleted(here: list[LedgerId]) -> Iterator[list[LedgerId]]:
+            kept = each("live", live() if callable(live) else live)
+            wanted = set(map(LedgerId.of, kept))
+            yield [name for name in here if name not in wanted]
+
+        return self.run_garbage_pass(
+            GarbagePass(
+                find_deleted=None if live is None else find_deleted,
+                compaction=None if threshold is None else _compaction(threshold, transactional),
+            )
+        )
+
+    def run_garbage_pass(self, asked: GarbagePass) -> GarbageReport:
+        """Run a pass of garbage collection and return what was done; see `collect_garbage`.
+
+        `find_deleted` is asked after the ledgers here were listed; what it yields is deleted
+        before it is asked for more. What it raises ends the pass.
+        """
+        self._check_open()
         report = GarbageReport()
-        with self._collecting, self.garbage_passes.one(threshold):
-            if live is not None:
-                here = self.ledgers()
-                kept = each("live", live() if callable(live) else live)
-                wanted = set(map(LedgerId.of, kept))
-                report.deleted_ledgers = [name for name in here if name not in wanted]
-                self._delete(report.deleted_ledgers)
+        kind = None if asked.compaction is None else asked.compaction.kind
+        with self._collecting, self.garbage_passes.one(kind):
+            if asked.find_deleted is not None:
+                for names in asked.find_deleted(self.ledgers()):
+                    self._delete(names)
+                    report.deleted_ledgers += names
             for collector in self._collectors:
-                collector.run(report, threshold, transactional)
+                collector.run(report, asked)
             for path in self.paths:
                 path.clean_up()
         return report
+
+
+def _compaction(threshold: float, transactional: bool) -> Compaction:
+    return Compaction(
+        threshold=threshold,
+        kind="minor" if threshold <= MINOR_THRESHOLD else "major",
+        transactional=transactional,
+    )

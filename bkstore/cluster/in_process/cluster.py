@@ -27,7 +27,7 @@ from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closing, LedgerLike
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.ledgers.garbage_collection import GarbageReport
+from bkstore.storage.ledgers.garbage_pass import GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
 __all__ = ["Cluster"]

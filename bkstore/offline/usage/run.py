@@ -15,7 +15,7 @@ from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD, CacheNeed, cache_ne
 from bkstore.offline.usage.entry_logs import LogUsage, log_usages
 from bkstore.offline.usage.index_size import IndexPart, index_parts
 from bkstore.offline.usage.live_ledgers import LiveLedgers
-from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
+from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
 __all__ = ["LedgerUsage", "ScopeUsage", "Totals", "Usage"]

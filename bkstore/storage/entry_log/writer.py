@@ -277,6 +277,13 @@ class EntryLogger(Closing):
                 if log.end > self._size_limit:
                     self._rotate(key)
 
+    def roll_those(self, is_meant: Callable[[LogMetadata], bool]) -> None:
+        """Close the logs that take records, have some, and are meant by what they hold."""
+        with self._lock:
+            for key, log in list(self._active.items()):
+                if log.metadata.ledgers and is_meant(log.metadata):
+                    self._rotate(key)
+
     def _rotate(self, key: LedgerId | None) -> None:
         log = self._active[key]
         log.finish()  # may fail, and is tried again then

@@ -14,10 +14,9 @@ stays: which ledgers it had is not known.
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,70 +28,21 @@ from bkstore.index.api import Finding
 from bkstore.storage.entry_log.compaction_log import Aside, drop_unfinished, finish_compacted
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.entry_log.torn_end import cut_at, is_pointed_at
+from bkstore.storage.ledgers.garbage_pass import (
+    USAGE_BUCKETS,
+    Compaction,
+    GarbagePass,
+    GarbageReport,
+)
 from bkstore.storage.ledgers.write_paths.api import WritePath
 
-__all__ = [
-    "MAJOR_THRESHOLD",
-    "MINOR_THRESHOLD",
-    "GarbageCollector",
-    "GarbagePasses",
-    "GarbageReport",
-    "recover_compaction",
-]
-
-MINOR_THRESHOLD = 0.2
-MAJOR_THRESHOLD = 0.8
+__all__ = ["GarbageCollector", "recover_compaction"]
 
 Move = tuple[LedgerId, Int64Array, Int64Array, Int64Array]
 """(ledger, entries, old locations, new locations)."""
 
 AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
 """Appends a framed batch to a log; yields locations."""
-
-
-@dataclass
-class GarbageReport:
-    """What one pass did. Logs are log ids, by directory where db storage has several."""
-
-    deleted_ledgers: list[LedgerId] = field(default_factory=list)
-    removed_logs: list[tuple[int, int]] = field(default_factory=list)
-    compacted_logs: list[tuple[int, int]] = field(default_factory=list)
-    moved_entries: int = 0
-    moved_bytes: int = 0
-    removed_bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
-
-
-class GarbagePasses:
-    """How many passes compacted since the storage was opened, and how it goes now.
-
-    `counts` and `last` (seconds since 1970, of the opening at first) have "major" and "minor": a
-    pass with a threshold above that of a minor one is a major one, which is as good as a minor
-    one for `last`. `running` is the kind of the pass that runs. Threads: any may read.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
-        self.running: str | None = None
-        self.counts = {"major": 0, "minor": 0}
-        self.last = dict.fromkeys(self.counts, clock())
-
-    @contextmanager
-    def one(self, threshold: float | None) -> Iterator[None]:
-        """Count the pass that is the block, whatever becomes of it; one without compaction is
-        none here."""
-        kind = None
-        if threshold is not None:
-            kind = "minor" if threshold <= MINOR_THRESHOLD else "major"
-        self.running = kind
-        try:
-            yield
-        finally:
-            self.running = None
-            if kind is not None:
-                self.last["minor"] = now = self._clock()
-                self.last[kind] = now
-                self.counts[kind] += 1
 
 
 class GarbageCollector:
@@ -109,22 +59,53 @@ class GarbageCollector:
         self._cut: dict[int, tuple[int, Finding]] = {}
         """Where a log's last record was cut, and what a scan says of it."""
 
-    def run(self, report: GarbageReport, threshold: float | None, transactional: bool) -> None:
-        """Remove logs of unknown ledgers only, then compact those used less than `threshold`."""
+    def run(self, report: GarbageReport, asked: GarbagePass) -> None:
+        """Remove logs of unknown ledgers only, then compact those with little in use."""
+        if asked.close_logs:
+            self._close_unwanted(asked.compaction)
         self._path.flush()  # closes logs that were rolled
         logs = [log for log in self._path.logger.log_ids if self._is_closed(log)]
         self._path.flush()  # so that the index knows all of them, whoever else flushes meanwhile
         wanted = set(self._path.states.ledgers())
         for log_id in logs:
+            if asked.is_stopped():
+                return
             metadata = self._metadata(log_id, report)
             if metadata is None:
                 continue
             for name in [name for name in metadata.ledgers if name not in wanted]:
                 metadata.remove_ledger(name)
             if not metadata.ledgers and self._is_whole(log_id, report):
+                report.deleted_garbage += metadata.total_size
                 self._remove(log_id, report)
-        if threshold is not None:
-            self._compact_below(threshold, report, transactional)
+        if asked.compaction is not None:
+            self._compact_below(asked.compaction, report)
+        self._count_logs(report)
+
+    def _close_unwanted(self, compaction: Compaction | None) -> None:
+        """Close the logs that take records and that the pass would collect if they did not.
+
+        A ledger that is made meanwhile may be taken for a deleted one: then a log is closed
+        early, and nothing else.
+        """
+        self._path.flush()  # records in memory get into the log, which says then whose they are
+        wanted = set(self._path.states.ledgers())
+
+        def is_unwanted(metadata: LogMetadata) -> bool:
+            live = sum(size for name, size in metadata.ledgers.items() if name in wanted)
+            if not live or compaction is None:
+                return live == 0
+            left = LogMetadata(metadata.log_id, metadata.total_size, live)
+            return live < metadata.total_size and _usage(left, compaction) < compaction.threshold
+
+        self._path.logger.roll_those(is_unwanted)
+
+    def _count_logs(self, report: GarbageReport) -> None:
+        """Count what is left."""
+        for metadata in self._known.values():
+            report.logs += 1
+            report.log_bytes += metadata.total_size
+            report.live_bytes += metadata.remaining_size
 
     def _is_closed(self, log_id: int) -> bool:
         return self._path.logger.metadata_of(log_id) is None
@@ -171,62 +152,108 @@ class GarbageCollector:
 
     # -- compaction
 
-    def _compact_below(self, threshold: float, report: GarbageReport, transactional: bool) -> None:
+    def _compact_below(self, compaction: Compaction, report: GarbageReport) -> None:
         """Compact logs with a small share of wanted bytes first, by tenths, then by log id.
 
         The order of `GarbageCollectorThread.doCompactEntryLogs`, so that copies lie alike.
         """
-        low = [log for log in self._known.values() if log.usage < threshold]
-        for metadata in sorted(low, key=lambda log: (int(log.usage * 10), log.log_id)):
-            if not self._is_whole(metadata.log_id, report):
+        until = compaction.clock() + (compaction.max_time or math.inf)
+        tenths: list[tuple[int, int]] = []
+        for metadata in self._known.values():
+            usage = _usage(metadata, compaction)
+            tenth = min(int(usage * USAGE_BUCKETS), USAGE_BUCKETS - 1)
+            report.usage[tenth] += 1
+            if usage < compaction.threshold:
+                tenths.append((tenth, metadata.log_id))
+        for _, log_id in sorted(tenths):
+            if compaction.throttle.given_up or compaction.clock() >= until:
+                return
+            if not self._is_whole(log_id, report):
                 continue
-            compact = self._compact_aside if transactional else self._compact_into_current
+            metadata = self._known[log_id]
+            compact = (
+                self._compact_aside if compaction.transactional else self._compact_into_current
+            )
             with self._path.watching():
-                done = compact(metadata, report)
+                done = compact(metadata, compaction, report)
             if done:
-                report.compacted_logs.append((self._number, metadata.log_id))
-                self._remove(metadata.log_id, report)
+                report.compacted_logs.append((self._number, log_id))
+                report.compacted_garbage += metadata.total_size - metadata.remaining_size
+                self._remove(log_id, report)
 
-    def _compact_into_current(self, metadata: LogMetadata, report: GarbageReport) -> bool:
-        """Append wanted records to the log that takes adds; return False if damage was met."""
+    def _compact_into_current(
+        self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
+    ) -> bool:
+        """Append wanted records to the log that takes adds; return whether all are moved.
+
+        They are not where damage was met, or where the compaction is given up: what was copied
+        until then is moved for good, and the log stays with the rest.
+        """
         path, damage = self._path, list[Finding]()
         moves: list[Move] = []
-        for wanted in self._wanted(metadata, damage):
+        outstanding, most = 0, compaction.max_outstanding or math.inf
+        for wanted in self._paced(metadata, compaction, damage):
             with path.lock:
                 moves += wanted.copied(path.logger.add_batch)
             report.moved_bytes += int(wanted.records.sizes.sum())
-        with path.noting_failure():
-            path.logger.flush()
-        return self._switch(moves, damage, report)
+            outstanding += len(wanted.records)
+            if outstanding >= most:
+                self._switch_to_current(moves, report)
+                moves, outstanding = [], 0
+        self._switch_to_current(moves, report)
+        report.findings += damage
+        return not damage and not compaction.throttle.given_up
 
-    def _compact_aside(self, metadata: LogMetadata, report: GarbageReport) -> bool:
+    def _switch_to_current(self, moves: list[Move], report: GarbageReport) -> None:
+        with self._path.noting_failure():
+            self._path.logger.flush()
+        self._switch(moves, report)
+
+    def _compact_aside(
+        self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
+    ) -> bool:
         """Write wanted records to a log of their own, which appears at once or not at all."""
         damage: list[Finding] = []
         moves: list[Move] = []
+        size = 0
         aside = Aside(self._path.logger, metadata.log_id)
         try:
-            for wanted in self._wanted(metadata, damage):
+            for wanted in self._paced(metadata, compaction, damage):
                 moves += wanted.copied(aside.add_batch)
-                report.moved_bytes += int(wanted.records.sizes.sum())
-            if moves and not damage:
+                size += int(wanted.records.sizes.sum())
+            given_up = bool(damage) or compaction.throttle.given_up
+            if moves and not given_up:
                 aside.publish()
         finally:
             aside.discard()
-        if damage:
-            report.findings += damage
+        report.findings += damage
+        if given_up:
             return False
-        done = self._switch(moves, damage, report)
+        report.moved_bytes += size
+        self._switch(moves, report)
         aside.settle()
-        return done
+        return True
 
-    def _switch(self, moves: list[Move], damage: list[Finding], report: GarbageReport) -> bool:
-        """Point the index at the copies and make that durable; return whether all is moved."""
+    def _switch(self, moves: list[Move], report: GarbageReport) -> None:
+        """Point the index at the copies and make that durable."""
         for name, entries, old, new in moves:
             report.moved_entries += self._path.relocate(name, entries, old, new)
         if moves:
             self._path.flush()
-        report.findings += damage
-        return not damage
+
+    def _paced(
+        self, metadata: LogMetadata, compaction: Compaction, damage: list[Finding]
+    ) -> Iterator[_Wanted]:
+        """Yield the records that are to be moved, as fast as the throttle lets them pass.
+
+        Ends early where the compaction is given up.
+        """
+        throttle = compaction.throttle
+        for wanted in self._wanted(metadata, damage):
+            for start, stop in throttle.slices(wanted.records.sizes):
+                yield wanted.between(start, stop)
+            if throttle.given_up:
+                return
 
     def _wanted(self, metadata: LogMetadata, damage: list[Finding]) -> Iterator[_Wanted]:
         """Yield the records of a log that the index points at, in log order."""
@@ -248,6 +275,13 @@ class GarbageCollector:
                 here = self._path.locations_of(name, batch.entry_id[rows]) == places[rows]
                 if here.any():
                     yield name, rows[here]
+
+
+def _usage(metadata: LogMetadata, compaction: Compaction) -> float:
+    """Return the share of a log that is wanted; of a small one that of a full log, if asked."""
+    if metadata.usage == 1.0 or metadata.total_size >= compaction.full_log:
+        return metadata.usage
+    return metadata.remaining_size / compaction.full_log
 
 
 @dataclass
@@ -274,6 +308,16 @@ class _Wanted:
         one = len(names) == 1
         ledgers = BatchLedgers(names, None if one else numbers[rows])
         return cls(batch.records().at(rows).framed(), ledgers, places[rows])
+
+    def between(self, start: int, stop: int) -> _Wanted:
+        """Return the records start..stop (half open)."""
+        if (start, stop) == (0, len(self.records)):
+            return self
+        return _Wanted(
+            self.records.between(start, stop).framed(),
+            self.ledgers.between(start, stop),
+            self.old[start:stop],
+        )
 
     def copied(self, add_batch: AddBatch) -> list[Move]:
         """Append the records by `add_batch`; return what moves where, by ledger."""

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
+from bkstore.cluster.garbage.metrics import GarbageMetrics
 from bkstore.errors import InvalidArgument, MissingDependency
 from bkstore.wire.status import Status
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+    from prometheus_client.registry import Collector
+
+    from bkstore.cluster.garbage.collector import BackgroundCollector
 
 __all__ = ["BATCH_READ", "MILLISECONDS", "RESPONSE_BYTES", "OperationCounters"]
 
@@ -49,6 +53,7 @@ class OperationCounters:
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         prometheus = _prometheus()
         self.registry = prometheus.CollectorRegistry() if registry is None else registry
+        self._shows_garbage = False
         counter, histogram = prometheus.Counter, prometheus.Histogram
 
         def made(kind: Any, name: str, text: str, *labels: str, **options: Any) -> Any:
@@ -103,6 +108,12 @@ class OperationCounters:
     def tell_read_only(self, asked: Callable[[], bool]) -> None:
         """Have the gauge tell what `asked` returns."""
         self._read_only.set_function(lambda: float(asked()))
+
+    def show_garbage(self, collector: BackgroundCollector) -> None:
+        """Have the metrics tell of a garbage collector; of one for each registry."""
+        if not self._shows_garbage:
+            self.registry.register(cast("Collector", GarbageMetrics(collector)))
+            self._shows_garbage = True
 
     def exposition(self) -> bytes:
         """Return all metrics of the registry in the text format, version 0.0.4."""

@@ -1,35 +1,31 @@
 """`bookie/gc`, `gc_details`, `entry_location_compact`: starting them, and how they go.
 
-Upstream: `TriggerGCService`, `GCDetailsService`, `TriggerLocationCompactService`. A pass runs
-after the answer; details count all passes since the bookie was opened, whoever asked for them.
+Upstream: `TriggerGCService`, `GCDetailsService`, `SuspendCompactionService`,
+`ResumeCompactionService`, `TriggerLocationCompactService`. A pass runs after the answer; details
+count all passes since the bookie was opened, whoever asked for them.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from bkstore.cluster.store.api import MetadataStore
+from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.errors import BkstoreError
-from bkstore.storage.bookie import Bookie
-from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
+from bkstore.storage.ledgers.garbage_pass import Kind
 from bkstore.wire.admin import parameters
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
-
-if TYPE_CHECKING:
-    from bkstore.index.rocks import RocksIndex
 
 __all__ = ["Background", "GarbageEndpoints"]
 
 LOG = logging.getLogger("bkstore.wire.admin")
 
-GC = "garbage collection"
 COMPACTION = "compaction of "
+_KINDS: tuple[Kind, ...] = ("major", "minor")
 
 
 class Background:
@@ -88,72 +84,87 @@ class Background:
 class GarbageEndpoints:
     """Starts garbage collection and compactions of entry locations, and tells of them."""
 
-    def __init__(
-        self,
-        bookie: Bookie,
-        metadata: MetadataStore | None,
-        background: Background,
-    ) -> None:
-        self._bookie = bookie
-        self._metadata = metadata
+    def __init__(self, collector: BackgroundCollector, background: Background) -> None:
+        self._collector = collector
+        self._bookie = collector.bookie
         self._background = background
-        self._compactions = 0
-        """Of entry locations."""
-        self._compacted = time.time()
 
     # -- garbage collection
 
     def collect(self, request: Request) -> Answer:
         """Start a pass; one that runs already is not joined by a second, as upstream."""
         asked = parameters.body_object(request) or {}
-        major, minor = (_truth(asked, name) for name in ("forceMajor", "forceMinor"))
-        phase = "major" if major else "minor" if minor else None
-        self._background.start(GC, partial(self._collect, phase))
+        self._collector.force(
+            major=_truth(asked, "forceMajor"),
+            minor=_truth(asked, "forceMinor"),
+        )
         return json_answer(f"Triggered GC on BookieServer: {self._bookie.bookie_id}")
-
-    def _collect(self, phase: str | None) -> None:
-        """Collect garbage: what the store does not have is deleted, without one nothing is."""
-        thresholds = {"major": MAJOR_THRESHOLD, "minor": MINOR_THRESHOLD, None: None}
-        live = None if self._metadata is None else self._metadata.ledgers
-        self._bookie.collect_garbage(live, threshold=thresholds[phase])
 
     def collecting(self, request: Request) -> Answer:
         """Answer whether a pass runs; as text, as upstream."""
-        return json_answer({"is_in_force_gc": str(self._background.running(GC)).lower()})
+        return json_answer({"is_in_force_gc": str(self._collector.is_forced).lower()})
 
     def details(self, request: Request) -> Answer:
         """Answer with the same state for each garbage collector: one, or a directory of db."""
-        passes = self._bookie.storage.garbage_passes
+        passes, collector = self._bookie.storage.garbage_passes, self._collector
         row = {
-            "forceCompacting": self._background.running(GC),
+            "forceCompacting": collector.is_forced,
             "majorCompacting": passes.running == "major",
             "minorCompacting": passes.running == "minor",
             "lastMajorCompactionTime": int(passes.last["major"] * 1000),
             "lastMinorCompactionTime": int(passes.last["minor"] * 1000),
-            "lastEntryLocationCompactionTime": int(self._compacted * 1000),
+            "lastEntryLocationCompactionTime": int(collector.locations_compacted_at * 1000),
             "majorCompactionCounter": passes.counts["major"],
             "minorCompactionCounter": passes.counts["minor"],
-            "entryLocationCompactionCounter": self._compactions,
-            "lastFailure": self._background.failure(GC),
+            "entryLocationCompactionCounter": collector.location_compactions,
+            "lastFailure": collector.problem,
         }
         return json_answer([row for _ in self._bookie.storage.paths])
 
-    # -- entry locations
+    def suspended(self, request: Request) -> Answer:
+        """Answer which compactions are suspended; as text, as upstream."""
+        state = {kind: str(self._collector.is_suspended(kind)).lower() for kind in _KINDS}
+        return json_answer(
+            {"isMajorGcSuspended": state["major"], "isMinorGcSuspended": state["minor"]}
+        )
 
-    def _databases(self) -> dict[str, RocksIndex]:
-        """Return the index of each `locations` database; empty where storage is not db."""
-        storage = self._bookie.storage
-        if storage.storage != "db":
-            return {}
-        indexes = (cast("RocksIndex", path.index) for path in storage.paths)
-        return {str(at / "locations"): one for at, one in zip(self._bookie.place.index, indexes)}
+    def suspend(self, request: Request) -> Answer:
+        """Suspend compactions; those that run end."""
+        return self._switch(request, "suspend", self._collector.suspend)
+
+    def resume(self, request: Request) -> Answer:
+        """Let compactions that were suspended over HTTP begin again."""
+        return self._switch(request, "resume", self._collector.resume)
+
+    def _switch(self, request: Request, verb: str, switch: Callable[[Kind], None]) -> Answer:
+        """Switch the kinds that the body names; the answer is worded as upstream's."""
+        asked = parameters.body_object(request)
+        if asked is None:
+            raise Refused(400, "Empty request body")
+        wishes = {kind: asked.get(f"{verb}{kind.capitalize()}") for kind in _KINDS}
+        if all(wish is None for wish in wishes.values()):
+            raise Refused(400, f"No {verb}Major or {verb}Minor params found")
+        if not all(wish is None or type(wish) is bool for wish in wishes.values()):
+            raise Refused(400, f"{verb}Major and {verb}Minor are booleans")
+        name, answer = self._bookie.bookie_id, ""
+        for kind, lead in zip(_KINDS, ("", ", ")):
+            if wishes[kind]:
+                switch(kind)
+                answer += (
+                    f"{lead}{verb.capitalize()} {kind}GC on BookieServer: "
+                    f"Bookie Server listening on {name} with id {name}"
+                )
+        return json_answer(answer)
+
+    # -- entry locations
 
     def compact(self, request: Request) -> Answer:
         """Start compactions of all databases, or of those that the body names."""
         asked = parameters.body_object(request)
         if asked is None:
             raise Refused(400, "the body is empty")
-        wanted, places = asked.get("entryLocationRocksDBCompact", False), self._databases()
+        wanted = asked.get("entryLocationRocksDBCompact", False)
+        places = self._collector.location_indexes()
         named = asked.get("entryLocations", "")
         if type(wanted) is not bool or type(named) is not str:
             raise Refused(400, "entryLocationRocksDBCompact is a boolean, entryLocations a text")
@@ -165,25 +176,24 @@ class GarbageEndpoints:
             what = f"{unknown[0]} is none" if unknown else "there is none"
             raise Refused(400, f"{what} of the bookie's entry location databases {[*places]}")
         for place in chosen:
-            self._background.start(COMPACTION + place, partial(self._compact, places[place]))
+            compact = partial(self._collector.compact_locations, places[place])
+            self._background.start(COMPACTION + place, compact)
         which, end = (f": {named}", ".") if named.strip() else ("", "")
         said = f"Triggered entry Location RocksDB{which} compact on bookie:"
         return json_answer(f"{said}{self._bookie.bookie_id}{end}")
 
-    def _compact(self, index: RocksIndex) -> None:
-        index.compact_locations()
-        self._compactions += 1
-        self._compacted = time.time()
-
     def compacting(self, request: Request) -> Answer:
         """Answer with path -> whether a compaction of it runs."""
         running = self._background.running
-        return json_answer({place: running(COMPACTION + place) for place in self._databases()})
+        places = self._collector.location_indexes()
+        return json_answer({place: running(COMPACTION + place) for place in places})
 
 
-def _truth(asked: dict[str, Any], name: str) -> bool:
-    """Return a member that says true or false, as text too; True where it is not there."""
-    value = str(asked.get(name, True)).lower()
+def _truth(asked: dict[str, Any], name: str) -> bool | None:
+    """Return a member that says true or false, as text too; None where it is not there."""
+    if name not in asked:
+        return None
+    value = str(asked[name]).lower()
     if value not in ("true", "false"):
         raise Refused(400, f"{name} is neither true nor false: {value[:60]!r}")
     return value == "true"

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import chain
 
+from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import (
     BkstoreError,
@@ -102,6 +103,7 @@ class Router:
         self,
         bookie: Bookie,
         metadata: MetadataStore | None,
+        collector: BackgroundCollector,
         token: str | None,
         counters: OperationCounters,
         background: Background,
@@ -114,7 +116,7 @@ class Router:
         self._routes = {"/heartbeat": _heartbeat(), "/metrics": self._metrics()}
         self._routes |= _about_ledgers(bookie, metadata, compat)
         self._routes |= _about_the_bookie(
-            bookie, metadata, background, DiskEndpoints(bookie, compat)
+            collector, background, DiskEndpoints(bookie, compat)
         )
         self._routes |= _about_its_condition(bookie, controls)
         self._routes |= _about_the_cluster(metadata, decommissions)
@@ -223,16 +225,19 @@ def _about_ledgers(
 
 
 def _about_the_bookie(
-    bookie: Bookie, metadata: MetadataStore | None, background: Background, disk: DiskEndpoints
+    collector: BackgroundCollector, background: Background, disk: DiskEndpoints
 ) -> dict[str, Route]:
     """Return the routes below ``/api/v1/bookie``."""
-    garbage = GarbageEndpoints(bookie, metadata, background)
+    garbage = GarbageEndpoints(collector, background)
     compaction = {"GET": garbage.compacting, "PUT": garbage.compact}
+    suspension = {"GET": garbage.suspended, "PUT": garbage.suspend}
     routes = {
         "list_disk_file": Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
         "last_log_mark": Route({"GET": disk.last_log_mark}),
         "info": Route({"GET": disk.info}),
         "gc": Route({"GET": garbage.collecting, "PUT": garbage.collect}, other=405),
+        "gc/suspend_compaction": Route(suspension),
+        "gc/resume_compaction": Route({"PUT": garbage.resume}),
         "gc_details": Route({"GET": garbage.details}),
         "entry_location_compact": Route(compaction, other=405),
     }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from bkstore import forks
 from bkstore.arguments import check_compat, host_name, instance, optional, whole
+from bkstore.cluster.garbage.collector import BackgroundCollector
 from bkstore.cluster.store.api import MetadataStore, check_store
 from bkstore.errors import IllegalOperation, MissingDependency
 from bkstore.index.api import Closing
@@ -50,10 +51,14 @@ class AdminServer(Closing):
     name, or by one of `names`.
     ``compat="bookkeeper"`` gives upstream's oddities, passwords of metadata among them.
 
-    Leaving the ``with`` block (or `close`) waits for garbage collections and compactions that
-    were started here; close the bookie after it. `counters` counts; give it to a bookie server
-    as its observer. Threads: one for the network, one for answers that wait for nothing, four
-    each for those that wait for the disk and for the store, two for what goes on behind them.
+    `collector` is what collects the bookie's garbage beside its work, and is steered here;
+    without one, garbage is collected only when it is asked for here.
+
+    Leaving the ``with`` block (or `close`) gives up a garbage collection, and waits for a
+    compaction of entry locations, that was started here; close the bookie after it. `counters`
+    counts; give it to a bookie server as its observer. Threads: one for the network, one for
+    answers that wait for nothing, four each for those that wait for the disk and for the store,
+    three for what goes on behind them.
     Fork: closed in the child. Raises `MissingDependency` without aiohttp and prometheus_client
     (extra "serve"), `IllegalOperation` where the port cannot be had.
 
@@ -73,6 +78,7 @@ class AdminServer(Closing):
         *,
         token: str | None = None,
         metadata: MetadataStore | None = None,
+        collector: BackgroundCollector | None = None,
         metrics: OperationCounters | None = None,
         compat: Literal["bookkeeper"] | None = None,
         limits: Limits | None = None,
@@ -84,18 +90,22 @@ class AdminServer(Closing):
         check_token(token), check_compat("compat", compat)
         optional(instance(OperationCounters))("metrics", metrics)
         optional(check_store)("metadata", metadata)
+        optional(instance(BackgroundCollector))("collector", collector)
         self._limits = optional(instance(Limits))("limits", limits) or Limits()
         _check_aiohttp()
         self._names = frozenset(host_name("names", name) for name in names)
         self.counters = OperationCounters() if metrics is None else metrics
         self._background = Background()
         self._decommissions = Decommissions()
+        self._own_collector = BackgroundCollector(bookie, metadata)
+        self.counters.show_garbage(collector or self._own_collector)
         self.controls = Controls()
         """What the process around the admin lets it ask and do; ``state`` and the metrics tell."""
         self.counters.tell_read_only(lambda: self.controls.read_only())
         self._router = Router(
             bookie,
             metadata,
+            self._own_collector if collector is None else collector,
             token,
             self.counters,
             self._background,
@@ -172,6 +182,7 @@ class AdminServer(Closing):
             self._socket.close()
             self._socket = None
         self._decommissions.close()
+        self._own_collector.close()
         self._background.close()
 
     def _run(self, listening: socket.socket, ready: Future[None]) -> None:

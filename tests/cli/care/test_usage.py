@@ -16,7 +16,7 @@ from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.usage.caches import DEFAULT_READ_AHEAD
 from bkstore.storage.bookie import Bookie
-from bkstore.storage.ledgers.garbage_collection import MAJOR_THRESHOLD, MINOR_THRESHOLD
+from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.options import JournalOptions, Storage
 
 Capsys = pytest.CaptureFixture[str]

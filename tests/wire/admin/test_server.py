@@ -93,12 +93,13 @@ def test_closing_waits_for_a_pass(bookie: Bookie, monkeypatch: pytest.MonkeyPatc
     """A garbage collection that was started ends before `close` returns: the bookie may go then."""
     begun, ended = threading.Event(), threading.Event()
 
-    def slow(*_: object, **__: object) -> None:
+    def slow(*_: object) -> GarbageReport:
         begun.set()
         time.sleep(0.3)
         ended.set()
+        return GarbageReport()
 
-    monkeypatch.setattr(bookie, "collect_garbage", slow)
+    monkeypatch.setattr(bookie, "run_garbage_pass", slow)
     with AdminServer(bookie, token=TOKEN) as admin:
         write(admin, "/api/v1/bookie/gc", "PUT")
         assert begun.wait(10)

@@ -192,6 +192,11 @@ class ZooKeeperStore(KeyValueStore):
     ) -> None:
         self.close()
 
+    @property
+    def session(self) -> int | None:
+        """The id of the session, None while there is no connection."""
+        return self._connection.session
+
     # -- ledgers
 
     @property

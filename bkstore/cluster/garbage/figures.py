@@ -1,0 +1,75 @@
+"""GarbageFigures: what the passes of a collector did, since it was made.
+
+Upstream's counterpart is `GarbageCollectorStats`; each figure says by which name it is known
+there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bkstore.storage.ledgers.garbage_pass import USAGE_BUCKETS, GarbageReport
+
+__all__ = ["GarbageFigures", "Runtime"]
+
+
+@dataclass
+class Runtime:
+    """How often something was done, and how long it took in all, in seconds."""
+
+    succeeded: int = 0
+    failed: int = 0
+    seconds_succeeded: float = 0.0
+    seconds_failed: float = 0.0
+
+    def note(self, seconds: float, succeeded: bool) -> None:
+        """Count one."""
+        if succeeded:
+            self.succeeded += 1
+            self.seconds_succeeded += seconds
+        else:
+            self.failed += 1
+            self.seconds_failed += seconds
+
+
+@dataclass
+class GarbageFigures:
+    """Counts, which only grow, and what the last pass left. Threads: one writes, any may read."""
+
+    passes: Runtime = field(default_factory=Runtime)
+    """`THREAD_RUNTIME`: whole passes."""
+    judgements: Runtime = field(default_factory=Runtime)
+    """`GC_LEDGER_RUNTIME`: asking the store and deleting; failed where it gave no full answer."""
+    deleted_ledgers: int = 0
+    """`DELETED_LEDGER_TOTAL`."""
+    reclaimed_by_deletion: int = 0
+    """`RECLAIMED_DELETION_SPACE_BYTES`: bytes of removed logs in which no ledger lived."""
+    reclaimed_by_compaction: int = 0
+    """`RECLAIMED_COMPACTION_SPACE_BYTES`: bytes of unwanted records in compacted logs."""
+    moved_entries: int = 0
+    moved_bytes: int = 0
+    damage: int = 0
+    """Findings: logs that stay, say, as they are damaged."""
+    active_ledgers: int = 0
+    """`ACTIVE_LEDGER_TOTAL`: ledgers here at the end of the last pass."""
+    logs: int = 0
+    """`ACTIVE_ENTRY_LOG_TOTAL`: closed entry logs, with `log_bytes` (`ENTRY_LOG_SPACE_BYTES`), of
+    which `live_bytes` (`ACTIVE_ENTRY_LOG_SPACE_BYTES`) are wanted."""
+    log_bytes: int = 0
+    live_bytes: int = 0
+    usage: list[int] = field(default_factory=lambda: [0] * USAGE_BUCKETS)
+    """`entry_log_usage_buckets_le_10` to `..._100`: logs before the last compaction, by tenths."""
+
+    def add(self, report: GarbageReport, active_ledgers: int) -> None:
+        """Take in what a pass did."""
+        self.deleted_ledgers += len(report.deleted_ledgers)
+        self.reclaimed_by_deletion += report.deleted_garbage
+        self.reclaimed_by_compaction += report.compacted_garbage
+        self.moved_entries += report.moved_entries
+        self.moved_bytes += report.moved_bytes
+        self.damage += len(report.findings)
+        self.active_ledgers = active_ledgers
+        self.logs, self.log_bytes = report.logs, report.log_bytes
+        self.live_bytes = report.live_bytes
+        if sum(report.usage):
+            self.usage = list(report.usage)
