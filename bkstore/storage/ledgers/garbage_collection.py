@@ -63,7 +63,9 @@ class GarbageCollector:
         """Remove logs of unknown ledgers only, then compact those with little in use."""
         if asked.close_logs:
             self._close_unwanted(asked.compaction)
-        self._path.flush()  # closes logs that were rolled
+        self._path.flush()
+        with self._path.noting_failure():
+            self._path.logger.flush()  # closes logs that were rolled, whatever there was to flush
         logs = [log for log in self._path.logger.log_ids if self._is_closed(log)]
         self._path.flush()  # so that the index knows all of them, whoever else flushes meanwhile
         wanted = set(self._path.states.ledgers())

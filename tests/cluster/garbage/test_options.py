@@ -12,7 +12,7 @@ from bkstore.errors import InvalidArgument
 
 
 def test_defaults_are_those_of_a_bookie() -> None:
-    """`ServerConfiguration` at 4.18, with times in seconds."""
+    """Those of `ServerConfiguration`, with times in seconds."""
     assert {
         "gc_wait_time": 600.0,
         "minor_compaction_threshold": 0.2,
