@@ -109,7 +109,7 @@ def test_what_is_forced(
 ) -> None:
     """Major compaction goes before minor; logs 60% full are for the major one, none for neither."""
     options = StorageOptions(entry_log_size=8192)
-    with Bookie.open(tmp_path, "db", options=options) as bookie:
+    with Bookie.open(tmp_path, "interleaved", options=options) as bookie:
         for start in range(0, 30, 3):
             fill(bookie, 1, range(start, start + 3), size=400)
             fill(bookie, 2, range(start, start + 2), size=400)
