@@ -11,17 +11,21 @@ from pathlib import Path
 import pytest
 
 from bkstore import Bookie
+from bkstore.cluster.garbage import BackgroundCollector, GarbageOptions
+from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.formats.entry import Entry, RecordBatch, encode
+from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.paths import ROOT
 
 WRITER = """
 import random, sys, threading
 from pathlib import Path
-from tests.crash.test_killed_bookie import KEY, add, open_bookie, record
+from tests.crash.test_killed_bookie import KEY, add, collecting, open_bookie, record
 top, storage, seed, way = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 bookie = open_bookie(top, storage)
 lock = threading.Lock()
+collector = collecting(bookie) if way == "collected" else None
 def write(ledger):
     rnd, here = random.Random(seed * 100 + ledger), bookie.entries(ledger)
     entry = int(here[-1]) if here.size else -1
@@ -30,13 +34,15 @@ def write(ledger):
         entries = list(range(entry + 1, entry + 1 + count))
         add(bookie, way, ledger, entries)
         entry = entries[-1]
+        if collector is not None:
+            add(bookie, way, 9, entries)  # no store has it: it is garbage as soon as it is listed
         with lock:
             sys.stdout.write(f"{ledger} {entry}\\n")
             sys.stdout.flush()
         what = rnd.random()
         if what < 0.05:
             bookie.checkpoint()
-        elif what < 0.1:
+        elif what < 0.1 and collector is None:
             bookie.collect_garbage(threshold=0.9, transactional=rnd.random() < 0.5)
 for ledger in (1, 2, 3):
     threading.Thread(target=write, args=(ledger,), daemon=True).start()
@@ -73,6 +79,24 @@ def add(bookie: Bookie, way: str, ledger: int, entries: list[int]) -> None:
         bookie.add_entry(data, KEY, sync=data is records[-1])
 
 
+def collecting(bookie: Bookie) -> BackgroundCollector:
+    """Return what collects garbage and compacts all the time, beside the adds."""
+    store = MemoryStore()
+    for ledger in (1, 2, 3):
+        store.create(LedgerMetadata(ledger, 1, 1, 1, [(0, ["b"])], digest_type="CRC32C"))
+    options = GarbageOptions(
+        gc_wait_time=0.001,
+        minor_compaction_threshold=0,
+        major_compaction_threshold=1.0,
+        major_compaction_interval=0.001,
+        compaction_rate_by_entries=10**6,
+        compaction_max_outstanding_requests=20,
+    )
+    made = BackgroundCollector(bookie, store, options)
+    made.start()
+    return made
+
+
 def _acknowledged(top: Path, storage: str, seed: int, way: str) -> dict[int, int]:
     """Let a writer work for a while, kill it; return the last entry it acknowledged by ledger."""
     words = [sys.executable, "-c", WRITER, str(top), storage, str(seed), way]
@@ -90,12 +114,13 @@ def _acknowledged(top: Path, storage: str, seed: int, way: str) -> dict[int, int
     return acknowledged
 
 
-@pytest.mark.parametrize("way", ["single", "batch"])
+@pytest.mark.parametrize("way", ["single", "batch", "collected"])
 @pytest.mark.parametrize("storage", ["sorted", "interleaved", "db"])
 def test_killed_bookie(storage: str, way: str, tmp_path: Path) -> None:
-    """Killed in the middle of adds, checkpoints and compactions, again and again."""
+    """Killed in the middle of adds, checkpoints and compactions, again and again; also with a
+    collector that never rests, and deletes a ledger that is written meanwhile."""
     last: dict[int, int] = {}
-    for seed in range(LIVES):
+    for seed in range(2 if way == "collected" else LIVES):
         last.update(_acknowledged(tmp_path / "b", storage, seed, way))
         with open_bookie(tmp_path / "b", storage) as bookie:
             assert bookie.unclean
