@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from bkstore.cli.serve_admin import add_admin, admin_of, chosen_admin, show_server, show_stop
 from bkstore.cli.server_conf.choices import complete, tell_not_honored
+from bkstore.cli.server_conf.upkeep import add_upkeep, chosen_garbage
 from bkstore.cli.serving import (
     FORCED,
     LoneBookie,
     StateChanges,
-    add_garbage,
-    chosen_garbage,
     ending_at_once,
     until_stopped,
     waited,
@@ -71,12 +70,6 @@ def add_arguments(parser: Parser) -> None:
     )
     _add_security(parser)
     parser.add_argument(
-        "--checkpoint-interval",
-        metavar="SECONDS",
-        type=float,
-        help="how often the storage is made durable and old journals go (60)",
-    )
-    parser.add_argument(
         "--metadata",
         metavar="URI",
         help="service URI of a cluster in ZooKeeper: the bookie is registered there; none = in "
@@ -95,7 +88,7 @@ def add_arguments(parser: Parser) -> None:
         help="with --metadata: how long the bookie stays registered after it was killed (10; the "
         "ZooKeeper has limits of its own)",
     )
-    add_garbage(parser)
+    add_upkeep(parser)
     add_admin(parser)
 
 
@@ -127,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
     whole(0, 65535)("--port", args.port)  # before a new bookie is made
     tls, settings, users = _tls(args), chosen_admin(args), chosen_sasl_users(args, asked)
-    garbage = chosen_garbage(args)
+    garbage = chosen_garbage(args, asked)
     tell_not_honored(args, asked)
     changed = StateChanges(asked)
     with (

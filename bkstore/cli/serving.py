@@ -1,9 +1,7 @@
-"""While `bkstore serve` serves: its checkpoints and its garbage, what it says of its state, how it
-is stopped."""
+"""While `bkstore serve` serves: its checkpoints, what it says of its state, how it is stopped."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import signal
 import threading
@@ -13,10 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
-from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from bkstore.cluster.garbage import GarbageOptions
     from bkstore.network.checkpoints import Checkpoints
     from bkstore.network.disk_watch import DiskOptions
     from bkstore.network.settings import ServerSettings
@@ -27,8 +23,6 @@ __all__ = [
     "FORCED",
     "LoneBookie",
     "StateChanges",
-    "add_garbage",
-    "chosen_garbage",
     "ending_at_once",
     "tell_state",
     "until_stopped",
@@ -40,59 +34,6 @@ FORCED = "forceReadOnlyBookie is set"
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TRY_AGAIN = 10.0
 """Seconds after which a checkpoint that failed is tried again, at the latest."""
-
-
-def add_garbage(parser: argparse.ArgumentParser) -> None:
-    """Add the options of garbage collection, with a bookie's own settings as defaults."""
-    parser.add_argument(
-        "--gc-wait",
-        metavar="SECONDS",
-        type=float,
-        help="with --metadata: how long after a pass of garbage collection the next begins; 0 = "
-        "none by itself (600)",
-    )
-    for kind, default in (("minor", "0.2:3600"), ("major", "0.8:86400")):
-        parser.add_argument(
-            f"--{kind}-compaction",
-            metavar="SHARE:SECONDS",
-            help=f"with --metadata: a pass at least so long after the last {kind} compaction "
-            "copies what lives out of entry logs of which less than SHARE does; 0:0 = never "
-            f"({default})",
-        )
-    parser.add_argument(
-        "--compaction-rate",
-        metavar="ENTRIES",
-        type=int,
-        help="with --metadata: how many entries a second a compaction copies (1000)",
-    )
-
-
-def chosen_garbage(args: argparse.Namespace) -> GarbageOptions:
-    """Return the settings given; `InvalidArgument` for what is none, or where none are meant."""
-    from bkstore.cluster.garbage import GarbageOptions
-
-    given = {"gc_wait_time": args.gc_wait, "compaction_rate_by_entries": args.compaction_rate}
-    for kind in ("minor", "major"):
-        threshold, interval = _share_and_seconds(kind, getattr(args, f"{kind}_compaction"))
-        given[f"{kind}_compaction_threshold"] = threshold
-        given[f"{kind}_compaction_interval"] = interval
-    settings = {name: value for name, value in given.items() if value is not None}
-    if settings and args.metadata is None:
-        raise InvalidArgument(
-            "--gc-wait, --minor-compaction, --major-compaction and --compaction-rate need "
-            "--metadata: without it no garbage is collected"
-        )
-    return GarbageOptions(**settings)
-
-
-def _share_and_seconds(kind: str, text: str | None) -> tuple[float | None, float | None]:
-    if text is None:
-        return None, None
-    try:
-        share, seconds = map(float, text.split(":"))
-    except ValueError:
-        raise InvalidArgument(f"--{kind}-compaction {text[:60]!r} is no SHARE:SECONDS") from None
-    return share, seconds
 
 
 def until_stopped(

@@ -58,7 +58,7 @@ class DiskWatch:
         self._limits = limits
         self._used = used
         self.is_full = False
-        """Whether each of the ledger directories was on a full disk at the last look."""
+        """Whether a ledger directory was on a full disk at the last look."""
 
     def reason(self, read_only: bool) -> str | None:
         """Return why the bookie must be read-only, None if it need not.
@@ -78,8 +78,8 @@ class DiskWatch:
             shares = [self._used(current) for current in self._bookie.place.ledger]
         except OSError as error:
             return f"{error.filename}: {os.strerror(error.errno or 0)}"
-        self.is_full = min(shares) > limit
-        if self.is_full:
+        self.is_full = max(shares) > limit
+        if min(shares) > limit:
             return f"all disks of ledger directories are full: {min(shares):.1%} used"
         if max(shares) > limit and self._limits.any_full:
             fullest = self._bookie.place.ledger[shares.index(max(shares))].parent

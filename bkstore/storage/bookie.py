@@ -35,11 +35,7 @@ from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
 from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
 from bkstore.storage.ledgers.adds import add_all, cut_behind_firsts, in_batches
-from bkstore.storage.ledgers.garbage_pass import (
-    MAJOR_THRESHOLD,
-    GarbagePass,
-    GarbageReport,
-)
+from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
 __all__ = ["DIRTY", "Bookie"]
@@ -463,10 +459,6 @@ class Bookie(EntrySource, Closing):
         See `LedgerStorage.collect_garbage`.
         """
         return self.storage.collect_garbage(live, threshold=threshold, transactional=transactional)
-
-    def run_garbage_pass(self, asked: GarbagePass) -> GarbageReport:
-        """Run a pass of garbage collection; see `LedgerStorage.run_garbage_pass`."""
-        return self.storage.run_garbage_pass(asked)
 
     def _forked(self) -> None:
         self._closed = True  # and `DIRTY` stays, for the parent

@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 
 from bkstore import Bookie
-from bkstore.cluster.garbage import BackgroundCollector, GarbageOptions
-from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.formats.entry import Entry, RecordBatch, encode
-from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.storage.options import JournalOptions, StorageOptions
 from tests.paths import ROOT
 
 WRITER = """
 import random, sys, threading
 from pathlib import Path
-from tests.crash.test_killed_bookie import KEY, add, collecting, open_bookie, record
+from tests.crash.collections_of_garbage import collecting
+from tests.crash.test_killed_bookie import KEY, add, open_bookie, record
 top, storage, seed, way = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 bookie = open_bookie(top, storage)
 lock = threading.Lock()
@@ -77,24 +75,6 @@ def add(bookie: Bookie, way: str, ledger: int, entries: list[int]) -> None:
         return
     for data in records:
         bookie.add_entry(data, KEY, sync=data is records[-1])
-
-
-def collecting(bookie: Bookie) -> BackgroundCollector:
-    """Return what collects garbage and compacts all the time, beside the adds."""
-    store = MemoryStore()
-    for ledger in (1, 2, 3):
-        store.create(LedgerMetadata(ledger, 1, 1, 1, [(0, ["b"])], digest_type="CRC32C"))
-    options = GarbageOptions(
-        gc_wait_time=0.001,
-        minor_compaction_threshold=0,
-        major_compaction_threshold=1.0,
-        major_compaction_interval=0.001,
-        compaction_rate_by_entries=10**6,
-        compaction_max_outstanding_requests=20,
-    )
-    made = BackgroundCollector(bookie, store, options)
-    made.start()
-    return made
 
 
 def _acknowledged(top: Path, storage: str, seed: int, way: str) -> dict[int, int]:

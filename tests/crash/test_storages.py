@@ -29,10 +29,9 @@ from bkstore.formats.entry import (
     encode_explicit_lac,
     record_header,
 )
-from bkstore.storage.ledgers.compaction_throttle import CompactionThrottle
-from bkstore.storage.ledgers.garbage_pass import Compaction, GarbagePass
 from bkstore.storage.options import JournalOptions, StorageOptions
 from bkstore.testing.crash import CrashFiles, PowerLoss
+from tests.crash.collections_of_garbage import collect
 
 STORAGES = ["sorted", "interleaved", "db"]
 LEDGERS = [LedgerId(0, 7), LedgerId(0, 8), LedgerId(0, 300), LedgerId(5, 7)]
@@ -198,27 +197,7 @@ def bookie_does(bookie: Bookie, rnd: random.Random, seen: Expected, way: str) ->
         bookie.checkpoint()
         seen.checkpointed()
     else:
-        collect(bookie, rnd)
-
-
-def collect(store: Bookie | LedgerStorage, rnd: random.Random) -> None:
-    """Collect garbage as somebody asks for it, or as a bookie does by itself.
-
-    That closes logs, tells the index of a few copies at a time, and is given up now and then.
-    """
-    transactional = rnd.random() < 0.5
-    if rnd.random() < 0.5:
-        store.collect_garbage(threshold=0.9, transactional=transactional)
-        return
-    slices = iter(range(rnd.randint(0, 40)))
-    throttle = CompactionThrottle(30, clock=lambda: 0.0, wait=lambda _: next(slices, None) is None)
-    compaction = Compaction(
-        threshold=0.9,
-        transactional=transactional,
-        max_outstanding=rnd.choice((None, 5)),
-        throttle=throttle,
-    )
-    store.run_garbage_pass(GarbagePass(compaction=compaction, close_logs=True))
+        collect(bookie.storage, rnd)
 
 
 # -- a ledger storage alone

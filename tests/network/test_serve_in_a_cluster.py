@@ -23,6 +23,7 @@ from bkstore.cli import serve
 from bkstore.cli.main import main
 from bkstore.cli.serving import StateChanges
 from bkstore.cluster import ZooKeeperStore
+from bkstore.cluster.garbage import BackgroundCollector
 from bkstore.errors import MetadataUnavailable
 from bkstore.network import Client, RegisteredBookie
 from bkstore.network.checkpoints import Checkpoints
@@ -219,8 +220,8 @@ def test_full_disks_are_told(
     ):
         checkpoints = Checkpoints(bookie)
         asked = ServerSettings()
-        changes = StateChanges(asked)
-        with serve._registered(arguments, store, server, checkpoints, asked, changes) as made:
+        given = checkpoints, BackgroundCollector(bookie, store), asked, StateChanges(asked)
+        with serve._registered(arguments, store, server, *given) as made:
             assert made is not None
             started = capsys.readouterr().err
             free[0] = 50

@@ -65,7 +65,9 @@ def used() -> list[float]:
 def bookie(tmp_path: Path, used: list[float]) -> Iterator[tuple[RegisteredBookie, _Registration]]:
     """Return a bookie that looks at its disk when it is told to, and its registration."""
     registration = _Registration()
-    store: Any = SimpleNamespace(register=lambda *_, **__: registration)
+    store: Any = SimpleNamespace(
+        register=lambda *_, **__: registration, read=lambda _: None, ledgers=list
+    )
     with Bookie.open(tmp_path, bookie_id="b1") as opened:
         server: Any = SimpleNamespace(
             bookie=opened, address=SimpleNamespace(host="127.0.0.1", port=1), read_only=False

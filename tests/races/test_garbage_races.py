@@ -23,7 +23,7 @@ import pytest
 from bkstore.cluster import ZooKeeperStore
 from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.garbage import GarbageOptions
-from bkstore.errors import MetadataUnavailable
+from bkstore.errors import MetadataUnavailable, NotEnoughBookies
 from bkstore.ids import LedgerId
 from bkstore.network import Client, RegisteredBookie
 from bkstore.storage.options import JournalOptions, StorageOptions
@@ -67,7 +67,7 @@ class Writer:
         for _ in range(steps):
             what = self._random.random()
             if what < 0.4 or not self.live:
-                made = self._client.create_ledger(3, 3, 3, scope=self._random.choice((0, 7)))
+                made = self._create(self._random.choice((0, 7)))
                 ledger = made.ledger
                 self._open[ledger], self.live[ledger] = made, 0
                 self._append(ledger)
@@ -79,6 +79,16 @@ class Writer:
                 self._client.delete_ledger(ledger)
                 del self.live[ledger]
                 self.deleted.append(ledger)
+
+    def _create(self, scope: int) -> LedgerHandle:
+        """Create a ledger, once bookies whose sessions expired are registered again."""
+        end = time.monotonic() + 60
+        while True:
+            try:
+                return self._client.create_ledger(3, 3, 3, scope=scope)
+            except NotEnoughBookies:
+                assert time.monotonic() < end
+                time.sleep(0.05)
 
     def _append(self, ledger: LedgerId) -> None:
         payload = mark(ledger).ljust(self._random.randrange(50, 400), b".")

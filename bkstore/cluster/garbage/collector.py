@@ -242,7 +242,7 @@ class BackgroundCollector(Closing):
             suspended = [kind for kind in every if kind not in forced]
         kind = self._schedule.due(self._clock(), force=forced is not None, suspended=suspended)
         try:
-            report = self.bookie.run_garbage_pass(
+            report = self.bookie.storage.run_garbage_pass(
                 GarbagePass(
                     find_deleted=None if self._store is None else self._find_deleted,
                     compaction=None if kind is None else self._compaction(kind),

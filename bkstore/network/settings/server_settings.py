@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
+from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.formats.syntax.java_values import is_blank
@@ -38,10 +39,19 @@ _MANAGERS = {
 _INTERVAL = "diskCheckInterval"
 _APART = ("pageLimit",)
 """Keys whose options are worked out of several."""
-_TOGETHER = ("journalPreAllocSizeMB", "journalAlignmentSize")
-"""Keys whose options are right or wrong together."""
+_TOGETHER = (
+    "journalPreAllocSizeMB",
+    "journalAlignmentSize",
+    "gcWaitTime",
+    "minorCompactionThreshold",
+    "minorCompactionInterval",
+    "majorCompactionThreshold",
+    "majorCompactionInterval",
+    "entryLocationCompactionInterval",
+)
+"""Keys whose options are right or wrong together, with others of their group."""
 
-_Options = TypeVar("_Options", StorageOptions, JournalOptions, ServerOptions)
+_Options = TypeVar("_Options", StorageOptions, JournalOptions, ServerOptions, GarbageOptions)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +81,7 @@ class ServerSettings:
     journal: JournalOptions = field(default_factory=JournalOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     disks: DiskOptions = field(default_factory=DiskOptions)
+    garbage: GarbageOptions = field(default_factory=GarbageOptions)
     stop_when_full: bool = False
     read_only: bool = False
     not_honored: tuple[str, ...] = ()
@@ -104,6 +115,7 @@ class ServerSettings:
                 journal=_options(conf, "journal", JournalOptions()),
                 server=_options(conf, "server", ServerOptions()),
                 disks=_disks(conf),
+                garbage=_options(conf, "garbage", GarbageOptions()),
                 stop_when_full=not _value(conf, "readOnlyModeEnabled"),
                 read_only=_value(conf, "forceReadOnlyBookie"),
                 not_honored=tuple(not_honored(conf)),
@@ -224,7 +236,11 @@ def _options(
 ) -> _Options:
     """Return options with what the keys of a group say; an error names the key."""
     found: dict[str, Any] = {}
-    together = [name for name in _TOGETHER if name in conf]
+    together = [
+        name
+        for name in _TOGETHER
+        if name in conf and HONORED[name].option.startswith(f"{group}.")
+    ]
     for key in HONORED.values():
         place, _, of_storage = key.option.partition(" ")
         options, _, name = place.partition(".")

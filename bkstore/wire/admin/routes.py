@@ -115,9 +115,7 @@ class Router:
         self._counters = counters
         self._routes = {"/heartbeat": _heartbeat(), "/metrics": self._metrics()}
         self._routes |= _about_ledgers(bookie, metadata, compat)
-        self._routes |= _about_the_bookie(
-            collector, background, DiskEndpoints(bookie, compat)
-        )
+        self._routes |= _about_the_bookie(collector, background, DiskEndpoints(bookie, compat))
         self._routes |= _about_its_condition(bookie, controls)
         self._routes |= _about_the_cluster(metadata, decommissions)
 

@@ -208,7 +208,7 @@ def test_an_index_is_told_of_copies_as_they_come(
         bookie.delete_ledger(GONE)
         throttle = CompactionThrottle(50, clock=lambda: 0.0, wait=lambda _: False)
         compaction = Compaction(max_outstanding=most, throttle=throttle)
-        report = bookie.run_garbage_pass(GarbagePass(compaction=compaction))
+        report = bookie.storage.run_garbage_pass(GarbagePass(compaction=compaction))
 
         assert (16, parts) == (report.moved_entries, told)
         assert list(range(16)) == bookie.entries(LIVE).tolist()

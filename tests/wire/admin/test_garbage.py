@@ -111,8 +111,8 @@ def test_what_is_forced(
     options = StorageOptions(entry_log_size=8192)
     with Bookie.open(tmp_path, "interleaved", options=options) as bookie:
         for start in range(0, 30, 3):
-            fill(bookie, 1, range(start, start + 3), size=400)
             fill(bookie, 2, range(start, start + 2), size=400)
+            fill(bookie, 1, range(start, start + 3), size=400)
         bookie.delete_ledger(2)
         before = logs(bookie)
         with AdminServer(bookie, token=TOKEN) as admin:

@@ -15,6 +15,7 @@ import pytest
 from bkstore import Bookie, LedgerId
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.errors import IllegalOperation, InvalidArgument, MetadataUnavailable
+from bkstore.storage.ledgers.garbage_pass import GarbageReport
 from bkstore.wire.admin import AdminServer
 from bkstore.wire.admin.guard import Limits
 from bkstore.wire.admin.routes import WaitsFor
@@ -99,7 +100,7 @@ def test_closing_waits_for_a_pass(bookie: Bookie, monkeypatch: pytest.MonkeyPatc
         ended.set()
         return GarbageReport()
 
-    monkeypatch.setattr(bookie, "run_garbage_pass", slow)
+    monkeypatch.setattr(bookie.storage, "run_garbage_pass", slow)
     with AdminServer(bookie, token=TOKEN) as admin:
         write(admin, "/api/v1/bookie/gc", "PUT")
         assert begun.wait(10)

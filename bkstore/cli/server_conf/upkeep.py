@@ -1,0 +1,76 @@
+"""The options of `bkstore serve` about its upkeep: checkpoints and garbage collection."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bkstore.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from bkstore.cluster.garbage import GarbageOptions
+    from bkstore.network.settings import ServerSettings
+
+__all__ = ["add_upkeep", "chosen_garbage"]
+
+
+def add_upkeep(parser: argparse.ArgumentParser) -> None:
+    """Add the options of checkpoints and of garbage collection, with a bookie's own defaults."""
+    parser.add_argument(
+        "--checkpoint-interval",
+        metavar="SECONDS",
+        type=float,
+        help="how often the storage is made durable and old journals go (60)",
+    )
+    parser.add_argument(
+        "--gc-wait",
+        metavar="SECONDS",
+        type=float,
+        help="with --metadata: how long after a pass of garbage collection the next begins; 0 = "
+        "none by itself (600)",
+    )
+    for kind, default in (("minor", "0.2:3600"), ("major", "0.8:86400")):
+        parser.add_argument(
+            f"--{kind}-compaction",
+            metavar="SHARE:SECONDS",
+            help=f"with --metadata: a pass at least so long after the last {kind} compaction "
+            "copies what lives out of entry logs of which less than SHARE does; 0:0 = never "
+            f"({default})",
+        )
+    parser.add_argument(
+        "--compaction-rate",
+        metavar="ENTRIES",
+        type=int,
+        help="with --metadata: how many entries a second a compaction copies (1000)",
+    )
+
+
+def chosen_garbage(args: argparse.Namespace, settings: ServerSettings) -> GarbageOptions:
+    """Return the settings given, else those of the conf; `InvalidArgument` for what is none, or
+    where none are meant."""
+    given: dict[str, Any] = {
+        "gc_wait_time": args.gc_wait,
+        "compaction_rate_by_entries": args.compaction_rate,
+    }
+    for kind in ("minor", "major"):
+        threshold, interval = _share_and_seconds(kind, getattr(args, f"{kind}_compaction"))
+        given[f"{kind}_compaction_threshold"] = threshold
+        given[f"{kind}_compaction_interval"] = interval
+    found = {name: value for name, value in given.items() if value is not None}
+    if found and args.metadata is None:
+        raise InvalidArgument(
+            "--gc-wait, --minor-compaction, --major-compaction and --compaction-rate need "
+            "--metadata: without it no garbage is collected"
+        )
+    return replace(settings.garbage, **found)
+
+
+def _share_and_seconds(kind: str, text: str | None) -> tuple[float | None, float | None]:
+    if text is None:
+        return None, None
+    try:
+        share, seconds = map(float, text.split(":"))
+    except ValueError:
+        raise InvalidArgument(f"--{kind}-compaction {text[:60]!r} is no SHARE:SECONDS") from None
+    return share, seconds
