@@ -43,6 +43,9 @@ __all__ = ["LAST_ENTRY", "LedgerStorage"]
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 
+_DELETED_AT_ONCE: dict[Storage, int] = {"sorted": 16, "interleaved": 16, "db": 256}
+"""Ledgers that a pass deletes while adds wait: a file each, or one sync for all."""
+
 Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
 """The ledgers that a metadata store has, or what asks it."""
 
@@ -301,8 +304,10 @@ class LedgerStorage(Adds, Closing):
         kind = None if asked.compaction is None else asked.compaction.kind
         with self._collecting, self.garbage_passes.one(kind):
             if asked.find_deleted is not None:
+                most = _DELETED_AT_ONCE[self.storage]
                 for names in asked.find_deleted(self.ledgers()):
-                    self._delete(names)
+                    for start in range(0, len(names), most):
+                        self._delete(names[start : start + most])
                     report.deleted_ledgers += names
             for collector in self._collectors:
                 collector.run(report, asked)
