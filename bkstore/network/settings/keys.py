@@ -183,7 +183,6 @@ NOT_HONORED: dict[str, object] = {
     "tlsCertFilesRefreshDurationSeconds": 0,
     "useHostNameAsBookieID": False,
     "useShortHostName": False,
-    "verifyMetadataOnGC": False,
     "waitTimeoutOnResponseBackpressureMs": -1,
 }
 """Keys that would change what a bookie does, and are not honored, with BookKeeper's defaults."""

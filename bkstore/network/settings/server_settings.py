@@ -237,9 +237,7 @@ def _options(
     """Return options with what the keys of a group say; an error names the key."""
     found: dict[str, Any] = {}
     together = [
-        name
-        for name in _TOGETHER
-        if name in conf and HONORED[name].option.startswith(f"{group}.")
+        name for name in _TOGETHER if name in conf and HONORED[name].option.startswith(f"{group}.")
     ]
     for key in HONORED.values():
         place, _, of_storage = key.option.partition(" ")
