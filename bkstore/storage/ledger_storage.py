@@ -50,6 +50,7 @@ Live = Iterable[LedgerLike] | Callable[[], Iterable[LedgerLike]]
 """The ledgers that a metadata store has, or what asks it."""
 
 _check_threshold = optional(number(0, 1))
+_check_pass = instance(GarbagePass)
 _check_options = optional(instance(StorageOptions))
 
 
@@ -300,6 +301,7 @@ class LedgerStorage(Adds, Closing):
         before it is asked for more. What it raises ends the pass.
         """
         self._check_open()
+        _check_pass("asked", asked)
         report = GarbageReport()
         kind = None if asked.compaction is None else asked.compaction.kind
         with self._collecting, self.garbage_passes.one(kind):

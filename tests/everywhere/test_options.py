@@ -26,6 +26,7 @@ from bkstore.cluster.audit import AuditOptions
 from bkstore.cluster.audit.auditor import Auditor
 from bkstore.cluster.audit.offline_bookies import DirectoryBookie
 from bkstore.cluster.client.open_ledger import ClientOptions
+from bkstore.cluster.garbage import GarbageOptions
 from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement
 from bkstore.cluster.store.key_value_store import MemoryStore
 from bkstore.formats.idxfile import IdxHeader, decode_header, encode_header
@@ -67,6 +68,7 @@ WORD = ("typo", "", 1, True, b"bookkeeper", ["bookkeeper"])
 COMPAT = (*WORD, "Bookkeeper", "bookkeeper ", False, 0)
 SHARE = (None, "0.5", math.nan, math.inf, -0.1, 1.1, True, [])
 SECONDS = ("1", math.nan, math.inf, 0, -1, True, [])
+_NUMBER = ("1", math.nan, math.inf, True, [])
 CALL = ("choose", 3, [])
 PAIR = (None, 3, (1,), (1, 2, 3), (5, 4), (-1, 2), (True, 2), (1, "2"), (0.5, 2))
 
@@ -108,6 +110,26 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "full": (*SHARE, 0),
         "writable_again": (*SHARE, 0),
         "interval": (None, *SECONDS),
+        "any_full": FLAG,
+    },
+    GarbageOptions: {
+        "gc_wait_time": (None, "1", math.nan, math.inf, -1, True, []),
+        "minor_compaction_threshold": (*_NUMBER, None, 1.1, 0.8),
+        "minor_compaction_interval": (*_NUMBER, None, 599, 86400),
+        "minor_compaction_max_time": _NUMBER,
+        "major_compaction_threshold": (*_NUMBER, None, 1.1, 0.1),
+        "major_compaction_interval": (*_NUMBER, None, 599, 3600),
+        "major_compaction_max_time": _NUMBER,
+        "compaction_rate_by_entries": POSITIVE,
+        "compaction_rate_by_bytes": POSITIVE,
+        "is_throttle_by_bytes": FLAG,
+        "compaction_max_outstanding_requests": POSITIVE,
+        "use_transactional_compaction": FLAG,
+        "use_target_entry_log_size_for_gc": FLAG,
+        "gc_metadata_op_rate_limit": POSITIVE,
+        "is_force_gc_allow_when_no_space": FLAG,
+        "force_allow_compaction": FLAG,
+        "entry_location_compaction_interval": (*_NUMBER, None, 599),
     },
     ServerOptions: {
         "max_frame": (*POSITIVE, 3, 2**31),

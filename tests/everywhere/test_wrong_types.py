@@ -42,6 +42,7 @@ from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.network import Client as NetworkClient
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.journal.writer import JournalWriter
+from bkstore.storage.ledgers.garbage_pass import GarbagePass
 from bkstore.streams import ImageReader, StreamImage, StreamLookup, plan_compactions
 from bkstore.testing.suites.storage.base import KEY, record
 from bkstore.wire.admin import AdminServer
@@ -142,6 +143,7 @@ FREE = {
 """Flags, lists that are filled, and what `test_options` has."""
 
 GOOD: dict[str, Any] = {
+    "asked": GarbagePass(),
     "batch": Coder("CRC32C").encode_batch(7, [1], [b"x"]),
     "body": b"",
     "bookie": "bookie-1",
@@ -182,7 +184,8 @@ CALLS: dict[type, str] = {
         "add_batch add_entries add_entry availability availability_many check_master_key "
         "delete_ledger entries entry_exists explicit_lac fence is_fenced last_add_confirmed "
         "last_entry ledger_exists ledgers master_key open_ledger read_entries read_entry "
-        "set_explicit_lac set_master_key source state collect_garbage clear_limbo set_limbo"
+        "set_explicit_lac set_master_key source state collect_garbage clear_limbo set_limbo "
+        "run_garbage_pass"
     ),
     Bookie: (
         "add_batch add_entries add_entry availability availability_many delete_ledger entries "
