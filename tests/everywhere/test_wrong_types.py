@@ -113,6 +113,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
     "stream": NUMBER,
     "threshold": NUMBER,
     "image": (*OBJECT, None),
+    "asked": (*OBJECT, None),
 }
 """What a parameter of a name is given, wherever it stands; None only where it means nothing."""
 
