@@ -135,8 +135,6 @@ def show_server(
     """
     if admin is None:
         return
-    from bkstore.network.sanity import check_sanity
-
     controls = admin.controls
     controls.read_only = lambda: server.read_only
     controls.set_read_only = state.set_read_only
@@ -147,9 +145,15 @@ def show_server(
         "httpServerPort": admin.address[1],
     }
     if store is not None:
-        controls.check_sanity = partial(check_sanity, store, server)
+        controls.check_sanity = partial(_check_sanity, store, server)
         controls.settings |= {"metadataServiceUri": uri}
     controls.stage = "running"
+
+
+def _check_sanity(store: MetadataStore, server: BookieServer) -> None:
+    from bkstore.network.sanity import check_sanity  # loads a client
+
+    check_sanity(store, server)
 
 
 def show_stop(admin: AdminServer | None) -> None:

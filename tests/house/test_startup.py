@@ -61,6 +61,29 @@ def _run(*words: str) -> str:
     )
 
 
+def _served(tmp_path: Path, *words: str) -> set[str]:
+    """Return the modules that `bkstore serve` has loaded once it serves."""
+    code = (
+        "from bkstore.cli import serve\n"
+        "serve.until_stopped = lambda *_: None\n"
+        "from bkstore.cli.main import main\n"
+        f"assert 0 == main({['serve', str(tmp_path / 'b'), '--create', '--port', '0', *words]!r})"
+    )
+    return _loaded_after(code)
+
+
+def test_a_server_loads_what_it_serves(tmp_path: Path) -> None:
+    """A bookie on a port needs no client, no other storage than its own, and no metadata store;
+    its HTTP admin adds two packages, and no client either."""
+    heavy = CORE | OPTIONAL | {"kazoo", "bkstore.wire.client", "bkstore.cluster.client"}
+    heavy |= {"bkstore.index.rocks", "bkstore.offline", "bkstore.cluster.store.zookeeper.store"}
+    needed = {"crc32c", "google.protobuf", "google_crc32c", "numpy"}
+
+    assert set() == (_served(tmp_path, "--storage", "sorted") & heavy) - needed
+    with_admin = _served(tmp_path, "--storage", "sorted", "--http", "0") & heavy
+    assert {"aiohttp", "prometheus_client"} == with_admin - needed
+
+
 def test_import_loads_no_numpy() -> None:
     """`import bkstore` loads none of the packages that it needs, and four modules of its own."""
     loaded = _loaded_after("import bkstore")
