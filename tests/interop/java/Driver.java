@@ -34,6 +34,7 @@ public class Driver {
         new Replication().offer(calls);
         new Configurations().offer(calls);
         new Authentication().offer(calls);
+        new HttpServices().offer(calls);
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
