@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from bkstore.cli.serving import LoneBookie
     from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.cluster.store.api import MetadataStore
-    from bkstore.network.registered_bookie import RegisteredBookie
+    from bkstore.network.settings import ServerSettings
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
@@ -125,20 +125,22 @@ def admin_of(
 def show_server(
     admin: AdminServer | None,
     server: BookieServer,
-    state: RegisteredBookie | LoneBookie,
+    set_read_only: Callable[[bool], object],
     store: MetadataStore | None,
     uri: str | None,
+    asked: ServerSettings,
 ) -> None:
     """Let the admin see and steer a server that takes requests now.
 
-    `state` makes it read-only; `store`, by its `uri`, is the cluster that it is registered in.
+    `store`, by its `uri`, is the cluster that it is registered in; `asked` is what its conf says.
     """
     if admin is None:
         return
     controls = admin.controls
     controls.read_only = lambda: server.read_only
-    controls.set_read_only = state.set_read_only
+    controls.set_read_only = set_read_only
     controls.settings = {
+        **asked.shown(),
         "bookiePort": server.address.port,
         "httpServerEnabled": True,
         "httpServerHost": admin.address[0],

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from bkstore.cli.terminal.messages import tell
+from bkstore.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from bkstore.network.checkpoints import Checkpoints
@@ -64,6 +65,7 @@ class StateChanges:
 
     def __init__(self, settings: ServerSettings) -> None:
         self._stop_when_full = settings.stop_when_full
+        self._forced = settings.read_only
         self.stops = False
 
     def __call__(self, reason: str | None) -> None:
@@ -72,6 +74,18 @@ class StateChanges:
         if reason is not None and self._stop_when_full and not self.stops:
             self.stops = True
             tell("bkstore: stopping, as readOnlyModeEnabled is false")
+
+    def allowed(self, set_read_only: Callable[[bool], object]) -> Callable[[bool], None]:
+        """Return what calls this where the settings allow it, and raises `InvalidArgument` else."""
+
+        def change(wanted: bool) -> None:
+            if wanted and self._stop_when_full:
+                raise InvalidArgument("readOnlyModeEnabled is false: the bookie stays writable")
+            if not wanted and self._forced:
+                raise InvalidArgument(f"{FORCED}: the bookie stays read-only")
+            set_read_only(wanted)
+
+        return change
 
 
 class LoneBookie:

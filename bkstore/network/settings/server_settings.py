@@ -138,6 +138,18 @@ class ServerSettings:
             made = replace(made, pending_locations=pages * (made.page_size // 8))
         return made
 
+    def shown(self) -> dict[str, str]:
+        """Return the keys that set options of the bookie, as the file has them: no secrets.
+
+        What the command line may say otherwise is not among them.
+        """
+        found = {}
+        for key in HONORED.values():
+            text = self.conf.string(key.name, None) if "." in key.option else None
+            if text is not None:
+                found[key.name] = text
+        return found
+
 
 def ledger_storage_class(conf: Configuration) -> str:
     """Return the name of the class of the ledger storage, as the real one takes it to be."""

@@ -15,8 +15,10 @@ from urllib.request import Request, urlopen
 import pytest
 
 from bkstore.cli.main import main
-from bkstore.errors import ReadOnlyError
+from bkstore.cli.serving import StateChanges
+from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.formats.entry import Coder, Entry
+from bkstore.network.settings import ServerSettings
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.client import WireClient
 from tests.wire.admin.asking import KEY, TOKEN
@@ -91,6 +93,43 @@ def test_an_admin_beside_the_server(tmp_path: Path) -> None:
     ] == [line.partition(" (")[0] for line in err.splitlines()]
     with Bookie.open(tmp_path / "b") as bookie:
         assert [8] == [name.ledger for name in bookie.ledgers()]
+
+
+def test_what_a_conf_says_of_orders(tmp_path: Path) -> None:
+    """What a conf sets is shown; a bookie that it keeps writable is not made read-only."""
+    token, conf = tmp_path / "token", tmp_path / "bk_server.conf"
+    token.write_text(TOKEN)
+    places = f"ledgerDirectories={tmp_path}/l\njournalDirectories={tmp_path}/j\n"
+    conf.write_text(f"{places}journalMaxBackups: 3\nreadOnlyModeEnabled=false\n")
+    words = str(conf), "--create", "--http", "0", "--http-token-file", str(token)
+    with served(*words) as (process, _, url):
+        settings = json.load(urlopen(f"{url}/api/v1/config/server_config"))
+        put = Request(f"{url}/api/v1/bookie/state/readonly", b'{"readOnly": true}', method="PUT")
+        put.add_header("Authorization", f"Bearer {TOKEN}")
+        with pytest.raises(HTTPError) as refused, urlopen(put):
+            pass
+        line = refused.value.read().decode()
+        shown = json.load(urlopen(f"{url}/api/v1/bookie/state"))
+        running = process.poll() is None
+
+    assert ("3", f"{tmp_path}/l") == (settings["journalMaxBackups"], settings["ledgerDirectories"])
+    assert (400, "readOnlyModeEnabled is false") == (refused.value.code, line.partition(":")[0])
+    assert (True, False, True) == (running, shown["readOnly"], shown["running"])
+
+
+def test_orders_that_settings_forbid() -> None:
+    """Without a read-only mode, or where that is forced, an order to the contrary is refused."""
+    orders: list[bool] = []
+    for settings, forbidden in (
+        (ServerSettings(stop_when_full=True), True),
+        (ServerSettings(read_only=True), False),
+    ):
+        order = StateChanges(settings).allowed(orders.append)
+        order(not forbidden)
+        with pytest.raises(InvalidArgument, match="the bookie stays"):
+            order(forbidden)
+
+    assert [False, True] == orders
 
 
 def test_an_admin_beyond_loopback(tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ class SettingsEndpoints:
         """Answer with name -> value, each as text, as upstream."""
         place, storage = self._bookie.place, self._bookie.storage
         settings: dict[str, object] = {
+            **self._controls.settings,
             "bookieId": self._bookie.bookie_id,
             "journalDirectories": _directories(place.journal),
             "ledgerDirectories": _directories(place.ledger),
@@ -41,7 +42,6 @@ class SettingsEndpoints:
         }
         if place.index != place.ledger:
             settings["indexDirectories"] = _directories(place.index)
-        settings |= self._controls.settings
         return json_answer({name: _text(settings[name]) for name in sorted(settings)})
 
 
