@@ -143,7 +143,7 @@ def run(args: argparse.Namespace) -> int:
         checkpoints = Checkpoints(bookie)
         with _registered(args, store, server, checkpoints, collector, asked, changed) as state:
             by_order = changed.allowed(state.set_read_only)
-            show_server(admin, server, by_order, store, args.metadata, asked)
+            show_server(admin, server, by_order, store, args.metadata, asked, users)
             try:
                 kind = bookie.storage.storage
                 tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")

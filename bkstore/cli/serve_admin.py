@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bkstore.network.settings import ServerSettings
     from bkstore.storage.bookie import Bookie
     from bkstore.wire.admin import AdminServer
+    from bkstore.wire.sasl import SaslUser, SaslUsers
     from bkstore.wire.server import BookieServer
 
 __all__ = ["AdminSettings", "add_admin", "admin_of", "chosen_admin", "show_server", "show_stop"]
@@ -129,10 +130,12 @@ def show_server(
     store: MetadataStore | None,
     uri: str | None,
     asked: ServerSettings,
+    users: SaslUsers | None,
 ) -> None:
     """Let the admin see and steer a server that takes requests now.
 
-    `store`, by its `uri`, is the cluster that it is registered in; `asked` is what its conf says.
+    `store`, by its `uri`, is the cluster that it is registered in; `asked` is what its conf says,
+    `users` are those that it and other bookies of the cluster let in.
     """
     if admin is None:
         return
@@ -147,15 +150,16 @@ def show_server(
         "httpServerPort": admin.address[1],
     }
     if store is not None:
-        controls.check_sanity = partial(_check_sanity, store, server)
+        controls.sasl = None if users is None else users.first()
+        controls.check_sanity = partial(_check_sanity, store, server, controls.sasl)
         controls.settings |= {"metadataServiceUri": uri}
     controls.stage = "running"
 
 
-def _check_sanity(store: MetadataStore, server: BookieServer) -> None:
+def _check_sanity(store: MetadataStore, server: BookieServer, user: SaslUser | None) -> None:
     from bkstore.network.sanity import check_sanity  # loads a client
 
-    check_sanity(store, server)
+    check_sanity(store, server, sasl=user)
 
 
 def show_stop(admin: AdminServer | None) -> None:

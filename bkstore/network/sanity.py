@@ -10,6 +10,7 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError
 from bkstore.network.advertised import means_any
 from bkstore.wire.client import WireClient
+from bkstore.wire.sasl import SaslUser
 from bkstore.wire.server import BookieServer
 
 __all__ = ["check_sanity"]
@@ -18,17 +19,25 @@ _TIMEOUT = 5.0
 _PAYLOADS = [f"entry-{number}".encode() for number in range(10)]
 
 
-def check_sanity(store: MetadataStore, server: BookieServer, *, timeout: float = _TIMEOUT) -> None:
+def check_sanity(
+    store: MetadataStore,
+    server: BookieServer,
+    *,
+    timeout: float = _TIMEOUT,
+    sasl: SaslUser | None = None,
+) -> None:
     """Write a ledger of a cluster on this bookie alone, over a connection, read and delete it.
 
-    Raises what goes wrong, `CorruptionError` where other payloads come back. The ledger's metadata
-    go in any case, as far as the store is there; its entries are garbage then.
+    `sasl` is the user that it authenticates as, where the server asks for one. Raises what goes
+    wrong, `CorruptionError` where other payloads come back. The ledger's metadata go in any case,
+    as far as the store is there; its entries are garbage then.
     """
     bookie, address = server.bookie.bookie_id, server.address
     host = address.host
     if means_any(host):
         host = "::1" if ":" in host else "127.0.0.1"
-    with WireClient((host, address.port), timeout=timeout, bookie_id=bookie) as wire:
+    place = host, address.port
+    with WireClient(place, timeout=timeout, sasl=sasl, bookie_id=bookie) as wire:
         only = frozenset({bookie})
         client = Client(store, {bookie: wire}, writable=lambda _: only)
         writer = client.create_ledger(1, 1, 1, digest_type="MAC")

@@ -117,7 +117,7 @@ class Router:
         self._routes |= _about_ledgers(bookie, metadata, compat)
         self._routes |= _about_the_bookie(collector, background, DiskEndpoints(bookie, compat))
         self._routes |= _about_its_condition(bookie, controls)
-        self._routes |= _about_the_cluster(metadata, decommissions)
+        self._routes |= _about_the_cluster(metadata, controls, decommissions)
 
     def waits_for(self, request: Request) -> WaitsFor:
         """Return what the answer to a request may have to wait for."""
@@ -257,10 +257,11 @@ def _about_its_condition(bookie: Bookie, controls: Controls) -> dict[str, Route]
 
 
 def _about_the_cluster(
-    metadata: MetadataStore | None, decommissions: Decommissions
+    metadata: MetadataStore | None, controls: Controls, decommissions: Decommissions
 ) -> dict[str, Route]:
     """Return the routes about other bookies, auditors and replication workers."""
-    bookies, repair = BookieEndpoints(metadata), AutorecoveryEndpoints(metadata, decommissions)
+    bookies = BookieEndpoints(metadata, controls)
+    repair = AutorecoveryEndpoints(metadata, decommissions)
     marked = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
 
     def route(parameters: Iterable[str] = (), **methods: Endpoint) -> Route:

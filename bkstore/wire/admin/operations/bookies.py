@@ -12,6 +12,8 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
 from bkstore.wire.admin.operations.cluster import KnowsAddresses, cluster_of
+from bkstore.wire.admin.operations.controls import Controls
+from bkstore.wire.sasl import SaslUser
 
 __all__ = ["BookieEndpoints"]
 
@@ -27,8 +29,9 @@ _UNITS = ("", "KB", "MB", "GB", "TB")
 class BookieEndpoints:
     """Lists the bookies of a cluster, and asks them for their disk space."""
 
-    def __init__(self, metadata: MetadataStore | None) -> None:
+    def __init__(self, metadata: MetadataStore | None, controls: Controls) -> None:
         self._metadata = metadata
+        self._controls = controls
 
     def listed(self, request: Request) -> Answer:
         """Answer with id -> null, or id -> host, of the writable or of the read-only bookies."""
@@ -45,7 +48,8 @@ class BookieEndpoints:
         store = cluster_of(self._metadata)
         names = sorted(store.registered_bookies() or ())
         with ThreadPoolExecutor(_AT_ONCE, "bkstore-admin-disks") as threads:
-            asked = zip(names, threads.map(lambda name: _disk_space(store, name), names))
+            found = threads.map(lambda name: _disk_space(store, name, self._controls.sasl), names)
+            asked = zip(names, found)
             spaces = {name: space for name, space in asked if space is not None}
         if not spaces:
             raise Refused(404, "no bookie is registered that tells its disk space")
@@ -91,14 +95,16 @@ def _host(store: KnowsAddresses, bookie: str) -> str | None:
     return None if address is None else address[0]
 
 
-def _disk_space(store: KnowsAddresses, bookie: str) -> tuple[int, int] | None:
+def _disk_space(
+    store: KnowsAddresses, bookie: str, user: SaslUser | None
+) -> tuple[int, int] | None:
     """Return free and total bytes of a bookie's disks; None where it does not tell."""
     from bkstore.wire.client import WireClient
 
     address = _address(store, bookie)
     if address is None:
         return None
-    with WireClient(address, "v3", timeout=_TIMEOUT, bookie_id=bookie) as client:
+    with WireClient(address, "v3", timeout=_TIMEOUT, sasl=user, bookie_id=bookie) as client:
         try:
             space = client.disk_space()
         except BkstoreError as error:

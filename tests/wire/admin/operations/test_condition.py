@@ -15,10 +15,12 @@ from bkstore.network.sanity import check_sanity
 from bkstore.testing.faults import FaultPlan
 from bkstore.wire.admin import AdminServer
 from bkstore.wire.admin.operations import condition
+from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server import BookieServer
 from tests.wire.admin.asking import TOKEN, Reply, ask, fill, write
 
 READY, STATE = "/api/v1/bookie/is_ready", "/api/v1/bookie/state"
+DISKS = "/api/v1/bookie/list_bookie_info"
 READ_ONLY, SANITY = "/api/v1/bookie/state/readonly", "/api/v1/bookie/sanity"
 
 
@@ -138,6 +140,25 @@ def test_a_bookie_that_works(store: ZooKeeperStore, tmp_path: Path) -> None:
             store.ledgers(),
             [len(served.bookie.availability(ledger)) for ledger in served.bookie.ledgers()],
         )
+
+
+def test_a_bookie_that_asks_who_comes(store: ZooKeeperStore, tmp_path: Path) -> None:
+    """The test, and the question for disk space, come as a user that bookies with SASL let in."""
+    users = SaslUsers({"guest": "1", "bookkeeper-1": "2"})
+    asking = {"sasl": users}
+    with (
+        RegisteredBookie.open(store, tmp_path / "b1", bookie_id="b1", server=asking) as served,
+        AdminServer(served.bookie, metadata=store) as admin,
+    ):
+        admin.controls.check_sanity = lambda: check_sanity(
+            store, served.server, sasl=admin.controls.sasl, timeout=0.5
+        )
+        refused = ask(admin, SANITY).json["passed"], ask(admin, DISKS).status
+        admin.controls.sasl = users.first()
+        passed = ask(admin, SANITY).json["passed"], ask(admin, DISKS).status
+
+    assert "bookkeeper-1" == users.first().username
+    assert ((False, 404), (True, 200)) == (refused, passed)
 
 
 def test_a_bookie_that_does_not(store: ZooKeeperStore, tmp_path: Path) -> None:
