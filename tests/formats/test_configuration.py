@@ -70,6 +70,7 @@ DEFINED = {
         ("${none:-}", ""),
         ("${none:-${base}}", "/data"),  # "${base" and the brace behind it, replaced again
         ("${base:-else}", "/data"),
+        ("${a${b:-c}", "${a${b:-c}"),  # nor is there one behind a variable
         ("${deep}", "/data!/data/1"),  # of a list the first item
         ("x$${base}", "x/data"),  # a key is replaced twice: the second time is not escaped
         ("x$$${base}", "x${base}"),

@@ -64,6 +64,7 @@ def test_comments(comment: str) -> None:
         ("a=1\\  \n2", [("a", "12")]),  # the line is trimmed first
         ("a=1\\\\\nb=2", [("a", "1\\"), ("b", "2")]),  # an escaped backslash
         ("a=1\\\\\\\n2", [("a", "1\\2")]),
+        ("a\\\\\nb=1", [("a\\", ""), ("b", "1")]),
         ("\\\na=1", [("a", "1")]),
         ("a\\\nb=1", [("ab", "1")]),
         ("a=1\\\n# b\n\n!c\n2\nd=3", [("a", "12"), ("d", "3")]),  # comments in it are none

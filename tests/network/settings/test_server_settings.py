@@ -56,7 +56,7 @@ def test_a_conf_that_says_nothing(tmp_path: Path) -> None:
         ),
         ("metadataServiceUri=zk://a/l\nzkServers=b:1", "metadata", "zk://a/l"),
         ("metadataServiceUri= \\t \nzkServers=b:1", "metadata", "zk+null://b:1/ledgers"),
-        ("metadataServiceUri=\xa0", "metadata", "\xa0"),  # no white space of Java's
+        ("metadataServiceUri=\xa0\nzkServers=b:1", "metadata", "\xa0"),  # no white space of Java's
         ("zkTimeout=2500", "session_timeout", 2.5),
         ("flushInterval=500", "checkpoint_interval", 0.5),
         ("httpServerEnabled=true", "http", ("127.0.0.1", 8080)),

@@ -9,6 +9,7 @@ import pytest
 
 from bkstore import BookieDir, CorruptionError, InvalidArgument, UnsupportedLayout
 from bkstore.index.hierarchical import HierarchicalIndex
+from bkstore.storage.directories.conf_file import configured_directories
 from bkstore.storage.directories.server_conf import flat_server_conf, read_server_conf
 
 
@@ -44,6 +45,35 @@ def test_names_of_included_files(tmp_path: Path) -> None:
     found = read_server_conf(conf)
 
     assert ("1", "2") == (found.string("b", None), found.string("c", None))
+
+
+def test_a_file_that_is_included_twice(tmp_path: Path) -> None:
+    """A file may be included twice; upstream refuses one that another includes again, behind a
+    file that it was included by."""
+    assert ["1", "1"] == read_server_conf(
+        _write(tmp_path, top="include=b.conf\ninclude=b.conf", b="a=1")
+    ).strings("a")
+    again = _write(
+        tmp_path, top="include=a.conf", a="include=b.conf\ninclude=d.conf", b="", d="include=b.conf"
+    )
+    with pytest.raises(UnsupportedLayout, match=r"d\.conf: includes .*b\.conf, which is being"):
+        read_server_conf(again)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ("journalDirectories=/a,/b\njournalDirectory=/c", ["/a", "/b"]),
+        ("journalDirectory=/c,/d", ["/c"]),
+        ("journalDirectories=\njournalDirectory=/c", ["/c"]),
+        ("", []),
+    ],
+)
+def test_names_of_journals(tmp_path: Path, names: str, found: list[str]) -> None:
+    """The older key names one journal, and only where the newer one names none."""
+    conf = _write(tmp_path, a=f"ledgerDirectories=/l\n{names}")
+
+    assert [Path(name) for name in found] == configured_directories(conf)["journal"]
 
 
 @pytest.mark.parametrize(
@@ -135,12 +165,13 @@ def test_an_empty_name_is_no_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["", "\n"])
-def test_flat(tmp_path: Path, last: str) -> None:
+@pytest.mark.parametrize("included", ["a=2\nd=lost\\", "a=2"])
+def test_flat(tmp_path: Path, last: str, included: str) -> None:
     """A flat conf is the same with the included files in it, but for a key that is left out."""
     conf = _write(
         tmp_path,
         a=f"# first\na=1\nindexDirectories : /x,\\\n # of it\n /y\ninclude=b.conf\nc=4{last}",
-        b="a=2\nd=lost\\",
+        b=included,
     )
     flat = tmp_path / "flat.conf"
     flat.write_bytes(flat_server_conf(conf, "indexDirectories"))
