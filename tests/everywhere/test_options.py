@@ -142,6 +142,8 @@ BAD: dict[type, dict[str, tuple[Any, ...]]] = {
         "memory": POSITIVE,
         "stall_timeout": (None, *SECONDS),
         "stop_timeout": (None, "1", math.nan, math.inf, -1, True),
+        "authentication_timeout": (None, *SECONDS),
+        "authentication_memory": POSITIVE,
     },
     AuditOptions: {
         "grace_period": SECONDS,
