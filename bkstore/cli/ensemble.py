@@ -56,6 +56,12 @@ def add_arguments(parser: Parser) -> None:
         "--port", type=int, default=0, help="ZooKeeper's (default: the last one, or a free one)"
     )
     up.add_argument(
+        "--gc-wait",
+        metavar="SECONDS",
+        type=float,
+        help="how long after a pass of garbage collection a bookie begins the next (600)",
+    )
+    up.add_argument(
         "--detach", action="store_true", help="return when all are up; needs --dir, as down does"
     )
     up.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
@@ -105,7 +111,13 @@ def _up(args: argparse.Namespace) -> int:
 
     lasts = args.dir is not None
     with Ensemble(
-        args.dir, args.bookies, args.storage, port=args.port, sync=lasts, command=True
+        args.dir,
+        args.bookies,
+        args.storage,
+        port=args.port,
+        sync=lasts,
+        gc_wait=args.gc_wait,
+        command=True,
     ) as ensemble:
         try:  # whoever reads the URI may end it before the rest is printed
             _print(ensemble)
@@ -127,6 +139,7 @@ def _detach(args: argparse.Namespace) -> int:
         raise InvalidArgument("--detach needs --dir: status and down find the ensemble by it")
     words = ["ensemble", "up", "--detached", "--dir", str(args.dir), "--port", str(args.port)]
     words += ["--storage", ",".join(args.storage)]
+    words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
     words += [] if args.bookies is None else [str(args.bookies)]
     started = start(words)
     if started.exit_code is not None:

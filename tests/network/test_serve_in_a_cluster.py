@@ -9,7 +9,7 @@ import socket
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from bkstore.cli import serve
 from bkstore.cli.main import main
 from bkstore.cli.serving import StateChanges
 from bkstore.cluster import ZooKeeperStore
+from bkstore.cluster.client.handle import LedgerHandle
 from bkstore.cluster.garbage import BackgroundCollector
 from bkstore.errors import MetadataUnavailable
 from bkstore.network import Client, RegisteredBookie
@@ -33,7 +34,7 @@ from bkstore.testing.zookeeper_server import ZooKeeperServer
 from bkstore.wire.server import BookieServer
 from tests.cluster.store.samples import new_uri
 from tests.network.bookies_on_sockets import serving
-from tests.wire.admin.asking import TOKEN
+from tests.wire.admin.asking import TOKEN, until
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,68 @@ def test_garbage(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
 
         assert {"passed": True, "readOnly": False} == sanity
         assert kept == list(bookie.index.ledgers())
+
+
+def test_garbage_goes_by_itself(zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
+    """The bytes of a ledger that the cluster has deleted go from a bookie that runs, from a log
+    that it compacts all the time; SIGTERM ends a compaction that would take minutes."""
+    uri, folder = new_uri(zookeeper), tmp_path / "b1"
+    always = ["--gc-wait", "0.02", "--minor-compaction", "0:0", "--major-compaction", "1:0.02"]
+    with ZooKeeperStore.format(uri), Client(uri) as client:
+
+        def written(payload: bytes, entries: int) -> LedgerHandle:
+            with client.create_ledger(1, 1, 1) as ledger:
+                ledger.append_many([payload] * entries)
+            return ledger
+
+        def logs() -> bytes:
+            paths = list((folder / "ledgers" / "current").glob("*.log"))
+            with suppress(FileNotFoundError):
+                return b"".join(path.read_bytes() for path in paths)
+            return logs()  # one went meanwhile
+
+        process = serving(folder, uri, "--create", "--bookie-id", "b1", *always)
+        try:
+            live, gone = written(b"<live>", 9), written(b"<gone>", 9)
+            until(lambda: b"<gone>" in logs())
+            client.delete_ledger(gone.ledger)
+            until(lambda: b"<gone>" not in logs())
+
+            assert 9 == len(client.open_ledger(live.ledger).read(0, 8))
+            process.terminate()
+            process.communicate(timeout=60)
+            process = serving(folder, uri, *always, "--compaction-rate", "1")
+            gone = written(b"<gone>", 9)
+            until(lambda: b"<gone>" in logs())
+            client.delete_ledger(gone.ledger)
+            written(b"<more>", 500)
+            until(lambda: b"<more>" in logs())
+            process.terminate()
+            process.communicate(timeout=60)
+
+            assert 0 == process.returncode
+        finally:
+            process.kill()
+            process.communicate()
+    with BookieDir(folder) as bookie:
+        assert list(range(9)) == bookie.index.entries(live.ledger).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gc-wait", "5"], "need --metadata"),
+        (["--metadata", "zk://127.0.0.1:1/l", "--minor-compaction", "0.2"], "SHARE:SECONDS"),
+        (["--metadata", "zk://127.0.0.1:1/l", "--gc-wait", "7200"], "minor_compaction_interval"),
+    ],
+)
+def test_bad_settings_of_garbage_collection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    """They are refused before a bookie is made."""
+    assert 2 == main(["serve", str(tmp_path / "b"), "--create", "--port", "0", *words])
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "b").exists()
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bkstore.errors import BookieUnavailable, IllegalOperation
@@ -27,16 +28,20 @@ class BookieProcess:
     """One bookie: `bkstore serve` on a directory of its own, registered in ZooKeeper.
 
     `id` is its name in the cluster, `directory` where its data are, `log` the file with what it
-    prints; they stay the same. Made, started and stopped by `Ensemble`.
+    prints; they stay the same. `options` are further words of its command line. Made, started and
+    stopped by `Ensemble`.
     """
 
-    def __init__(self, state: BookieState, top: Path, group: ProcessGroup) -> None:
+    def __init__(
+        self, state: BookieState, top: Path, group: ProcessGroup, options: Sequence[str] = ()
+    ) -> None:
         self.id = state.id
         self.storage: Storage = state.storage
         self.directory = top / state.id
         self.log = top / f"{state.id}.log"
         self._port = state.port
         self._group = group
+        self._options = list(options)
         self._process: subprocess.Popen[bytes] | None = None
         self._asked = False
         self._start = 0
@@ -82,6 +87,7 @@ class BookieProcess:
             command = [sys.executable, "-m", "bkstore", "serve", str(self.directory), "--create"]
             command += ["--metadata", uri, "--bookie-id", self.id, "--storage", self.storage]
             command += ["--extended", "--host", HOST, "--port", str(port)]
+            command += self._options
             self._start = self.log.stat().st_size if self.log.exists() else 0
             self._asked = False
             self._process = self._group.start(command, self.log)

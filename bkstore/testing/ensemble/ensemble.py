@@ -61,7 +61,8 @@ class Ensemble(Closing):
     to deal out. `port` is ZooKeeper's, 0 takes the last one or a free one; `manager` is the ledger
     manager, hierarchical in a new directory. After `session` seconds without a sign of life the
     registration of a bookie goes; one that was killed is registered again no sooner. `sync` lets
-    ZooKeeper wait for the disk, `timeout` is how long a start may take. ``with`` starts it, and
+    ZooKeeper wait for the disk, `gc_wait` is how many seconds lie between two passes of garbage
+    collection, `timeout` is how long a start may take. ``with`` starts it, and
     closes it. `command` is for `bkstore ensemble`, which may stop it then.
 
     All processes end with this one, however it ends; killed, if `close` was not called. Raises
@@ -82,6 +83,7 @@ class Ensemble(Closing):
         manager: str | None = None,
         session: float = SESSION,
         sync: bool = False,
+        gc_wait: float | None = None,
         timeout: float = TIMEOUT,
         command: bool = False,
     ) -> None:
@@ -93,6 +95,8 @@ class Ensemble(Closing):
         port = whole(0, 65535)("port", port)
         if not self._kinds:
             raise InvalidArgument("storage is an empty list")
+        wait = optional(number(0))("gc_wait", gc_wait)
+        self._options = [] if wait is None else ["--gc-wait", f"{wait:g}"]
         self._command = truth("command", command)
         self._lock = threading.RLock()
         self._bookies: dict[str, BookieProcess] = {}
@@ -115,7 +119,9 @@ class Ensemble(Closing):
                 spawn=lambda words: self._group.start(words, self.zookeeper_log),
             )
             for state in _members(known, wanted, self._kinds):
-                self._bookies[state.id] = BookieProcess(state, self.path, self._group)
+                self._bookies[state.id] = BookieProcess(
+                    state, self.path, self._group, self._options
+                )
             self.note()
             self._undo = undo.pop_all()
         forks.register(self)
@@ -222,7 +228,7 @@ class Ensemble(Closing):
                 raise InvalidArgument(f"{name!r:.60} is no id for a new bookie")
             kind = storage or self._kinds[len(self._bookies) % len(self._kinds)]
             state = BookieState(name, check_storage("storage", kind))
-            made = self._bookies[name] = BookieProcess(state, self.path, self._group)
+            made = self._bookies[name] = BookieProcess(state, self.path, self._group, self._options)
         self.start(made)
         return made
 

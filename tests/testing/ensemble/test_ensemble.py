@@ -106,7 +106,7 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="there are 2 bookies, 1 would be too few"):
         Ensemble(place, 1)
 
-    with Ensemble(place, session=2.0) as again, ZooKeeperStore(again.uri) as store:
+    with Ensemble(place, session=2.0, gc_wait=0.1) as again, ZooKeeperStore(again.uri) as store:
         assert (instance, cookies) == (store.instance_id(), store.cookies())
         assert set(again.bookies) == store.registered_bookies()
         assert before.uri == again.uri
@@ -116,7 +116,14 @@ def test_a_directory_that_lives_on(tmp_path: Path) -> None:
         with Client(store) as client:
             read = client.open_ledger(ledger.ledger).read(0, 4)
 
+            client.delete_ledger(ledger.ledger)
+
         assert [b"zero", b"one", b"two", b"three", b"four"] == [entry.payload for entry in read]
+        logs = [one.directory / "ledgers" / "current" for one in again.bookies.values()]
+        end = time.monotonic() + 60
+        while any(log.exists() for folder in logs for log in folder.glob("*.log")):
+            assert time.monotonic() < end, "garbage stays"
+            time.sleep(0.02)
 
 
 OWNER = """

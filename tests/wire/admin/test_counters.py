@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 
-from bkstore import Bookie
-from bkstore.errors import InvalidArgument, MissingDependency
+from bkstore import Bookie, LedgerId
+from bkstore.cluster.garbage import BackgroundCollector
+from bkstore.cluster.store.key_value_store import MemoryStore
+from bkstore.errors import InvalidArgument, MetadataUnavailable, MissingDependency
 from bkstore.wire.admin import AdminServer, OperationCounters
 from bkstore.wire.status import Status
-from tests.wire.admin.asking import ask
+from tests.wire.admin.asking import ask, fill
 
 prometheus = pytest.importorskip("prometheus_client")
 pytest.importorskip("aiohttp")
@@ -167,3 +169,49 @@ def test_it_has_the_shape_of_an_observer() -> None:
     assert [(p.name, p.default, p.annotation) for p in wanted.values()] == [
         (p.name, p.default, p.annotation) for p in taken.values()
     ]
+
+
+def test_figures_of_garbage_collection(bookie: Bookie) -> None:
+    """By the names that a real bookie gives them; a pass without an answer of the store, and a
+    suspension, by names of ours."""
+    store = MemoryStore()
+    collector = BackgroundCollector(bookie, store)
+    fill(bookie, 7, range(3))
+    with AdminServer(bookie, collector=collector) as admin:
+        before = samples(admin)
+        collector.run_pass(["major"])
+        store.ledgers = lambda scope=None: _fail()  # type: ignore[method-assign]
+        collector.run_pass(["minor"])
+        collector.suspend("minor")
+        found = samples(admin)
+    size = 3 * (4 + 36)  # sizes, headers with digests; payloads beside
+
+    assert 0 == before["bookie_gc_DELETED_LEDGER_TOTAL",]
+    assert {
+        "DELETED_LEDGER_TOTAL": 1,
+        "MAJOR_COMPACTION_TOTAL": 1,
+        "MINOR_COMPACTION_TOTAL": 1,
+        "ENTRY_LOCATION_COMPACTION_TOTAL": 0,
+        "RECLAIMED_COMPACTION_SPACE_BYTES": 0,
+        "ACTIVE_LEDGER_TOTAL": 0,
+        "ACTIVE_ENTRY_LOG_TOTAL": 0,
+        "ENTRY_LOG_SPACE_BYTES": 0,
+        "ACTIVE_ENTRY_LOG_SPACE_BYTES": 0,
+        "entry_log_usage_buckets_le_100": 0,
+    }.items() <= {
+        name[0].removeprefix("bookie_gc_"): value for name, value in found.items()
+    }.items()
+    assert size <= found["bookie_gc_RECLAIMED_DELETION_SPACE_BYTES",]
+    assert [(2, 0), (1, 1)] == [
+        (found[f"bookie_gc_{name}_count", "true"], found[f"bookie_gc_{name}_count", "false"])
+        for name in ("THREAD_RUNTIME", "GC_LEDGER_RUNTIME")
+    ]
+    assert (1, 0, 1) == (
+        found["bkstore_gc_unjudged_total",],
+        found["bkstore_gc_suspended", "major"],
+        found["bkstore_gc_suspended", "minor"],
+    )
+
+
+def _fail() -> list[LedgerId]:
+    raise MetadataUnavailable("no answer")

@@ -228,6 +228,73 @@ def _passes(admin: AdminServer) -> Any:
     return ask(admin, DETAILS).json[0]
 
 
+# -- suspending compaction
+
+
+SUSPEND = "/api/v1/bookie/gc/suspend_compaction"
+RESUME = "/api/v1/bookie/gc/resume_compaction"
+SERVER = "Bookie Server listening on bookie-1 with id bookie-1"
+
+
+def _suspended(admin: AdminServer) -> tuple[str, str]:
+    found = ask(admin, SUSPEND).json
+    assert ["isMajorGcSuspended", "isMinorGcSuspended"] == list(found)
+    return found["isMajorGcSuspended"], found["isMinorGcSuspended"]
+
+
+def test_compaction_is_suspended_and_resumed(bookie: Bookie) -> None:
+    """Answers are worded as `SuspendCompactionService` and `ResumeCompactionService` word them;
+    False asks for nothing; a pass that is forced without a body compacts what is not suspended."""
+    with AdminServer(bookie, token=TOKEN) as admin:
+        assert ("false", "false") == _suspended(admin)
+
+        reply = write(admin, SUSPEND, "PUT", {"suspendMajor": True, "suspendMinor": True})
+
+        words = ", ".join(
+            f"Suspend {kind}GC on BookieServer: {SERVER}" for kind in ("major", "minor")
+        )
+
+        assert words == reply.json
+        assert (200, ("true", "true")) == (reply.status, _suspended(admin))
+
+        collect(admin)
+        first = ask(admin, DETAILS).json[0]
+        reply = write(admin, RESUME, "PUT", {"resumeMajor": False, "resumeMinor": True})
+
+        assert f", Resume minorGC on BookieServer: {SERVER}" == reply.json
+        assert ("true", "false") == _suspended(admin)
+
+        collect(admin)
+        second = ask(admin, DETAILS).json[0]
+        collect(admin, {"forceMajor": True})
+        third = ask(admin, DETAILS).json[0]
+
+    assert [(0, 0), (0, 1), (1, 1)] == [
+        (row["majorCompactionCounter"], row["minorCompactionCounter"])
+        for row in (first, second, third)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        (SUSPEND, None, "Empty request body"),
+        (RESUME, None, "Empty request body"),
+        (SUSPEND, {}, "No suspendMajor or suspendMinor params found"),
+        (RESUME, {"suspendMajor": True}, "No resumeMajor or resumeMinor params found"),
+        (SUSPEND, {"suspendMajor": "true"}, "suspendMajor and suspendMinor are booleans"),
+    ],
+)
+def test_what_suspends_nothing(admin: AdminServer, path: str, body: object, said: str) -> None:
+    """A body that is missing, names neither kind, or says something else than true or false."""
+    reply = write(admin, path, "PUT", body)
+
+    assert (400, said) == (reply.status, reply.line)
+    assert ("false", "false") == _suspended(admin)
+    assert 404 == ask(admin, RESUME).status
+    assert 401 == ask(admin, SUSPEND, "PUT", b'{"suspendMajor": true}').status
+
+
 # -- entry locations
 
 
