@@ -16,7 +16,7 @@ from bkstore.errors import UnsupportedLayout
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.storage.directories.server_conf import no_conf, read_server_conf
 
-__all__ = ["configured_directories", "directory_names", "is_new", "place_directories"]
+__all__ = ["configured_directories", "directory_names", "place_directories"]
 
 Role = Literal["ledger", "index", "journal"]
 
@@ -58,15 +58,6 @@ def _paths(conf: Path, names: list[str]) -> list[Path]:
     if "" in names:
         raise UnsupportedLayout(f"{conf}: names a directory without a name: {', '.join(names)}")
     return [conf.parent / name for name in names]
-
-
-def is_new(conf: Path, directories: Iterable[Path]) -> bool:
-    """Return whether none of the configured directories is here, as configured or as a copy."""
-    wanted = list(directories)
-    if any(map(_is_bookies, wanted)):
-        return False
-    below = list(_folders(conf.parent, _DEPTH))
-    return not any(_common_end(folder, directory) for folder in below for directory in wanted)
 
 
 def place_directories(

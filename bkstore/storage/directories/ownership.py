@@ -8,7 +8,7 @@ db storage and with several journals decides where a ledger lies.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import writing
 from bkstore.formats import cookie as cookie_format
 from bkstore.formats.cookie import Cookie
-from bkstore.storage.directories.conf_file import configured_directories, is_new
+from bkstore.storage.directories.conf_file import configured_directories
 from bkstore.storage.directories.layout import (
     BookieFolders,
     check_distinct,
@@ -49,9 +49,10 @@ class OwnedDirectories:
         """Return the directories below a root (or named by a `bk_server.conf`).
 
         A root without any, or that does not exist, is to have `ledgers` and `journal`; a
-        ledger directory alone has its journal beside its logs. A conf of whose directories none
-        is here, nor beside it, is to have them where it says; one that names no journal has it
-        where the cookie says, else in BookKeeper's default, `/tmp/bk-txn`; a copy beside its logs.
+        ledger directory alone has its journal beside its logs. A conf is taken at its word: its
+        directories are, or are to be, where it says, not where copies of them lie; one that names
+        no journal has it where the cookie says, else in BookKeeper's default, `/tmp/bk-txn`.
+        Raises `UnsupportedLayout` where some of them are missing, and the others hold anything.
         """
         root = Path(os.path.abspath(path))
         if root.is_file():
@@ -64,15 +65,17 @@ class OwnedDirectories:
     @classmethod
     def _of_conf(cls, conf: Path) -> OwnedDirectories:
         lists = configured_directories(conf)
-        ledger, index = lists["ledger"], lists["index"]
-        if is_new(conf, [*ledger, *index, *lists["journal"]]):
-            return cls.of_dirs(ledger, lists["journal"] or [_DEFAULT_JOURNAL], index)
-        folders = find_folders(conf)
-        is_copy = any(folders.configured[current] != current.parent for current in folders.ledger)
-        if not folders.journal and not is_copy:
-            written = () if folders.cookie is None else folders.cookie.journal_dirs
-            folders.journal = [Path(name, "current") for name in written or [_DEFAULT_JOURNAL]]
-        return cls._of_folders(folders)
+        every = [*lists["ledger"], *lists["index"], *lists["journal"]]
+        there = [place for place in every if (place / "current").is_dir()]
+        if _hold_anything(place / "current" for place in there):
+            for place in every:
+                if place not in there:
+                    raise UnsupportedLayout(f"{conf}: names {place}, which has no current/ here")
+        cookie = read_cookie([place / "current" for place in there])
+        journal: Sequence[StrPath] = lists["journal"]
+        if not journal:
+            journal = [_DEFAULT_JOURNAL] if cookie is None else cookie.journal_dirs
+        return cls.of_dirs(lists["ledger"], journal, lists["index"])
 
     @classmethod
     def _of_folders(cls, folders: BookieFolders) -> OwnedDirectories:
@@ -154,8 +157,7 @@ class OwnedDirectories:
 
     def holds_anything(self) -> bool:
         """Return whether anything was ever stored; else a first start may have been interrupted."""
-        there = [holdings(current) for current in self.all if current.is_dir()]
-        return any(held & {"logs", "journal", "idx"} for held in there)
+        return _hold_anything(current for current in self.all if current.is_dir())
 
     def write_cookie(self, bookie_id: str | None, instance_id: str | None, files: Files) -> Cookie:
         """Write the cookie into every directory that has none; return the one in force."""
@@ -175,6 +177,10 @@ class OwnedDirectories:
             with writing(path):
                 files.write_file(path, data)
         return cookie
+
+
+def _hold_anything(currents: Iterable[Path]) -> bool:
+    return any(holdings(current) & {"logs", "journal", "idx"} for current in currents)
 
 
 def _currents(role: str, folders: Sequence[StrPath]) -> list[Path]:

@@ -66,21 +66,30 @@ def test_a_disk_that_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[st
     )
 
 
-def test_a_copy_beside_the_conf_is_the_bookie(tmp_path: Path) -> None:
-    """Directories that were copied beside the conf are found there, and no others are made."""
-    original = _conf(tmp_path)
-    Bookie.open(original).close()
+def test_copies_are_not_written_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Directories of the same names beside the conf are another bookie's, or a copy to be read."""
+    conf = _conf(tmp_path)
+    Bookie.open(conf).close()
     (tmp_path / "disks").rename(tmp_path / "conf" / "copied")
-    place = OwnedDirectories.of_path(original)
 
-    assert [tmp_path / "conf/copied" / name / "current" for name in ("l1", "l2")] == place.ledger
+    assert main(["serve", str(conf), "--port", "0"]) == 2
+    assert "none of its directories is here" in capsys.readouterr().err
+    Bookie.open(conf).close()
+    assert ["disks/j", "disks/l1", "disks/l2"] == _currents(tmp_path)[-3:]
+
+
+def test_a_first_start_that_was_interrupted(tmp_path: Path) -> None:
+    """A bookie that has stored nothing may lack directories: they are made by the next start."""
+    conf = _conf(tmp_path)
+    (tmp_path / "disks" / "l1" / "current").mkdir(parents=True)
+    with Bookie.open(conf) as bookie:
+        assert ("disks", 3) == (bookie.bookie_id, len(_currents(tmp_path)))
 
 
 def test_the_journal_of_a_conf_that_names_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is where BookKeeper has it by default, then where the cookie says; of a copy beside
-    its logs."""
+    """It is where BookKeeper has it by default, then where the cookie says."""
     monkeypatch.setattr(ownership, "_DEFAULT_JOURNAL", str(tmp_path / "default"))
     conf = _conf(tmp_path, "ledgerDirectories={0}/l1\n")
     Bookie.open(conf).close()
@@ -88,6 +97,3 @@ def test_the_journal_of_a_conf_that_names_none(
     assert ["default", "disks/l1"] == _currents(tmp_path)
     monkeypatch.setattr(ownership, "_DEFAULT_JOURNAL", str(tmp_path / "other"))
     assert [tmp_path / "default" / "current"] == OwnedDirectories.of_path(conf).journal
-    (tmp_path / "disks").rename(tmp_path / "conf" / "copied")
-    place = OwnedDirectories.of_path(conf)
-    assert [tmp_path / "conf" / "copied" / "l1" / "current"] == place.journal == place.ledger
