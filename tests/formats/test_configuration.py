@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given, strategies as st
 
-from bkstore.errors import InvalidArgument
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.configuration import Configuration
+from bkstore.formats.syntax.properties_text import parse_properties
 from bkstore.formats.syntax.variables import Variables
 
 
@@ -222,3 +226,30 @@ def test_neither(word: str) -> None:
     """And no others are either."""
     with pytest.raises(InvalidArgument, match=r"key: .* is neither true nor false"):
         Configuration({"key": [word]}).boolean("key", None)
+
+
+_SPECIAL = st.text(alphabet="ab=:\\ \n\r\t#!,${}-u01x\x00\x85\xe9", max_size=60)
+
+
+@given(st.binary(max_size=60) | _SPECIAL.map(lambda text: text.encode("iso-8859-1")))
+def test_any_bytes(data: bytes) -> None:
+    """Any bytes are read, or refused: there is no other error, and no reading without end."""
+    loaded: dict[str, list[str]] = {}
+    with suppress(CorruptionError):
+        for found in parse_properties(data):
+            assert 0 <= found.begin < found.end <= len(data)
+            loaded.setdefault(found.key, []).append(found.value)
+    conf = Configuration(loaded)
+    readings: list[Callable[[str, Any], Any]] = [
+        conf.string,
+        conf.integer,
+        conf.double,
+        conf.single,
+        conf.boolean,
+    ]
+    for key in conf:
+        for read in readings:
+            with suppress(InvalidArgument):
+                read(key, None)
+        with suppress(InvalidArgument):
+            assert conf.strings(key)

@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.errors import BkstoreError, InvalidArgument
+from bkstore.formats.metadata.service_info import check_bookie_id
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.formats.syntax.java_values import is_blank
 from bkstore.formats.syntax.properties_text import trim
@@ -100,13 +101,13 @@ class ServerSettings:
             _check_together(conf)
             return cls(
                 storage=_storage(conf),
-                port=_given(conf, "bookiePort"),
+                port=_port(conf, "bookiePort"),
                 host=_host(conf),
                 advertise=trim(_given(conf, "advertisedAddress") or "") or None,
-                bookie_id=_given(conf, "bookieId") or None,
+                bookie_id=_bookie_id(conf),
                 metadata=trim(metadata_service_uri(conf) or "") or None,
-                session_timeout=_given(conf, "zkTimeout"),
-                checkpoint_interval=_given(conf, "flushInterval"),
+                session_timeout=_seconds(conf, "zkTimeout"),
+                checkpoint_interval=_seconds(conf, "flushInterval"),
                 http=_http(conf),
                 tls=configured_tls(conf),
                 sasl=asks_for_sasl(conf),
@@ -215,10 +216,32 @@ def _http(conf: Configuration) -> tuple[str, int] | None:
     """Return where the admin listens: on loopback unless a host is named."""
     if not _value(conf, "httpServerEnabled"):
         return None
-    port = _value(conf, "httpServerPort")
-    if not 0 <= port <= 65535:
-        raise InvalidArgument(f"httpServerPort: {port} is no port")
+    port = _port(conf, "httpServerPort")
+    if port is None:
+        port = HONORED["httpServerPort"].default
     return _given(conf, "httpServerHost") or "127.0.0.1", port
+
+
+def _port(conf: Configuration, name: str) -> int | None:
+    port: int | None = _given(conf, name)
+    if port is not None and not 0 <= port <= 65535:
+        raise InvalidArgument(f"{name}: {port} is no port")
+    return port
+
+
+def _seconds(conf: Configuration, name: str) -> float | None:
+    seconds: float | None = _given(conf, name)
+    if seconds is not None and seconds <= 0:
+        raise InvalidArgument(f"{name}: must be above 0")
+    return seconds
+
+
+def _bookie_id(conf: Configuration) -> str | None:
+    name: str = _given(conf, "bookieId") or ""
+    try:
+        return check_bookie_id(name) if name else None
+    except InvalidArgument as error:
+        raise InvalidArgument(f"bookieId: {error}") from None
 
 
 def _disks(conf: Configuration) -> DiskOptions:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
-from bkstore.errors import UnsupportedLayout
+from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.storage.directories.server_conf import no_conf, read_server_conf
 
@@ -32,9 +32,11 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     """
     settings = read_server_conf(conf)
     roles: tuple[Role, ...] = ("ledger", "index", "journal")
-    lists: dict[str, list[Path]] = {
-        role: _paths(conf, directory_names(settings, role)) for role in roles
-    }
+    try:
+        names = {role: directory_names(settings, role) for role in roles}
+    except InvalidArgument as error:
+        raise UnsupportedLayout(f"{conf}: {error}") from None
+    lists: dict[str, list[Path]] = {role: _paths(conf, found) for role, found in names.items()}
     if not lists["ledger"]:
         raise no_conf(conf, "names no ledgerDirectories")
     return lists
@@ -57,6 +59,9 @@ def directory_names(settings: Configuration, role: Role) -> list[str]:
 def _paths(conf: Path, names: list[str]) -> list[Path]:
     if "" in names:
         raise UnsupportedLayout(f"{conf}: names a directory without a name: {', '.join(names)}")
+    for name in names:
+        if "\0" in name:
+            raise UnsupportedLayout(f"{conf}: names {name!r}, which is no path of a directory")
     return [conf.parent / name for name in names]
 
 

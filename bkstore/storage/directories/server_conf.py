@@ -127,8 +127,8 @@ class _Loader:
             found = Variables(values, _LOOKUPS).replace(name)
         except InvalidArgument as error:
             raise UnsupportedLayout(f"{path}: includes {name}: {error}") from None
-        if not isinstance(found, str) or _URL.match(found):
-            raise UnsupportedLayout(f"{path}: includes {name}, which is no path of a file")
+        if not isinstance(found, str) or _URL.match(found) or "\0" in found:
+            raise UnsupportedLayout(f"{path}: includes {name!r}, which is no path of a file")
         return found
 
 

@@ -142,6 +142,10 @@ def test_the_write_cache_of_db_storage(tmp_path: Path) -> None:
     [
         ("bookiePort=x", "bookiePort: 'x' is no whole number"),
         ("bookiePort=0", "bookiePort: 0 takes any port"),
+        ("bookiePort=65536", "bookiePort: 65536 is no port"),
+        ("bookieId=a b", "bookieId: "),
+        ("flushInterval=0", "flushInterval: must be above 0"),
+        ("zkTimeout=-1", "zkTimeout: must be above 0"),
         ("bookieId=${none}", "bookieId: .* has a variable that nothing defines"),
         ("advertisedAddress=${sys:x}", "advertisedAddress: .*write what it is"),
         ("listeningInterface=nosuch0", "listeningInterface: .*no IPv4 address.*lo"),

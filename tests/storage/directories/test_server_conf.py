@@ -86,6 +86,7 @@ def test_names_of_journals(tmp_path: Path, names: str, found: list[str]) -> None
         ({"a": "includeOptional=b.conf", "b": "include=none.conf"}, r"b\.conf: includes"),
         ({"a": "include=https://example/b.conf"}, "which is no path of a file"),
         ({"a": "x=${x}\ninclude=${x}.conf"}, "contains itself"),
+        ({"a": "include=a\\u0000"}, "which is no path of a file"),
         ({"a": "x=\0"}, r"no bk_server\.conf"),
     ],
 )
@@ -158,10 +159,19 @@ def test_directories_in_every_syntax(tmp_path: Path, form: str) -> None:
         assert [0, 1] == [ledger.ledger for ledger in bookie.index.ledgers()]
 
 
-def test_an_empty_name_is_no_directory(tmp_path: Path) -> None:
-    """A comma too many would name the folder that the bookie was started in."""
-    with pytest.raises(UnsupportedLayout, match="a directory without a name"):
-        BookieDir(_write(tmp_path, a="ledgerDirectories=/a,"))
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        ("/a,", "a directory without a name"),  # would be where the bookie was started
+        ("/a\\u0000b", "which is no path of a directory"),
+        ("${ledgerDirectories}", "ledgerDirectories: a variable contains itself"),
+        ("${sys:data}", "write what it is"),
+    ],
+)
+def test_names_that_are_no_directories(tmp_path: Path, names: str, why: str) -> None:
+    """What names no directory is refused with the conf's own name."""
+    with pytest.raises(UnsupportedLayout, match=rf"a\.conf: .*{why}"):
+        BookieDir(_write(tmp_path, a=f"ledgerDirectories={names}"))
 
 
 @pytest.mark.parametrize("last", ["", "\n"])
