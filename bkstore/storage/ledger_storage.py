@@ -31,9 +31,11 @@ from bkstore.storage.ledgers.garbage_pass import (
     MAJOR_THRESHOLD,
     MINOR_THRESHOLD,
     Compaction,
+    FindDeleted,
     GarbagePass,
     GarbagePasses,
     GarbageReport,
+    Suspect,
 )
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
@@ -235,17 +237,41 @@ class LedgerStorage(Adds, Closing):
         """
         self._delete([LedgerId.of(ledger)])
 
-    def _delete(self, names: list[LedgerId]) -> None:
+    def _delete(self, names: list[LedgerId], *, suspects: bool = False) -> list[LedgerId]:
+        """Forget ledgers, only those that are suspects still if that is asked; return which."""
+        deleted = []
         if self.before_delete is not None:
             self.before_delete(names)
         for path in self.paths:
-            here = [name for name in names if self._path(name) is path]
-            if here:
-                with path.lock:
+            with path.lock:
+                here = [name for name in names if self._path(name) is path]
+                if suspects:
+                    here = [name for name in here if name in path.states.suspects]
+                if here:
                     path.check_writable()
                     path.delete(here)
                     for name in here:
                         self._confirmed.forget(name)
+                    deleted += here
+        return deleted
+
+    def _suspect(self, names: Iterable[LedgerId]) -> None:
+        for path in self.paths:
+            with path.lock:
+                path.states.suspect(name for name in names if self._path(name) is path)
+
+    def _delete_found(self, find_deleted: FindDeleted, report: GarbageReport) -> None:
+        """Delete what is found, some at a time, but for what is made again meanwhile."""
+        most = _DELETED_AT_ONCE[self.storage]
+        try:
+            for names in find_deleted(self.ledgers(), self._suspect):
+                for start in range(0, len(names), most):
+                    part = names[start : start + most]
+                    report.deleted_ledgers += self._delete(part, suspects=True)
+        finally:
+            for path in self.paths:
+                with path.lock:
+                    path.states.suspects.clear()
 
     def flush(self) -> None:
         """Make everything that was added or changed durable."""
@@ -282,7 +308,8 @@ class LedgerStorage(Adds, Closing):
         _check_threshold("threshold", threshold)
         truth("transactional", transactional)
 
-        def find_deleted(here: list[LedgerId]) -> Iterator[list[LedgerId]]:
+        def find_deleted(here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
+            suspect(here)
             kept = each("live", live() if callable(live) else live)
             wanted = set(map(LedgerId.of, kept))
             yield [name for name in here if name not in wanted]
@@ -306,11 +333,7 @@ class LedgerStorage(Adds, Closing):
         kind = None if asked.compaction is None else asked.compaction.kind
         with self._collecting, self.garbage_passes.one(kind):
             if asked.find_deleted is not None:
-                most = _DELETED_AT_ONCE[self.storage]
-                for names in asked.find_deleted(self.ledgers()):
-                    for start in range(0, len(names), most):
-                        self._delete(names[start : start + most])
-                    report.deleted_ledgers += names
+                self._delete_found(asked.find_deleted, report)
             for collector in self._collectors:
                 collector.run(report, asked)
             for path in self.paths:

@@ -25,7 +25,13 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Closing
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.compaction_throttle import CompactionThrottle
-from bkstore.storage.ledgers.garbage_pass import Compaction, GarbagePass, GarbageReport, Kind
+from bkstore.storage.ledgers.garbage_pass import (
+    Compaction,
+    GarbagePass,
+    GarbageReport,
+    Kind,
+    Suspect,
+)
 
 if TYPE_CHECKING:
     from bkstore.index.rocks import RocksIndex
@@ -287,7 +293,7 @@ class BackgroundCollector(Closing):
         with self._changed:
             return self._changed.wait_for(ends, seconds)
 
-    def _find_deleted(self, here: list[LedgerId]) -> Iterator[list[LedgerId]]:
+    def _find_deleted(self, here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
         """Yield the deleted ledgers; no further ones where the store gave no full answer."""
         assert self._store is not None
         cookie = self.bookie.place.cookie
@@ -299,7 +305,7 @@ class BackgroundCollector(Closing):
         )
         begin, judged = self._clock(), False
         try:
-            yield from judge(here)
+            yield from judge(here, suspect)
             judged = True
         except (BkstoreError, OSError) as error:
             self._unjudged = f"no ledger is judged: {error}"

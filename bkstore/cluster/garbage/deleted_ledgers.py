@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import IllegalOperation, MetadataUnavailable
 from bkstore.ids import LedgerId
+from bkstore.storage.ledgers.garbage_pass import Suspect
 
 __all__ = ["DeletedLedgers"]
 
@@ -46,8 +47,8 @@ class DeletedLedgers:
         self._pause = pause
         self._clock = clock
 
-    def __call__(self, here: list[LedgerId]) -> Iterator[list[LedgerId]]:
-        """Yield ledgers of `here` that count as deleted, some at a time.
+    def __call__(self, here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
+        """Yield ledgers of `here` that count as deleted, some at a time, suspects all of them.
 
         Raises what the store raises, `MetadataUnavailable` where its session was lost meanwhile,
         `IllegalOperation` where it is another cluster's: then no further ledger is judged.
@@ -60,6 +61,7 @@ class DeletedLedgers:
         for start in range(0, len(absent), _AT_A_TIME):
             begin = self._clock()
             part = absent[start : start + _AT_A_TIME]
+            suspect(part)
             found = {ledger for ledger, _ in self._store.read_many(part)}  # damaged ones too
             self._check_session(session)
             deleted = [ledger for ledger in part if ledger not in found]

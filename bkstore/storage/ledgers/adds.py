@@ -157,6 +157,7 @@ class Adds(KnownLedgers):
         state = path.states.get(name)
         if (state.fenced or state.limbo) and not recovery:
             raise _refusal(name, state)
+        path.states.suspects.discard(name)
 
     def _parsed(self, record: bytes) -> tuple[LedgerId, int, int]:
         """Return (ledger, entry id, LAC) of a record that may be stored."""

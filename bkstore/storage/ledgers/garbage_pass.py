@@ -25,6 +25,7 @@ __all__ = [
     "GarbagePasses",
     "GarbageReport",
     "Kind",
+    "Suspect",
 ]
 
 MINOR_THRESHOLD = 0.2
@@ -34,8 +35,15 @@ USAGE_BUCKETS = 10
 
 Kind = Literal["major", "minor"]
 
-FindDeleted = Callable[[list[LedgerId]], Iterable[list[LedgerId]]]
-"""Takes the ledgers of a bookie; yields those that count as deleted, some at a time."""
+Suspect = Callable[[list[LedgerId]], None]
+"""Takes ledgers before somebody is asked whether they are there."""
+
+FindDeleted = Callable[[list[LedgerId], Suspect], Iterable[list[LedgerId]]]
+"""Takes the ledgers of a bookie; yields those that count as deleted, some at a time.
+
+Each must have been made a suspect before the store was asked for it: what is added to it from then
+on shows that it was made again, and it stays.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

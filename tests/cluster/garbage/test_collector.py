@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +212,49 @@ def test_an_index_is_told_of_copies_as_they_come(
 
         assert (16, parts) == (report.moved_entries, told)
         assert list(range(16)) == bookie.entries(LIVE).tolist()
+
+
+class Late(MemoryStore):
+    """A store in which something happens as soon as it has said that ledgers are not there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.then: Callable[[], object] = lambda: None
+
+    def read_many(self, ledgers: Iterable[int | LedgerId]) -> Iterator[tuple[LedgerId, Any]]:
+        """Say that there is nothing."""
+        self.then()
+        return iter(())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ledger", [GONE, SCOPED])
+@pytest.mark.parametrize("way", ["single", "batch", "fence"])
+def test_a_ledger_that_is_made_again_stays(
+    tmp_path: Path, kind: Any, ledger: LedgerId, way: str
+) -> None:
+    """Between the answer of the store and the deletion somebody makes the ledger anew and adds to
+    it, or fences it: that is not lost. The next pass judges it again."""
+    late = Late()
+    with open_bookie(tmp_path / "b", kind) as bookie:
+        for one in (LIVE, ledger):
+            add(bookie, one, range(1))  # of either one single adds take the short way now
+            bookie.add_entry(encode(Entry(one, 1, 0, 1, b"x"), "CRC32C", "pw"), KEY)
+        records = [encode(Entry(ledger, at, at - 1, at, b"new"), "CRC32C", "pw") for at in (2, 3)]
+        late.then = {
+            "single": lambda: bookie.add_entry(records[0], KEY),
+            "batch": lambda: bookie.add_entries(records, KEY),
+            "fence": lambda: bookie.fence(ledger, KEY),
+        }[way]
+        collector = BackgroundCollector(bookie, late)
+
+        assert [LIVE] == collector.run_pass().deleted_ledgers
+        assert {"single": 3, "batch": 4, "fence": 2}[way] == len(bookie.entries(ledger))
+        assert (way == "fence") == bookie.is_fenced(ledger)
+
+        late.then = lambda: None
+
+        assert [ledger] == collector.run_pass().deleted_ledgers
 
 
 # -- what the store does not say

@@ -49,9 +49,13 @@ class Store(MemoryStore):
         return super().read_many(names)
 
 
+def _nobody(_: list[LedgerId]) -> None:
+    """Take suspects."""
+
+
 def _deleted(store: MemoryStore, here: list[LedgerId] = HERE, **settings: Any) -> list[LedgerId]:
     judge = DeletedLedgers(store, **{"rate": 1e9, "pause": lambda _: False, **settings})
-    return [ledger for part in judge(here) for ledger in part]
+    return [ledger for part in judge(here, _nobody) for ledger in part]
 
 
 def test_what_the_store_does_not_have_is_deleted_in_all_scopes() -> None:
@@ -90,7 +94,7 @@ def test_nothing_is_judged_where_the_list_fails() -> None:
     store.after_list = fail
     judge = DeletedLedgers(store, rate=1e9, pause=lambda _: False)
     with pytest.raises(MetadataUnavailable, match="no answer"):
-        next(judge(HERE))
+        next(judge(HERE, _nobody))
 
 
 @pytest.mark.parametrize("after", [2, None])
@@ -118,7 +122,7 @@ def test_a_session_that_ends_later_ends_the_judgement() -> None:
     store = Store()
     here = [LedgerId(0, number) for number in range(600)]
     judge = DeletedLedgers(store, rate=1e9, pause=lambda _: False)
-    parts = judge(here)
+    parts = judge(here, _nobody)
 
     assert here[:256] == next(parts)
 

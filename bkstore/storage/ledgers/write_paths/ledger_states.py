@@ -32,6 +32,9 @@ class LedgerStates:
 
         Entered by who has checked it, gone with any change: a single add looks nowhere else.
         """
+        self.suspects: set[LedgerId] = set()
+        """Ledgers of which somebody asks whether they are deleted; one that is added to or
+        changed meanwhile is none any more."""
 
     def find(self, name: LedgerId) -> LedgerState | None:
         """Return a ledger's state, None if it is unknown."""
@@ -52,6 +55,7 @@ class LedgerStates:
     def set(self, name: LedgerId, state: LedgerState) -> None:
         """Keep a state; the ledger is known from now on."""
         self._known[name] = state
+        self.suspects.discard(name)
         self.ready.pop(name.ledger, None)
         self._dirty.add(name)
         self._gone.discard(name)
@@ -72,9 +76,16 @@ class LedgerStates:
             self.set(name, state._replace(master_key=key))
         return False
 
+    def suspect(self, names: Iterable[LedgerId]) -> None:
+        """Make ledgers suspects: the next add to one takes the long way, and clears it."""
+        for name in names:
+            self.ready.pop(name.ledger, None)
+            self.suspects.add(name)
+
     def delete(self, name: LedgerId) -> None:
         """Forget a ledger that the index is being told to forget."""
         self._known.pop(name, None)
+        self.suspects.discard(name)
         self.ready.pop(name.ledger, None)
         self._dirty.discard(name)
         self._gone.add(name)
