@@ -17,6 +17,7 @@ from bkstore.cli.serving import (
     LoneBookie,
     StateChanges,
     ending_at_once,
+    tell_garbage,
     until_stopped,
     waited,
 )
@@ -140,7 +141,7 @@ def run(args: argparse.Namespace) -> int:
             options=asked.server,
         ) as server,
     ):
-        checkpoints = Checkpoints(bookie)
+        checkpoints, collector.changed = Checkpoints(bookie), tell_garbage
         with _registered(args, store, server, checkpoints, collector, asked, changed) as state:
             by_order = changed.allowed(state.set_read_only)
             show_server(admin, server, by_order, store, args.metadata, asked, users)
@@ -151,6 +152,7 @@ def run(args: argparse.Namespace) -> int:
                 until_stopped(partial(waited, server, changed), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
                 stopping()
+                collector.changed = bool
                 show_stop(admin)
                 tell("bkstore: stopping (a second signal ends it at once)")
     return 2 if changed.stops else 0

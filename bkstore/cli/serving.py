@@ -25,6 +25,7 @@ __all__ = [
     "LoneBookie",
     "StateChanges",
     "ending_at_once",
+    "tell_garbage",
     "tell_state",
     "until_stopped",
     "waited",
@@ -54,6 +55,11 @@ def until_stopped(
 def tell_state(reason: str | None) -> None:
     """Say that the bookie has become read-only and why, or that it is writable again (None)."""
     tell("bkstore: writable again" if reason is None else f"bkstore: read-only: {reason}")
+
+
+def tell_garbage(problem: str | None) -> None:
+    """Say why garbage collection fails or judges no ledger, or that it works again (None)."""
+    tell(f"bkstore: garbage collection: {problem or 'works again'}")
 
 
 class StateChanges:

@@ -72,6 +72,8 @@ class BackgroundCollector(Closing):
         self.figures = GarbageFigures()
         self.problem: str | None = None
         """Why the last pass failed, or judged no ledger; None if it did not, or none ran."""
+        self.changed: Callable[[str | None], object] = bool
+        """Called with the problem when it begins, with None when it ends."""
         self.location_compactions = 0
         self.locations_compacted_at = time.time()
         self._store = optional(check_store)("store", store)
@@ -235,7 +237,9 @@ class BackgroundCollector(Closing):
                     LOG.warning("bookie %s: garbage collection: %s", self.bookie.bookie_id, error)
                 raise
             finally:
-                self.problem = problem
+                before, self.problem = self.problem, problem
+                if (before is None) != (problem is None) and not self._closed:
+                    self.changed(problem)
                 self.figures.passes.note(self._clock() - begin, done)
             self._tell(report)
             return report

@@ -212,7 +212,8 @@ def test_a_store_that_gives_no_answer_judges_no_ledger(
 ) -> None:
     """It is said in the log, in `problem` and in the figures; the rest of the pass goes on, and
     the next pass with an answer ends the problem."""
-    collector = BackgroundCollector(bookie, Silent())
+    collector, told = BackgroundCollector(bookie, Silent()), []
+    collector.changed = told.append
     bookie.delete_ledger(GONE)
     with caplog.at_level(logging.WARNING):
         report = collector.run_pass(["major"])
@@ -226,10 +227,15 @@ def test_a_store_that_gives_no_answer_judges_no_ledger(
     assert "no ledger is judged: ZooKeeper gave no answer" == collector.problem
     assert 1 == caplog.text.count("no ledger is judged")
 
+    collector.run_pass()
+    problem = collector.problem
     collector._store = store_of(LIVE)
     collector.run_pass()
+    collector.run_pass()
 
-    assert (None, 1) == (collector.problem, collector.figures.judgements.failed)
+    assert [problem, None] == told
+
+    assert (None, 2) == (collector.problem, collector.figures.judgements.failed)
 
 
 def test_what_stays_damaged_is_logged_once(
