@@ -57,11 +57,11 @@ def test_a_bookie_by_its_conf(
     ledgers: list[int] = []
     for command in (ours, real, ours):
         bookie = _started(found, command, conf.parent)
-        for ledger in ledgers:
-            assert [b"%d" % entry for entry in range(20)] == client.read(ledger, 0, 19)
-        ledgers.append(client.create(1, 1, 1))
+        ledgers.append(client.create(1, 1, 1))  # waits until the client knows the bookie again
         client.add(ledgers[-1], [b"%d" % entry for entry in range(20)])
         client.close_ledger(ledgers[-1])
+        for ledger in ledgers:
+            assert [b"%d" % entry for entry in range(20)] == client.read(ledger, 0, 19)
         bookie.stop()
 
     assert {"disks", "bk_server.conf", "disks.conf"} == {
