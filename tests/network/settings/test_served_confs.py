@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.cluster.store.samples import new_uri
 from tests.storage.directories.served_confs import served
 from tests.wire.server.peer import Peer, add
 
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="needs the interface lo")
 DIRECTORIES = "ledgerDirectories={0}/ledgers\njournalDirectories={0}/journal\n"
 
 
@@ -28,6 +30,7 @@ def _conf(folder: Path, *lines: str) -> Path:
     return path
 
 
+@LINUX
 def test_what_the_command_takes_from_the_conf(tmp_path: Path) -> None:
     """Storage, host, id, sizes of logs and frames are as the conf says."""
     conf = _conf(
@@ -53,6 +56,7 @@ def test_what_the_command_takes_from_the_conf(tmp_path: Path) -> None:
     assert "b-one" == written.bookie_id
 
 
+@LINUX
 def test_the_command_line_goes_first(tmp_path: Path) -> None:
     """Options of the command win over keys of the conf, ``none`` over a cluster and an admin."""
     conf = _conf(
