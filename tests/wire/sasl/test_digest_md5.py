@@ -149,6 +149,39 @@ def test_an_id_that_is_not_allowed() -> None:
         server.respond(response)
 
 
+@pytest.mark.parametrize(
+    ("found", "instead", "reason"),
+    [
+        (b'realm="bookkeeper"', b'realm="elsewhere"', "another realm"),
+        (b'realm="bookkeeper",', b"", "lacks realm"),
+        (b'nonce="n"', b'nonce="m"', "another nonce"),
+    ],
+)
+def test_proofs_of_another_challenge(found: bytes, instead: bytes, reason: str) -> None:
+    """Who knows the password and proves it to another challenge is not let in: a proof that was
+    heard elsewhere is worth nothing here."""
+    server, client = DigestServer(HD, b"n"), DigestClient(SaslUser("hd", "testpwd"))
+    response = client.respond(server.respond(b"").replace(found, instead))
+
+    with pytest.raises((UnauthorizedAccess, CorruptionError), match=reason):
+        server.respond(response)
+
+
+def test_a_proof_for_another_service() -> None:
+    """Nor is one for another service; letters of either case name the same."""
+    for uri, same in (("imap/bookkeeper", False), ("BookKeeper/BOOKKEEPER", True)):
+        server = DigestServer(HD)
+        client = DigestClient(SaslUser("hd", "testpwd"), digest_uri=uri)
+        response = client.respond(server.respond(b""))
+        if same:
+            client.respond(server.respond(response))
+        else:
+            with pytest.raises(UnauthorizedAccess, match="another service"):
+                server.respond(response)
+
+        assert same is server.complete
+
+
 def test_a_proof_that_acts_for_another() -> None:
     """A right password with the id of another user to act for is refused."""
     import hashlib

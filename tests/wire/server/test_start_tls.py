@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import threading
 from pathlib import Path
 
 import pytest
@@ -167,3 +168,21 @@ def test_files_of_certificates(tmp_path: Path) -> None:
     both.write_bytes(b"".join(path.read_bytes() for path in SERVER))
 
     assert server_tls(both).minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_a_server_stops_after_a_request_behind_start_tls(server: BookieServer) -> None:
+    """A request in one packet with START_TLS ends its connection, and no TLS begins there: a
+    client that shakes hands nevertheless does not keep the server from stopping."""
+    with Peer(server.address) as peer:
+        peer.send(REQUEST, frame(*v2.ReadRequest(7, 0).parts()))
+
+        assert v3.status_in(v3.decode_response(peer.frame()[4:])) is Status.EOK
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            ssl.create_default_context(cafile=str(AUTHORITY)).wrap_socket(
+                peer.socket, server_hostname="localhost"
+            )
+        stopping = threading.Thread(target=server.close, daemon=True)
+        stopping.start()
+        stopping.join(20)
+
+        assert not stopping.is_alive()
