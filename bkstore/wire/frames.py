@@ -10,7 +10,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
+import numpy as np
+
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.syntax.framing import find_frames
+from bkstore.ids import Int64Array
 
 __all__ = ["MAX_FRAME", "PREFIX", "FrameSplitter", "frame"]
 
@@ -93,6 +97,28 @@ class FrameSplitter:
         self._begin = 0
         if self._damage is not None:
             raise self._damage
+
+    def stretch(self, most: int, enough: int) -> tuple[bytes, Int64Array, Int64Array]:
+        """Take many messages: return a copy of their frames, where each begins, how long it is.
+
+        At most `most` messages, int64[n] each, up to the one that passes `enough` bytes. There
+        are none where the next is not whole yet, and none before a length that `frames` refuses:
+        it says so then. About 10 ns each where all are of one size, else 150, and 10 us.
+        """
+        with memoryview(self._held)[self._begin :] as view:
+            found = find_frames(np.frombuffer(view, np.uint8))
+            long = found.sizes > self._limit - PREFIX
+            count = min(int(long.argmax()) if long.any() else long.size, most)
+            offsets, sizes = found.offsets[:count], found.sizes[:count]
+            count = int(np.cumsum(sizes + PREFIX).searchsorted(enough)) + 1
+            offsets, sizes = offsets[:count], sizes[:count]
+            end = int(offsets[-1] + sizes[-1]) if offsets.size else 0
+            data = bytes(view[:end])
+            del found
+        self._taken += end
+        del self._held[: self._begin + end]
+        self._begin = 0
+        return data, offsets, sizes
 
     def _refuse(self, size: int) -> None:
         most = self._limit - PREFIX

@@ -97,6 +97,15 @@ class OperationCounters:
             if response_size is not None:
                 self._sizes.observe(response_size)
 
+    def observe_many(
+        self, count: int, operation: str, protocol: int, seconds: float, status: Status
+    ) -> None:
+        """Take note of so many requests alike; some 0.7 us each."""
+        self._requests.labels(operation, f"v{protocol}", status.name).inc(count)
+        observe = self._seconds.labels(operation, f"v{protocol}").observe
+        for _ in range(count):
+            observe(seconds)
+
     def answered(self, path: str, status: int) -> None:
         """Take note of one request to the HTTP admin."""
         self._admin.labels(path, str(status)).inc()

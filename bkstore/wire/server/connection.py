@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from bkstore.errors import CorruptionError
+from bkstore.wire import v2
 from bkstore.wire.detection import RequestDecoder
 from bkstore.wire.frames import PREFIX, FrameSplitter
 from bkstore.wire.server.authentication import Authentication
@@ -32,6 +33,10 @@ _STEP = ("AUTH", Status.EOK)
 _REQUEST_COST = 1536
 """Bytes of memory that a waiting request takes beside those of its frame: a long poll with its
 decoded message, its timer and its place in queues, measured. Others take less."""
+
+
+_WORTH = 256
+"""Bytes received from which on requests are looked for that are alike."""
 
 
 class Connection(asyncio.Protocol):
@@ -160,6 +165,9 @@ class Connection(asyncio.Protocol):
         if self._lost or self._finished or self._damaged or self._is_full():
             return
         try:
+            self._take_stretches()
+            if self._is_full():
+                return
             for message in self._splitter.frames():
                 self._take(message)
                 if self._is_full():
@@ -177,16 +185,42 @@ class Connection(asyncio.Protocol):
             or (self._core.over and not self._ending)
         )
 
+    def _take_stretches(self) -> None:
+        """Take frames of v2 as long as there is room; requests alike become one operation.
+
+        Not before the client has proved who it is.
+        """
+        if self._decoder.version != 2 or self._handshake is not None:
+            return
+        while self._splitter.pending > _WORTH and not self._is_full():
+            room = self._options.max_waiting - self._waiting
+            enough = self._options.max_waiting_bytes - self._waiting_bytes
+            data, offsets, sizes = self._splitter.stretch(room, enough)
+            if not offsets.size:
+                return
+            at = 0
+            for count, requests in v2.group_requests(data, offsets, sizes):
+                here = slice(at, at + count)
+                if requests is not None:
+                    size = int(sizes[here].sum()) + PREFIX * count
+                    self._queue(of_v2.operation_of_many(requests), size)
+                else:
+                    for place, size in zip(offsets[here].tolist(), sizes[here].tolist()):
+                        self._take(data[place : place + size])
+                at += count
+
     def _take(self, message: bytes) -> None:
         request = self._decoder.decode(message)
         if self._start_tls is not None:
             self._take_behind_start_tls(request, len(message) + PREFIX)
             return
         operation = self._operation_of(request)
-        if operation is None:
-            return
-        operation.started, operation.size = self._moved, len(message) + PREFIX
-        self._waiting += 1
+        if operation is not None:
+            self._queue(operation, len(message) + PREFIX)
+
+    def _queue(self, operation: Operation, size: int) -> None:
+        operation.started, operation.size = self._moved, size
+        self._waiting += operation.count
         self._waiting_bytes += operation.size
         if isinstance(operation, Ready):
             self._send([operation.answer(operation.status)])
@@ -227,8 +261,7 @@ class Connection(asyncio.Protocol):
                 self._core.write(self._group(self._writes), self._stored, self._written)
             if self._reads and not self._read_busy and not self._core.over:
                 self._read_busy = True
-                group = self._group(self._reads)
-                self._core.read(group, lambda answers: self._read(group, answers))
+                self._core.read(self._group(self._reads), self._read)
         self._account()
         full = bool(self._paused) or self._is_full() or self._start_tls is not None
         if full == self._reading and not self._ending:
@@ -247,8 +280,17 @@ class Connection(asyncio.Protocol):
             self._upgrade(self._start_tls)
 
     def _group(self, queue: deque[Operation]) -> list[Operation]:
-        count = min(len(queue), self._options.max_group)
-        return [queue.popleft() for _ in range(count)]
+        """Take operations off a queue: `max_group` requests, or as many as there are."""
+        group: list[Operation] = []
+        room = self._options.max_group
+        while queue and room:
+            first = queue.popleft()
+            if first.count > room:
+                queue.appendleft(first.part(room, first.count))
+                first = first.part(0, room)
+            group.append(first)
+            room -= first.count
+        return group
 
     # -- answers
 
@@ -261,17 +303,17 @@ class Connection(asyncio.Protocol):
         self._send(answers)
         self._go_on()
 
-    def _read(self, group: Sequence[Operation], answers: list[Answer | None]) -> None:
-        """Send answers to the first of a group; the rest comes again, long polls later."""
+    def _read(self, answers: Sequence[Answer | Read], left: Sequence[Operation]) -> None:
+        """Send answers; what is left comes again, long polls later."""
         self._read_busy = False
         if self._lost:
             return
-        self._send([answer for answer in answers if answer is not None])
-        for operation, answer in zip(group, answers):
-            if answer is None and isinstance(operation, Read):
-                operation.expired = self._ending
-                self._park(operation)
-        self._reads.extendleft(reversed(group[len(answers) :]))
+        self._send([answer for answer in answers if isinstance(answer, Answer)])
+        for answer in answers:
+            if isinstance(answer, Read):
+                answer.expired = self._ending
+                self._park(answer)
+        self._reads.extendleft(reversed(left))
         self._go_on()
 
     def _park(self, read: Read) -> None:
@@ -291,7 +333,7 @@ class Connection(asyncio.Protocol):
         if self._lost:
             return
         for operation, _, _ in answers:
-            self._waiting -= 1
+            self._waiting -= operation.count
             self._waiting_bytes -= operation.size
         if answers:
             self._core.observe(answers)  # before they go: who has an answer finds it counted

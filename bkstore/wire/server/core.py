@@ -16,9 +16,9 @@ from bkstore.wire.listening import connections_possible
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.long_polls import LongPolls
-from bkstore.wire.server.observer import Observer
+from bkstore.wire.server.observer import Observer, ObserverOfMany
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.requests.operations import Answer, Operation
+from bkstore.wire.server.requests.operations import Answer, Operation, Read
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.strangers import Strangers
 from bkstore.wire.status import Status
@@ -28,6 +28,7 @@ __all__ = ["Connected", "Core"]
 _log = logging.getLogger(__name__)
 
 Deliver = Callable[[Sequence[Answer]], None]
+Done = Callable[[Sequence[Answer | Read], Sequence[Operation]], None]
 
 _SWEEP = 0.25  # seconds
 _BATCH = "BATCH_READ_ENTRY"
@@ -98,24 +99,26 @@ class Core:
 
     # -- jobs
 
-    def read(
-        self, operations: Sequence[Operation], done: Callable[[list[Answer | None]], None]
-    ) -> None:
-        """Call `done` in the loop with answers to the first of the operations, maybe to none."""
+    def read(self, operations: Sequence[Operation], done: Done) -> None:
+        """Call `done` in the loop with answers to the first of the operations, maybe to none.
+
+        Reads that have to wait stand among the answers; what is left comes behind.
+        """
 
         def job() -> None:
-            answers: list[Answer | None] = []
+            answers: Sequence[Answer | Read] = []
+            left = operations
             if not self.over:
                 try:
-                    answers = self.rules.read(operations)
+                    answers, left = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
-                    answers = _failed(operations)
-            size = sum(len(answer.frame) for answer in answers if answer is not None)
+                    answers, left = _failed(operations), []
+            size = sum(len(answer.frame) for answer in answers if isinstance(answer, Answer))
             self._count(size)
-            self._call(deliver, answers, size)
+            self._call(deliver, answers, left, size)
 
-        def deliver(answers: list[Answer | None], size: int) -> None:
-            done(answers)
+        def deliver(answers: Sequence[Answer | Read], left: Sequence[Operation], size: int) -> None:
+            done(answers, left)
             self._count(-size)
 
         self._reads.submit(job)
@@ -135,7 +138,7 @@ class Core:
             try:
                 answers, waits = self.rules.write(operations)
             except Exception:  # noqa: BLE001 - logged, and answered
-                answers = [answer for answer in _failed(operations) if answer is not None]
+                answers = _failed(operations)
             if waits:
                 self._sync.put(answers, lambda done: self._call(deliver, done))
                 self._call(stored)
@@ -178,12 +181,23 @@ class Core:
         now = self.loop.time()
         for operation, status, frame in answers:
             size = len(frame) if operation.name == _BATCH else None
+            told = operation.name, operation.protocol, now - operation.started, status
             try:
-                self._observer.observe(
-                    operation.name, operation.protocol, now - operation.started, status, size
-                )
+                if operation.count == 1:
+                    self._observer.observe(*told, size)
+                else:
+                    self._observe_many(operation.count, *told)
             except Exception:  # noqa: BLE001 - an observer changes no answer
                 _log.exception("the observer failed")
+
+    def _observe_many(
+        self, count: int, operation: str, protocol: int, seconds: float, status: Status
+    ) -> None:
+        if isinstance(self._observer, ObserverOfMany):
+            self._observer.observe_many(count, operation, protocol, seconds, status)
+        elif self._observer is not None:
+            for _ in range(count):
+                self._observer.observe(operation, protocol, seconds, status)
 
     # -- the end
 
@@ -208,6 +222,6 @@ class Core:
             await asyncio.to_thread(ending)
 
 
-def _failed(operations: Sequence[Operation]) -> list[Answer | None]:
+def _failed(operations: Sequence[Operation]) -> list[Answer]:
     _log.exception("%d requests failed", len(operations))
-    return [operation.answer(Status.EIO) for operation in operations]
+    return [operation.refuse(Status.EIO) for operation in operations]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from bkstore.wire.status import Status
 
-__all__ = ["Observer"]
+__all__ = ["Observer", "ObserverOfMany"]
 
 
 class Observer(Protocol):
@@ -31,3 +31,13 @@ class Observer(Protocol):
         in queues included; `response_size` is the bytes of the answer's frame, its length field
         among them, for batch reads, None for all else.
         """
+
+
+@runtime_checkable
+class ObserverOfMany(Observer, Protocol):
+    """An observer that takes note of many requests alike at once, where they were served so."""
+
+    def observe_many(
+        self, count: int, operation: str, protocol: int, seconds: float, status: Status
+    ) -> None:
+        """Take note of so many requests, as `observe` does of each."""

@@ -1,11 +1,18 @@
 """The v2 protocol: messages laid out by hand, behind a word of version, opcode and flags.
 
 `header` has that word and the opcodes; `requests` and `responses` the messages, encoded and
-decoded both ways. A message says its `parts`, which `wire.frames.frame` puts together. v2 cannot
-say a scope: `IllegalOperation`.
+decoded both ways; `many` those that are alike, as arrays. A message says its `parts`, which
+`wire.frames.frame` puts together. v2 cannot say a scope: `IllegalOperation`.
 """
 
 from bkstore.wire.v2.header import CURRENT, Flags, Opcode, PacketHeader
+from bkstore.wire.v2.many import (
+    AddRequests,
+    ReadRequests,
+    add_responses,
+    group_requests,
+    read_responses,
+)
 from bkstore.wire.v2.requests import (
     AddRequest,
     AuthRequest,
@@ -26,6 +33,7 @@ from bkstore.wire.v2.responses import (
 __all__ = [
     "CURRENT",
     "AddRequest",
+    "AddRequests",
     "AddResponse",
     "AuthRequest",
     "AuthResponse",
@@ -35,9 +43,13 @@ __all__ = [
     "Opcode",
     "PacketHeader",
     "ReadRequest",
+    "ReadRequests",
     "ReadResponse",
     "Request",
     "Response",
+    "add_responses",
     "decode_request",
     "decode_response",
+    "group_requests",
+    "read_responses",
 ]

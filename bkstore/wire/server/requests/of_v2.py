@@ -5,14 +5,22 @@ from __future__ import annotations
 from functools import partial
 
 from bkstore.formats.entry import RecordBatch
-from bkstore.ids import LedgerId
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from bkstore.wire.sasl.plugins import AUTH_DISABLED
-from bkstore.wire.server.requests.operations import Add, BatchRead, Operation, Read, Ready
+from bkstore.wire.server.requests.operations import (
+    Add,
+    AddMany,
+    BatchRead,
+    Operation,
+    Read,
+    ReadMany,
+    Ready,
+)
 from bkstore.wire.status import Status
 
-__all__ = ["operation_of"]
+__all__ = ["operation_of", "operation_of_many"]
 
 _NEWEST = v2.CURRENT
 _FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
@@ -28,6 +36,25 @@ def operation_of(message: v2.Request) -> Operation:
     if isinstance(message, v2.BatchReadRequest):
         return _batch(message)
     return Ready("AUTH", 2, _auth_reply)
+
+
+def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | ReadMany:
+    """Return what requests that are alike ask."""
+    version = requests.version
+    if isinstance(requests, v2.ReadRequests):
+        reply = partial(_read_replies, version)
+        ids = requests.ledgers, requests.entries
+        return ReadMany("READ_ENTRY", 2, reply, ledgers=ids[0], entries=ids[1])
+    return AddMany(
+        "ADD_ENTRY",
+        2,
+        partial(v2.add_responses, version),
+        master_key=requests.master_key,
+        batch=requests.batch,
+        ledgers=requests.ledgers,
+        recovery=bool(requests.flags & _RECOVERY),
+        urgent=bool(requests.flags & _URGENT),
+    )
 
 
 def _add(message: v2.AddRequest) -> Operation:
@@ -99,6 +126,19 @@ def _read_reply(
 ) -> bytes:
     fields = v2.ReadResponse(status, ledger, entry, b"", version).parts()[0]
     return frame(fields, record if status is Status.EOK and record is not None else b"")
+
+
+def _read_replies(
+    version: int,
+    status: Status,
+    ledgers: Int64Array,
+    entries: Int64Array,
+    batch: RecordBatch | None,
+) -> bytes:
+    if batch is not None:
+        return v2.read_responses(version, ledgers, entries, batch)
+    ids = zip(ledgers.tolist(), entries.tolist())
+    return b"".join([_read_reply(version, ledger, entry, status) for ledger, entry in ids])
 
 
 def _batch_reply(

@@ -8,15 +8,20 @@ rules are in `bkstore.wire.server.rules`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from bkstore.errors import InvalidArgument
-from bkstore.ids import LedgerId
+from bkstore.formats.entry import RecordBatch
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.wire.status import Status
 
 __all__ = [
     "Add",
+    "AddMany",
     "Answer",
     "BatchRead",
     "BookieInfo",
@@ -25,6 +30,7 @@ __all__ = [
     "Operation",
     "Read",
     "ReadLac",
+    "ReadMany",
     "Ready",
     "StartTls",
     "WriteLac",
@@ -32,7 +38,7 @@ __all__ = [
 
 
 class Answer(NamedTuple):
-    """An operation's answer: its status and the whole frame."""
+    """An operation's answer: its status and the whole frame; of many requests, all frames."""
 
     operation: Operation
     status: Status
@@ -41,7 +47,7 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """A request that has come in.
+    """A request that has come in, or many that are alike.
 
     `name` is the one of `v3.Operation`, `protocol` 2 or 3; `started` is when it came, `size` the
     bytes of its frame.
@@ -58,9 +64,23 @@ class Operation:
         """Whether it changes something: such operations of a connection keep their order."""
         return False
 
+    @property
+    def count(self) -> int:
+        """How many requests it is."""
+        return 1
+
+    def part(self, start: int, stop: int) -> Operation:
+        """Return the requests start..stop (half open) of many as an operation; itself for all."""
+        assert (start, stop) == (0, self.count)
+        return self
+
     def answer(self, status: Status, *found: object) -> Answer:
         """Return the answer with this status."""
         return Answer(self, status, self.reply(status, *found))
+
+    def refuse(self, status: Status) -> Answer:
+        """Return the answer that all of it is refused with."""
+        return self.answer(status)
 
 
 @dataclass(slots=True, eq=False)
@@ -104,6 +124,82 @@ class Add(Operation):
     def writes(self) -> bool:
         """Always."""
         return True
+
+
+@dataclass(slots=True, eq=False)
+class AddMany(Operation):
+    """Store the records of a batch, as so many adds: of scope 0, alike but for their ids.
+
+    ``reply(status, ledgers, entries)`` returns the frames of the answers to these. The records
+    stand somewhere in the buffer that they were received in. `ledgers` is int64[n].
+    """
+
+    master_key: bytes = b""
+    batch: RecordBatch = field(default_factory=lambda: RecordBatch.joined([]))
+    ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    recovery: bool = False
+    urgent: bool = False
+
+    @property
+    def writes(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def count(self) -> int:
+        """How many adds it is."""
+        return len(self.batch)
+
+    def part(self, start: int, stop: int) -> AddMany:
+        """Return some of the adds as an operation."""
+        if (start, stop) == (0, self.count):
+            return self
+        batch = self.batch.between(start, stop)
+        overhead = (self.size - int(self.batch.sizes.sum())) // self.count
+        size = overhead * len(batch) + int(batch.sizes.sum())
+        return replace(self, batch=batch, ledgers=self.ledgers[start:stop], size=size)
+
+    def refuse(self, status: Status) -> Answer:
+        """Return the answer that all of them are refused with."""
+        return self.answer(status, self.ledgers, self.batch.entries)
+
+    def answers(self, statuses: list[Status]) -> list[Answer]:
+        """Return the answers in order, one for each stretch of adds with the same status."""
+        bounds = [at for at in range(1, len(statuses)) if statuses[at] is not statuses[at - 1]]
+        found = []
+        for start, stop in pairwise([0, *bounds, len(statuses)]):
+            part = self.part(start, stop)
+            found.append(part.refuse(statuses[start]))
+        return found
+
+
+@dataclass(slots=True, eq=False)
+class ReadMany(Operation):
+    """Read entries of scope 0, as so many reads that do not fence; int64[n], as sent.
+
+    ``reply(status, ledgers, entries, batch)`` returns the frames of the answers to these, whose
+    records are those of the batch; None without.
+    """
+
+    ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+    entries: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def count(self) -> int:
+        """How many reads it is."""
+        return self.entries.size
+
+    def part(self, start: int, stop: int) -> ReadMany:
+        """Return some of the reads as an operation."""
+        if (start, stop) == (0, self.count):
+            return self
+        size = self.size // self.count * (stop - start)
+        ids = slice(start, stop)
+        return replace(self, ledgers=self.ledgers[ids], entries=self.entries[ids], size=size)
+
+    def refuse(self, status: Status) -> Answer:
+        """Return the answer that all of them are refused with."""
+        return self.answer(status, self.ledgers, self.entries, None)
 
 
 @dataclass(slots=True, eq=False)

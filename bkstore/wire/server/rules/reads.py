@@ -26,6 +26,7 @@ from bkstore.wire.server.requests.operations import (
     Operation,
     Read,
     ReadLac,
+    ReadMany,
 )
 from bkstore.wire.server.rules.statuses import status_of
 from bkstore.wire.status import Status
@@ -42,26 +43,33 @@ class Reads:
     def __init__(self, bookie: Bookie) -> None:
         self.bookie = bookie
 
-    def read(self, operations: Sequence[Operation]) -> list[Answer | None]:
+    def read(self, operations: Sequence[Operation]) -> tuple[list[Answer | Read], list[Operation]]:
         """Answer operations from the first on, until some 1 MiB is read; at least one.
 
-        None for a long poll that has to wait. Reads of entries in a row are one batch.
+        Returns their answers, with the read itself where a long poll has to wait, and what is
+        left. Reads of entries in a row are one batch.
         """
-        answers: list[Answer | None] = []
-        size = 0
-        while len(answers) < len(operations) and size < _ENOUGH:
-            first = operations[len(answers)]
-            count = _in_a_row(operations, len(answers))
-            if count > 1:
-                reads = [op for op in operations[len(answers) :][:count] if isinstance(op, Read)]
-                done: Sequence[Answer | None] = self._read_run(reads)
+        answers: list[Answer | Read] = []
+        left, at, size = list(operations), 0, 0
+        while at < len(left) and size < _ENOUGH:
+            first, count = left[at], _in_a_row(left, at)
+            done: Sequence[Answer | Read]
+            if isinstance(first, ReadMany):
+                answer = self._read_many(first)
+                done = [answer]
+                left[at] = first.part(answer.operation.count, first.count)
+                at += not left[at].count
+            elif count > 1:
+                done = self._read_run([op for op in left[at : at + count] if isinstance(op, Read)])
+                at += len(done)
             else:
                 done = [self._read_one(first)]
-            size += sum(len(answer.frame) for answer in done if answer is not None)
+                at += 1
+            size += sum(len(answer.frame) for answer in done if isinstance(answer, Answer))
             answers += done
-        return answers
+        return answers, left[at:]
 
-    def _read_one(self, operation: Operation) -> Answer | None:
+    def _read_one(self, operation: Operation) -> Answer | Read:
         if isinstance(operation, Read):
             if operation.previous_lac is not None:
                 return self._long_poll(operation, operation.previous_lac)
@@ -87,6 +95,25 @@ class Reads:
         records = batch.records()
         return [read.answer(status, record, lac) for read, record in zip(reads, records)]
 
+    def _read_many(self, reads: ReadMany) -> Answer:
+        """Return the answer to the first of reads in a row, as many as one batch gives."""
+        ledger, entry = int(reads.ledgers[0]), int(reads.entries[0])
+        try:
+            batch = self.bookie.read_entries(ledger, entry, reads.count, _ENOUGH)
+        except (BkstoreError, OSError):
+            return self._read_first(reads.part(0, 1))
+        found = reads.part(0, len(batch))
+        return found.answer(Status.EOK, found.ledgers, found.entries, batch)
+
+    def _read_first(self, read: ReadMany) -> Answer:
+        ledger, entry = int(read.ledgers[0]), int(read.entries[0])
+        try:
+            record = self.bookie.read_entry(ledger, entry)
+        except (BkstoreError, OSError) as error:
+            return read.refuse(status_of(error))
+        batch = RecordBatch.of([record], [entry])
+        return read.answer(Status.EOK, read.ledgers, read.entries, batch)
+
     def _read(self, operation: Read) -> Answer:
         try:
             ledger = operation.ledger
@@ -107,7 +134,7 @@ class Reads:
         except (BkstoreError, OSError) as error:
             return status_of(error), None
 
-    def _long_poll(self, operation: Read, previous: int) -> Answer | None:
+    def _long_poll(self, operation: Read, previous: int) -> Answer | Read:
         if operation.piggyback and operation.entry != _LAST:
             return operation.answer(Status.EBADREQ)
         try:
@@ -115,7 +142,7 @@ class Reads:
             lac = self.bookie.last_add_confirmed(ledger)
             if lac <= previous and operation.time_out is not None and not operation.expired:
                 operation.was_fenced = self.bookie.is_fenced(ledger)
-                return None
+                return operation
             if not operation.piggyback:
                 return self._read(operation)
             if lac <= previous:

@@ -6,7 +6,9 @@ Sources: `WriteEntryProcessor`, `WriteEntryProcessorV3`, `WriteLacProcessorV3`,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+
+import numpy as np
 
 from bkstore.errors import (
     BkstoreError,
@@ -19,9 +21,11 @@ from bkstore.errors import (
     WriteFailed,
 )
 from bkstore.formats.entry import record_header
+from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import (
     Add,
+    AddMany,
     Answer,
     BatchRead,
     Force,
@@ -62,6 +66,8 @@ class BookieRules(Reads):
                 end = _alike(operations, at)
                 done = self._add_all([add for add in operations[at:end] if isinstance(add, Add)])
                 durable = not first.sync
+            elif isinstance(first, AddMany):
+                done, durable = self._add_many(first), False
             else:
                 done = [self._write_one(first)]
                 durable = not isinstance(first, (WriteLac, Force))
@@ -91,14 +97,53 @@ class BookieRules(Reads):
     def _add_all(self, adds: Sequence[Add]) -> list[Answer]:
         """Store records of one key; what is refused leaves the others as they are."""
         first = adds[0]
-        if self.read_only and not first.urgent:
-            return [add.answer(Status.EREADONLY) for add in adds]
         heads = [_head(add.record) for add in adds]
-        refused = self._foreign({head: add.record for head, add in zip(heads, adds)}, first)
-        statuses: list[Status] = [refused.get(head, Status.EOK) for head in heads]
-        waiting = [at for at, head in enumerate(heads) if head not in refused]
+        samples = {head: add.record for head, add in zip(heads, adds)}
+        ledgers: dict[Hashable, LedgerId | None] = {
+            head: _ledger_of(record) for head, record in samples.items()
+        }
+
+        def store(waiting: list[int]) -> None:
+            key, recovery = first.master_key, first.recovery
+            records = [adds[at].record for at in waiting]
+            if len(records) == 1:
+                self.bookie.add_entry(records[0], key, recovery=recovery, sync=False)
+            else:
+                self.bookie.add_entries(records, key, recovery=recovery, sync=False)
+
+        statuses = self._statuses(first, heads, ledgers, store)
+        return [add.answer(status) for add, status in zip(adds, statuses)]
+
+    def _add_many(self, adds: AddMany) -> list[Answer]:
+        """Likewise, of records that stand in one buffer."""
+        heads = adds.ledgers.tolist()
+        ledgers: dict[Hashable, LedgerId | None] = {head: LedgerId.of(head) for head in set(heads)}
+
+        def store(waiting: list[int]) -> None:
+            some = len(waiting) < len(heads)
+            batch = adds.batch.at(np.array(waiting, np.int64)) if some else adds.batch
+            self.bookie.add_batch(batch, adds.master_key, recovery=adds.recovery, sync=False)
+
+        return adds.answers(self._statuses(adds, heads, ledgers, store))
+
+    def _statuses(
+        self,
+        first: Add | AddMany,
+        heads: Sequence[Hashable],
+        ledgers: Mapping[Hashable, LedgerId | None],
+        store: Callable[[list[int]], None],
+    ) -> list[Status]:
+        """Return the status of each of the adds; `store` takes those of these places, in order."""
+        if self.read_only and not first.urgent:
+            return [Status.EREADONLY] * len(heads)
+        refused = self._foreign(ledgers, first.master_key)
+        statuses: list[Status] = [Status.EOK] * len(heads)
+        waiting = list(range(len(heads)))
+        if refused:
+            statuses = [refused.get(head, Status.EOK) for head in heads]
+            waiting = [at for at, head in enumerate(heads) if head not in refused]
         while waiting:
-            stored, error = self._store([adds[at].record for at in waiting], first)
+            stored, error = _stored(store, waiting)
             waiting = waiting[stored:]
             if error is None or not waiting:
                 break
@@ -107,28 +152,17 @@ class BookieRules(Reads):
             for at in rest:
                 statuses[at] = status
             waiting = [at for at in waiting if at not in rest]
-        return [add.answer(status) for add, status in zip(adds, statuses)]
+        return statuses
 
-    def _store(self, records: list[bytes], add: Add) -> tuple[int, BkstoreError | OSError | None]:
-        """Return how many of the records are stored, and why not the next one."""
-        key, recovery = add.master_key, add.recovery
-        try:
-            if len(records) == 1:
-                self.bookie.add_entry(records[0], key, recovery=recovery, sync=False)
-            else:
-                self.bookie.add_entries(records, key, recovery=recovery, sync=False)
-        except (WriteFailed, IllegalOperation, OSError) as error:
-            return 0, error  # a journal failed: none is acknowledged
-        except BkstoreError as error:
-            return error.stored or 0, error
-        return len(records), None
-
-    def _foreign(self, records: dict[bytes, bytes], add: Add) -> dict[bytes, Status]:
-        """Return the ledgers, by a record's head, that have another key than an add says."""
-        found = {}
-        for head, record in records.items():
+    def _foreign(
+        self, ledgers: Mapping[Hashable, LedgerId | None], key: bytes
+    ) -> dict[Hashable, Status]:
+        """Return which ledgers have another key than adds say; None are those of no record."""
+        found: dict[Hashable, Status] = {}
+        for head, ledger in ledgers.items():
             try:
-                self._check_key(record_header(record).ledger, add.master_key)
+                if ledger is not None:
+                    self._check_key(ledger, key)
             except UnauthorizedAccess:
                 found[head] = Status.EUA
             except (BkstoreError, OSError):
@@ -138,6 +172,19 @@ class BookieRules(Reads):
     def sync(self) -> Status:
         """Make durable all that was written; return the status of those who wait for it."""
         return status_after(lambda: [journal.sync() for journal in self.bookie.journals])
+
+
+def _stored(
+    store: Callable[[list[int]], None], waiting: list[int]
+) -> tuple[int, BkstoreError | OSError | None]:
+    """Store what waits; return how many records are stored, and why not the next one."""
+    try:
+        store(waiting)
+    except (WriteFailed, IllegalOperation, OSError) as error:
+        return 0, error  # a journal failed: none is acknowledged
+    except BkstoreError as error:
+        return error.stored or 0, error
+    return len(waiting), None
 
 
 def _alike(operations: Sequence[Operation], at: int) -> int:
@@ -162,7 +209,17 @@ def _head(record: bytes) -> bytes:
     return record[:17] if record[:1] >= b"\x80" else record[:8]
 
 
-def _concerned(error: BkstoreError | OSError, waiting: list[int], heads: list[bytes]) -> set[int]:
+def _ledger_of(record: bytes) -> LedgerId | None:
+    """Return the ledger of a record, None where it is none."""
+    try:
+        return record_header(record).ledger
+    except BkstoreError:
+        return None  # the storage says what is wrong with it
+
+
+def _concerned(
+    error: BkstoreError | OSError, waiting: list[int], heads: Sequence[Hashable]
+) -> set[int]:
     """Return which adds, of those that wait, an error is about; the first one always is."""
     if isinstance(error, (LedgerFenced, UnauthorizedAccess, DataUnknown)):
         return {at for at in waiting if heads[at] == heads[waiting[0]]}

@@ -16,6 +16,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.requests.operations import (
+    Answer,
     BatchRead,
     BookieInfo,
     ListEntries,
@@ -78,11 +79,10 @@ class Told:
         waiting = list(operations)
         answers: list[Any] = []
         while waiting:
-            done = self.rules.read(waiting)
-            waiting = waiting[len(done) :]
+            done, waiting = self.rules.read(waiting)
             answers += done
         told = iter(self.found)
-        return [() if answer is None else next(told) for answer in answers]
+        return [next(told) if isinstance(answer, Answer) else () for answer in answers]
 
     def read(self, **fields: Any) -> tuple[Any, ...]:
         """Return the answer to one read."""
