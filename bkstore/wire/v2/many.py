@@ -69,7 +69,7 @@ def group_requests(
     kinds = _kinds(data, offsets, sizes)
     bounds = [0, *(np.flatnonzero(_changes(data, offsets, kinds)) + 1).tolist(), len(kinds)]
     single = 0
-    for start, stop in pairwise(bounds):
+    for start, stop in pairwise(bounds if len(kinds) else ()):
         if kinds[start] < 0 or stop - start < _FEW:
             single += stop - start
             continue
