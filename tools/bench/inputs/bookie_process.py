@@ -17,6 +17,7 @@ from typing import cast
 from bkstore import Bookie
 from bkstore.storage.options import JournalOptions, Storage
 from bkstore.wire.server import BookieServer
+from tools.bench.inputs.wire_load import Served
 
 __all__ = ["BookieProcess", "bookie_process", "main"]
 
@@ -36,6 +37,11 @@ class BookieProcess:
         if not line:
             raise RuntimeError("the bookie's process ended")
         return line
+
+    @property
+    def served(self) -> Served:
+        """The process as the system tells of it."""
+        return Served(self.address, self._process.pid)
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the process so far, those of its threads included."""

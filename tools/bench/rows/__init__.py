@@ -13,6 +13,7 @@ from tools.bench.rows import (
     memtable,
     records,
     rocks,
+    serving,
     start,
     streams,
     wide_ids,
@@ -42,5 +43,6 @@ ROWS: tuple[Row, ...] = (
     *care.ROWS,
     *start.ROWS,
     *wire.ROWS,
+    *serving.ROWS,
     *ensembles.ROWS,
 )

@@ -1,0 +1,88 @@
+"""A real Apache BookKeeper's bookie on loopback, where a class path names one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bkstore.cluster import ZooKeeperStore
+from bkstore.storage.options import Storage
+from bkstore.testing.zookeeper_server import ZooKeeperServer
+from tools.bench.inputs.wire_load import Served
+
+__all__ = ["real_bookie", "why_none"]
+
+_OPENED = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
+_CLASSES = {
+    "sorted": "SortedLedgerStorage",
+    "interleaved": "InterleavedLedgerStorage",
+    "db": "storage.ldb.DbLedgerStorage",
+}
+_SECONDS = 60
+
+
+def why_none() -> str | None:
+    """Return why there is no real bookie to compare with, None where there is."""
+    if not os.environ.get("BOOKKEEPER_CLASSPATH"):
+        return "BOOKKEEPER_CLASSPATH names no real BookKeeper"
+    if not Path("/proc/self/stat").exists():
+        return "CPU and memory of another process are read from /proc, which is not here"
+    return None if shutil.which("java") else "there is no java on the PATH"
+
+
+def _class_path() -> str:
+    named = os.environ["BOOKKEEPER_CLASSPATH"]
+    return Path(named).read_text().strip() if Path(named).is_file() else named
+
+
+def _free_port() -> int:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        return int(bound.getsockname()[1])
+
+
+@contextmanager
+def real_bookie(storage: Storage, directory: Path) -> Iterator[Served]:
+    """Yield a new real bookie, registered at a ZooKeeper of its own; both end after it."""
+    port = _free_port()
+    with ZooKeeperServer(directory / "zookeeper") as zookeeper:
+        ZooKeeperStore.format(zookeeper.uri(), timeout=60).close()
+        conf = directory / "bk_server.conf"
+        conf.write_text(
+            f"bookiePort={port}\nallowLoopback=true\nadvertisedAddress=127.0.0.1\n"
+            f"journalDirectories={directory}/journal\nledgerDirectories={directory}/ledgers\n"
+            f"ledgerStorageClass=org.apache.bookkeeper.bookie.{_CLASSES[storage]}\n"
+            f"metadataServiceUri={zookeeper.uri()}\n"
+        )
+        opened = [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in _OPENED]
+        command = ["java", *opened, "-Djava.net.preferIPv4Stack=true", "-Xmx2g"]
+        main = "org.apache.bookkeeper.server.Main"
+        with (
+            (directory / "bookie.log").open("wb") as log,
+            subprocess.Popen(
+                [*command, "-cp", _class_path(), main, "-c", str(conf)], stdout=log, stderr=log
+            ) as process,
+        ):
+            try:
+                _wait_for(port, process, directory / "bookie.log")
+                yield Served(("127.0.0.1", port), process.pid)
+            finally:
+                process.kill()
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + _SECONDS
+    while process.poll() is None and time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port)).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise RuntimeError(f"the real bookie does not answer: {log.read_text()[-2000:]}")

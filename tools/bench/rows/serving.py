@@ -1,0 +1,117 @@
+"""Rows: a served bookie under 64 connections, beside a real one where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Literal, get_args
+
+import numpy as np
+
+from bkstore.storage.options import Storage
+from tools.bench.inputs.bookie_process import bookie_process
+from tools.bench.inputs.entry_ids import new_directory
+from tools.bench.inputs.real_bookie import real_bookie, why_none
+from tools.bench.inputs.wire_load import (
+    Load,
+    Served,
+    Window,
+    add_windows,
+    read_windows,
+    run_load,
+)
+from tools.bench.measure import Context, Fact, Figures, Row
+
+__all__ = ["ROWS"]
+
+CONNECTIONS, WINDOW, WINDOWS, PAYLOAD = 64, 50, 40, 100
+ROUNDS = 5
+
+Kind = Literal["adds", "reads", "half and half"]
+_STORAGES: tuple[Storage, ...] = ("sorted", "db")
+
+
+def _work(kind: Kind, number: int, connections: int, windows: int) -> list[list[Window]]:
+    """Return what each connection does in a round: ledgers of its own, entries of the round."""
+    first = number * WINDOW * windows
+    work = []
+    for connection in range(connections):
+        adds = kind == "adds" or (kind == "half and half" and connection % 2 == 0)
+        if adds:
+            ledger = 1 + connection + (1000 if kind == "half and half" else 0)
+            work.append(add_windows(ledger, first, WINDOW, windows, PAYLOAD))
+        else:
+            work.append(read_windows(1 + connection, first, WINDOW, windows, PAYLOAD))
+    return work
+
+
+def _figures(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> Iterator[Fact]:
+    """Yield medians over the rounds."""
+
+    def fact(what: str, of: Callable[[Load, float], float], digits: int) -> Fact:
+        value = float(np.median([of(load, cpu) for load, cpu in runs]))
+        return Fact(f"{name}: {what}", round(value, digits))
+
+    yield fact("requests a second", lambda load, _: load.rate, 0)
+    for share, label in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
+        yield fact(f"{label}, ms", lambda load, _, share=share: load.percentile(share) * 1e3, 2)
+    yield fact("CPU, us a request", lambda load, cpu: cpu / load.requests * 1e6, 2)
+    yield Fact(f"{name}: peak memory, MiB", bookie.peak_memory() >> 20)
+
+
+def _measured(kind: Kind, bookies: dict[str, Served], connections: int, windows: int) -> list[Fact]:
+    """Load the bookies in turn, round by round."""
+    runs: dict[str, list[tuple[Load, float]]] = {name: [] for name in bookies}
+    for number in range(ROUNDS):
+        work = _work(kind, number, connections, windows)
+        for name, bookie in bookies.items():
+            before = bookie.cpu_seconds()
+            load = run_load(bookie.address, work)
+            runs[name].append((load, bookie.cpu_seconds() - before))
+    facts = [
+        fact for name, bookie in bookies.items() for fact in _figures(name, bookie, runs[name])
+    ]
+    if len(bookies) > 1:
+        ours, real = (float(np.median([load.rate for load, _ in of])) for of in runs.values())
+        facts.append(Fact("requests a second, ours / the real one's", round(ours / real, 2)))
+    return facts
+
+
+def _cases(context: Context) -> Iterator[Figures]:
+    connections = context.scaled(CONNECTIONS, 2)
+    windows = context.scaled(WINDOWS, 2)
+    for storage in _STORAGES:
+        with ExitStack() as stack:
+            made = bookie_process(storage, new_directory(context))
+            bookies = {"ours": stack.enter_context(made).served}
+            if why_none() is None:
+                directory = new_directory(context)
+                bookies["the real one"] = stack.enter_context(real_bookie(storage, directory))
+            for kind in get_args(Kind):
+                yield Figures(
+                    f"{storage} storage: {kind}",
+                    connections * WINDOW * windows,
+                    f"{connections} connections, windows of {WINDOW}, payload {PAYLOAD} bytes",
+                    partial(_measured, kind, bookies, connections, windows),
+                )
+
+
+@contextmanager
+def _served(context: Context) -> Iterator[Iterator[Figures]]:
+    yield _cases(context)
+
+
+ROWS = (
+    Row(
+        "serving",
+        "a served bookie under many connections",
+        "A bookie in a process of its own on loopback; one process has all connections, each "
+        "with a window of v2 requests under way, frames made before: the next window is sent "
+        "when all of the last is answered. All adds, then reads of the same entries, then adds "
+        "by one half of the connections beside reads by the other. Adds are acknowledged when "
+        "synced. Latency goes from the window's sending to the answer's arrival. Medians of "
+        "five rounds; with BOOKKEEPER_CLASSPATH a real bookie takes turns.",
+        _served,
+    ),
+)
