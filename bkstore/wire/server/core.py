@@ -7,14 +7,13 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Protocol
 
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import connections_possible
 from bkstore.wire.sasl import SaslUsers
 from bkstore.wire.server.group_sync import GroupSync
+from bkstore.wire.server.jobs import JobPool, LoopQueue
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import Observer, ObserverOfMany
 from bkstore.wire.server.options import ServerOptions
@@ -89,10 +88,11 @@ class Core:
         self._found = 0  # bytes of answers on their way from the pool to the loop
         self._counting = threading.Lock()
         self._observer = observer
-        self._reads = ThreadPoolExecutor(options.read_threads, "bkstore-read")
-        self._writes = ThreadPoolExecutor(options.write_threads, "bkstore-write")
+        self._results = LoopQueue(self.loop)
+        self._reads = JobPool(options.read_threads, "bkstore-read")
+        self._writes = JobPool(options.write_threads, "bkstore-write")
         self._sync = GroupSync(self.rules.sync)
-        self.polls = LongPolls(self.loop, self._reads, bookie)
+        self.polls = LongPolls(self.loop, self._reads.executor, bookie)
         self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
         self._was_over = False
         self.stopping = False
@@ -115,7 +115,7 @@ class Core:
                     answers, left = _failed(operations), []
             size = sum(len(answer.frame) for answer in answers if isinstance(answer, Answer))
             self._count(size)
-            self._call(deliver, answers, left, size)
+            self._results.put(deliver, answers, left, size)
 
         def deliver(answers: Sequence[Answer | Read], left: Sequence[Operation], size: int) -> None:
             done(answers, left)
@@ -140,18 +140,13 @@ class Core:
             except Exception:  # noqa: BLE001 - logged, and answered
                 answers = _failed(operations)
             if waits:
-                self._sync.put(answers, lambda done: self._call(deliver, done))
-                self._call(stored)
+                self._sync.put(answers, lambda done: self._results.put(deliver, done))
+                self._results.put(stored)
             else:
-                self._call(stored)
-                self._call(deliver, answers)
+                self._results.put(stored)
+                self._results.put(deliver, answers)
 
         self._writes.submit(job)
-
-    def _call(self, function: Callable[..., None], *arguments: object) -> None:
-        """Call something in the loop; nothing once that is closed, as nobody waits then."""
-        with suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(function, *arguments)
 
     # -- memory
 

@@ -74,6 +74,6 @@ def _after(answers: Sequence[Answer], status: Status) -> Sequence[Answer]:
     if status is Status.EOK:
         return answers
     return [
-        answer.operation.answer(status) if answer.status is Status.EOK else answer
+        answer.operation.refuse(status) if answer.status is Status.EOK else answer
         for answer in answers
     ]
