@@ -6,8 +6,9 @@ import asyncio
 import logging
 import ssl
 import threading
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import connections_possible
@@ -17,7 +18,7 @@ from bkstore.wire.server.jobs import JobPool, LoopQueue
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import Observer, ObserverOfMany
 from bkstore.wire.server.options import ServerOptions
-from bkstore.wire.server.requests.operations import Answer, Operation, Read
+from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, Read
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.strangers import Strangers
 from bkstore.wire.status import Status
@@ -50,6 +51,18 @@ class Connected(Protocol):
 
     def abort(self) -> None:
         """Close now."""
+
+
+class _Write(NamedTuple):
+    """What a connection wants written, and what to call when it is stored, and when durable."""
+
+    operations: Sequence[Operation]
+    stored: Callable[[], None]
+    deliver: Deliver
+
+    def is_of_many_adds(self) -> bool:
+        """Return whether it may be done with those of other connections: it does not sync."""
+        return all(isinstance(operation, AddMany) for operation in self.operations)
 
 
 class Core:
@@ -89,8 +102,10 @@ class Core:
         self._counting = threading.Lock()
         self._observer = observer
         self._results = LoopQueue(self.loop)
-        self._reads = JobPool(options.read_threads, "bkstore-read")
-        self._writes = JobPool(options.write_threads, "bkstore-write")
+        self._reads = JobPool(options.read_threads, "bkstore-read", self._read)
+        self._writes = JobPool(
+            options.write_threads, "bkstore-write", self._write, _Write.is_of_many_adds
+        )
         self._sync = GroupSync(self.rules.sync)
         self.polls = LongPolls(self.loop, self._reads.executor, bookie)
         self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
@@ -104,8 +119,10 @@ class Core:
 
         Reads that have to wait stand among the answers; what is left comes behind.
         """
+        self._reads.submit((operations, done))
 
-        def job() -> None:
+    def _read(self, jobs: list[tuple[Sequence[Operation], Done]]) -> None:
+        for operations, done in jobs:
             answers: Sequence[Answer | Read] = []
             left = operations
             if not self.over:
@@ -115,13 +132,13 @@ class Core:
                     answers, left = _failed(operations), []
             size = sum(len(answer.frame) for answer in answers if isinstance(answer, Answer))
             self._count(size)
-            self._results.put(deliver, answers, left, size)
+            self._results.put(self._deliver, done, answers, left, size)
 
-        def deliver(answers: Sequence[Answer | Read], left: Sequence[Operation], size: int) -> None:
-            done(answers, left)
-            self._count(-size)
-
-        self._reads.submit(job)
+    def _deliver(
+        self, done: Done, answers: Sequence[Answer | Read], left: Sequence[Operation], size: int
+    ) -> None:
+        done(answers, left)
+        self._count(-size)
 
     def _count(self, size: int) -> None:
         """Count answers on their way to the loop, which may be slower than the pool."""
@@ -132,21 +149,23 @@ class Core:
         self, operations: Sequence[Operation], stored: Callable[[], None], deliver: Deliver
     ) -> None:
         """Call `stored` in the loop when the next may be written, `deliver` when it is durable."""
+        self._writes.submit(_Write(operations, stored, deliver))
 
-        def job() -> None:
-            waits = False
-            try:
-                answers, waits = self.rules.write(operations)
-            except Exception:  # noqa: BLE001 - logged, and answered
-                answers = _failed(operations)
+    def _write(self, jobs: list[_Write]) -> None:
+        """Do what several connections ask at the same time; many adds of all are one batch."""
+        operations = [operation for job in jobs for operation in job.operations]
+        waits = False
+        try:
+            answers, waits = self.rules.write(operations)
+        except Exception:  # noqa: BLE001 - logged, and answered
+            answers = _failed(operations)
+        for job, of_job in zip(jobs, _divided(answers, jobs)):
             if waits:
-                self._sync.put(answers, lambda done: self._results.put(deliver, done))
-                self._results.put(stored)
+                self._sync.put(of_job, partial(self._results.put, job.deliver))
+                self._results.put(job.stored)
             else:
-                self._results.put(stored)
-                self._results.put(deliver, answers)
-
-        self._writes.submit(job)
+                self._results.put(job.stored)
+                self._results.put(job.deliver, of_job)
 
     # -- memory
 
@@ -215,6 +234,17 @@ class Core:
         self.polls.close()
         for ending in (self._reads.shutdown, self._writes.shutdown, self._sync.close):
             await asyncio.to_thread(ending)
+
+
+def _divided(answers: Sequence[Answer], jobs: Sequence[_Write]) -> Iterator[list[Answer]]:
+    """Yield the answers of each of the jobs; together they are those of all, in order."""
+    at = 0
+    for job in jobs:
+        start, missing = at, sum(operation.count for operation in job.operations)
+        while missing:
+            missing -= answers[at].operation.count
+            at += 1
+        yield list(answers[start:at])
 
 
 def _failed(operations: Sequence[Operation]) -> list[Answer]:

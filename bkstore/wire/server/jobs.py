@@ -1,7 +1,8 @@
 """Jobs of a server's threads, and what they hand back to the loop: many for one waking.
 
-Waking a thread costs tens of microseconds beside others that run; under load there is always the
-next job, so that a thread need not sleep, and results that the loop takes at once.
+Waking a thread costs tens of microseconds beside others that run. Under load there is always the
+next job, so that a thread need not sleep, several jobs that can be done together, and results
+that the loop takes at once.
 """
 
 from __future__ import annotations
@@ -12,24 +13,37 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from threading import Lock
+from typing import Generic, TypeVar
 
 __all__ = ["JobPool", "LoopQueue"]
 
+_Job = TypeVar("_Job")
 
-class JobPool:
-    """Threads that take jobs in order, the next one without sleeping where there is one.
 
-    A job raises nothing. `executor` runs its threads, and takes other calls too.
+class JobPool(Generic[_Job]):
+    """Threads that do jobs in the order in which they came.
+
+    `work` does some of them and raises nothing; it has one job at a time, or all that wait and
+    follow each other of which `joins` says that they may be done together. `executor` runs the
+    threads, and takes other calls too.
     """
 
-    def __init__(self, threads: int, name: str) -> None:
+    def __init__(
+        self,
+        threads: int,
+        name: str,
+        work: Callable[[list[_Job]], None],
+        joins: Callable[[_Job], bool] | None = None,
+    ) -> None:
         self.executor = ThreadPoolExecutor(threads, name)
         self._threads = threads
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._work = work
+        self._joins = joins or (lambda _job: False)
+        self._jobs: deque[_Job] = deque()
         self._running = 0
         self._lock = Lock()
 
-    def submit(self, job: Callable[[], None]) -> None:
+    def submit(self, job: _Job) -> None:
         """Have a job done."""
         with self._lock:
             self._jobs.append(job)
@@ -39,13 +53,20 @@ class JobPool:
         self.executor.submit(self._run)
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._jobs:
-                    self._running -= 1
-                    return
-                job = self._jobs.popleft()
-            job()
+        while jobs := self._take():
+            self._work(jobs)
+
+    def _take(self) -> list[_Job]:
+        """Take the next jobs; none: this thread has ended."""
+        with self._lock:
+            if not self._jobs:
+                self._running -= 1
+                return []
+            jobs = [self._jobs.popleft()]
+            if self._joins(jobs[0]):
+                while self._jobs and self._joins(self._jobs[0]):
+                    jobs.append(self._jobs.popleft())
+            return jobs
 
     def shutdown(self) -> None:
         """Do all jobs that are there, then end the threads."""

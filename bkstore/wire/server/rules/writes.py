@@ -7,6 +7,7 @@ Sources: `WriteEntryProcessor`, `WriteEntryProcessorV3`, `WriteLacProcessorV3`,
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from itertools import accumulate, pairwise
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from bkstore.errors import (
     UnauthorizedAccess,
     WriteFailed,
 )
-from bkstore.formats.entry import record_header
+from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import (
@@ -67,7 +68,9 @@ class BookieRules(Reads):
                 done = self._add_all([add for add in operations[at:end] if isinstance(add, Add)])
                 durable = not first.sync
             elif isinstance(first, AddMany):
-                done, durable = self._add_many(first), False
+                end = _alike(operations, at)
+                many = [adds for adds in operations[at:end] if isinstance(adds, AddMany)]
+                done, durable = self._add_many(many), False
             else:
                 done = [self._write_one(first)]
                 durable = not isinstance(first, (WriteLac, Force))
@@ -114,17 +117,25 @@ class BookieRules(Reads):
         statuses = self._statuses(first, heads, ledgers, store)
         return [add.answer(status) for add, status in zip(adds, statuses)]
 
-    def _add_many(self, adds: AddMany) -> list[Answer]:
-        """Likewise, of records that stand in one buffer."""
-        heads = adds.ledgers.tolist()
+    def _add_many(self, many: Sequence[AddMany]) -> list[Answer]:
+        """Likewise, of records that stand in buffers."""
+        first = many[0]
+        heads = [head for adds in many for head in adds.ledgers.tolist()]
         ledgers: dict[Hashable, LedgerId | None] = {head: LedgerId.of(head) for head in set(heads)}
+        whole = RecordBatch.joined([adds.batch.framed() for adds in many])
 
         def store(waiting: list[int]) -> None:
             some = len(waiting) < len(heads)
-            batch = adds.batch.at(np.array(waiting, np.int64)) if some else adds.batch
-            self.bookie.add_batch(batch, adds.master_key, recovery=adds.recovery, sync=False)
+            batch = whole.at(np.array(waiting, np.int64)) if some else whole
+            self.bookie.add_batch(batch, first.master_key, recovery=first.recovery, sync=False)
 
-        return adds.answers(self._statuses(adds, heads, ledgers, store))
+        statuses = self._statuses(first, heads, ledgers, store)
+        bounds = pairwise(accumulate((adds.count for adds in many), initial=0))
+        return [
+            answer
+            for adds, (start, stop) in zip(many, bounds)
+            for answer in adds.answers(statuses[start:stop])
+        ]
 
     def _statuses(
         self,
@@ -189,19 +200,20 @@ def _stored(
 
 def _alike(operations: Sequence[Operation], at: int) -> int:
     """Return the end of the adds that can be one batch with the one at a place."""
-    first = operations[at]
-    assert isinstance(first, Add)
+    wanted = _setting(operations[at])
     for end in range(at + 1, len(operations)):
-        add = operations[end]
-        if not (
-            isinstance(add, Add)
-            and add.sync is first.sync
-            and add.recovery is first.recovery
-            and add.urgent is first.urgent
-            and add.master_key == first.master_key
-        ):
+        if _setting(operations[end]) != wanted:
             return end
     return len(operations)
+
+
+def _setting(operation: Operation) -> tuple[object, ...] | None:
+    """Return what adds of one batch have in common, None of what is no add."""
+    if not isinstance(operation, (Add, AddMany)):
+        return None
+    sync = isinstance(operation, AddMany) or operation.sync
+    flags = operation.recovery, operation.urgent
+    return type(operation), operation.master_key, sync, *flags
 
 
 def _head(record: bytes) -> bytes:
