@@ -16,9 +16,11 @@ from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
+from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.requests.of_v2 import operation_of, operation_of_many
 from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, ReadMany
 from bkstore.wire.server.rules import BookieRules
+from bkstore.wire.status import Status
 from tests.wire.server.peer import KEY, Peer, record
 
 JOURNAL = JournalOptions(preallocate=64 << 10)
@@ -116,6 +118,44 @@ def test_adds_of_high_priority(bookies: list[Bookie]) -> None:
 
     assert ("EOK", True) == (answer.status.name, waits)
     assert [0, 1, 2, 3, 4, 5] == bookies[0].entries(7).tolist()
+
+
+def test_adds_of_several_connections(bookies: list[Bookie]) -> None:
+    """Many adds that come together are one batch; each has the answers that it has alone."""
+    requests = [
+        [_add(7, n) for n in range(1, 6)],
+        [_add(7 + n % 2, n + 10) for n in range(6)],
+        [_add(30, n, flags=4) for n in range(4)],
+        [_add(31, n) for n in range(5)],
+        [_add(7, 40 + n, LARGE if n == 2 else b"") for n in range(5)],
+    ]
+    many = [operation for some in requests for operation in _operations(some)]
+    alone, together = map(BookieRules, bookies)
+    wanted = [answer for operation in many for answer in alone.write([operation])[0]]
+    answers, waits = together.write(many)
+
+    assert waits
+    assert [(a.status, a.operation.count, a.frame) for a in wanted] == [
+        (a.status, a.operation.count, a.frame) for a in answers
+    ]
+    assert _listed(bookies[0]) == _listed(bookies[1])
+
+
+def test_a_sync_that_fails(bookies: list[Bookie]) -> None:
+    """None of many adds is acknowledged then: those that would have been have its status."""
+    operations = _operations([_add(7 + n // 3, n + 1) for n in range(6)])
+    answers, _ = BookieRules(bookies[0]).write(operations)
+    delivered: list[Answer] = []
+    group = GroupSync(lambda: Status.EIO)
+    group.put(answers, delivered.extend)
+    group.close()
+    wanted = [
+        frame(*v2.AddResponse(Status.EIO if n < 3 else Status.EFENCED, 7 + n // 3, n + 1).parts())
+        for n in range(6)
+    ]
+
+    assert ["EIO", "EFENCED"] == [answer.status.name for answer in delivered]
+    assert b"".join(wanted) == b"".join(answer.frame for answer in delivered)
 
 
 READS = {
