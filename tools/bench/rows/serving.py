@@ -46,6 +46,10 @@ def _work(kind: Kind, number: int, connections: int, windows: int) -> list[list[
     return work
 
 
+def _milliseconds(share: float, load: Load, _cpu: float) -> float:
+    return load.percentile(share) * 1e3
+
+
 def _figures(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> Iterator[Fact]:
     """Yield medians over the rounds."""
 
@@ -55,7 +59,7 @@ def _figures(name: str, bookie: Served, runs: Sequence[tuple[Load, float]]) -> I
 
     yield fact("requests a second", lambda load, _: load.rate, 0)
     for share, label in ((0.5, "p50"), (0.99, "p99"), (0.999, "p99.9")):
-        yield fact(f"{label}, ms", lambda load, _, share=share: load.percentile(share) * 1e3, 2)
+        yield fact(f"{label}, ms", partial(_milliseconds, share), 2)
     yield fact("CPU, us a request", lambda load, cpu: cpu / load.requests * 1e6, 2)
     yield Fact(f"{name}: peak memory, MiB", bookie.peak_memory() >> 20)
 
