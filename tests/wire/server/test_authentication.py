@@ -20,7 +20,7 @@ from bkstore.wire.sasl import DigestClient, SaslUser, SaslUsers
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
 from bkstore.wire.server import BookieServer, ServerOptions, server_tls
 from bkstore.wire.status import Status
-from tests.wire.server.peer import AUTHORITY, SERVER, Peer, add, record, secured
+from tests.wire.server.peer import AUTHORITY, SERVER, Peer, add, record, secured, statuses
 
 USERS = SaslUsers({"hd": "testpwd", "bookkeeper": "secret"}, allowed_ids="hd")
 HD = SaslUser("hd", "testpwd")
@@ -108,6 +108,22 @@ def test_who_is_not(server: BookieServer, step: Step, user: SaslUser) -> None:
 
         assert is_refused(peer, step)
         authenticated(other, step)
+
+
+def test_windows_of_strangers(server: BookieServer) -> None:
+    """Requests alike that come together are refused one by one, before and between the steps of a
+    handshake, and change nothing; behind it they are served."""
+    adds = [add(7, entry) for entry in range(50)]
+    with Peer(server.address) as peer:
+        assert ["EUA"] * 50 == statuses(peer.ask(*adds))
+        client = DigestClient(HD)
+        challenge = v2_step(peer, b"")
+        assert ["EUA"] * 50 == statuses(peer.ask(*(v2.ReadRequest(7, n) for n in range(50))))
+        assert ["EUA"] * 50 == statuses(peer.ask(*adds))
+        assert not server.bookie.ledger_exists(7)
+        v2_step(peer, client.respond(challenge))
+        assert ["EOK"] * 50 == statuses(peer.ask(*adds))
+    assert list(range(50)) == server.bookie.entries(7).tolist()
 
 
 @pytest.mark.parametrize("operation", [each for each in v3.Operation if each != 9])
