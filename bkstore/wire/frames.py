@@ -98,6 +98,16 @@ class FrameSplitter:
         if self._damage is not None:
             raise self._damage
 
+    def waiting(self) -> bytes:
+        """Return a copy of what was fed and not yet taken."""
+        return bytes(memoryview(self._held)[self._begin :])
+
+    def skip(self, size: int) -> None:
+        """Take whole frames of so many bytes, which the caller has looked at."""
+        self._taken += size
+        del self._held[: self._begin + size]
+        self._begin = 0
+
     def stretch(self, most: int, enough: int) -> tuple[bytes, Int64Array, Int64Array]:
         """Take many messages: return a copy of their frames, where each begins, how long it is.
 

@@ -159,6 +159,52 @@ def test_answers_are_those_of_single_requests(sizes: tuple[int, ...]) -> None:
     assert b"".join(wanted) == v2.read_responses(2, ledgers, entries, batch)
 
 
+@given(st.lists(st.one_of(ADDS.map(lambda one: [one] * 6), WINDOWS, st.lists(ODD, max_size=2))))
+def test_a_leading_window_says_what_messages_say(parts: list[list[bytes]]) -> None:
+    """Whatever stands behind it, and whatever a stretch begins with: whole frames, as they are."""
+    messages = [message for part in parts for message in part]
+    data = b"".join(map(frame, messages)) + b"\0\0"
+    size, requests = v2.leading_window(data, 1000, 1 << 20)
+    count = 0 if requests is None else len(_unpacked(requests))
+
+    assert size == sum(len(message) + 4 for message in messages[:count])
+    if requests is not None:
+        assert _unpacked(requests) == [v2.decode_request(m) for m in messages[:count]]
+        assert count >= 4
+
+
+def test_what_a_leading_window_is() -> None:
+    """Frames of one size that are alike, as many as may be taken; the first other one ends it."""
+    adds = [frame(*v2.AddRequest(KEY, _record(7 + n % 2, n, b"xy")).parts()) for n in range(9)]
+    reads = [frame(*v2.ReadRequest(7, entry).parts()) for entry in range(3, 12)]
+    size = len(adds[0])
+    for end in (
+        frame(*v2.AddRequest(OTHER, _record(7, 9, b"xy")).parts()),
+        frame(*v2.AddRequest(KEY, _record(7, 9, b"xyz")).parts()),
+        frame(*v2.AddRequest(KEY, _record(7, 9, b"xy"), 2).parts()),
+        frame(*v2.AddRequest(KEY, _record(7, 9, b"xy"), version=1).parts()),
+        frame(*v2.AddRequest(KEY, b"\x80" + _record(7, 9, b"xy")[1:]).parts()),
+        adds[0][:-1],
+        b"",
+    ):
+        found, requests = v2.leading_window(b"".join(adds) + end, 100, 1 << 20)
+        assert (9 * size, 9) == (found, len(_unpacked(requests)))  # type: ignore[arg-type]
+    for end in (reads[0], frame(*v2.ReadRequest(8, 12).parts()), adds[0]):
+        found, requests = v2.leading_window(b"".join(reads) + end, 100, 1 << 20)
+        assert (9 * 24, list(range(3, 12))) == (found, requests.entries.tolist())  # type: ignore[union-attr]
+    whole = b"".join(adds)
+    assert 5 * size == v2.leading_window(whole, 5, 1 << 20)[0]
+    assert 5 * size == v2.leading_window(whole, 100, 4 * size)[0]
+    assert (0, None) == v2.leading_window(whole, 3, 1 << 20)
+    assert (0, None) == v2.leading_window(b"".join(adds[:3]) + reads[0], 100, 1 << 20)
+    last = [frame(*v2.ReadRequest(7, entry).parts()) for entry in range(-1, 8)]
+    assert (0, None) == v2.leading_window(b"".join(last), 100, 1 << 20)
+    fencing = frame(*v2.ReadRequest(7, 3, 1, KEY).parts())
+    assert (0, None) == v2.leading_window(fencing * 9, 100, 1 << 20)
+    for data in (b"", b"\0\0", b"\xff" * 400, bytes(400)):
+        assert (0, None) == v2.leading_window(data, 100, 1 << 20)
+
+
 # -- stretches of frames
 
 

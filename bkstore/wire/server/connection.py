@@ -195,6 +195,11 @@ class Connection(asyncio.Protocol):
         while self._splitter.pending > _WORTH and not self._is_full():
             room = self._options.max_waiting - self._waiting
             enough = self._options.max_waiting_bytes - self._waiting_bytes
+            size, window = v2.leading_window(self._splitter.waiting(), room, enough)
+            if window is not None:
+                self._splitter.skip(size)
+                self._queue(of_v2.operation_of_many(window), size)
+                continue
             data, offsets, sizes = self._splitter.stretch(room, enough)
             if not offsets.size:
                 return

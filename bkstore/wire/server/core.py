@@ -7,6 +7,7 @@ import logging
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -31,6 +32,7 @@ Deliver = Callable[[Sequence[Answer]], None]
 Done = Callable[[Sequence[Answer | Read], Sequence[Operation]], None]
 
 _SWEEP = 0.25  # seconds
+_LOST = 5.0  # seconds in which a connection that is aborted has ended
 _BATCH = "BATCH_READ_ENTRY"
 
 
@@ -106,8 +108,9 @@ class Core:
         self._writes = JobPool(
             options.write_threads, "bkstore-write", self._write, _Write.is_of_many_adds
         )
+        self._asking = ThreadPoolExecutor(1, "bkstore-long-polls")
         self._sync = GroupSync(self.rules.sync)
-        self.polls = LongPolls(self.loop, self._reads.executor, bookie)
+        self.polls = LongPolls(self.loop, self._asking, bookie)
         self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
         self._was_over = False
         self.stopping = False
@@ -159,12 +162,13 @@ class Core:
             answers, waits = self.rules.write(operations)
         except Exception:  # noqa: BLE001 - logged, and answered
             answers = _failed(operations)
-        for job, of_job in zip(jobs, _divided(answers, jobs)):
-            if waits:
-                self._sync.put(of_job, partial(self._results.put, job.deliver))
-                self._results.put(job.stored)
-            else:
-                self._results.put(job.stored)
+        divided = list(zip(jobs, _divided(answers, jobs)))
+        if waits:
+            put = self._results.put
+            self._sync.put_many((of_job, partial(put, job.deliver)) for job, of_job in divided)
+        for job, of_job in divided:
+            self._results.put(job.stored)
+            if not waits:
                 self._results.put(job.deliver, of_job)
 
     # -- memory
@@ -226,13 +230,21 @@ class Core:
             await asyncio.sleep(0.005)
         for task in self.tasks:
             task.cancel()
-        while self.connections:
+        deadline = self.loop.time() + _LOST
+        while self.connections and self.loop.time() < deadline:
             for connection in list(self.connections):
                 connection.abort()
             await asyncio.sleep(0)  # in which they are told that they are lost
+        if self.connections:
+            _log.error("%d connections did not end", len(self.connections))
         self._sweeper.cancel()
         self.polls.close()
-        for ending in (self._reads.shutdown, self._writes.shutdown, self._sync.close):
+        for ending in (
+            self._reads.shutdown,
+            self._asking.shutdown,
+            self._writes.shutdown,
+            self._sync.close,
+        ):
             await asyncio.to_thread(ending)
 
 

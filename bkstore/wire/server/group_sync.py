@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from bkstore.wire.server.requests.operations import Answer
@@ -41,8 +41,12 @@ class GroupSync:
 
     def put(self, answers: Sequence[Answer], deliver: Deliver) -> None:
         """Call `deliver` with the answers when what they say is durable, from the thread."""
+        self.put_many([(answers, deliver)])
+
+    def put_many(self, waiting: Iterable[tuple[Sequence[Answer], Deliver]]) -> None:
+        """Likewise for several, each with answers of its own."""
         with self._changed:
-            self._waiting.append(_Waiting(answers, deliver))
+            self._waiting += [_Waiting(*each) for each in waiting]
             self._changed.notify()
 
     def close(self) -> None:

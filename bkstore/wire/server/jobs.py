@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from threading import Lock
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from typing import Generic, TypeVar
 
 __all__ = ["JobPool", "LoopQueue"]
@@ -24,8 +24,7 @@ class JobPool(Generic[_Job]):
     """Threads that do jobs in the order in which they came.
 
     `work` does some of them and raises nothing; it has one job at a time, or all that wait and
-    follow each other of which `joins` says that they may be done together. `executor` runs the
-    threads, and takes other calls too.
+    follow each other of which `joins` says that they may be done together.
     """
 
     def __init__(
@@ -35,42 +34,47 @@ class JobPool(Generic[_Job]):
         work: Callable[[list[_Job]], None],
         joins: Callable[[_Job], bool] | None = None,
     ) -> None:
-        self.executor = ThreadPoolExecutor(threads, name)
-        self._threads = threads
         self._work = work
         self._joins = joins or (lambda _job: False)
-        self._jobs: deque[_Job] = deque()
-        self._running = 0
-        self._lock = Lock()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads = [Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
+        for thread in self._threads:
+            thread.start()
 
     def submit(self, job: _Job) -> None:
         """Have a job done."""
-        with self._lock:
-            self._jobs.append(job)
-            if self._running == self._threads:
-                return
-            self._running += 1
-        self.executor.submit(self._run)
+        self._jobs.put(job)
 
     def _run(self) -> None:
-        while jobs := self._take():
+        job = self._jobs.get()
+        while job is not None:
+            jobs = [job]
+            following: _Job | None = None
+            joined = self._joins(job)
+            while joined and (following := self._waiting()) is not None:
+                if not self._joins(following):
+                    break
+                jobs.append(following)
+                following = None
             self._work(jobs)
+            job = self._jobs.get() if following is None else following
 
-    def _take(self) -> list[_Job]:
-        """Take the next jobs; none: this thread has ended."""
-        with self._lock:
-            if not self._jobs:
-                self._running -= 1
-                return []
-            jobs = [self._jobs.popleft()]
-            if self._joins(jobs[0]):
-                while self._jobs and self._joins(self._jobs[0]):
-                    jobs.append(self._jobs.popleft())
-            return jobs
+    def _waiting(self) -> _Job | None:
+        """Return the next job; None where there is none yet, and where there will be none."""
+        try:
+            job = self._jobs.get_nowait()
+        except Empty:
+            return None
+        if job is None:
+            self._jobs.put(None)  # for `_run` to end with
+        return job
 
     def shutdown(self) -> None:
         """Do all jobs that are there, then end the threads."""
-        self.executor.shutdown()
+        for _ in self._threads:
+            self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
 
 
 class LoopQueue:

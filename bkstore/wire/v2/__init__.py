@@ -11,6 +11,7 @@ from bkstore.wire.v2.many import (
     ReadRequests,
     add_responses,
     group_requests,
+    leading_window,
     read_responses,
 )
 from bkstore.wire.v2.requests import (
@@ -51,5 +52,6 @@ __all__ = [
     "decode_request",
     "decode_response",
     "group_requests",
+    "leading_window",
     "read_responses",
 ]
