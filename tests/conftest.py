@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import signal
 import tarfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -56,6 +57,14 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+# -- signals
+
+
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:  # of a shell's background job, or by nohup
+        signal.signal(_number, signal.SIG_DFL)  # else what tests start ignores it too
 
 
 # -- seconds per room

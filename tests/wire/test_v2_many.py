@@ -15,7 +15,7 @@ from bkstore.wire import v2
 from bkstore.wire.frames import FrameSplitter, frame
 from bkstore.wire.status import Status
 
-KEY, OTHER = b"k" * 20, b"K" * 19 + b"k"
+KEY, OTHER, LAST = b"k" * 20, b"K" + b"k" * 19, b"k" * 19 + b"K"
 
 
 def _record(ledger: int, entry: int, payload: bytes = b"") -> bytes:
@@ -50,7 +50,7 @@ ADDS = st.builds(
     lambda key, ledger, entry, size, flags, version: _message(
         v2.AddRequest(key, _record(ledger, entry, b"x" * size), flags, version)
     ),
-    st.sampled_from([KEY, OTHER]),
+    st.sampled_from([KEY, OTHER, LAST]),
     st.sampled_from([7, 8, 2**63 - 1]),
     st.integers(0, 2**40),
     st.integers(0, 3),
@@ -81,6 +81,7 @@ ODD = st.sampled_from(
         _message(v2.AddRequest(KEY, b"\xff" * 40)),
         _message(v2.AddRequest(KEY, _record(7, 0)[:31])),
         _message(v2.ReadRequest(7, 3, version=3)),
+        _message(v2.ReadRequest(7, 3, 1, version=1)),
     ]
 )
 
@@ -180,6 +181,7 @@ def test_what_a_leading_window_is() -> None:
     size = len(adds[0])
     for end in (
         frame(*v2.AddRequest(OTHER, _record(7, 9, b"xy")).parts()),
+        frame(*v2.AddRequest(LAST, _record(7, 9, b"xy")).parts()),
         frame(*v2.AddRequest(KEY, _record(7, 9, b"xyz")).parts()),
         frame(*v2.AddRequest(KEY, _record(7, 9, b"xy"), 2).parts()),
         frame(*v2.AddRequest(KEY, _record(7, 9, b"xy"), version=1).parts()),
@@ -201,6 +203,10 @@ def test_what_a_leading_window_is() -> None:
     assert (0, None) == v2.leading_window(b"".join(last), 100, 1 << 20)
     fencing = frame(*v2.ReadRequest(7, 3, 1, KEY).parts())
     assert (0, None) == v2.leading_window(fencing * 9, 100, 1 << 20)
+    old = [frame(*v2.ReadRequest(7, n, 1, version=1).parts()) for n in range(9)]  # without a key
+    assert (0, None) == v2.leading_window(b"".join(old), 100, 1 << 20)
+    short = frame(*v2.AddRequest(KEY, _record(7, 0)[:31]).parts())
+    assert (0, None) == v2.leading_window(short * 9, 100, 1 << 20)
     for data in (b"", b"\0\0", b"\xff" * 400, bytes(400)):
         assert (0, None) == v2.leading_window(data, 100, 1 << 20)
 

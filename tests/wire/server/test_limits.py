@@ -11,11 +11,13 @@ import socket
 import tracemalloc
 import urllib.request
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from bkstore.storage.bookie import Bookie
+from bkstore.storage.options import JournalOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
 from bkstore.wire.admin import AdminServer
@@ -24,7 +26,8 @@ from bkstore.wire.server import BookieServer, ServerOptions, server_tls
 from bkstore.wire.server.connection import Connection
 from bkstore.wire.status import Status
 from tests.wire.admin.asking import until
-from tests.wire.server.peer import KEY, SERVER, Peer, record, secured
+from tests.wire.server.held_syncs import HeldSyncs
+from tests.wire.server.peer import KEY, SERVER, Peer, add, record, secured
 
 
 def _poll(transaction: int, time_out: int) -> bytes:
@@ -70,6 +73,35 @@ def test_frames_that_come_together(bkstore_server: ServerFactory) -> None:
 
         assert {*range(300)} == seen
         assert peer.ends()
+
+
+@pytest.mark.parametrize("sizes", [(7, 7), (3, 9)], ids=["one size", "two sizes"])
+def test_windows_that_come_together(
+    bkstore_server: ServerFactory, tmp_path: Path, sizes: tuple[int, int]
+) -> None:
+    """Each of many requests alike counts: no more than `max_waiting` are taken at a time, until
+    they are answered; in the end none waits."""
+    files = HeldSyncs()
+    options = ServerOptions(max_waiting=100, max_group=30)
+    journal = JournalOptions(preallocate=64 << 10)
+    with (
+        Bookie.open(tmp_path / "held", "sorted", journal=journal, files=files) as bookie,
+        BookieServer(bookie, options=options) as server,
+        Peer(server.address) as peer,
+    ):
+        assert [Status.EOK] == [answer.status for answer in peer.ask(add(7, 0))]
+        files.gate.clear()
+        peer.send(*(frame(*add(7, n, b"x" * sizes[n % 2]).parts()) for n in range(1, 1000)))
+        until(lambda: _waiting(server) == 100)
+
+        assert files.waiting.wait(30)
+        assert 100 == _waiting(server)
+        files.gate.set()
+        assert {Status.EOK} == {v2.decode_response(peer.frame()[4:]).status for _ in range(999)}
+        until(lambda: _waiting(server) == 0)
+        reads = [v2.ReadRequest(7, n) for n in range(1000)]
+        assert [*range(1000)] == [answer.entry for answer in peer.ask(*reads)]
+        until(lambda: _waiting(server) == 0)
 
 
 def test_what_long_polls_cost(bkstore_server: ServerFactory) -> None:
