@@ -253,6 +253,20 @@ def test_a_stretch_ends_before_a_bad_length(size: int) -> None:
     assert ([4, 11], [3, 3]) == (offsets.tolist(), sizes.tolist())
     assert frame(b"one") + frame(b"two") == buffer
     assert 0 == splitter.stretch(9, 1000)[1].size
+    assert splitter.waiting().startswith(struct.pack(">i", size))
     with pytest.raises(CorruptionError, match=f"offset 14: frame length {size}"):
         list(splitter.frames())
     assert 0 == splitter.stretch(9, 1000)[1].size
+
+
+def test_bytes_that_are_skipped_are_counted() -> None:
+    """Frames that the caller has looked at are taken; what is behind them is where it was."""
+    splitter = FrameSplitter(64)
+    splitter.feed(frame(b"one") + frame(b"three") + b"\xff\xff\xff\xff")
+
+    assert frame(b"one") + frame(b"three") + b"\xff\xff\xff\xff" == splitter.waiting()
+    splitter.skip(7)
+    assert (frame(b"three") + b"\xff\xff\xff\xff", 13) == (splitter.waiting(), splitter.pending)
+    assert b"three" == next(splitter.frames())
+    with pytest.raises(CorruptionError, match="offset 16: frame length -1"):
+        list(splitter.frames())

@@ -24,7 +24,7 @@ from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.strangers import Strangers
 from bkstore.wire.status import Status
 
-__all__ = ["Connected", "Core"]
+__all__ = ["Connected", "Core", "Write"]
 
 _log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class Connected(Protocol):
         """Close now."""
 
 
-class _Write(NamedTuple):
+class Write(NamedTuple):
     """What a connection wants written, and what to call when it is stored, and when durable."""
 
     operations: Sequence[Operation]
@@ -106,7 +106,7 @@ class Core:
         self._results = LoopQueue(self.loop)
         self._reads = JobPool(options.read_threads, "bkstore-read", self._read)
         self._writes = JobPool(
-            options.write_threads, "bkstore-write", self._write, _Write.is_of_many_adds
+            options.write_threads, "bkstore-write", self._write, Write.is_of_many_adds
         )
         self._asking = ThreadPoolExecutor(1, "bkstore-long-polls")
         self._sync = GroupSync(self.rules.sync)
@@ -152,9 +152,9 @@ class Core:
         self, operations: Sequence[Operation], stored: Callable[[], None], deliver: Deliver
     ) -> None:
         """Call `stored` in the loop when the next may be written, `deliver` when it is durable."""
-        self._writes.submit(_Write(operations, stored, deliver))
+        self._writes.submit(Write(operations, stored, deliver))
 
-    def _write(self, jobs: list[_Write]) -> None:
+    def _write(self, jobs: list[Write]) -> None:
         """Do what several connections ask at the same time; many adds of all are one batch."""
         operations = [operation for job in jobs for operation in job.operations]
         waits = False
@@ -248,7 +248,7 @@ class Core:
             await asyncio.to_thread(ending)
 
 
-def _divided(answers: Sequence[Answer], jobs: Sequence[_Write]) -> Iterator[list[Answer]]:
+def _divided(answers: Sequence[Answer], jobs: Sequence[Write]) -> Iterator[list[Answer]]:
     """Yield the answers of each of the jobs; together they are those of all, in order."""
     at = 0
     for job in jobs:

@@ -16,6 +16,7 @@ from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
+from bkstore.wire.server.core import Write
 from bkstore.wire.server.group_sync import GroupSync
 from bkstore.wire.server.requests.of_v2 import operation_of, operation_of_many
 from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, ReadMany
@@ -128,6 +129,10 @@ def test_adds_of_several_connections(bookies: list[Bookie]) -> None:
         [_add(30, n, flags=4) for n in range(4)],
         [_add(31, n) for n in range(5)],
         [_add(7, 40 + n, LARGE if n == 2 else b"") for n in range(5)],
+        [_add(8, 60 + n, flags=2) for n in range(4)],
+        [_add(8, 70 + n) for n in range(4)],
+        [v2.AddRequest(FOREIGN, record(9, 1 + n)) for n in range(4)],
+        [_add(9, 10 + n) for n in range(4)],
     ]
     many = [operation for some in requests for operation in _operations(some)]
     alone, together = map(BookieRules, bookies)
@@ -139,6 +144,16 @@ def test_adds_of_several_connections(bookies: list[Bookie]) -> None:
         (a.status, a.operation.count, a.frame) for a in answers
     ]
     assert _listed(bookies[0]) == _listed(bookies[1])
+
+
+def test_what_goes_with_other_connections() -> None:
+    """Many adds, and nothing that syncs by itself or that nobody else should wait for."""
+    adds = _operations([_add(7, n) for n in range(8)])
+    single, fence = map(operation_of, (_add(7, 9), v2.ReadRequest(7, 0, 1, KEY)))
+    kinds = [adds, [*adds, *adds], [*adds, single], [single], [fence], [*adds, fence]]
+    writes = [Write(operations, lambda: None, lambda _answers: None) for operations in kinds]
+
+    assert [True, True, False, False, False, False] == [w.is_of_many_adds() for w in writes]
 
 
 def test_a_sync_that_fails(bookies: list[Bookie]) -> None:
