@@ -47,7 +47,8 @@ def run(work: Operation, server: ZooKeeperServer, number: int = 0, lost: str = "
         direct = new_uri(server)
     with closing(Proxy(server.port)) as proxy, ZooKeeperStore.format(direct) as other:
         uri = direct.replace(str(server.port), str(proxy.port))
-        with ZooKeeperStore(uri, session_timeout=4) as store:
+        timeout = 30 if "server" in lost else 4  # a server that starts anew finds the session
+        with ZooKeeperStore(uri, session_timeout=timeout) as store:
             steps = work(Here(store, other, uri, "session" in lost))
             next(steps)
 
