@@ -72,7 +72,7 @@ def on_ours(name: str, storage: Storage, folder: Path) -> list[Result]:
     """Run a class with bookies of ours; what they and the JVM say is kept in `folder`."""
     bkstore = Path(sys.executable).with_name("bkstore")
     flags = [f"-Dbkstore.bin={bkstore}", f"-Dbkstore.storage={storage}"]
-    return _run(name, [*flags], str(_compiled(folder.parent / "own-bookie")), folder)
+    return _run(name, flags, str(_compiled(folder.parent / "own-bookie")), folder)
 
 
 def control(name: str, folder: Path) -> list[Result]:
@@ -99,7 +99,12 @@ def _run(name: str, flags: list[str], before: str, folder: Path) -> list[Result]
     with (folder / f"{name}.log").open("wb") as log:
         try:
             subprocess.run(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=_SECONDS, check=False
+                command,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                timeout=_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             pass  # tests without an end are told below
