@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,18 +97,18 @@ def _run(name: str, flags: list[str], before: str, folder: Path) -> list[Result]
         f"-Djava.io.tmpdir={folder}",
         *("-cp", path, "peer.Run", str(told), f"org.apache.bookkeeper.{name}"),
     ]
-    with (folder / f"{name}.log").open("wb") as log:
-        try:
-            subprocess.run(
-                command,
-                stdout=log,
-                stderr=log,
-                stdin=subprocess.DEVNULL,
-                timeout=_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            pass  # tests without an end are told below
+    with (
+        (folder / f"{name}.log").open("wb") as log,
+        suppress(subprocess.TimeoutExpired),  # tests without an end are told below
+    ):
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            timeout=_SECONDS,
+            check=False,
+        )
     return _results(told.read_text() if told.exists() else "")
 
 
