@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -292,10 +293,12 @@ def test_any_bytes_as_availability(data: bytes) -> None:
 
 @given(st.binary(max_size=120) | _mutated(VALID_ROW))
 def test_any_bytes_as_ledger_row(data: bytes) -> None:
-    """Arbitrary bytes are a ledger row, or a `CorruptionError`."""
+    """Arbitrary bytes are a ledger row, or a `CorruptionError`; fields that are not known, a
+    known number of another wire type among them, are told and not written again."""
     row, error = _tried(lambda: ledgerdata.decode(data))
 
-    assert row is None or row == ledgerdata.decode(ledgerdata.encode(row))
+    if row is not None:
+        assert replace(row, unknown=()) == ledgerdata.decode(ledgerdata.encode(row))
     assert error is None or "LedgerData" in error.reason
 
 

@@ -21,8 +21,8 @@ from tests.worlds.bookies import tree_bytes
 from tests.worlds.salvages import check_salvage, entries_of
 
 NAMES = ("interleaved_multi_dir", "journal_v6_sorted", "db_limbo", "db_compacted")
-MOST_MEMORY = 512 << 20
-"""Of the process, unless the tests before took more."""
+MOST_MEMORY, SLACK = 512 << 20, 64 << 20
+"""Of the process; and beyond what the tests before took, where that is as much already."""
 
 Unpack = Callable[[str], tuple[Path, Any]]
 
@@ -103,7 +103,7 @@ def _judge(unpack: Unpack, tmp_path: Path, name: str, seeds: range) -> None:
         shutil.rmtree(work)
         shutil.rmtree(tmp_path / "out")
 
-    assert _peak() <= max(before, MOST_MEMORY)
+    assert _peak() <= max(before + SLACK, MOST_MEMORY)
 
 
 @pytest.mark.parametrize("name", NAMES)

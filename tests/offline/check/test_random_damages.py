@@ -16,8 +16,8 @@ from bkstore.offline.check import Check
 from tests.offline.check.random_damages import damage
 from tests.offline.check.small_trees import DIGEST, KINDS, LEDGERS, PASSWORD, answers, make_tree
 
-MOST_MEMORY = 512 << 20
-"""Of the process, unless the tests before took more."""
+MOST_MEMORY, SLACK = 512 << 20, 64 << 20
+"""Of the process; and beyond what the tests before took, where that is as much already."""
 
 
 def _found(top: Path, live: range | tuple[()] = ()) -> tuple[list[str], list[str]]:
@@ -59,7 +59,7 @@ def _run(tmp_path: Path, seeds: range) -> Counter[str]:
             found, _ = _found(work, LEDGERS)
         counts["found" if found else f"missed: {seed} {told}"] += 1
 
-    assert _peak() <= max(before, MOST_MEMORY)
+    assert _peak() <= max(before + SLACK, MOST_MEMORY)
     return counts
 
 
