@@ -99,7 +99,11 @@ public class BkstoreServer extends BookieServer {
         }
         lines.put("journalDirectories", String.join(",", conf.getJournalDirNames()));
         lines.remove("journalDirectory");
-        lines.remove("journalFormatVersionToWrite"); // 5 in all tests, which a bookie that starts by Main refuses
+        // Versions that disagree, as those of most tests do, are refused where a bookie starts by Main.
+        if (conf.getJournalFormatVersionToWrite() >= 6 ^ conf.getFileInfoFormatVersionToWrite() >= 1) {
+            lines.remove("journalFormatVersionToWrite");
+            lines.remove("fileInfoFormatVersionToWrite");
+        }
         lines.put("ledgerDirectories", String.join(",", conf.getLedgerDirNames()));
         String storage = STORAGE.isEmpty() ? conf.getLedgerStorageClass() : CLASSES.get(STORAGE);
         lines.put("ledgerStorageClass", storage);
