@@ -203,16 +203,16 @@ class Connection(asyncio.Protocol):
             data, offsets, sizes = self._splitter.stretch(room, enough)
             if not offsets.size:
                 return
-            at = 0
+            start = 0
             for count, requests in v2.group_requests(data, offsets, sizes):
-                here = slice(at, at + count)
+                here = slice(start, start + count)
                 if requests is not None:
                     size = int(sizes[here].sum()) + PREFIX * count
                     self._queue(of_v2.operation_of_many(requests), size)
                 else:
                     for place, size in zip(offsets[here].tolist(), sizes[here].tolist()):
                         self._take(data[place : place + size])
-                at += count
+                start += count
 
     def _take(self, message: bytes) -> None:
         request = self._decoder.decode(message)

@@ -250,13 +250,13 @@ class Core:
 
 def _divided(answers: Sequence[Answer], jobs: Sequence[Write]) -> Iterator[list[Answer]]:
     """Yield the answers of each of the jobs; together they are those of all, in order."""
-    at = 0
+    stop = 0
     for job in jobs:
-        start, missing = at, sum(operation.count for operation in job.operations)
+        start, missing = stop, sum(operation.count for operation in job.operations)
         while missing:
-            missing -= answers[at].operation.count
-            at += 1
-        yield list(answers[start:at])
+            missing -= answers[stop].operation.count
+            stop += 1
+        yield list(answers[start:stop])
 
 
 def _failed(operations: Sequence[Operation]) -> list[Answer]:

@@ -8,6 +8,7 @@ that the loop takes at once.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,14 +18,17 @@ from typing import Generic, TypeVar
 
 __all__ = ["JobPool", "LoopQueue"]
 
+_log = logging.getLogger(__name__)
+
 _Job = TypeVar("_Job")
 
 
 class JobPool(Generic[_Job]):
     """Threads that do jobs in the order in which they came.
 
-    `work` does some of them and raises nothing; it has one job at a time, or all that wait and
-    follow each other of which `joins` says that they may be done together.
+    `work` does some of them: one at a time, or all that wait and follow each other of which
+    `joins` says that they may be done together. What it raises is logged, and the next jobs are
+    done.
     """
 
     def __init__(
@@ -56,7 +60,10 @@ class JobPool(Generic[_Job]):
                     break
                 jobs.append(following)
                 following = None
-            self._work(jobs)
+            try:
+                self._work(jobs)
+            except Exception:  # noqa: BLE001 - logged; the thread is there for the jobs of others
+                _log.exception("%d jobs of a server failed", len(jobs))
             job = self._jobs.get() if following is None else following
 
     def _waiting(self) -> _Job | None:
@@ -101,4 +108,7 @@ class LoopQueue:
             calls, self._calls = self._calls, deque()
             self._woken = False
         for function, arguments in calls:
-            function(*arguments)
+            try:
+                function(*arguments)
+            except Exception:  # noqa: BLE001 - logged; those behind it are of other clients
+                _log.exception("a call into the loop of a server failed")

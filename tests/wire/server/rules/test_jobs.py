@@ -4,6 +4,7 @@ only where they may be."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 
@@ -96,3 +97,26 @@ def test_calls_into_a_loop() -> None:
     assert list(range(1000)) == told
     queue.put(told.append, -1)
     assert 1000 == len(told)
+
+
+def test_what_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """A job or a call that raises is logged, and those behind it are done all the same."""
+    told: list[int] = []
+
+    def work(jobs: list[int]) -> None:
+        told.append(10 // jobs[0])
+
+    async def run() -> None:
+        queue = LoopQueue(asyncio.get_running_loop())
+        for number in (0, 5):
+            queue.put(work, [number])
+        await asyncio.sleep(0)
+
+    with caplog.at_level(logging.CRITICAL):
+        asyncio.run(run())
+        pool = JobPool(1, "test", work)
+        for job in (0, 2, 0, 1):
+            pool.submit(job)
+        pool.shutdown()
+
+    assert [2, 5, 10] == told
