@@ -326,6 +326,14 @@ class EntryIndex(EntrySource, Closing):
         entries stay. `UnsupportedLayout`, and nothing is stored, for what the backend cannot
         keep (limbo, or an explicit LAC in an old header)."""
 
+    def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
+        """Return whether `set_state` takes an explicit LAC of the ledger; True in most backends.
+
+        Index files have no field for it in header version 0 (`FileInfo`).
+        """
+        LedgerId.of(ledger)
+        return True
+
     @abstractmethod
     def delete(self, ledger: LedgerLike) -> None:
         """Forget the ledger: state and entries, so that it begins empty if it comes again.

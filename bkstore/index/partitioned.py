@@ -124,6 +124,10 @@ class PartitionedIndex(EntryIndex):
         """Store the state in the ledger's part."""
         self._part(ledger).set_state(ledger, state)
 
+    def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
+        """Return what the ledger's part answers."""
+        return self._part(ledger).can_store_explicit_lac(ledger)
+
     def delete(self, ledger: LedgerLike) -> None:
         """Forget the ledger in its part."""
         self._part(ledger).delete(ledger)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from bkstore.errors import (
     InvalidArgument,
+    NoSuchLedger,
     ReadOnlyError,
     UnsupportedLayout,
 )
@@ -120,6 +121,16 @@ class HierarchicalIndex(HierarchicalReader):
             self._changes.wrote(path)
             with writing(path):
                 file_slots.overwrite(fd, data, 0, self._files)
+
+    def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
+        """Return False for a header of version 0 that `header_version=0` lets be; one read."""
+        name = LedgerId.of(ledger)
+        if self._compat or self._header_version != idxfile.VERSION_0:
+            return True  # in compat mode version 0 takes it and drops it
+        try:
+            return self.header(name).version != idxfile.VERSION_0
+        except NoSuchLedger:
+            return False
 
     def delete(self, ledger: LedgerLike) -> None:
         """Remove the ledger's file, leftovers and second copies too; directories stay."""

@@ -21,7 +21,7 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 from bkstore.formats.entry import decode_explicit_lac, record_header
-from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE, VERSION_0
+from bkstore.formats.idxfile import HEADER_FIELDS, HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike, LedgerState
 from bkstore.index.many_ledgers import Errors, over_parts
@@ -195,12 +195,11 @@ class KnownLedgers(EntrySource):
     def set_explicit_lac(self, ledger: LedgerLike, body: bytes) -> None:
         """Keep the body of an explicit LAC (ledger, LAC, digest) as the writer sent it.
 
-        A lower one replaces a higher one; the last add confirmed never goes back. Raises
-        `UnsupportedLayout` where index files have the old header version 0 by option: it has
-        no field for one.
+        A lower one replaces a higher one; the last add confirmed never goes back. Header version
+        0 of index files, an option, has no field for it: it is kept in memory then, until the
+        storage is closed.
         """
         body = data("explicit LAC", body)
-        self._check_header_version()
         name, path, _ = self._known(ledger)
         try:
             said, lac = decode_explicit_lac(body)
@@ -222,11 +221,6 @@ class KnownLedgers(EntrySource):
                 f"master key of {key} and explicit LAC of {lac} bytes do not fit the "
                 f"{HEADER_SIZE}-byte header of an index file"
             )
-
-    def _check_header_version(self) -> None:
-        old = self.options.index_header_version == VERSION_0
-        if old and self.storage != "db" and self.options.compat is None:
-            raise UnsupportedLayout("index header version 0 has no field for an explicit LAC")
 
     def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
         """Return the body of the explicit LAC, None if there is none; `DataUnknown` in limbo."""

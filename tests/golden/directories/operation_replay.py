@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-import pytest
 
-from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger, UnsupportedLayout
+from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Coder, Entry, record_header
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
@@ -156,10 +155,6 @@ class Replay:
         assert operation["returned"] == self.storage.fence(operation["ledger"])
 
     def _do_set_explicit_lac(self, operation: dict[str, Any]) -> None:
-        if self.header_version == 0 and self.compat is None:
-            with pytest.raises(UnsupportedLayout, match="version 0"):
-                self.storage.set_explicit_lac(operation["ledger"], bytes.fromhex(operation["hex"]))
-            return
         self.storage.set_explicit_lac(operation["ledger"], bytes.fromhex(operation["hex"]))
 
     def _do_set_limbo_state(self, operation: dict[str, Any]) -> None:
@@ -269,6 +264,7 @@ class Ledger:
     """What a storage that loses nothing has of one ledger."""
 
     key: str
+    header_version: int = 1
     fenced: bool = False
     limbo: bool = False
     explicit: str | None = None
@@ -291,7 +287,7 @@ class Model:
         kind, ledger = operation["op"], operation.get("ledger", -1)
         if kind == "set_master_key":
             key = operation["key_hex"]
-            known = self.ledgers.setdefault(ledger, Ledger(key))
+            known = self.ledgers.setdefault(ledger, Ledger(key, header_version))
             known.key = known.key if known.key.strip("0") else key
         elif kind == "add":
             for entry in ids_of(operation["runs"]):
@@ -304,9 +300,10 @@ class Model:
                         self._add(part["ledger"], entry)
         elif kind == "set_fenced":
             self.ledgers[ledger].fenced = True
-        elif kind == "set_explicit_lac" and header_version:
-            self.ledgers[ledger].explicit = operation["hex"]
+        elif kind == "set_explicit_lac":
             known = self.ledgers[ledger]
+            known.explicit = operation["hex"]
+            known.header_version = max(known.header_version, header_version)
             known.confirmed = max(known.confirmed, operation["lac"])
         elif kind in ("set_limbo_state", "clear_limbo_state"):
             self.ledgers[ledger].limbo = kind == "set_limbo_state"
@@ -317,8 +314,10 @@ class Model:
         elif kind == "gc":
             for gone in self._dropped:
                 self.ledgers.pop(gone, None)
-        elif kind == "reopen":
+        elif kind == "reopen" or "file_info_version" in operation:
             for known in self.ledgers.values():
+                if self.storage != "db" and not known.header_version:
+                    known.explicit = None
                 known.confirmed = self._stored(known)
         if kind in ("flush", "checkpoint", "memtable_snapshot", "gc", "reopen"):
             for known in self.ledgers.values():

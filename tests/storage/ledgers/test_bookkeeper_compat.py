@@ -158,43 +158,58 @@ def test_lac_of_a_ledger_without_entries(tmp_path: Path, storage: Any, compat: A
                 opened.last_add_confirmed(7)
 
 
+@pytest.mark.parametrize("compat", [None, "bookkeeper"])
 @pytest.mark.parametrize("storage", ["sorted", "interleaved"])
-def test_explicit_lac_and_header_version_0(tmp_path: Path, storage: Any) -> None:
-    """Asked for version 0, an explicit LAC is refused; in compat mode it is lost at a reopen.
+def test_explicit_lac_and_header_version_0(tmp_path: Path, storage: Any, compat: Any) -> None:
+    """Asked for version 0, a storage has an explicit LAC until it is closed, as upstream.
 
-    With version 1, the default, a file of version 0 becomes one of version 1.
+    A header of version 1 has a field for it, whatever was asked for.
     """
-    plain = StorageOptions(index_header_version=0)
-    with LedgerStorage.open(tmp_path, storage, options=plain) as opened:
-        opened.add_entries(records(7, range(3)), master_key=KEY)
-        with pytest.raises(UnsupportedLayout, match="header version 0"):
-            opened.set_explicit_lac(7, lac_body(7, 1))
-    with (
-        HierarchicalIndex(tmp_path / "current", writable=True, header_version=0) as index,
-        pytest.raises(UnsupportedLayout, match="version 0"),
-    ):
-        index.set_state(7, index.state(7)._replace(explicit_lac=lac_body(7, 1)))
-    old = StorageOptions(index_header_version=0, compat="bookkeeper")
+    old = StorageOptions(index_header_version=0, compat=compat)
     with LedgerStorage.open(tmp_path, storage, options=old) as opened:
+        opened.add_entries(records(7, range(3)), master_key=KEY)
         opened.set_explicit_lac(7, lac_body(7, 1))
+        opened.flush()
 
         assert lac_body(7, 1) == opened.explicit_lac(7)
-        opened.flush()
     with LedgerStorage.open(tmp_path, storage, options=old) as opened:
         assert opened.explicit_lac(7) is None
+        assert [0, 1, 2] == opened.entries(7).tolist()
     with LedgerStorage.open(tmp_path, storage) as opened:
-        opened.set_explicit_lac(7, lac_body(7, 2))
-    with LedgerStorage.open(tmp_path, storage) as opened:
-        assert lac_body(7, 2) == opened.explicit_lac(7)
+        opened.add_entries(records(8, range(2)), master_key=KEY)
+        opened.set_explicit_lac(8, lac_body(8, 0))
+    with LedgerStorage.open(tmp_path, storage, options=old) as opened:
+        assert lac_body(8, 0) == opened.explicit_lac(8)
+        opened.set_explicit_lac(8, lac_body(8, 1))
+        opened.flush()  # in compat mode closing does not
+    with LedgerStorage.open(tmp_path, storage, options=old) as opened:
+        assert lac_body(8, 1) == opened.explicit_lac(8)
+
+
+def test_index_of_header_version_0(tmp_path: Path) -> None:
+    """The index itself refuses what it has no field for, and version 1 takes over from 0."""
+    with HierarchicalIndex(tmp_path / "current", writable=True, header_version=0) as index:
+        assert not index.can_store_explicit_lac(7)
+        index.put(7, 0, 1)
+        assert not index.can_store_explicit_lac(7)
+        with pytest.raises(UnsupportedLayout, match="version 0"):
+            index.set_state(7, index.state(7)._replace(explicit_lac=lac_body(7, 1)))
+    with HierarchicalIndex(tmp_path / "current", writable=True) as index:
+        assert index.can_store_explicit_lac(7)
+        index.set_state(7, index.state(7)._replace(explicit_lac=lac_body(7, 2)))
+    with HierarchicalIndex(tmp_path / "current", writable=True, header_version=0) as index:
+        assert index.can_store_explicit_lac(7)
+        assert lac_body(7, 2) == index.state(7).explicit_lac
 
 
 def test_replayed_explicit_lac_and_header_version_0(tmp_path: Path) -> None:
-    """A start that is asked for version 0 is refused where the journal has an explicit LAC."""
+    """A start that is asked for version 0 takes an explicit LAC of the journal into memory."""
     bookie = Bookie.open(tmp_path, "sorted")
     bookie.add_entries(records(7, range(1)), KEY)
     bookie.set_explicit_lac(7, lac_body(7, 0), KEY)
     bookie.close(checkpoint=False)
-    with pytest.raises(UnsupportedLayout, match="header version 0"):
-        Bookie.open(tmp_path, "sorted", options=StorageOptions(index_header_version=0))
-    with Bookie.open(tmp_path, "sorted") as again:
+    old = StorageOptions(index_header_version=0)
+    with Bookie.open(tmp_path, "sorted", options=old) as again:
         assert lac_body(7, 0) == again.explicit_lac(7)
+    with Bookie.open(tmp_path, "sorted", options=old) as again:
+        assert again.explicit_lac(7) is None

@@ -117,7 +117,13 @@ class LedgerStates:
         return frozenset(self._dirty)
 
     def flush(self, names: Iterable[LedgerId] | None = None) -> None:
-        """Hand changed states to the index (of `names` only); the index's flush syncs them."""
+        """Hand changed states to the index (of `names` only); the index's flush syncs them.
+
+        Where the index has no field for explicit LACs, they stay in memory, as in `FileInfo`.
+        """
         for name in sorted(self._dirty if names is None else self._dirty.intersection(names)):
-            self._index.set_state(name, self._known[name])
+            state = self._known[name]
+            if state.explicit_lac is not None and not self._index.can_store_explicit_lac(name):
+                state = state._replace(explicit_lac=None)
+            self._index.set_state(name, state)
             self._dirty.discard(name)
