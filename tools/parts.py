@@ -44,6 +44,8 @@ def _below(*names: str) -> tuple[str, ...]:
     return tuple(f"tests/{name}" for name in names)
 
 
+_OWN_TESTS = "tests/interop/own_tests/test_own_tests.py"
+
 PARTS = (
     Part(
         "bytes, indexes, golden data, damaged files",
@@ -78,6 +80,14 @@ PARTS = (
         _below("interop/"),
         ("BOOKKEEPER_CLASSPATH", "BOOKKEEPER_HOME"),
     ),
+    *(
+        Part(
+            f"BookKeeper's own tests, bookies with {storage} storage",
+            (f"{_OWN_TESTS}::TestWholeList::test_{storage}",),
+            ("BOOKKEEPER_PEER",),
+        )
+        for storage in ("sorted", "interleaved", "db")
+    ),
     Part("other Pythons"),
 )
 
@@ -98,7 +108,7 @@ def part_of(nodeid: str) -> int:
 
 
 def parse_part(text: str) -> int:
-    """Return the number in ``2/9`` or ``2``; ValueError if there is no such part."""
+    """Return the number in ``2/12`` or ``2``; ValueError if there is no such part."""
     number, _, total = text.partition("/")
     if total not in ("", str(len(PARTS))) or number not in map(str, range(1, len(PARTS) + 1)):
         raise ValueError(f"{text}: the parts are 1/{len(PARTS)} to {len(PARTS)}/{len(PARTS)}")
@@ -106,7 +116,7 @@ def parse_part(text: str) -> int:
 
 
 def read_record(path: Path = RECORD) -> dict[str, Any]:
-    """Return what the record has by part, such as ``2/9``; nothing where there is none."""
+    """Return what the record has by part, such as ``2/12``; nothing where there is none."""
     record: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
     return record
 

@@ -33,7 +33,7 @@ def main(arguments: list[str]) -> int:
         if kind == "real":
             results = control(name, folder / kind)
         else:
-            results = on_ours(name, cast(Storage, kind), folder / kind)
+            results = on_ours(name, cast(Storage, kind), folder / kind, folder / "bookie")
         for result in results:
             counts[result.status] += 1
             _tell(result.status, result.test, result.detail)

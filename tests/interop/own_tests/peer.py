@@ -18,7 +18,7 @@ from typing import Literal
 
 from tests.interop.class_path import tool
 
-__all__ = ["Result", "Storage", "control", "listed", "missing", "on_ours"]
+__all__ = ["Result", "Storage", "compile_bookie", "control", "listed", "missing", "on_ours"]
 
 Storage = Literal["sorted", "interleaved", "db"]
 
@@ -60,7 +60,7 @@ def _class_path() -> str:
 
 
 @cache
-def _compiled(folder: Path) -> Path:
+def compile_bookie(folder: Path) -> Path:
     """Compile our bookie into a folder and return it."""
     folder.mkdir(parents=True, exist_ok=True)
     source = _HERE / "java" / "BkstoreServer.java"
@@ -69,11 +69,14 @@ def _compiled(folder: Path) -> Path:
     return folder
 
 
-def on_ours(name: str, storage: Storage, folder: Path) -> list[Result]:
-    """Run a class with bookies of ours; what they and the JVM say is kept in `folder`."""
+def on_ours(name: str, storage: Storage, folder: Path, bookie: Path) -> list[Result]:
+    """Run a class with bookies of ours, compiled into the folder `bookie`.
+
+    What they and the JVM print is kept in `folder`.
+    """
     bkstore = Path(sys.executable).with_name("bkstore")
     flags = [f"-Dbkstore.bin={bkstore}", f"-Dbkstore.storage={storage}"]
-    return _run(name, flags, str(_compiled(folder.parent / "own-bookie")), folder)
+    return _run(name, flags, str(compile_bookie(bookie)), folder)
 
 
 def control(name: str, folder: Path) -> list[Result]:

@@ -12,7 +12,6 @@ from tests.interop.own_tests.peer import Result, Storage, listed, missing, on_ou
 from tests.paths import ROOT
 
 SELECTION = ("client.LedgerCloseTest", "client.TestPiggybackLAC", "client.ListLedgersTest")
-STORAGES: tuple[Storage, ...] = ("sorted", "interleaved", "db")
 
 needs_peer = pytest.mark.skipif(missing() is not None, reason=str(missing()))
 
@@ -33,18 +32,21 @@ def _name(result: Result) -> str:
 
 
 @pytest.fixture
-def run_class(tmp_path: Path) -> Callable[[str, Storage], None]:
+def run_class(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, Storage], None]:
     """Return what runs a class and fails for each of its tests that does and is not explained."""
+    bookie = tmp_path_factory.getbasetemp() / "bookie"  # compiled once by each worker
 
     def run(name: str, storage: Storage) -> None:
-        results = on_ours(name, storage, tmp_path / "logs")
+        results = on_ours(name, storage, tmp_path, bookie)
         failed = [each for each in results if each.status in ("FAILED", "ENDED")]
         inside = [each for each in results if each.status in ("ABORTED", "SKIPPED")]
 
         assert results, f"{name}: no test was run"
         assert [] == [each for each in failed if _name(each) not in explained()]
         if len(inside) == len(results):
-            pytest.skip(f"all {len(inside)} tests look inside of a bookie")
+            pytest.skip("all tests of the class look inside of a bookie")
 
     return run
 
@@ -67,8 +69,18 @@ def test_some(run_class: Callable[[str, Storage], None], name: str) -> None:
 @needs_peer
 @pytest.mark.long
 @pytest.mark.timeout(1300)
-@pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("name", listed())
-def test_all(run_class: Callable[[str, Storage], None], name: str, storage: Storage) -> None:
-    """All classes that start bookies, whatever storage these have."""
-    run_class(name, storage)
+class TestWholeList:
+    """All classes that start bookies, whatever storage their tests configure."""
+
+    def test_sorted(self, run_class: Callable[[str, Storage], None], name: str) -> None:
+        """On sorted storage."""
+        run_class(name, "sorted")
+
+    def test_interleaved(self, run_class: Callable[[str, Storage], None], name: str) -> None:
+        """On interleaved storage."""
+        run_class(name, "interleaved")
+
+    def test_db(self, run_class: Callable[[str, Storage], None], name: str) -> None:
+        """On db storage."""
+        run_class(name, "db")
