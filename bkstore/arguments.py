@@ -20,31 +20,6 @@ from typing import Any, Final
 
 from bkstore.errors import InvalidArgument
 
-__all__ = [
-    "Check",
-    "any_of",
-    "call",
-    "check_batch",
-    "check_compat",
-    "check_fields",
-    "choice",
-    "data",
-    "each",
-    "host_name",
-    "instance",
-    "interface",
-    "number",
-    "optional",
-    "pair",
-    "password",
-    "path",
-    "paths",
-    "shown",
-    "text",
-    "truth",
-    "whole",
-]
-
 Check = Callable[[str, Any], Any]
 """Takes an argument's name and value; returns the value, or raises `InvalidArgument`."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["counted", "in_words"]
-
 
 def counted(number: int, one: str, many: str | None = None, *, grouped: bool = False) -> str:
     """Return a number and its noun; `many` where that is not `one` with an s.

@@ -13,35 +13,6 @@ from collections.abc import Sequence
 
 from bkstore.counts import in_words
 
-__all__ = [
-    "BadVersion",
-    "BkstoreError",
-    "BookieUnavailable",
-    "CorruptionError",
-    "DataUnknown",
-    "DirectoryInUse",
-    "IllegalOperation",
-    "InvalidArgument",
-    "LedgerExists",
-    "LedgerFenced",
-    "LoadFailed",
-    "MetadataUnavailable",
-    "MissingDependency",
-    "NoListOfEntries",
-    "NoSuchEntry",
-    "NoSuchLedger",
-    "NotEnoughBookies",
-    "ReadFailed",
-    "ReadOnlyError",
-    "SyncFailed",
-    "SystemRefused",
-    "TooManyRequests",
-    "UnauthorizedAccess",
-    "UnsupportedLayout",
-    "WriteFailed",
-    "pip_install",
-]
-
 
 class BkstoreError(Exception):
     """Base of every error that bkstore raises on purpose.

@@ -16,8 +16,6 @@ from weakref import WeakSet
 
 from bkstore.errors import IllegalOperation
 
-__all__ = ["Forkable", "closed", "drop_descriptors", "leak", "register"]
-
 
 class Forkable(Protocol):
     """Something that has to know of a fork."""

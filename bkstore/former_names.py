@@ -11,8 +11,6 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
-__all__ = ["FORMER", "keep_former_names"]
-
 FORMER = {
     "bkstore.formats.metadatafile": "bkstore.formats.metadata.json_file",
     "bkstore.storage.entry_logger": "bkstore.storage.entry_log.writer",

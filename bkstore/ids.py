@@ -23,31 +23,6 @@ import numpy.typing as npt
 from bkstore.arguments import shown
 from bkstore.errors import InvalidArgument
 
-__all__ = [
-    "MAX_ENTRY_ID",
-    "MAX_LOG_ID",
-    "MOST_IDS",
-    "Int64Array",
-    "LedgerId",
-    "as_entry_ids",
-    "as_int64",
-    "as_locations",
-    "check_bounds",
-    "check_entry_id",
-    "check_integer",
-    "check_location",
-    "check_scope",
-    "log_ids",
-    "make_location",
-    "make_locations",
-    "positions",
-    "signed64",
-    "sort_ledgers",
-    "split_location",
-    "unsigned64",
-    "unsigned_order",
-]
-
 Int64Array = npt.NDArray[np.int64]
 
 MAX_ENTRY_ID = 2**63 - 2

@@ -15,12 +15,10 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["AuditFigures", "AuditMetrics", "LookupCosts", "LookupMetrics", "audit_textfile"]
-
 PREFIX = "bkstore_stream"
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
-WAVES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
+_WAVES = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 OBJECTS = (0, 1, 2, 4, 8, 16, 32, 64)
 
 # metric -> (count of one look-up, help)
@@ -64,7 +62,7 @@ AUDIT_GAUGES = (
     "NUM_UNDERREPLICATED_LEDGERS_ELAPSED_RECOVERY_GRACE_PERIOD",
 )
 AUDIT_TIMERS = ("REPLICAS_CHECK_TIME", "PLACEMENT_POLICY_CHECK_TIME")
-AUDIT_SKIPPED = "NUM_SKIPPING_CHECK_TASK_TIMES"
+_AUDIT_SKIPPED = "NUM_SKIPPING_CHECK_TASK_TIMES"
 
 
 class LookupCosts(Protocol):
@@ -115,7 +113,7 @@ class LookupMetrics:
         text = "Time of a look-up"
         self._seconds = made(histogram, "lookup_seconds", text, buckets=SECONDS)
         text = "Waves of loads that a look-up waited for"
-        self._waves = made(histogram, "lookup_waves", text, buckets=WAVES)
+        self._waves = made(histogram, "lookup_waves", text, buckets=_WAVES)
         text = "Objects of an answer"
         self._objects = made(histogram, "lookup_objects", text, buckets=OBJECTS)
         self._counts = {count: made(counter, name, text) for name, (count, text) in _COUNTS.items()}
@@ -206,7 +204,7 @@ class AuditMetrics:
                 for name in timers
             }
             text = "Audits that were due and left out"
-            self._skipped = prometheus.Counter(prefix + AUDIT_SKIPPED, text, **options)
+            self._skipped = prometheus.Counter(prefix + _AUDIT_SKIPPED, text, **options)
         except ValueError as error:
             raise InvalidArgument(f"the registry has these metrics already: {error}") from None
 

@@ -20,17 +20,6 @@ from bkstore.availability.sequence_groups import INT32_MAX, Groups, clip
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, as_entry_ids, check_entry_id
 
-__all__ = [
-    "bookie_index",
-    "ensemble_set",
-    "expected",
-    "expected_many",
-    "has_entry",
-    "is_covered",
-    "write_set",
-    "write_sets",
-]
-
 
 def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
     plain = type(ensemble_size) is type(write_quorum) is int  # asked for each entry

@@ -26,8 +26,6 @@ from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_int64
 
-__all__ = ["BookkeeperAvailability"]
-
 _NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
 _AT_A_TIME = 1 << 16
 _LONGEST = np.int64(2**63 - 1)

@@ -25,19 +25,6 @@ from bkstore.availability.sequence_groups import INT32_MAX, Groups, sequence_cou
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID
 
-__all__ = [
-    "GROUP_SIZE",
-    "HEADER_SIZE",
-    "MOST_GROUPS",
-    "Encoding",
-    "checked",
-    "decode",
-    "decode_few",
-    "encode",
-    "read_raw",
-    "write_raw",
-]
-
 HEADER_SIZE = 64
 GROUP_SIZE = 24
 VERSION = 0

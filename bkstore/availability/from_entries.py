@@ -13,8 +13,6 @@ from bkstore.availability.grouping import fold, join
 from bkstore.availability.sequence_groups import BoolArray, Groups
 from bkstore.ids import Int64Array
 
-__all__ = ["BLOCK", "from_ids", "presence"]
-
 BLOCK = 1 << 16
 """Ids handled at a time: a few arrays of this length fit a second-level cache."""
 

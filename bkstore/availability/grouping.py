@@ -17,8 +17,6 @@ import numpy.typing as npt
 from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty, sequences
 from bkstore.ids import Int64Array
 
-__all__ = ["fold", "from_runs", "from_runs_of_many", "join"]
-
 
 def from_runs(starts: Int64Array, ends: Int64Array) -> Groups:
     """Return canonical groups for ordered, disjoint half-open runs. O(runs)."""

@@ -12,8 +12,6 @@ from bkstore.availability.sequence_groups import INT32_MAX, Groups, empty
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, check_entry_id, check_integer
 
-__all__ = ["bound", "groups", "rows", "stripe"]
-
 
 def rows(given: Any, width: int, what: str) -> Int64Array:
     """Return rows of `width` integers that fit int64; `what` says what they should be."""

@@ -17,8 +17,6 @@ from bkstore.availability.grouping import from_runs_of_many
 from bkstore.availability.sequence_groups import BoolArray, Groups, empty
 from bkstore.ids import Int64Array
 
-__all__ = ["from_ids_of_many", "from_mask_of_many", "sets_of", "sets_of_entries"]
-
 
 def from_ids_of_many(ids: Int64Array, owner: Int64Array) -> tuple[Groups, Int64Array]:
     """Return canonical groups for ids that ascend within each owner, and whose each group is.

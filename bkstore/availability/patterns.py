@@ -14,8 +14,6 @@ import numpy.typing as npt
 from bkstore.availability.sequence_groups import BoolArray, Groups, clip
 from bkstore.ids import Int64Array
 
-__all__ = ["Operation", "Pattern", "answer_of", "emit", "merged", "pattern_of"]
-
 Operation = Literal["and", "or", "sub"]
 
 

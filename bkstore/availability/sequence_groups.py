@@ -18,24 +18,6 @@ import numpy.typing as npt
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
-__all__ = [
-    "INT32_MAX",
-    "MOST_SEQUENCES",
-    "BoolArray",
-    "Groups",
-    "clip",
-    "clip_rows",
-    "contains",
-    "count",
-    "empty",
-    "expand",
-    "first_sequences",
-    "iterate",
-    "refuse_above",
-    "sequence_count",
-    "sequences",
-]
-
 _LONG = 256
 """Ids a group has on average where handling groups one by one pays."""
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from bkstore.bloom.murmur3 import BLOCK, UInt64Array, hash_blocks
 from bkstore.ids import Int64Array
 
-__all__ = ["BitArray", "add_keys", "contains_keys", "count_ones"]
-
 BitArray = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]
 

@@ -28,12 +28,10 @@ from bkstore.bloom.murmur3 import as_keys, hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import check_integer
 
-__all__ = ["HEADER_SIZE", "STRATEGY", "BloomFilter", "Compat", "FilterSize", "filter_size"]
-
 HEADER_SIZE = 6
 STRATEGY = 1
-MOST_HASHES = 255
-MOST_WORDS = 2**31 - 1
+_MOST_HASHES = 255
+_MOST_WORDS = 2**31 - 1
 
 Compat = Literal["guava-31.1"]
 
@@ -71,10 +69,10 @@ def filter_size(
     asked = f"{expected_insertions} insertions at fpp {fpp}"
     if words == 0:
         raise InvalidArgument(f"{asked} make a filter of no bits")
-    if words > MOST_WORDS:
-        raise InvalidArgument(f"{asked} need {words} words, {MOST_WORDS} are the most")
-    if hash_count > MOST_HASHES:
-        raise InvalidArgument(f"{asked} need {hash_count} hashes, {MOST_HASHES} are the most")
+    if words > _MOST_WORDS:
+        raise InvalidArgument(f"{asked} need {words} words, {_MOST_WORDS} are the most")
+    if hash_count > _MOST_HASHES:
+        raise InvalidArgument(f"{asked} need {hash_count} hashes, {_MOST_HASHES} are the most")
     return FilterSize(words, hash_count)
 
 

@@ -14,8 +14,6 @@ from bkstore.arguments import whole
 from bkstore.bloom.filter import BloomFilter, filter_size
 from bkstore.ids import Int64Array
 
-__all__ = ["DEFAULT_MAX_BYTES", "FilterSet"]
-
 DEFAULT_MAX_BYTES = 64 << 20
 """Room for 5000 objects of 9000 streams: 53.9 million bytes of bit arrays."""
 

@@ -20,8 +20,6 @@ from bkstore.arguments import shown
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
-__all__ = ["BLOCK", "UInt64Array", "as_keys", "hash_blocks", "hash_key", "hash_keys"]
-
 UInt64Array = npt.NDArray[np.uint64]
 
 BLOCK = 16_384

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from bkstore.cluster.audit.auditor import Progress
     from bkstore.cluster.store.api import MetadataStore
 
-__all__ = ["add_arguments", "on_screen", "run"]
-
 _AT_A_TIME = 1000
 
 

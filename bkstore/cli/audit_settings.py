@@ -16,16 +16,6 @@ if TYPE_CHECKING:
     from bkstore.cluster.audit import AuditOptions
     from bkstore.cluster.placement.policies import PlacementPolicy
 
-__all__ = [
-    "add_live",
-    "add_rules",
-    "check_bookies",
-    "is_live",
-    "options_of",
-    "placement_of",
-    "tls_of",
-]
-
 _BOOKIES_AT_A_TIME = 64
 _TIMEOUT = 5.0
 _LOOK_DELAY = 30.0

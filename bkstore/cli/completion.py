@@ -14,15 +14,13 @@ from typing import Any
 from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.metadata_options import metadata_word
 
-__all__ = ["add_arguments", "run"]
-
-SHELLS = ("bash", "zsh", "fish", "tcsh")
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _FILES = ("DIR", "FILE")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+    parser.add_argument("shell", metavar="SHELL", choices=_SHELLS, help=", ".join(_SHELLS))
 
 
 def run(args: argparse.Namespace) -> int:

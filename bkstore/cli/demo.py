@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from bkstore.offline.analyses import Engine
     from bkstore.offline.dump import DumpResult
 
-__all__ = ["add_arguments", "run"]
-
 _SHOWN = 8
 _RANGES = 3
 _ASKED = ("bytes_by_bookie", "ledger_health", "orphans")

@@ -15,8 +15,6 @@ from bkstore.cluster import Cluster, LedgerHandle, snapshot
 from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 
-__all__ = ["ENTRIES", "DemoCluster", "make_cluster"]
-
 ENTRIES = 3_000
 """Entries of each ledger."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bkstore.testing.ensemble import Ensemble
     from bkstore.testing.ensemble.from_outside import Seen
 
-__all__ = ["add_arguments", "run"]
-
 _STORAGES = ("sorted", "interleaved", "db")
 _PAUSE = 0.2
 _PATIENCE = 90.0

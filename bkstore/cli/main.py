@@ -18,8 +18,6 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.errors import BkstoreError, WriteFailed
 from bkstore.version import __version__
 
-__all__ = ["COMMANDS", "Command", "main", "make_parser"]
-
 
 class Command(NamedTuple):
     """Where a command is, and what `bkstore --help` says of it without loading it.

@@ -22,8 +22,6 @@ from bkstore.tables import METADATA_LEDGERS, METADATA_SEGMENTS, Table
 if TYPE_CHECKING:
     from bkstore.cluster.store.api import MetadataStore, Versioned
 
-__all__ = ["add_arguments", "run"]
-
 _ROWS = 1000
 
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
-__all__ = ["add_arguments", "run"]
-
 _STORAGES = ("sorted", "interleaved", "db")
 _MONTH = 30 * 86400
 _LAST_WORDS = 2.0

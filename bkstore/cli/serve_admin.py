@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from bkstore.wire.sasl import SaslUser, SaslUsers
     from bkstore.wire.server import BookieServer
 
-__all__ = ["AdminSettings", "add_admin", "admin_of", "chosen_admin", "show_server", "show_stop"]
-
 _PLACE = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
 
 

@@ -20,17 +20,6 @@ if TYPE_CHECKING:
     from bkstore.wire.admin import AdminServer
     from bkstore.wire.server import BookieServer
 
-__all__ = [
-    "FORCED",
-    "LoneBookie",
-    "StateChanges",
-    "ending_at_once",
-    "tell_garbage",
-    "tell_state",
-    "until_stopped",
-    "waited",
-]
-
 FORCED = "forceReadOnlyBookie is set"
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

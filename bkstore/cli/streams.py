@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bkstore.streams.lookup.result import LookupResult
     from bkstore.streams.lookup.stream_lookup import StreamLookup
 
-__all__ = ["add_arguments", "run"]
-
 _STRATEGIES = ("load-all", "sparse-index", "partial", "preload", "index", "bloom")
 """As `bkstore.streams` has them (a test compares), which need not be loaded for `--help`."""
 

@@ -19,8 +19,6 @@ from bkstore.arguments import instance
 if TYPE_CHECKING:
     from rocksdict import Options
 
-__all__ = ["OS_FILES", "Files", "StrPath", "SyncNotBegun", "check_files"]
-
 StrPath = str | os.PathLike[str]
 
 

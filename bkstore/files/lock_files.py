@@ -21,8 +21,6 @@ from bkstore.errors import DirectoryInUse, UnsupportedLayout
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import writing
 
-__all__ = ["held_lock", "is_locked", "let_go", "lock_file", "take_lock"]
-
 _PROBE_SECONDS = 30.0
 """How long probes may keep a lock shared before they count as its holders: each needs some us."""
 

@@ -19,16 +19,6 @@ from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import naming
 
-__all__ = [
-    "check_regular",
-    "files_below",
-    "is_folder",
-    "open_regular",
-    "opened",
-    "past_hole",
-    "read_whole",
-]
-
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",

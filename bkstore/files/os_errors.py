@@ -24,19 +24,6 @@ from bkstore.errors import (
 )
 from bkstore.files.disk_changes import SyncNotBegun
 
-__all__ = [
-    "is_absent",
-    "is_for_now",
-    "is_medium_error",
-    "naming",
-    "os_error",
-    "readable",
-    "reading_back",
-    "syncing",
-    "unreadable",
-    "writing",
-]
-
 _NAMES = ("EUCLEAN", "EBADMSG", "EREMOTEIO", "ENODATA", "EILSEQ")  # not on every system
 _MEDIUM = frozenset({errno.EIO, *(getattr(errno, name) for name in _NAMES if hasattr(errno, name))})
 _NO_FILE = frozenset({errno.EISDIR, errno.ESPIPE, errno.ENXIO})

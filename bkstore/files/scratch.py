@@ -23,8 +23,6 @@ from bkstore.errors import WriteFailed
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import writing
 
-__all__ = ["MARKER", "scratch_directory"]
-
 MARKER = ".bkstore-scratch"
 """The file whose lock says that the maker lives."""
 

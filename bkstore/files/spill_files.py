@@ -16,8 +16,6 @@ from bkstore.errors import ReadFailed
 from bkstore.files.disk_changes import Files, StrPath
 from bkstore.files.os_errors import reading_back, writing
 
-__all__ = ["SpillReader", "append_spill", "opened_spill", "read_spill"]
-
 
 def append_spill(path: StrPath, data: bytes | memoryview, files: Files) -> None:
     """Write `data` behind what the spill has; the file is made if it is not there. Not durable."""

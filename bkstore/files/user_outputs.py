@@ -27,8 +27,6 @@ from typing import Any, NamedTuple
 from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES, StrPath
 
-__all__ = ["OutputFile", "check_output", "output_file", "refuse_inputs", "write_output"]
-
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _STREAM = os.O_WRONLY | os.O_APPEND | os.O_NOCTTY | os.O_CLOEXEC
 

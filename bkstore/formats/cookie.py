@@ -16,10 +16,8 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax import proto_text
 from bkstore.formats.syntax.proto_messages import OPTIONAL, REQUIRED, STRING, declare
 
-__all__ = ["FILE_NAME", "NEWEST_VERSION", "Cookie", "decode", "encode"]
-
 FILE_NAME = "VERSION"
-OLDEST_VERSION = 3
+_OLDEST_VERSION = 3
 NEWEST_VERSION = 5
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -59,9 +57,9 @@ def decode(data: bytes) -> Cookie:
     if not _NUMBER.fullmatch(first.strip(" \r\t")):
         raise CorruptionError(None, 0, f"cookie's first line is no version: {first[:40]!r}")
     version = int(first.strip(" \r\t"))
-    if not OLDEST_VERSION <= version <= NEWEST_VERSION:
+    if not _OLDEST_VERSION <= version <= NEWEST_VERSION:
         raise CorruptionError(None, 0, f"cookie version {version} is outside 3..5")
-    if version == OLDEST_VERSION:
+    if version == _OLDEST_VERSION:
         return _from_lines(rest)
     return _from_text(version, data, len(data) - len(rest.encode()))
 
@@ -106,11 +104,11 @@ def encode(cookie: Cookie) -> bytes:
     >>> encode(Cookie(5, "b1:3181", ("/j",), ("/a", "/b"), instance_id="x")).decode().split("\n")[3]
     'ledgerDirs: "2\\t/a\\t/b"'
     """
-    if not OLDEST_VERSION <= cookie.version <= NEWEST_VERSION:
+    if not _OLDEST_VERSION <= cookie.version <= NEWEST_VERSION:
         raise InvalidArgument(f"cookie version {cookie.version} is outside 3..5")
     journals = ",".join(_checked(cookie.journal_dirs, ","))
     (bookie_id,) = _checked((cookie.bookie_id,))
-    if cookie.version == OLDEST_VERSION:
+    if cookie.version == _OLDEST_VERSION:
         if cookie.index_dirs is not None or cookie.instance_id is not None:
             raise InvalidArgument("a cookie of version 3 has no index directories, no instance id")
         lines = ("3", bookie_id, journals, _listed(cookie.ledger_dirs))

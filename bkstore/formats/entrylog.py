@@ -29,24 +29,6 @@ import numpy as np
 from bkstore.errors import CorruptionError, UnsupportedLayout
 from bkstore.ids import LedgerId
 
-__all__ = [
-    "DIRECT_HEADER_SIZE",
-    "HEADER_SIZE",
-    "MAP_FIELDS_OFFSET",
-    "PREFIX",
-    "VERSION_1",
-    "VERSION_2",
-    "LogHeader",
-    "LogMetadata",
-    "decode_header",
-    "decode_map_batch",
-    "encode_header",
-    "encode_ledgers_map",
-    "encode_map_fields",
-    "log_id_of",
-    "log_name",
-]
-
 HEADER_SIZE = 1024
 DIRECT_HEADER_SIZE = 4096
 PREFIX = 4
@@ -56,7 +38,7 @@ VERSION_0 = 0
 VERSION_1 = 1
 VERSION_2 = 2
 MAP_FIELDS_OFFSET = 8
-LEDGERS_PER_BATCH = 10_000
+_LEDGERS_PER_BATCH = 10_000
 
 _SIGNATURE = b"BKLO"
 _HEADER = struct.Struct(">4siqi")
@@ -134,7 +116,7 @@ def encode_ledgers_map(sizes: Mapping[LedgerId, int]) -> bytes:
     wide = any(name.scope for name in sizes)
     rest = iter(sizes.items())
     parts = []
-    while batch := list(islice(rest, LEDGERS_PER_BATCH)):
+    while batch := list(islice(rest, _LEDGERS_PER_BATCH)):
         words = [(*(name.signed if wide else name.signed[1:]), size) for name, size in batch]
         items = np.array(words, ">i8").tobytes()
         parts.append(_BATCH.pack(_BATCH_REST + len(items), -1, _MAP_ENTRY[wide], len(batch)))

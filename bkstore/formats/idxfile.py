@@ -29,28 +29,13 @@ from bkstore.formats.entry.digest import MASTER_KEY_SIZE
 from bkstore.formats.state_checks import explicit_lac_oddity, master_key_oddity
 from bkstore.ids import LedgerId
 
-__all__ = [
-    "DEFAULT_PAGE_SIZE",
-    "HEADER_FIELDS",
-    "HEADER_SIZE",
-    "SLOT_SIZE",
-    "IdxHeader",
-    "check_header_version",
-    "check_page_size",
-    "decode_header",
-    "encode_header",
-    "header_oddities",
-    "index_path",
-    "ledger_of_path",
-]
-
 HEADER_SIZE = 1024
 HEADER_FIELDS = 20
 """Bytes of a version 1 header beside master key and explicit LAC."""
 
 SLOT_SIZE = 8
 DEFAULT_PAGE_SIZE = 8192
-SIGNATURE = b"BKLE"
+_SIGNATURE = b"BKLE"
 VERSION_0 = 0
 VERSION_1 = 1
 FENCED_BIT = 0x1
@@ -100,7 +85,7 @@ def encode_header(header: IdxHeader) -> bytes:
     if lac and len(lac) < MIN_EXPLICIT_LAC:
         raise InvalidArgument(f"explicit LAC body of {len(lac)} bytes: at least 16 are needed")
     key = header.master_key
-    data = SIGNATURE + struct.pack(">ii", header.version, len(key)) + key
+    data = _SIGNATURE + struct.pack(">ii", header.version, len(key)) + key
     data += struct.pack(">I", header.state_bits & 0xFFFFFFFF)
     if header.version == VERSION_1:
         data += struct.pack(">i", len(lac)) + lac
@@ -127,7 +112,7 @@ def decode_header(
         raise CorruptionError(
             None, len(view), f"index file header needs {HEADER_SIZE} bytes, {len(view)} are there"
         )
-    if bytes(view[:4]) != SIGNATURE:
+    if bytes(view[:4]) != _SIGNATURE:
         raise CorruptionError(None, 0, f"signature is {bytes(view[:4]).hex()}, not 'BKLE'")
     version = _i32(view, 4)
     if version > VERSION_1 or (version < 0 and compat is None):

@@ -34,31 +34,6 @@ from bkstore.formats.entry.header import FLAGS_V2
 from bkstore.formats.syntax.framing import Bytes, words
 from bkstore.ids import Int64Array, LedgerId
 
-__all__ = [
-    "ALIGNMENT",
-    "LAST_MARK_SIZE",
-    "NEWEST_VERSION",
-    "OLDEST_WRITABLE",
-    "PADDED_VERSION",
-    "PADDING_MASK",
-    "SPECIAL_IDS",
-    "SPECIAL_VERSIONS",
-    "JournalHeader",
-    "JournalRecord",
-    "LogMark",
-    "RecordKind",
-    "check_size",
-    "decode_header",
-    "decode_mark",
-    "decode_record",
-    "encode_header",
-    "encode_mark",
-    "encode_record",
-    "encode_special",
-    "entry_ids_among",
-    "padding",
-]
-
 RecordKind = Literal["add", "master_key", "fence", "explicit_lac", "unknown"]
 
 NEWEST_VERSION = 6

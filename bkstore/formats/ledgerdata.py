@@ -28,8 +28,6 @@ from bkstore.formats.state_checks import state_oddities
 from bkstore.formats.syntax.proto_messages import BOOL, BYTES, OPTIONAL, REQUIRED, declare
 from bkstore.ids import LedgerId
 
-__all__ = ["FLAGS_KEY", "NEEDS_INTEGRITY_CHECK", "LedgerData", "decode", "encode", "oddities"]
-
 FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
 """Key of the storage flags row; negative, so it sorts after every ledger of scope 0."""
 

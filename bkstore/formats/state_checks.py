@@ -15,8 +15,6 @@ from bkstore.formats.entry import decode_explicit_lac, is_v2
 from bkstore.formats.entry.digest import DIGEST_SIZES, MASTER_KEY_SIZE
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 
-__all__ = ["explicit_lac_oddity", "master_key_oddity", "state_oddities"]
-
 _LAC_V1, _LAC_V2 = 16, 25
 _NO_ENTRY = -1
 

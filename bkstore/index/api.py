@@ -53,21 +53,6 @@ from bkstore.ids import (
 )
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 
-__all__ = [
-    "DEFAULT_BATCH",
-    "Closing",
-    "EntryIndex",
-    "EntrySource",
-    "Finding",
-    "IndexBatch",
-    "LedgerLike",
-    "LedgerState",
-    "check_put",
-    "check_state",
-    "locations_of",
-    "sorted_last_wins",
-]
-
 LedgerLike = int | LedgerId
 
 DEFAULT_BATCH = 1 << 18

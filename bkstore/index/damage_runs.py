@@ -14,8 +14,6 @@ from bkstore.counts import counted
 from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 
-__all__ = ["MOST_RUNS", "DamageRuns", "add_unreported"]
-
 MOST_RUNS = 64
 """Runs of one kind in one file and ledger that are told apart; the last one takes the rest."""
 

@@ -16,8 +16,6 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.many_ledgers import Errors, answers, told
 
-__all__ = ["LayeredSource"]
-
 _TOGETHER = 1 << 10
 """Ledgers whose unflushed entries are looked up before the flushed ones are."""
 

@@ -10,8 +10,6 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, IllegalOperation, SystemRefused
 from bkstore.ids import LedgerId, sort_ledgers
 
-__all__ = ["Errors", "ListsMany", "answers", "asked_for", "one_by_one", "over_parts", "told"]
-
 Errors = dict[LedgerId, BkstoreError]
 """Why ledgers could not be listed."""
 

@@ -38,8 +38,6 @@ from bkstore.index.api import (
 )
 from bkstore.index.many_ledgers import Errors
 
-__all__ = ["MemtableIndex"]
-
 _NONE = np.empty(0, np.int64)
 
 _TOGETHER, _SHORT = 256, 1 << 10

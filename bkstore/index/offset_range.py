@@ -23,8 +23,6 @@ from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 from bkstore.index.offset_range_item import OffsetItem
 
-__all__ = ["DEFAULT_MAX_ENTRIES", "DEFAULT_MAX_ITEMS", "DEFAULT_TTL", "OffsetRangeIndex"]
-
 DEFAULT_TTL = 600.0
 """Seconds that an item lives."""
 

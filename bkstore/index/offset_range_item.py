@@ -9,8 +9,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 
-__all__ = ["OffsetItem"]
-
 
 class OffsetItem:
     """The entries of one stream on one node, one at least, each start distinct.

@@ -27,8 +27,6 @@ from bkstore.index.api import (
 )
 from bkstore.index.many_ledgers import Errors, over_parts
 
-__all__ = ["PartitionedIndex"]
-
 
 class PartitionedIndex(EntryIndex):
     """Several indexes of one layout; ledger L belongs to number ``L mod n``.

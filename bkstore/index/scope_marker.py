@@ -13,8 +13,6 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import writing
 
-__all__ = ["MARKER_NAME", "MARKER_VERSION", "check_marker", "write_marker"]
-
 MARKER_NAME = "BKSTORE-128"
 MARKER_VERSION = 1
 _LIMIT = 1 << 16

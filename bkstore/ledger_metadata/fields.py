@@ -14,8 +14,6 @@ from bkstore.arguments import data, instance
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId, check_integer
 
-__all__ = ["NEWEST_VERSION", "NO_ENTRY", "MetadataFields", "Segment", "State"]
-
 NO_ENTRY = -1
 """The last entry id of a ledger that has none, or that is not closed (`INVALID_ENTRY_ID`)."""
 

@@ -15,8 +15,6 @@ from bkstore.ledger_metadata.fields import MetadataFields
 from bkstore.ledger_metadata.printing import safe_string
 from bkstore.ledger_metadata.rules import problems
 
-__all__ = ["LedgerMetadata", "SegmentRange"]
-
 
 class SegmentRange(NamedTuple):
     """A segment of a closed ledger with both ends, inclusive."""

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 
 from bkstore.ledger_metadata.fields import MetadataFields
 
-__all__ = ["safe_string"]
-
 
 def safe_string(metadata: MetadataFields) -> str:
     """Return the printable form without the password (`LedgerMetadataImpl.toSafeString`)."""

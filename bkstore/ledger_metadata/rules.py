@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from bkstore.ids import MAX_ENTRY_ID
 from bkstore.ledger_metadata.fields import NEWEST_VERSION, NO_ENTRY, MetadataFields
 
-__all__ = ["problems"]
-
 
 def problems(metadata: MetadataFields) -> Iterator[str]:
     """Yield what contradicts itself: sizes, then segments, then the end. O(segments x E)."""

@@ -11,8 +11,6 @@ import ipaddress
 from bkstore.errors import InvalidArgument
 from bkstore.formats.metadata.service_info import ServiceInfo
 
-__all__ = ["advertised", "check_advertised", "knows_scopes", "means_any"]
-
 _PROPERTY, _EXTENDED = "bkstore-protocol", "v3-extended"
 
 

@@ -30,15 +30,13 @@ from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for
 from bkstore.network.registrations import RegisteredBookies
 
-__all__ = ["AuditedBookie", "AuditedBookies"]
-
 AT_A_TIME = 128
 """Requests under way at a bookie."""
 
 PATIENCE = 10
 """A bookie from which nothing comes is left alone for so many times what it took to find out."""
 
-SOON = 0.1
+_SOON = 0.1
 """Seconds; one that fails as soon as that is simply asked again."""
 
 _check_timeout = number(above=True)
@@ -246,7 +244,7 @@ class AuditedBookie:
 
     def _refuse(self, reason: BkstoreError, begun: float) -> BkstoreError:
         now = time.monotonic()
-        if now - begun > SOON:
+        if now - begun > _SOON:
             self._refusal, self._until = reason, now + PATIENCE * (now - begun)
         return reason
 

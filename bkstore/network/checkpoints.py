@@ -11,8 +11,6 @@ from collections.abc import Callable
 from bkstore.errors import BkstoreError
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["Checkpoints"]
-
 
 class Checkpoints:
     """Makes a bookie's checkpoints; `problem` says why it must be read-only, None if it need not.

@@ -16,8 +16,6 @@ from bkstore.index.api import Closing
 from bkstore.network.registrations import RegisteredBookies
 from bkstore.wire.sasl import SaslUser
 
-__all__ = ["Client"]
-
 _check_tls = optional(instance(ssl.SSLContext))
 _check_user = optional(instance(SaslUser))
 

@@ -15,8 +15,6 @@ from bkstore.formats.cookie import Cookie
 from bkstore.formats.metadata.service_info import check_bookie_id
 from bkstore.storage.directories.ownership import OwnedDirectories
 
-__all__ = ["check_in"]
-
 
 def check_in(
     store: ZooKeeperStore, place: OwnedDirectories, bookie: str, *, files: Files = OS_FILES

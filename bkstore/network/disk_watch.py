@@ -12,8 +12,6 @@ from bkstore.arguments import check_fields, number, truth
 from bkstore.errors import InvalidArgument, ReadOnlyError
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["DiskOptions", "DiskWatch", "used_share"]
-
 _share = number(0.0, 1.0, above=True)
 _FIELDS = {
     "full": _share,

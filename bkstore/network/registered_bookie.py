@@ -27,8 +27,6 @@ from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.wire.server import BookieServer
 
-__all__ = ["READ_ONLY_BY_ORDER", "RegisteredBookie", "cluster_bookie"]
-
 _log = logging.getLogger(__name__)
 
 READ_ONLY_BY_ORDER = "an operator wants it so"

@@ -23,8 +23,6 @@ from bkstore.index.api import Closing
 from bkstore.network.advertised import knows_scopes
 from bkstore.network.scoped_client import ScopedClient
 
-__all__ = ["RegisteredBookies"]
-
 _log = logging.getLogger(__name__)
 
 _THREADS = 16

@@ -13,8 +13,6 @@ from bkstore.wire.client import WireClient
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.server import BookieServer
 
-__all__ = ["check_sanity"]
-
 _TIMEOUT = 5.0
 _PAYLOADS = [f"entry-{number}".encode() for number in range(10)]
 

@@ -21,8 +21,6 @@ from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for
 from bkstore.wire.client import WireClient
 
-__all__ = ["ScopedClient"]
-
 
 class ScopedClient(Closing):
     """A `BookieClient` over sockets for ledgers of all scopes, if the bookie is `extended`.

@@ -17,15 +17,6 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.lock_files import let_go, lock_file, take_lock
 from bkstore.files.os_errors import writing
 
-__all__ = [
-    "check_target",
-    "discard_growing",
-    "locked",
-    "partial_path",
-    "publish",
-    "remove_growing",
-]
-
 _log = logging.getLogger(__name__)
 
 LOCK = "lock"

@@ -15,8 +15,6 @@ from multiprocessing.connection import Pipe
 
 from bkstore.errors import SystemRefused
 
-__all__ = ["WorkerProcess"]
-
 
 class WorkerProcess:
     """A process that runs `work(fd, *arguments)` of a module, and `pipe`, the other end of `fd`.

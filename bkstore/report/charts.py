@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.axes import Axes
 
-__all__ = ["Chart", "Drawing", "bookies_chart", "ledgers_chart", "logs_chart", "require_matplotlib"]
-
 _COLOURS = {"live": "#010101", "garbage": "#020202", "ink": "#030303", "grid": "#040404"}
 _WIDE, _NARROW = (11.5, 2.7), (5.0, 3.1)  # inches of 72 units; for 790-1170 and 360-640 pixels
 _MOST_NAMES = 16

@@ -13,8 +13,6 @@ from bkstore.report.sections import Section
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["absent", "advice", "compared", "nothing_found", "rule"]
-
 
 def _any_above_zero(column: str) -> Callable[[pa.Table], bool]:
     return lambda table: bool((numbers(table, column) > 0).any())

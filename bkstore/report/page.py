@@ -22,8 +22,6 @@ from bkstore.report.tiles.first_screen import tiles
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Absent", "PartOfPage", "Shown", "page"]
-
 _CHARTS = {
     "bytes_by_bookie": bookies_chart,
     "log_occupancy": logs_chart,

@@ -31,8 +31,6 @@ from bkstore.report.sections import Section, Shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MOST_ROWS", "Cell", "Head", "Listing", "first_rows", "listing"]
-
 MOST_ROWS = 100
 """Rows of each table that the page has."""
 

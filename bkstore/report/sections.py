@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["PARTS", "SECTIONS", "Section", "Shown"]
-
 
 class Shown(NamedTuple):
     """A column of the page: heading, how its cells read, the table's column.

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FUNCTIONS", "SparkEngine", "holes", "read_dump", "totals"]
-
 FUNCTIONS = (
     "create or replace temporary function bk_div(a bigint, b bigint) returns bigint return a div b",
     "create or replace temporary function bk_unsigned(a bigint) returns bigint"

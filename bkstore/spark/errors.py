@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from bkstore import errors
 from bkstore.errors import BkstoreError, CorruptionError, WriteFailed
 
-__all__ = ["RAISED", "spark_errors"]
-
 RAISED = "no row of an index: "
 """How the text begins that a query raises on a row that no index has."""
 

@@ -18,8 +18,6 @@ from pathlib import Path
 
 from bkstore.errors import MissingDependency, pip_install
 
-__all__ = ["OLDEST_JAVA", "find_java_home", "java_version"]
-
 OLDEST_JAVA = 17
 _WITHOUT_SECURITY_ACTION = 25
 

@@ -44,8 +44,6 @@ from bkstore.tables import ENTRIES, Schema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["SparkEngine", "load"]
-
 _PIECE_ROWS = 1 << 22
 """Rows that a task writes at most, about: a table file's worth."""
 

@@ -26,8 +26,6 @@ from bkstore.spark.read_tasks import tasks_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["COMPARED", "MESSAGE", "CompareRanges", "ReadTasks", "SortedRows", "WritePieces"]
-
 MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, duplicates bigint"
 """A finished piece; `duplicates` of the whole task stand in its first one."""
 

@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Answers",
-    "answered",
-    "check_files",
-    "collected",
-    "ddl",
-    "needs_workers",
-    "stored",
-    "task_rows",
-    "task_table",
-    "tasks_of",
-]
-
 _LEAST, _MOST = 1 << 20, 1 << 25
 """Rows of a task: fewer are not worth one, more are not done soon enough to be done again."""
 
@@ -64,7 +51,7 @@ _PATTERN = re.compile(r"[][*?{}\\]")
 _CUT = "spark.sql.leafNodeDefaultParallelism"
 
 
-class SomeTask(Protocol):
+class _SomeTask(Protocol):
     """What a worker is given; it can be pickled."""
 
     @property
@@ -82,7 +69,7 @@ def task_rows(spark: SparkSession, rows: int, most: int = _MOST) -> int:
     return min(max(share, _LEAST), most)
 
 
-def task_table(spark: SparkSession, tasks: Iterable[SomeTask], rows: int) -> DataFrame:
+def task_table(spark: SparkSession, tasks: Iterable[_SomeTask], rows: int) -> DataFrame:
     """Return tasks as a DataFrame, a partition each; small ones share one, in order.
 
     `spark` is a session of one's own: how local tables are cut is set in it. Costs some 30 us
@@ -100,7 +87,7 @@ def task_table(spark: SparkSession, tasks: Iterable[SomeTask], rows: int) -> Dat
     return spark.createDataFrame(pa.Table.from_batches(batches, schema))
 
 
-def _lists(tasks: Iterable[SomeTask], rows: int) -> list[bytes]:
+def _lists(tasks: Iterable[_SomeTask], rows: int) -> list[bytes]:
     """Return lists of tasks, pickled; small ones share one, in order."""
     return [pickle.dumps(each) for each in packed(tasks, rows, lambda task: task.rows)]
 
@@ -117,14 +104,14 @@ def _unpickled(data: bytes) -> list[Any]:
 
 
 def answered(
-    spark: SparkSession, tasks: Iterable[SomeTask], rows: int, answers: Answers, schema: str
+    spark: SparkSession, tasks: Iterable[_SomeTask], rows: int, answers: Answers, schema: str
 ) -> DataFrame:
     """Return what `answers` makes of the tasks; nothing runs yet."""
     return task_table(spark, tasks, rows).mapInArrow(_Worker(answers), schema)
 
 
 def collected(
-    spark: SparkSession, tasks: Iterable[SomeTask], rows: int, answers: Answers
+    spark: SparkSession, tasks: Iterable[_SomeTask], rows: int, answers: Answers
 ) -> Iterator[RecordBatch]:
     """Run the tasks, and yield the batches that `answers` makes of them, in any order.
 
@@ -157,10 +144,10 @@ def needs_workers(files: Iterable[DumpFile]) -> bool:
 def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
     """Return all rows of files, read by Python workers."""
     tasks = loose_tasks(files, rows)
-    return answered(spark, tasks, rows, StoredRows(tuple(schema.names)), ddl(schema))
+    return answered(spark, tasks, rows, _StoredRows(tuple(schema.names)), ddl(schema))
 
 
-class StoredRows:
+class _StoredRows:
     """Answers a task with these columns of its rows as they are."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:

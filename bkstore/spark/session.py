@@ -19,8 +19,6 @@ from bkstore.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["local_session", "start_session"]
-
 _QUIET = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 # The launcher announces a log level unless its own logger has the root's already.

@@ -16,15 +16,6 @@ from bkstore.arguments import check_compat, data, whole
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
-__all__ = [
-    "DEFAULT_MAX_SIZE",
-    "FRAME_OVERHEAD",
-    "check_limits",
-    "fencing_key",
-    "how_many",
-    "most_records",
-]
-
 DEFAULT_MAX_SIZE = 5 << 20
 """`maxBatchReadSize`, and the frame limit of the protocol."""
 

@@ -38,8 +38,6 @@ from bkstore.storage.ledgers.adds import add_all, cut_behind_firsts, in_batches
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
-__all__ = ["DIRTY", "Bookie"]
-
 DIRTY = "DIRTY"
 """Stands in each ledger directory while a bookie runs (`UncleanShutdownDetectionImpl`)."""
 

@@ -40,8 +40,6 @@ from bkstore.storage.ledgers.garbage_pass import (
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
 
-__all__ = ["LAST_ENTRY", "LedgerStorage"]
-
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 

@@ -19,15 +19,6 @@ from bkstore.formats.idxfile import (
 from bkstore.formats.journal import ALIGNMENT, NEWEST_VERSION, OLDEST_WRITABLE
 from bkstore.ids import MAX_ENTRY_ID
 
-__all__ = [
-    "DEFAULT_LOG_SIZE",
-    "JournalOptions",
-    "Storage",
-    "StorageOptions",
-    "check_log_size",
-    "check_storage",
-]
-
 Storage = Literal["sorted", "interleaved", "db"]
 
 _MIB = 1 << 20

@@ -8,22 +8,6 @@ from __future__ import annotations
 
 from bkstore.tables.table import schema
 
-__all__ = [
-    "BOOKIE_BYTES",
-    "COMPARISON",
-    "FRAGMENTATION",
-    "HEALTH",
-    "HOLES",
-    "HOMELESS",
-    "LEDGER_BYTES",
-    "LOG_OCCUPANCY",
-    "ORPHANS",
-    "SCOPE_BYTES",
-    "SEQUENCES",
-    "SURPLUS",
-    "VIOLATIONS",
-]
-
 VIOLATIONS = schema(
     "violations",
     ("category", "string"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bkstore.tables.table import schema
 
-__all__ = ["CHECK_COVERAGE", "CHECK_FINDINGS"]
-
 CHECK_FINDINGS = schema(
     "check_findings",
     ("severity", "string"),

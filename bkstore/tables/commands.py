@@ -5,26 +5,6 @@ from __future__ import annotations
 from bkstore.tables.dump import LEDGERS
 from bkstore.tables.table import Column, Schema, schema
 
-__all__ = [
-    "ANSWERS",
-    "AVAILABILITY",
-    "BOOKIE_FILES",
-    "ENSEMBLE_BOOKIES",
-    "ENTRY_RECORDS",
-    "FINDINGS",
-    "INSPECT",
-    "JOURNAL_RECORDS",
-    "LAST_MARKS",
-    "LEDGER_LIST",
-    "LOCATIONS",
-    "LOG_ENTRIES",
-    "LOG_METADATA",
-    "LOG_RECORDS",
-    "LOOKUPS",
-    "METADATA_LEDGERS",
-    "METADATA_SEGMENTS",
-]
-
 _AT = LEDGERS.names.index("explicit_lac") + 1
 
 LEDGER_LIST = Schema(

@@ -7,16 +7,6 @@ from types import MappingProxyType
 
 from bkstore.tables.table import Schema, schema
 
-__all__ = [
-    "BOOKIE_FINDINGS",
-    "DUMP_TABLES",
-    "ENTRIES",
-    "ENTRY_LOGS",
-    "GROUPS",
-    "LEDGERS",
-    "LOG_LEDGERS",
-]
-
 ENTRIES = schema(
     "entries",
     ("bookie", "string"),

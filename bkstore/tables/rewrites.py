@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from bkstore.tables.table import schema
 
-__all__ = ["LOSSES", "REWRITES"]
-
 REWRITES = schema(
     "rewrites",
     ("source", "string"),

@@ -7,8 +7,6 @@ surrogate pair (an undecodable byte of a file name is one) cannot be written at 
 
 from __future__ import annotations
 
-__all__ = ["encodable", "shown"]
-
 
 def shown(text: str) -> str:
     r"""Return a text as a person may see it: one line, no character that is not seen.

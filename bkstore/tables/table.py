@@ -16,8 +16,6 @@ from bkstore.tables.safe_text import encodable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Column", "Kind", "Repeated", "Schema", "Table", "require_pyarrow", "schema"]
-
 Kind = Literal["int64", "int32", "float64", "string", "bool", "binary", "rows"]
 Values = npt.NDArray[Any] | Sequence[Any]
 

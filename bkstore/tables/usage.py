@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from bkstore.tables.table import schema
 
-__all__ = [
-    "USAGE",
-    "USAGE_BY_LEDGER",
-    "USAGE_BY_LOG",
-    "USAGE_BY_LOG_AND_LEDGER",
-    "USAGE_BY_SCOPE",
-    "USAGE_OF_CACHES",
-    "USAGE_OF_INDEX",
-]
-
 USAGE = schema(
     "usage",
     ("bookie", "string"),

@@ -62,8 +62,6 @@ from bkstore.testing.crash_image import (
 if TYPE_CHECKING:
     from rocksdict import Options
 
-__all__ = ["CrashFiles", "PowerLoss"]
-
 _WAL_SYNCS = re.compile(r"^rocksdb\.wal\.synced COUNT : ([0-9]+)", re.MULTILINE)
 _WRAPPERS = frozenset({"bkstore.files.disk_changes", "bkstore.testing.faults", __name__})
 

@@ -17,22 +17,6 @@ from typing import NamedTuple
 from bkstore.files.disk_changes import StrPath
 from bkstore.index.rocks.scratch_links import in_use
 
-__all__ = [
-    "SECTOR",
-    "Image",
-    "Key",
-    "NameChange",
-    "Names",
-    "Place",
-    "Remembered",
-    "Unsynced",
-    "copy_database",
-    "key_of",
-    "log_lengths",
-    "place_of",
-    "stat_key",
-]
-
 SECTOR = 512
 """Bytes that a disk writes whole or not at all."""
 

@@ -23,24 +23,22 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.testing.crash import PowerLoss
 
-__all__ = ["BookieFactory", "ClusterFactory", "StorageFactory"]
-
-SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
+_SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 """What tests want: a bookie's settings, but for 16 MiB of zeros in each journal file."""
 
-T = TypeVar("T", LedgerStorage, Bookie, Cluster)
+_T = TypeVar("_T", LedgerStorage, Bookie, Cluster)
 
 
-class _Made(NamedTuple, Generic[T]):
+class _Made(NamedTuple, Generic[_T]):
     """One that was made: where it lies, and how it is opened there or elsewhere."""
 
-    opened: T
+    opened: _T
     path: Path
-    open_at: Callable[[Path, Files], T]
+    open_at: Callable[[Path, Files], _T]
     files: Files
 
 
-class _Factory(Generic[T]):
+class _Factory(Generic[_T]):
     """What all factories do: number directories, remember what is open, close it.
 
     `kind` is the storage where a call names none; `files` the layer that all writing goes
@@ -51,7 +49,7 @@ class _Factory(Generic[T]):
         self.top = top
         self.kind = kind
         self.files = files
-        self._made: list[_Made[T]] = []
+        self._made: list[_Made[_T]] = []
         self._numbers = 0
 
     @property
@@ -63,19 +61,19 @@ class _Factory(Generic[T]):
         self._numbers += 1
         return self.top / f"{what}-{self._numbers}"
 
-    def _keep(self, path: Path, open_at: Callable[[Path, Files], T], files: Files | None) -> T:
+    def _keep(self, path: Path, open_at: Callable[[Path, Files], _T], files: Files | None) -> _T:
         layer = self.files if files is None else files
         opened = open_at(path, layer)
         self._made.append(_Made(opened, path, open_at, layer))
         return opened
 
-    def _find(self, opened: T) -> _Made[T]:
+    def _find(self, opened: _T) -> _Made[_T]:
         for made in self._made:
             if made.opened is opened:
                 return made
         raise InvalidArgument("this factory did not make it")
 
-    def path_of(self, opened: T) -> Path:
+    def path_of(self, opened: _T) -> Path:
         """Return the directory of one that this factory made, closed ones too."""
         return self._find(opened).path
 
@@ -97,7 +95,7 @@ class _Factory(Generic[T]):
         return errors
 
     @abstractmethod
-    def _drop(self, opened: T) -> None:
+    def _drop(self, opened: _T) -> None:
         """Close without a flush."""
 
 
@@ -168,7 +166,7 @@ class BookieFactory(_Factory[Bookie]):
         path: StrPath | None = None,
         directories: int = 1,
         journals: int = 1,
-        journal: JournalOptions = SMALL_JOURNAL,
+        journal: JournalOptions = _SMALL_JOURNAL,
         files: Files | None = None,
         **options: Any,
     ) -> Bookie:
@@ -247,7 +245,7 @@ class ClusterFactory(_Factory[Cluster]):
         """
         kinds = storage or self.kind
         metadata = MemoryStore() if store is None else store
-        settings: dict[str, Any] = {"journal": SMALL_JOURNAL, "sleep": _no_sleep} | options
+        settings: dict[str, Any] = {"journal": _SMALL_JOURNAL, "sleep": _no_sleep} | options
 
         def open_at(place: Path, layer: Files) -> Cluster:
             return Cluster.open(place, bookies, kinds, store=metadata, files=layer, **settings)

@@ -23,8 +23,6 @@ from bkstore.index.api import LedgerLike
 if TYPE_CHECKING:
     from rocksdict import Options
 
-__all__ = ["Fault", "FaultPlan", "drop_index_row", "flip_byte", "tear_tail", "zero"]
-
 
 class Fault(NamedTuple):
     """What a plan did.

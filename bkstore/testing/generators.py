@@ -13,17 +13,6 @@ import numpy as np
 
 from bkstore.ids import Int64Array
 
-__all__ = [
-    "SHAPES",
-    "contiguous",
-    "late_and_duplicate",
-    "locations",
-    "shaped",
-    "sparse",
-    "striped",
-    "with_holes",
-]
-
 _FIRST_POSITION = 1028  # 1024 bytes of log header, 4 of the first entry's length prefix
 
 

@@ -11,8 +11,6 @@ import gc
 import os
 import sys
 
-__all__ = ["CAN_CHECK", "assert_no_leaks", "open_files"]
-
 _MAC = sys.platform == "darwin"
 _DESCRIPTORS = "/dev/fd" if _MAC else "/proc/self/fd"
 

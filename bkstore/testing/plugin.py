@@ -27,20 +27,6 @@ if TYPE_CHECKING:
     from bkstore.testing.faults import FaultPlan
     from bkstore.testing.servers import ServerFactory
 
-__all__ = [
-    "bkstore_bookie",
-    "bkstore_cluster",
-    "bkstore_ensemble",
-    "bkstore_faults",
-    "bkstore_kind",
-    "bkstore_server",
-    "bkstore_storage",
-    "pytest_addoption",
-    "pytest_configure",
-    "pytest_generate_tests",
-    "pytest_report_header",
-]
-
 KINDS = ("sorted", "interleaved", "db")
 CHECKED = ("linux", "darwin")
 _HELP = "storages that tests with bkstore fixtures run with: sorted, interleaved, db, all"

@@ -14,8 +14,6 @@ from bkstore.storage.options import Storage
 from bkstore.testing.factories import BookieFactory
 from bkstore.wire.server import BookieServer
 
-__all__ = ["ServerFactory"]
-
 
 class ServerFactory:
     """Makes `BookieServer`s on loopback, each over a bookie of its own; a call returns a new one.

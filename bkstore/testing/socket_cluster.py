@@ -27,9 +27,7 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.client import WireClient
 from bkstore.wire.server import BookieServer
 
-__all__ = ["SocketCluster"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class SocketCluster(Cluster):
@@ -123,7 +121,7 @@ class _SocketBookie(LocalBookie):
         for wire in wires.values():
             wire.close()
 
-    def ask(self, client: str, work: Callable[[WireClient], T]) -> T:
+    def ask(self, client: str, work: Callable[[WireClient], _T]) -> _T:
         """Return what `work` gets over the socket of a client; see `LocalBookie.call`."""
         try:
             if self.cut & {client, EVERYONE}:
@@ -142,7 +140,7 @@ class _SocketClient(LocalClient):
 
     server: _SocketBookie
 
-    def _ask(self, work: Callable[[WireClient], T]) -> T:
+    def _ask(self, work: Callable[[WireClient], _T]) -> _T:
         return self.server.ask(self.client, work)
 
     @property

@@ -15,8 +15,6 @@ from typing import Any
 from bkstore.arguments import check_fields, number, pair, whole
 from bkstore.streams.image.stream_image import StreamImage
 
-__all__ = ["StreamWriter", "WorldShape", "random_queries", "stream_image"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class WorldShape:

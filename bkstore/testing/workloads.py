@@ -34,17 +34,7 @@ from bkstore.formats.entry.digest import digest_name
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.testing import generators
 
-__all__ = [
-    "Arrivals",
-    "LedgerShape",
-    "Workload",
-    "interleaved",
-    "late_and_duplicate",
-    "ledger_shaped",
-    "striped",
-]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 Writers = Literal["in turn", "round robin", "random"]
 
@@ -144,7 +134,7 @@ class Workload:
         if rows:
             yield _arrivals(rows)
 
-    def _arriving(self, items_of: Callable[[LedgerShape], Iterator[T]]) -> Iterator[T]:
+    def _arriving(self, items_of: Callable[[LedgerShape], Iterator[_T]]) -> Iterator[_T]:
         taken = _taking_turns([items_of(shape) for shape in self.ledgers], self.writers, self.seed)
         if self.late or self.duplicate:
             return _disturbed(taken, self.late, self.duplicate, self.window, self.seed)
@@ -180,7 +170,7 @@ def _arrivals(rows: list[tuple[int, int, int]]) -> Arrivals:
     )
 
 
-def _taking_turns(streams: list[Iterator[T]], writers: Writers, seed: int) -> Iterator[T]:
+def _taking_turns(streams: list[Iterator[_T]], writers: Writers, seed: int) -> Iterator[_T]:
     """Merge the streams of the writers; each stays in order."""
     rng = random.Random(f"turns {seed}")  # noqa: S311  # not for secrets
     alive = list(streams)
@@ -199,11 +189,11 @@ def _taking_turns(streams: list[Iterator[T]], writers: Writers, seed: int) -> It
 
 
 def _disturbed(
-    stream: Iterator[T], late: float, duplicate: float, window: int, seed: int
-) -> Iterator[T]:
+    stream: Iterator[_T], late: float, duplicate: float, window: int, seed: int
+) -> Iterator[_T]:
     """Hold some back, send some twice; at most `window` places behind their turn."""
     rng = random.Random(f"late {seed}")  # noqa: S311  # not for secrets
-    waiting: list[tuple[int, int, T]] = []  # due place, number, item
+    waiting: list[tuple[int, int, _T]] = []  # due place, number, item
     numbers = 0
     for place, item in enumerate(stream):
         while waiting and waiting[0][0] <= place:

@@ -17,8 +17,6 @@ from types import TracebackType
 from bkstore.errors import IllegalOperation, MetadataUnavailable, MissingDependency
 from bkstore.spark.java import find_java_home
 
-__all__ = ["ZooKeeperServer"]
-
 _MAIN = "org.apache.zookeeper.server.ZooKeeperServerMain"
 # Without snappy-java the process lives and never serves; with log4j-core it prints nothing.
 _JARS = (

@@ -11,8 +11,6 @@ from typing import Any
 from bkstore.errors import CorruptionError
 from bkstore.wire import v2, v3
 
-__all__ = ["RequestDecoder"]
-
 
 class RequestDecoder:
     """Decodes the requests of one connection, in the order in which they came.

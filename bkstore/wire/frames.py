@@ -16,8 +16,6 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.framing import find_frames
 from bkstore.ids import Int64Array
 
-__all__ = ["MAX_FRAME", "PREFIX", "FrameSplitter", "frame"]
-
 MAX_FRAME = 5 << 20
 """`nettyMaxFrameSizeBytes`: most bytes of a frame, its length field among them."""
 

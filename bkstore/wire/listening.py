@@ -17,8 +17,6 @@ from contextlib import ExitStack, suppress
 
 from bkstore.files.os_errors import is_for_now
 
-__all__ = ["Listener", "bind_all", "connections_possible"]
-
 _log = logging.getLogger(__name__)
 
 _ACCEPTED_AT_ONCE = 64

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["EXTENDED", "PLAIN", "Schema"]
-
 _ENUMS = {
     "ProtocolVersion": "VERSION_ONE 1, VERSION_TWO 2, VERSION_THREE 3",
     "OperationType": (

@@ -25,8 +25,6 @@ from bkstore.errors import (
 )
 from bkstore.files.os_errors import is_for_now
 
-__all__ = ["Status", "status_of"]
-
 
 class Status(enum.Enum):
     """A status code: its number in v2 and in v3, and the error that a client raises for it.

@@ -10,8 +10,6 @@ from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.opening import opened
 
-__all__ = ["client_tls", "server_tls"]
-
 
 def server_tls(
     certificate: StrPath, key: StrPath | None = None, client_ca: StrPath | None = None

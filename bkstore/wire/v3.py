@@ -18,20 +18,6 @@ from bkstore.ids import LedgerId, signed64
 from bkstore.wire.schema import EXTENDED, PLAIN, Schema
 from bkstore.wire.status import Status
 
-__all__ = [
-    "VERSION",
-    "Operation",
-    "body_of",
-    "decode_request",
-    "decode_response",
-    "encode",
-    "ledger_of",
-    "new_echo",
-    "new_request",
-    "new_response",
-    "status_in",
-]
-
 VERSION = 3
 """The version of a header; a real bookie answers others with EBADVERSION."""
 

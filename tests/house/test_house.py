@@ -119,7 +119,8 @@ def test_idx_needs_no_rocksdb(tmp_path: Path) -> None:
 
 
 def test_public_names_are_there() -> None:
-    """Every module says its public names, and has them."""
+    """Every room lists its public names in ``__all__``, and has them; other modules list none
+    that they define."""
     import importlib
 
     for path in MODULES:
@@ -128,6 +129,8 @@ def test_public_names_are_there() -> None:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         module = importlib.import_module(name)
 
+        if path.name != "__init__.py" and not hasattr(module, "__all__"):
+            continue
         assert isinstance(module.__all__, list), name
         missing = [public for public in module.__all__ if not hasattr(module, public)]
         inside = {p.stem for p in path.parent.glob("*.py")} | {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import re
+import symtable
 from pathlib import Path
 
 import pytest
@@ -28,13 +29,26 @@ needs_zensical = pytest.mark.skipif(
 
 
 def _public() -> dict[str, list[str]]:
-    """Return module -> the names of its ``__all__``, by other means than the site's own."""
+    """Return module -> its public names, by other means than the site's own.
+
+    The names of ``__all__``; where there is none, what the module's own symbols define.
+    """
     found = {}
     for path in sorted(ROOT.glob("bkstore/**/*.py")):
         if path.name == "__main__.py":  # a command, nobody imports it
             continue
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for statement in ast.parse(path.read_text(encoding="utf-8")).body:
+        text = path.read_text(encoding="utf-8")
+        caught = {
+            node.name for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ExceptHandler)
+        }
+        found[name] = [
+            symbol.get_name()
+            for symbol in symtable.symtable(text, str(path), "exec").get_symbols()
+            if symbol.is_assigned() and not symbol.is_imported()
+            if not symbol.get_name().startswith("_") and symbol.get_name() not in caught
+        ]
+        for statement in ast.parse(text).body:
             if isinstance(statement, ast.Assign | ast.AnnAssign):
                 target = statement.targets[0] if isinstance(statement, ast.Assign) else None
                 if "__all__" == getattr(target or statement.target, "id", None):

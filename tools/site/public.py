@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -43,6 +43,21 @@ def _modules(module: griffe.Module) -> Iterator[griffe.Module]:
             yield from _modules(below)
 
 
+def _bound_names(statements: Iterable[ast.stmt]) -> Iterator[str]:
+    """Yield what statements define, not what they import; those below ``if`` and ``try`` too."""
+    for statement in statements:
+        match statement:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield statement.name
+            case ast.Assign(targets=targets):
+                for target in targets:
+                    yield from (n.id for n in ast.walk(target) if isinstance(n, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+            case ast.If() | ast.Try():
+                yield from _bound_names([*statement.body, *statement.orelse])
+
+
 class Library:
     """A package's modules and their public names, found by walking its folder."""
 
@@ -54,14 +69,17 @@ class Library:
             raise TypeError(f"{package} is no package of {root}")
         self.root = root
         self.modules = {
-            module.path: module
-            for module in _modules(found)
-            if not module.name.startswith("_") and module.exports is not None
+            module.path: module for module in _modules(found) if not module.name.startswith("_")
         }
 
     def exports(self, module: str) -> list[str]:
-        """Return the names of the module's ``__all__``, in its order."""
-        return [str(name) for name in self.modules[module].exports or ()]
+        """Return the names of ``__all__``, or what the module defines without an underscore."""
+        exports = self.modules[module].exports
+        if exports is not None:
+            return [str(name) for name in exports]
+        text = (self.root / self.path_of(module)).read_text(encoding="utf-8")
+        names = dict.fromkeys(_bound_names(ast.parse(text).body))
+        return sorted(name for name in names if not name.startswith("_"))
 
     def names(self, module: str) -> list[Name]:
         """Return the module's public names; `LookupError` for one that nothing defines."""

@@ -1,4 +1,4 @@
-"""The reference: a page for each public module, with all that its ``__all__`` names."""
+"""The reference: a page for each public module, with all its public names."""
 
 from __future__ import annotations
 

@@ -20,8 +20,6 @@ from bkstore.storage.read_only.ledgers_table import finding_table
 from bkstore.storage.read_only.locations_past_end import check_log_ends
 from bkstore.tables import FINDINGS, INSPECT, Table
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
@@ -41,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument("--columns: the JSON of inspect is one object, it has no columns")
     with open_bookie(args) as bookie:
         findings = [*bookie.findings(), *bookie.unknown_files()]
-        found = overview(bookie, findings)
+        found = _overview(bookie, findings)
         found["index_entries"] = None
         if bookie.entry_logs and not args.quick:  # in a copy of the index alone none can be short
             found["index_entries"] = check_log_ends(bookie, findings)
@@ -54,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return report_findings(findings)
 
 
-def overview(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
+def _overview(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
     """Return what is here; reads names, sizes and every ledger's state.
 
     States that cannot be read are added to `findings`. Entries are not looked at.

@@ -14,8 +14,6 @@ from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
 from bkstore.tables import LAST_MARKS, Table
 
-__all__ = ["add_arguments", "run"]
-
 _NUMBERED = re.compile(r"lastMark\.([0-9]{1,4})")
 
 Row = tuple[int, str | None, int, str, int]

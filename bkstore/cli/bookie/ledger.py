@@ -13,8 +13,6 @@ from bkstore.ids import LedgerId, log_ids, positions
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOCATIONS, Table
 
-__all__ = ["add_arguments", "run"]
-
 ROWS_PER_TABLE = 1 << 16
 
 
@@ -29,13 +27,13 @@ def run(args: argparse.Namespace) -> int:
     """Print where every entry lies; exit code 1 if the ledger is not known."""
     ledger = chosen_ledger(args)
     with open_bookie(args) as bookie:
-        tables = location_tables(bookie, ledger)
+        tables = _location_tables(bookie, ledger)
         code = report_unknown(bookie, ledger)
         write_output(args, LOCATIONS, until_unchanged(tables, bookie))
     return code
 
 
-def location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
+def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
     """Yield the `locations` table of one ledger in pieces."""
     entries, numbers, locations = bookie.locate(ledger)
     for at in range(0, max(entries.size, 1), ROWS_PER_TABLE):

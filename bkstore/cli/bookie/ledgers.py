@@ -19,8 +19,6 @@ from bkstore.index.api import Finding
 from bkstore.storage.read_only.ledgers_table import ledger_tables
 from bkstore.tables import LEDGER_LIST, Table
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
@@ -40,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
         scope = None if args.all_scopes else chosen_scope(args)
-        tables = map(with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
+        tables = map(_with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
         if not args.show_keys:
             tables = map(hide_keys, tables)
         shown = until_unchanged(tables, bookie)
@@ -48,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     return report_findings(findings)
 
 
-def with_explicit_lac_entries(table: Table) -> Table:
+def _with_explicit_lac_entries(table: Table) -> Table:
     """Return `ledgers` with the entry that each explicit LAC says, null where it says none."""
     bodies = table.columns["explicit_lac"]
     entries = [explicit_lac_entry(body) if body else None for body in bodies]

@@ -16,8 +16,6 @@ from bkstore.storage.directories.layout import DATABASES, BookieFolders
 from bkstore.storage.directories.unknown_files import METADATA_CACHE, unknown_files
 from bkstore.tables import BOOKIE_FILES, Table
 
-__all__ = ["add_arguments", "run"]
-
 Row = tuple[str, int, str, int]
 _DATABASES = (*DATABASES, METADATA_CACHE)
 

@@ -16,8 +16,6 @@ from bkstore.formats.entrylog import log_id_of
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["add_logs", "log_id_in", "open_logs"]
-
 _NAME = re.compile(r"([0-9a-fA-F]{1,8})\.log")
 _NUMBER = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 

@@ -30,8 +30,6 @@ from bkstore.storage.journal.scan import JournalScan, scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import JOURNAL_RECORDS, Table
 
-__all__ = ["add_arguments", "run"]
-
 ROWS_PER_TABLE = 1 << 12
 
 

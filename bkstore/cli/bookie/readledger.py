@@ -28,8 +28,6 @@ from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import ENTRY_RECORDS, Table
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""

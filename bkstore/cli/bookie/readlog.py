@@ -23,8 +23,6 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 from bkstore.tables import LOG_RECORDS, Repeated, Table
 
-__all__ = ["add_arguments", "run"]
-
 ROWS_PER_TABLE = 1 << 12
 
 

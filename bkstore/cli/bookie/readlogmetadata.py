@@ -20,8 +20,6 @@ from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import LOG_METADATA, Table
 
-__all__ = ["add_arguments", "run"]
-
 ROWS_PER_TABLE = 1 << 12
 
 _Found = tuple[int, str, str, LogMetadata]

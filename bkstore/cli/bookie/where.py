@@ -25,8 +25,6 @@ from bkstore.tables import LOG_ENTRIES, Table
 if TYPE_CHECKING:
     from bkstore.storage.read_only.find_logs import FoundLog
 
-__all__ = ["add_arguments", "run"]
-
 ROWS_PER_TABLE = 1 << 12
 
 

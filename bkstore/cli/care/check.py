@@ -25,8 +25,6 @@ from bkstore.offline.check import Check, CheckFinding, Coverage
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
 
-__all__ = ["add_arguments", "run"]
-
 _ROWS = 1 << 10
 
 
@@ -77,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
             for found in checking:
                 seen[found.severity] += 1
                 tell(f"{found.severity}: {found}")
-            write_output(args, CHECK_COVERAGE, [coverage_table(checking.coverage)])
+            write_output(args, CHECK_COVERAGE, [_coverage_table(checking.coverage)])
         else:
             write_output(args, CHECK_FINDINGS, _tables(checking, seen))
     return _report(checking.coverage, seen)
@@ -120,7 +118,7 @@ def _row(found: CheckFinding) -> tuple[Any, ...]:
     return (*what, found.file, found.offset, *ids, *run)
 
 
-def coverage_table(coverage: Coverage) -> Table:
+def _coverage_table(coverage: Coverage) -> Table:
     """Return what was looked at as a table, a row an entry log."""
     schema: Schema = CHECK_COVERAGE
     rows = [

@@ -8,8 +8,6 @@ from bkstore.cli.care.rewriting import add_rewriting, check_output, opening, pro
 from bkstore.cli.terminal.parser import Parser
 from bkstore.tables import REWRITES
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""

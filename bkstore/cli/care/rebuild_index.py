@@ -10,8 +10,6 @@ from bkstore.cli.terminal.parser import Parser
 from bkstore.counts import counted
 from bkstore.tables import REWRITES
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""

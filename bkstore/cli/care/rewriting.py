@@ -18,8 +18,6 @@ from bkstore.tables import REWRITES, Schema, Table
 if TYPE_CHECKING:
     from bkstore.offline.rewrite import Opening, RewriteProgress, RewriteResult
 
-__all__ = ["add_rewriting", "check_output", "opening", "progress", "report"]
-
 
 def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
     """Add SRC, DST, --to, --link, how SRC is opened, and the output options."""

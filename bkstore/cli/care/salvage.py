@@ -18,8 +18,6 @@ from bkstore.tables import LOSSES, Table
 if TYPE_CHECKING:
     from bkstore.offline.rewrite import Loss, SalvageResult
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from bkstore.cli.care.usage_rows import Answer
     from bkstore.offline.usage.run import Progress
 
-__all__ = ["add_arguments", "run"]
-
 _BY = ("bookie", "log", "ledger", "scope", "log-and-ledger", "index", "cache")
 _MAJOR, _MINOR = 0.8, 0.2  # a bookie's thresholds
 _READ_AHEAD = 100

@@ -22,8 +22,6 @@ from bkstore.tables import (
     Table,
 )
 
-__all__ = ["ANSWERS", "Answer"]
-
 _ROWS = 1 << 12
 Rows = Iterator[tuple[Any, ...]]
 

@@ -10,8 +10,6 @@ from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
 
-__all__ = ["add_arguments", "run"]
-
 # As `bkstore.offline.analyses` has them (a test compares): it loads RocksDB and protobuf, for
 # which `--help` need not wait.
 _NAMES = (

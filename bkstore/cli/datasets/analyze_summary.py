@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from bkstore.offline.analyses import Inputs
 
-__all__ = ["JUDGED_BY_ALL_ROWS", "Line", "summarise"]
-
 JUDGED_BY_ALL_ROWS = frozenset({"ledger_health"})
 """Analyses whose finding may stand in any row; that of others is seen in the top ones as well."""
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["has_checked"]
-
 _JUDGING = frozenset({"violations", "homeless", "ledger_health"})
 _FINDING_HOLES = frozenset({"holes"})
 

@@ -17,8 +17,6 @@ from bkstore.offline.partial_output import partial_path
 if TYPE_CHECKING:
     from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource
 
-__all__ = ["add_arguments", "run"]
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""

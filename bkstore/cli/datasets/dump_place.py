@@ -7,8 +7,6 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError
 
-__all__ = ["DUMP_HELP", "dump_place", "name_of"]
-
 DUMP_HELP = "what `bkstore dump` made: a path, or a URI such as s3://bucket/dump"
 
 

@@ -18,8 +18,6 @@ from bkstore.errors import InvalidArgument
 if TYPE_CHECKING:
     from bkstore.offline.load import LoadProgress, LoadResult
 
-__all__ = ["add_arguments", "run"]
-
 SPARK_ROWS = 1 << 28
 """Rows from which --engine auto takes Spark, where pyspark is installed: some minutes of work
 for one process."""

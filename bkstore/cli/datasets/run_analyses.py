@@ -46,8 +46,6 @@ from bkstore.tables import Column, Schema, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["run_analyses"]
-
 _SUMMARY = Schema(
     "summary",
     (

@@ -11,19 +11,6 @@ from bkstore.counts import counted
 from bkstore.ids import LedgerId, unsigned64
 from bkstore.tables.safe_text import shown
 
-__all__ = [
-    "Beginning",
-    "cell",
-    "cut",
-    "folded",
-    "ledger_cells",
-    "padded",
-    "payload_cell",
-    "short_ledger",
-    "widest",
-    "width",
-]
-
 _LONGEST_CELL = 400  # the other formats never shorten
 _DIGITS = 8  # of each half of a short id
 

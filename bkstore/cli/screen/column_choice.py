@@ -11,8 +11,6 @@ from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
 
-__all__ = ["GAP", "ColumnChoice", "Shown", "fitting", "narrowed", "plain_values", "total"]
-
 GAP = "   "
 _LEAST = 12  # characters that stay of a column that is cut
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from bkstore.tables import Schema
 
-__all__ = ["Look", "look_of"]
-
 
 class Look(NamedTuple):
     """How a table is shown: its columns, and what gives way where they are too many.

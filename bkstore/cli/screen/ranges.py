@@ -6,8 +6,6 @@ from bkstore.availability import Availability
 from bkstore.cli.screen.cells import Beginning
 from bkstore.counts import counted
 
-__all__ = ["MOST_RANGES", "ranges_cell"]
-
 MOST_RANGES = 10_000
 """Ranges above which typed outputs have null: their groups say the same, and are few."""
 

@@ -6,8 +6,6 @@ import os
 import shutil
 from typing import IO
 
-__all__ = ["WIDTH", "ScreenStream"]
-
 WIDTH = 100
 """Characters of a line where the stream is no terminal."""
 

@@ -25,8 +25,6 @@ from bkstore.ids import LedgerId
 from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
 
-__all__ = ["Screen"]
-
 _NUMBERS = ("int64", "int32", "float64")
 _DEFAULT = Shown()
 

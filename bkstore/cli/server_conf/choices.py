@@ -11,8 +11,6 @@ from bkstore.cli.terminal.messages import tell
 if TYPE_CHECKING:
     from bkstore.network.settings import ServerSettings
 
-__all__ = ["complete", "tell_not_honored"]
-
 _DEFAULTS = {"host": "127.0.0.1", "port": 3181, "checkpoint_interval": 60.0}
 """Of the command, where neither it nor a file says anything."""
 _NONE = "none"

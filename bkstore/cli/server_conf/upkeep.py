@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from bkstore.cluster.garbage import GarbageOptions
     from bkstore.network.settings import ServerSettings
 
-__all__ = ["add_upkeep", "chosen_garbage"]
-
 
 def add_upkeep(parser: argparse.ArgumentParser) -> None:
     """Add the options of checkpoints and of garbage collection, with a bookie's own defaults."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["CLEAN", "FAILED", "FINDINGS", "NOTHING_CHECKED", "verdict"]
-
 CLEAN = 0
 """The command did what was asked for, and found nothing amiss."""
 FINDINGS = 1

@@ -11,16 +11,6 @@ from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = [
-    "add_ledger",
-    "add_ledger_options",
-    "chosen_ledger",
-    "chosen_scope",
-    "is_known",
-    "report_unknown",
-    "tell_unknown",
-]
-
 _FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 

@@ -26,8 +26,6 @@ from typing import Any, TextIO, cast
 from bkstore.errors import WriteFailed
 from bkstore.tables.safe_text import shown
 
-__all__ = ["print_text", "silence", "tell", "terminable", "usable_streams"]
-
 _AGAIN = 0.02
 """Seconds after which a signal whose exception was dropped is sent again."""
 

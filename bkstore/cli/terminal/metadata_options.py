@@ -7,8 +7,6 @@ from pathlib import Path
 
 from bkstore.errors import BkstoreError
 
-__all__ = ["METADATA_HELP", "as_known", "metadata_word", "paths_only"]
-
 METADATA_HELP = (
     "a JSON file, a metadata store's folder, a dump of ZooKeeper, or a service URI such as "
     "zk+hierarchical://host:2181/ledgers"

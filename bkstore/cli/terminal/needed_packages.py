@@ -10,8 +10,6 @@ from importlib.util import find_spec
 
 from bkstore.errors import MissingDependency
 
-__all__ = ["missing_packages", "require_java", "require_packages"]
-
 _EXTRAS = {
     "aiohttp": "serve",
     "duckdb": "local",

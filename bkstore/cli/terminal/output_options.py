@@ -13,16 +13,6 @@ from bkstore.cli.terminal.table_output import FORMATS, write_tables
 from bkstore.errors import InvalidArgument
 from bkstore.tables import Schema, Table
 
-__all__ = [
-    "add_columns",
-    "add_output",
-    "chosen_form",
-    "chosen_output",
-    "unknown_column",
-    "write_output",
-]
-
-
 _SUFFIXES = {"": "table", ".txt": "table", **{f".{form}": form for form in FORMATS[1:]}}
 
 

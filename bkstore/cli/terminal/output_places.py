@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["OUTPUTS", "refuse_outputs_in_inputs"]
-
 OUTPUTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
 """Arguments that name what is written, where they are paths; every other path is read."""
 

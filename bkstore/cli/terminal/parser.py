@@ -14,8 +14,6 @@ from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.output_places import refuse_outputs_in_inputs
 from bkstore.tables.safe_text import shown
 
-__all__ = ["Check", "Parser"]
-
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # argparse's rule for words that are no options
 
 

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 from bkstore.tables.safe_text import shown
 
-__all__ = ["work_progress"]
-
 _PLAIN = dict.fromkeys(("progress.percentage", "progress.elapsed", "progress.remaining"), "none")
 """rich's own colours of these, yellow among them, cannot be read on a light ground."""
 

@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from bkstore.tables import Table
     from bkstore.wire.sasl import SaslUser, SaslUsers
 
-__all__ = [
-    "PASSWORD_VARIABLE",
-    "add_password",
-    "add_sasl_user",
-    "add_sasl_users",
-    "add_show_keys",
-    "chosen_password",
-    "chosen_sasl_user",
-    "chosen_sasl_users",
-    "hide_keys",
-    "secret_in",
-]
-
 PASSWORD_VARIABLE = "BKSTORE_PASSWORD"  # noqa: S105  # its name
 _LONGEST = 1 << 16
 

@@ -14,16 +14,6 @@ from bkstore.index.api import Finding
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import Table
 
-__all__ = [
-    "Command",
-    "add_directory",
-    "open_bookie",
-    "parse_range",
-    "refuse_output_in",
-    "report_findings",
-    "until_unchanged",
-]
-
 Command = Callable[[argparse.Namespace], int]
 
 

@@ -26,8 +26,6 @@ from bkstore.formats.syntax.json_text import format_json
 from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.safe_text import shown
 
-__all__ = ["FORMATS", "write_tables", "write_text"]
-
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
 _DEFAULT = Shown()
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")

@@ -33,8 +33,6 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId
 from bkstore.metrics import AuditMetrics
 
-__all__ = ["Auditor", "Progress"]
-
 Progress = Callable[[int, int], None]
 """Told of ledgers looked at so far, and how many there are."""
 

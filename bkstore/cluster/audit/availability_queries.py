@@ -28,12 +28,10 @@ from bkstore.errors import (
 from bkstore.ids import LedgerId
 from bkstore.index.many_ledgers import Errors, ListsMany
 
-__all__ = ["Answers", "Questions", "ask_bookies"]
-
 AT_A_TIME = 64
 """Ledgers that one task asks a bookie for."""
 
-GIVE_UP = 5
+_GIVE_UP = 5
 """A bookie that is unreachable so often in a row is not asked about the rest of a task."""
 
 DueRow = tuple[int, int, int, int, int, int]
@@ -122,13 +120,13 @@ def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId
     if _lists_many(bookie):
         single = _All(bookie, [ledgers[number] for number in numbers]).answer
     found = Answers()
-    give_up = len(numbers) if _lists_many(bookie) else GIVE_UP  # it was asked already
+    give_up = len(numbers) if _lists_many(bookie) else _GIVE_UP  # it was asked already
     failures, reason = 0, ""
     for at, number in enumerate(numbers):
         if at % AT_A_TIME == 0:
             failures = 0
         if failures == give_up:
-            found.silent[number] = f"not asked after {GIVE_UP} failures: {reason}"
+            found.silent[number] = f"not asked after {_GIVE_UP} failures: {reason}"
             continue
         try:
             found.held.append((number, single(ledgers[number])))

@@ -29,8 +29,6 @@ from bkstore.cluster.store.api import MetadataStore
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
 
-__all__ = ["Checker"]
-
 _NOTHING = Absence(0, 0, "")
 
 

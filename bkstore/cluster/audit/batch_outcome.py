@@ -10,8 +10,6 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit.report import CATEGORIES, Absence, AuditReport, Violation
 from bkstore.ids import LedgerId, check_entry_id
 
-__all__ = ["Outcome"]
-
 
 @dataclass
 class Outcome:

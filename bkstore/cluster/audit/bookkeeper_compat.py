@@ -14,8 +14,6 @@ from bkstore.availability import Availability
 from bkstore.ids import LedgerId
 from bkstore.schedule import expected
 
-__all__ = ["ledger_ranges", "missing_as_built"]
-
 _LEAF = 10_000
 
 

@@ -20,18 +20,7 @@ from bkstore.availability.set_operations import pieces
 from bkstore.ids import Int64Array
 from bkstore.schedule import expected_many
 
-__all__ = [
-    "Due",
-    "Held",
-    "Shortage",
-    "due_places",
-    "has_due",
-    "missing_entries",
-    "missing_groups",
-    "shortage",
-]
-
-AXIS = 2**62
+_AXIS = 2**62
 """Ledgers share an axis up to this length; a longer one has an axis of its own."""
 
 
@@ -154,7 +143,7 @@ def _axes(due: Due) -> Iterator[tuple[int, int]]:
     opens, spans = _spans(due)
     begin, length = 0, 0
     for row, span in zip(opens.tolist(), spans.tolist()):
-        if length and length + span > AXIS:
+        if length and length + span > _AXIS:
             yield begin, row
             begin, length = row, 0
         length += span

@@ -24,8 +24,6 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange
 
-__all__ = ["BookieLists", "Lack", "Looks", "Subject"]
-
 
 class Lack(NamedTuple):
     """Entries of a segment that a bookie lacks."""
@@ -35,7 +33,7 @@ class Lack(NamedTuple):
     missing: Availability
 
 
-Silence = dict[str, tuple[str, list[SegmentRange]]]
+_Silence = dict[str, tuple[str, list[SegmentRange]]]
 """Bookies without an answer: the reason, and the segments concerned."""
 
 
@@ -53,8 +51,8 @@ class Subject:
     marked: bool = False
     placement: list[Violation] = field(default_factory=list)
     lacks: list[Lack] = field(default_factory=list)
-    silent: Silence = field(default_factory=dict)
-    unlisted: Silence = field(default_factory=dict)
+    silent: _Silence = field(default_factory=dict)
+    unlisted: _Silence = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
 
     @property

@@ -18,8 +18,6 @@ from bkstore.index.api import LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["DirectoryBookie", "GroupsBookie"]
-
 
 class DirectoryBookie:
     """A bookie's directories (`BookieDir`), of any layout. Index data only are read.

@@ -10,8 +10,6 @@ from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
 from bkstore.index.api import LedgerLike
 
-__all__ = ["AuditOptions", "EntriesOfLedger"]
-
 
 @runtime_checkable
 class EntriesOfLedger(Protocol):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["Pace"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _STRETCHES = 10
 """Stretches of ledgers a second: what is asked at once is a tenth of the rate, or one ledger."""
@@ -35,7 +33,7 @@ class Pace:
         self._free: float | None = None
         self.stopped = False
 
-    def stretches(self, ledgers: list[T]) -> Iterator[list[T]]:
+    def stretches(self, ledgers: list[_T]) -> Iterator[list[_T]]:
         """Yield ledgers in parts, each when its time has come; end early where it is stopped."""
         rate = self._rate
         if rate is None:

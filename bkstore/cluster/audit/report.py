@@ -20,17 +20,6 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.metrics import AUDIT_GAUGES, AUDIT_TIMERS
 from bkstore.tables import VIOLATIONS, Table
 
-__all__ = [
-    "DURABILITY",
-    "MOST_RANGES",
-    "Absence",
-    "AuditReport",
-    "Category",
-    "Skip",
-    "Violation",
-    "violations_table",
-]
-
 Category = Literal[
     "no_replica",
     "below_ack_quorum",
@@ -44,7 +33,7 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 DURABILITY: tuple[Category, ...] = CATEGORIES[:3]
 
 Skip = Literal["open", "in_recovery", "underreplicated", "gone"]
-SKIPS: tuple[Skip, ...] = get_args(Skip)
+_SKIPS: tuple[Skip, ...] = get_args(Skip)
 
 MOST_RANGES = 10_000
 """Ranges that a table row lists; of more, the row has the groups only."""
@@ -181,7 +170,7 @@ class AuditReport:
     @property
     def ledgers_by_outcome(self) -> dict[str, int]:
         """Ledgers by what became of them: checked, skipped by reason, or without a verdict."""
-        found = {"checked": self.checked} | {str(why): self.skipped[why] for why in SKIPS}
+        found = {"checked": self.checked} | {str(why): self.skipped[why] for why in _SKIPS}
         return found | {"unreadable": len(self.unreadable), "unsettled": len(self.unsettled)}
 
     @property
@@ -238,7 +227,7 @@ class AuditReport:
         ]
         lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
         lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
-        skipped = [f"{self.skipped[why]} {why}" for why in SKIPS if self.skipped[why]]
+        skipped = [f"{self.skipped[why]} {why}" for why in _SKIPS if self.skipped[why]]
         lines.append(
             f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty), "
             f"{counted(self.replicas, 'answer')} of bookies; "

@@ -24,8 +24,6 @@ from bkstore.files.os_errors import readable, writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.index.api import Closing
 
-__all__ = ["RunFile"]
-
 FORMAT = "bkstore-audit-1"
 _HEAD = b'{"format": "bkstore-audit-1"'
 _STEP = b'{"step": "'

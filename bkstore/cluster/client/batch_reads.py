@@ -21,8 +21,6 @@ from bkstore.formats.entry import V1_HEADER, V2_HEADER, Entry, RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, check_entry_id
 from bkstore.storage.batch_limits import FRAME_OVERHEAD, RECORD_OVERHEAD, check_limits
 
-__all__ = ["BatchReader"]
-
 
 class BatchReader:
     """Batch reads of one handle, which remembers that a bookie did not know them.

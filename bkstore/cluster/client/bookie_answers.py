@@ -20,19 +20,17 @@ from bkstore.errors import (
     UnauthorizedAccess,
 )
 
-__all__ = ["NEGATIVE", "Answer", "Doubting", "ask", "told", "verdict"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 NEGATIVE = (NoSuchEntry, NoSuchLedger)
 """Answers that say for certain that something is not there."""
 
 
-class Answer(NamedTuple, Generic[T]):
+class Answer(NamedTuple, Generic[_T]):
     """One bookie's answer: a value, or the error that came instead."""
 
     bookie: str
-    value: T | None
+    value: _T | None
     error: BkstoreError | None
 
     @property
@@ -55,8 +53,8 @@ class Doubting(Protocol):
 
 
 def ask(
-    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], T]
-) -> Answer[T]:
+    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], _T]
+) -> Answer[_T]:
     """Return what `work` gets from the bookie `name`, or the error that it raised.
 
     One that cannot be reached, and is elsewhere by now, is asked there: `work` may be called twice.
@@ -70,8 +68,8 @@ def ask(
 
 
 def _asked(
-    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], T]
-) -> tuple[Answer[T], BookieClient | None]:
+    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], _T]
+) -> tuple[Answer[_T], BookieClient | None]:
     client = None
     try:
         client = bookies.get(name)
@@ -82,7 +80,7 @@ def _asked(
         return Answer(name, None, error), client
 
 
-def told(answers: Sequence[Answer[T]]) -> str:
+def told(answers: Sequence[Answer[_T]]) -> str:
     """Return a line that says what each bookie answered.
 
     >>> told([Answer("b1", b"", None), Answer("b2", None, NoSuchEntry("not here"))])
@@ -94,7 +92,7 @@ def told(answers: Sequence[Answer[T]]) -> str:
     return "; ".join(lines)
 
 
-def verdict(what: str, answers: Sequence[Answer[T]]) -> BkstoreError:
+def verdict(what: str, answers: Sequence[Answer[_T]]) -> BkstoreError:
     """Return the error for answers of which none is a value.
 
     `NoSuchEntry` if all bookies said so. Else the first kind of these that occurs:

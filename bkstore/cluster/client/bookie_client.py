@@ -17,8 +17,6 @@ from bkstore.errors import BkstoreError
 from bkstore.formats.entry import RecordBatch
 from bkstore.index.api import LedgerLike
 
-__all__ = ["BookieClient", "LastConfirmed", "ReadsMany", "TakesMany"]
-
 
 class LastConfirmed(NamedTuple):
     """What a bookie knows of a ledger's LAC: an explicit LAC's body, its last entry's record."""

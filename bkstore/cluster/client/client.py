@@ -25,8 +25,6 @@ from bkstore.formats.entry.digest import digest_name
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 
-__all__ = ["Client"]
-
 _check_placement = optional(interface("PlacementPolicy", "new_ensemble", "replace"))
 _check_options = optional(instance(ClientOptions))
 

@@ -21,8 +21,6 @@ from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.ids import Int64Array, LedgerId, check_entry_id, check_integer
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["LedgerHandle"]
-
 
 class LedgerHandle:
     """One open ledger. `Client.create_ledger` gives one that writes, the others read.

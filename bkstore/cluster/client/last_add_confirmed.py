@@ -17,8 +17,6 @@ from bkstore.errors import NotEnoughBookies
 from bkstore.formats.entry import NO_ENTRY, Entry
 from bkstore.schedule import is_covered
 
-__all__ = ["ConfirmedRead", "read_confirmed"]
-
 
 class ConfirmedRead(NamedTuple):
     """LAC, the highest explicit LAC (-1 where there is none), and the entries that told."""

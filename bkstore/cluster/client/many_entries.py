@@ -11,8 +11,6 @@ from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable
 from bkstore.formats.entry import Entry, RecordBatch
 
-__all__ = ["ManyEntries", "ask_for_entries", "take"]
-
 _FIRST, _MOST = 16, 256
 """Entries of one call: few while nothing is known of their sizes."""
 

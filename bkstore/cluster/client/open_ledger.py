@@ -31,10 +31,8 @@ from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import write_set
 from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE
 
-__all__ = ["ClientContext", "ClientOptions", "LedgerAccess", "check_record_size"]
-
-A = TypeVar("A")
-T = TypeVar("T")
+_A = TypeVar("_A")
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,18 +155,18 @@ class LedgerAccess:
 
     # -- bookies
 
-    def ask(self, bookie: str, work: Callable[[BookieClient], T]) -> Answer[T]:
+    def ask(self, bookie: str, work: Callable[[BookieClient], _T]) -> Answer[_T]:
         """Return one bookie's answer."""
         return ask(self.context.bookies, bookie, work)
 
     def ask_each(
-        self, questions: Iterable[tuple[str, Callable[[BookieClient], T]]]
-    ) -> Iterator[Answer[T]]:
+        self, questions: Iterable[tuple[str, Callable[[BookieClient], _T]]]
+    ) -> Iterator[Answer[_T]]:
         """Yield the answers of several bookies in order: one asked after another as they are
         taken, or all at once where the client has workers."""
         return self.each(lambda question: self.ask(*question), questions)
 
-    def each(self, work: Callable[[A], T], items: Iterable[A]) -> Iterator[T]:
+    def each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> Iterator[_T]:
         """Yield what `work` returns of each item, in order: one after another as they are taken,
         or all begun at once where the client has workers."""
         if self.context.workers is None:
@@ -205,7 +203,7 @@ class LedgerAccess:
             raise CorruptionError(None, 0, f"explicit LAC of ledger {ledger}, not {self.ledger}")
         return lac
 
-    def with_replicas(self, entry: int, work: Callable[[list[str]], T]) -> T:
+    def with_replicas(self, entry: int, work: Callable[[list[str]], _T]) -> _T:
         """Return what `work` makes of the replicas of an entry.
 
         Where it fails the metadata is read again: the writer, or a re-replication, may have

@@ -22,9 +22,7 @@ from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import Entry
 
-__all__ = ["RangeReader"]
-
-SHARE_ENTRIES = 512
+_SHARE_ENTRIES = 512
 SHARE_BYTES = 1 << 20
 """What one bookie is asked for together, about."""
 
@@ -82,7 +80,7 @@ class RangeReader:
             for entry in self._told(ahead.popleft(), silent):
                 largest = max(largest, len(entry.payload))
                 yield entry
-            most = max(1, min(SHARE_ENTRIES, SHARE_BYTES // (largest + _AROUND)))
+            most = max(1, min(_SHARE_ENTRIES, SHARE_BYTES // (largest + _AROUND)))
 
     def _told(self, piece: _Piece, silent: set[str]) -> Iterator[Entry]:
         """Yield the entries of a piece."""

@@ -31,8 +31,6 @@ from bkstore.formats.entry import Entry, RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.schedule import is_covered
 
-__all__ = ["recover"]
-
 LAST_ENTRY = -1
 
 _FIRST, _MOST = 8, 256

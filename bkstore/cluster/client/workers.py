@@ -14,10 +14,8 @@ from bkstore import forks
 from bkstore.arguments import whole
 from bkstore.index.api import Closing
 
-__all__ = ["Workers"]
-
-A = TypeVar("A")
-B = TypeVar("B")
+_A = TypeVar("_A")
+_B = TypeVar("_B")
 
 _check_threads = whole(1, 4096)
 
@@ -43,7 +41,7 @@ class Workers(Closing):
         self._asking = ThreadPoolExecutor(self._threads, "bkstore-ask")
         self._sending = ThreadPoolExecutor(self._threads, "bkstore-send")
 
-    def each(self, work: Callable[[A], B], items: Iterable[A]) -> Iterator[B]:
+    def each(self, work: Callable[[_A], _B], items: Iterable[_A]) -> Iterator[_B]:
         """Begin `work` on all items at once; yield what it returns, in order, or raise its error.
 
         A single item is done in the caller's thread.
@@ -59,7 +57,7 @@ class Workers(Closing):
         """Whether `start` takes no more work."""
         return self._finished
 
-    def start(self, work: Callable[..., B], *arguments: Any) -> Future[B]:
+    def start(self, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
         """Begin one piece of work; `IllegalOperation` once this has finished."""
         return _begun(self._sending, work, *arguments)
 
@@ -79,7 +77,7 @@ class Workers(Closing):
         self._begin()
 
 
-def _begun(pool: ThreadPoolExecutor, work: Callable[..., B], *arguments: Any) -> Future[B]:
+def _begun(pool: ThreadPoolExecutor, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
     try:
         return pool.submit(work, *arguments)
     except RuntimeError:

@@ -36,8 +36,6 @@ from bkstore.storage.ledgers.garbage_pass import (
 if TYPE_CHECKING:
     from bkstore.index.rocks import RocksIndex
 
-__all__ = ["BackgroundCollector"]
-
 LOG = logging.getLogger(__name__)
 
 _check_options = optional(instance(GarbageOptions))

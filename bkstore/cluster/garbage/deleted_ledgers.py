@@ -18,8 +18,6 @@ from bkstore.errors import IllegalOperation, MetadataUnavailable
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.garbage_pass import Suspect
 
-__all__ = ["DeletedLedgers"]
-
 _AT_A_TIME = 256
 """Ledgers that are asked for, and deleted, together."""
 

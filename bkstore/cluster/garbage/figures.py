@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 
 from bkstore.storage.ledgers.garbage_pass import USAGE_BUCKETS, GarbageReport
 
-__all__ = ["GarbageFigures", "Runtime"]
-
 
 @dataclass
 class Runtime:

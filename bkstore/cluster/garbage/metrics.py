@@ -16,8 +16,6 @@ from bkstore.storage.ledgers.garbage_pass import Kind
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["GarbageMetrics"]
-
 _UPSTREAM = "bookie_gc_"
 _KINDS: tuple[Kind, ...] = ("major", "minor")
 

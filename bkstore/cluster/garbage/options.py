@@ -9,8 +9,6 @@ from bkstore.arguments import check_fields, number, optional, truth, whole
 from bkstore.errors import InvalidArgument
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD, Kind
 
-__all__ = ["GarbageOptions"]
-
 _YEARS = 100 * 366 * 86400.0
 
 

@@ -11,8 +11,6 @@ from collections.abc import Container
 from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.storage.ledgers.garbage_pass import Kind
 
-__all__ = ["CompactionSchedule"]
-
 _KINDS: tuple[Kind, ...] = ("major", "minor")
 """In the order in which they go before each other."""
 

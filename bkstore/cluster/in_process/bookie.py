@@ -29,12 +29,10 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["EVERYONE", "LocalBookie"]
-
 EVERYONE = "*"
 """As the name of a client: all of them."""
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class LocalBookie:
@@ -171,7 +169,7 @@ class LocalBookie:
 
     # -- calls
 
-    def call(self, client: str, work: Callable[[Bookie], T]) -> T:
+    def call(self, client: str, work: Callable[[Bookie], _T]) -> _T:
         """Return what `work` gets from the bookie, as `client` asks for it.
 
         `BookieUnavailable` where no answer comes in time. What was asked for may have been done

@@ -27,8 +27,6 @@ from bkstore.index.api import LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["LocalClient", "LocalClients"]
-
 
 class LocalClient:
     """A `BookieClient` of a `LocalBookie`, as the client of the name `client` has it."""

@@ -30,8 +30,6 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledgers.garbage_pass import GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
-__all__ = ["Cluster"]
-
 _check_name = instance(str)
 _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 

@@ -23,14 +23,12 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, index_path
 from bkstore.ids import Int64Array, LedgerId, as_entry_ids, split_location
 from bkstore.storage.bookie import Bookie
 
-__all__ = ["Entries", "Part", "corrupt_record", "drop_index_rows", "entry_ids"]
-
 Entries = int | Availability | npt.ArrayLike | Iterable[int]
 """One entry id, several, or an `Availability`."""
 
 Part = Literal["payload", "header"]
 
-check_part = choice("payload", "header")
+_check_part = choice("payload", "header")
 
 _NONE = np.empty(0, np.int64)
 
@@ -106,7 +104,7 @@ def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> 
     changes the entry id: the bookie itself tells of damage. Everything that the bookie has in
     memory is written out first. `NoSuchEntry` where the entry is not here.
     """
-    check_part("part", part)
+    _check_part("part", part)
     record = bookie.read_entry(ledger, entry)
     bookie.checkpoint()
     for path in bookie.storage.paths:

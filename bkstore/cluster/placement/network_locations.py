@@ -15,8 +15,6 @@ from bkstore.errors import CorruptionError
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
 
-__all__ = ["read_places"]
-
 _LIMIT = 64 << 20
 
 

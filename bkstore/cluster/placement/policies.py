@@ -18,16 +18,6 @@ from typing import Protocol, runtime_checkable
 from bkstore.arguments import instance, truth, whole
 from bkstore.errors import InvalidArgument, NotEnoughBookies
 
-__all__ = [
-    "DEFAULT_RACK",
-    "DEFAULT_REGION",
-    "Adherence",
-    "DefaultPlacement",
-    "PlacementPolicy",
-    "RackPlacement",
-    "RegionPlacement",
-]
-
 DEFAULT_RACK = "/default-rack"
 """Where a bookie is whose place nobody knows (`NetworkTopology.DEFAULT_RACK`)."""
 

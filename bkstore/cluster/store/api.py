@@ -16,8 +16,6 @@ from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["KeyValues", "MetadataStore", "Value", "Versioned", "Watcher", "check_store"]
-
 check_store = interface("MetadataStore", "read", "ledgers")
 """``check_store("store", store)``: for whatever takes a `MetadataStore`."""
 

@@ -24,21 +24,11 @@ from bkstore.files.lock_files import held_lock, let_go
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable, writing
 
-__all__ = [
-    "MARKER",
-    "VALUE_LIMIT",
-    "DirectoryValues",
-    "decode_value",
-    "encode_value",
-    "is_store",
-    "walk",
-]
-
 MARKER = "BKSTORE-METADATA"
 VERSION = 1
 KINDS = ("tree", "keys")
 LOCK = "lock"
-SCRATCH = ".tmp"
+_SCRATCH = ".tmp"
 VALUE_LIMIT = 16 << 20
 """Bytes that a value's file may have; upstream's stores take some 1 MiB."""
 _MARKER_LIMIT = 1 << 16
@@ -113,7 +103,7 @@ class DirectoryValues:
 
     def _empty(self) -> bool:
         with readable(self.path):
-            return not set(os.listdir(self.path)) - {MARKER + SCRATCH}
+            return not set(os.listdir(self.path)) - {MARKER + _SCRATCH}
 
     def _read_marker(self) -> str:
         path = self.path / MARKER
@@ -127,7 +117,7 @@ class DirectoryValues:
 
     def where(self, key: str) -> str:
         """Return the path of the key's file; `InvalidArgument` for what is no key."""
-        if not _KEY.fullmatch(key) or key.endswith(SCRATCH):
+        if not _KEY.fullmatch(key) or key.endswith(_SCRATCH):
             raise InvalidArgument(f"not a key: {key!r}")
         return f"{self.path}{key}"
 
@@ -208,5 +198,5 @@ def walk(top: str) -> Iterator[str]:
         if entry.is_dir(follow_symlinks=False):
             below = [f"{entry.name}/{name}" for name in walk(entry.path)]
             yield from below or [entry.name]
-        elif not entry.name.endswith(SCRATCH):
+        elif not entry.name.endswith(_SCRATCH):
             yield entry.name

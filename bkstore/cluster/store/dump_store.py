@@ -33,8 +33,6 @@ from bkstore.formats.metadata.store_paths import parse_path
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["DumpStore", "DumpValues", "snapshot", "store_of"]
-
 # Where a ledger's path may begin, longest form first: a long path ends like a flat one.
 _DEPTHS = (5, 3, 1)
 

@@ -7,8 +7,6 @@ import threading
 from bkstore.cluster.store.api import Value
 from bkstore.errors import BadVersion
 
-__all__ = ["MemoryValues", "check_version"]
-
 
 def check_version(key: str, found: int | None, expected: int | None) -> None:
     """Raise `BadVersion` unless `found` is `expected`; None = not there."""

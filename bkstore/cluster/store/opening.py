@@ -20,8 +20,6 @@ from bkstore.files.os_errors import readable
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.formats.metadata.json_file import decode_file
 
-__all__ = ["metadata_place", "open_metadata", "open_store", "opened_metadata", "refuse_metadata"]
-
 _FILE_LIMIT = 4 << 30  # some 400 bytes a ledger
 _FILE_URI = re.compile(r"file:(?://(?:localhost)?(?=/))?(?!//)(.+)", re.DOTALL)
 

@@ -21,8 +21,6 @@ from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_
 from bkstore.formats.entry.header import NO_ENTRY, Entry, encode_header, record_header
 from bkstore.ids import Int64Array, LedgerId, check_entry_id, check_integer
 
-__all__ = ["Coder", "decode", "encode"]
-
 _check_entry = instance(Entry)
 _check_batch = instance(RecordBatch)
 _FEW = 16  # entries below which one by one is cheaper than arrays

@@ -16,17 +16,6 @@ from typing import Literal, NamedTuple
 from bkstore.arguments import password as check_password, shown
 from bkstore.errors import InvalidArgument
 
-__all__ = [
-    "DIGEST_NUMBERS",
-    "DIGEST_SIZES",
-    "MASTER_KEY_SIZE",
-    "Digest",
-    "DigestType",
-    "digest_name",
-    "master_key",
-    "new_digest",
-]
-
 DigestType = Literal["CRC32", "HMAC", "MAC", "CRC32C", "DUMMY"]
 """Names as ledger metadata say them; the client's API says MAC for HMAC."""
 

@@ -13,8 +13,6 @@ from bkstore.formats.entry.digest import new_digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, digest_number, is_v2, scoped_id
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_integer
 
-__all__ = ["decode_explicit_lac", "encode_explicit_lac", "explicit_lac_entry"]
-
 _LAC_V1 = struct.Struct(">qq")
 _LAC_V2 = struct.Struct(">Bqqq")
 

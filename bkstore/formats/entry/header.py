@@ -29,21 +29,6 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.framing import words
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, check_entry_id, check_integer
 
-__all__ = [
-    "FLAGS_V2",
-    "NO_ENTRY",
-    "V1_HEADER",
-    "V2_HEADER",
-    "Entry",
-    "RecordHeader",
-    "digest_number",
-    "encode_header",
-    "is_v2",
-    "record_header",
-    "record_ids",
-    "scoped_id",
-]
-
 V1_HEADER = 32
 V2_HEADER = 41
 NO_ENTRY = -1

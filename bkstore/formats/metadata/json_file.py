@@ -18,8 +18,6 @@ from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NO_ENTRY, LedgerMetadata, Segment
 
-__all__ = ["ClusterMetadata", "decode_file", "encode_file"]
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterMetadata:

@@ -12,13 +12,11 @@ from typing import Literal, NamedTuple
 
 from bkstore.errors import CorruptionError
 
-__all__ = ["LedgerLayout", "Manager", "decode_layout", "encode_layout"]
-
 Manager = Literal["flat", "hierarchical", "longhierarchical"]
 """A ledger manager that bkstore has, by the name that service URIs give it."""
 
 NEWEST_VERSION = 2
-MANAGER_VERSION = 1
+_MANAGER_VERSION = 1
 
 _CLASSES: dict[Manager, str] = {
     "flat": "org.apache.bookkeeper.meta.FlatLedgerManagerFactory",
@@ -34,7 +32,7 @@ class LedgerLayout(NamedTuple):
     """What LAYOUT says: a factory class (version 1: a type), its version, the layout's version."""
 
     factory: str
-    manager_version: int = MANAGER_VERSION
+    manager_version: int = _MANAGER_VERSION
     version: int = NEWEST_VERSION
 
     @property
@@ -45,7 +43,7 @@ class LedgerLayout(NamedTuple):
         'flat'
         """
         names = _OF_TYPES if self.version == 1 else _OF_CLASSES
-        return names.get(self.factory) if self.manager_version == MANAGER_VERSION else None
+        return names.get(self.factory) if self.manager_version == _MANAGER_VERSION else None
 
     @classmethod
     def of(cls, manager: Manager) -> LedgerLayout:

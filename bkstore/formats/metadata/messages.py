@@ -10,8 +10,6 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-__all__ = ["LedgerMetadataFormat", "UnderreplicatedLedgerFormat"]
-
 _FILE = """
 name: "bkstore/ledgermetadata.proto"
 package: "bkstore.metadata"

@@ -22,10 +22,8 @@ from bkstore.formats.syntax import proto_text
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NEWEST_VERSION, NO_ENTRY, LedgerMetadata, Segment, State
 
-__all__ = ["HEADER", "Mark", "decode", "decode_mark", "encode", "encode_mark", "header"]
-
 HEADER = b"BookieMetadataFormatVersion\t"
-MAX_VERSION_DIGITS = 10
+_MAX_VERSION_DIGITS = 10
 
 _STATES: dict[int, State] = {1: "OPEN", 2: "IN_RECOVERY", 3: "CLOSED"}
 _STATE_NUMBERS = {name: number for number, name in _STATES.items()}
@@ -52,7 +50,7 @@ def header(data: bytes) -> tuple[int, int]:
     if not data.startswith(HEADER):
         at = next(at for at in range(len(HEADER)) if data[at : at + 1] != HEADER[at : at + 1])
         raise CorruptionError(None, at, "ledger metadata header is broken")
-    digits, found, _ = data[len(HEADER) : len(HEADER) + MAX_VERSION_DIGITS].partition(b"\n")
+    digits, found, _ = data[len(HEADER) : len(HEADER) + _MAX_VERSION_DIGITS].partition(b"\n")
     if not found:
         raise CorruptionError(None, len(HEADER), "ledger metadata version has no end")
     if not re.fullmatch(rb"[+-]?[0-9]+", digits):

@@ -17,15 +17,6 @@ from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
 
-__all__ = [
-    "BOOKIE_RPC",
-    "Endpoint",
-    "ServiceInfo",
-    "check_bookie_id",
-    "decode_service_info",
-    "encode_service_info",
-]
-
 BOOKIE_RPC = "bookie-rpc"
 """The protocol of the endpoint that clients read and write by."""
 

@@ -18,18 +18,6 @@ from bkstore.availability import Compat
 from bkstore.errors import InvalidArgument
 from bkstore.ids import LedgerId
 
-__all__ = [
-    "flat_path",
-    "hierarchical_path",
-    "long_path",
-    "mark_path",
-    "parse_mark_path",
-    "parse_path",
-    "short_path",
-    "tree_path",
-    "uuid_path",
-]
-
 _SHORT_MAX = 10**10 - 1
 _INT_MAX = 2**31 - 1
 

@@ -17,17 +17,6 @@ from bkstore.formats.syntax import proto_text
 from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, declare
 from bkstore.ids import LedgerId
 
-__all__ = [
-    "BASIC_LAYOUT",
-    "decode_check_time",
-    "decode_delay",
-    "decode_holder",
-    "encode_check_time",
-    "encode_delay",
-    "encode_holder",
-    "lock_path",
-]
-
 BASIC_LAYOUT = b'type: "BASIC"\nversion: 1\n'
 """All that the layout of underreplication has ever been."""
 

@@ -15,10 +15,8 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 
-__all__ = ["decode_lines", "encode_lines"]
-
-CLOSED_TAG = "CLOSED"
-IN_RECOVERY_ENTRY = -102
+_CLOSED_TAG = "CLOSED"
+_IN_RECOVERY_ENTRY = -102
 
 _LINE = re.compile(rb"([^\r\n]*)(\r\n|\r|\n|$)")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
@@ -37,11 +35,11 @@ def decode_lines(data: bytes, start: int, ledger: LedgerId) -> LedgerMetadata:
         if not rest:
             raise CorruptionError(None, at, f"segment without bookies: {line[:80]!r}")
         number = _number(first, at, "first entry", 64)
-        if rest[0] == CLOSED_TAG:  # what follows it is not looked at, as upstream
+        if rest[0] == _CLOSED_TAG:  # what follows it is not looked at, as upstream
             end = number
             break
         segments.append(Segment(number, tuple(rest)))
-    closed = end is not None and end != IN_RECOVERY_ENTRY
+    closed = end is not None and end != _IN_RECOVERY_ENTRY
     return LedgerMetadata(
         ledger,
         size,
@@ -86,11 +84,11 @@ def encode_lines(metadata: LedgerMetadata) -> bytes:
         if not ensemble:
             raise InvalidArgument(f"version 1 cannot hold segment {first}, which has no bookies")
         for bookie in ensemble:
-            if not bookie or re.search(r"[\t\r\n]", bookie) or bookie == CLOSED_TAG:
+            if not bookie or re.search(r"[\t\r\n]", bookie) or bookie == _CLOSED_TAG:
                 raise InvalidArgument(f"version 1 cannot hold the bookie id {bookie!r}")
         lines.append("\t".join([str(first), *ensemble]))
     end = ""
     if metadata.state != "OPEN":
-        last = metadata.last_entry_id if metadata.closed else IN_RECOVERY_ENTRY
-        end = f"{last}\t{CLOSED_TAG}"
+        last = metadata.last_entry_id if metadata.closed else _IN_RECOVERY_ENTRY
+        end = f"{last}\t{_CLOSED_TAG}"
     return "".join(f"{line}\n" for line in lines).encode("utf-8") + end.encode("ascii")

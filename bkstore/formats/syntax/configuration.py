@@ -19,10 +19,8 @@ from bkstore.formats.syntax.java_values import (
 from bkstore.formats.syntax.properties_text import split_list
 from bkstore.formats.syntax.variables import Lookup, Value, Variables
 
-__all__ = ["Configuration", "value_of"]
-
-R = TypeVar("R")
-T = TypeVar("T")
+_R = TypeVar("_R")
+_T = TypeVar("_T")
 
 
 def value_of(items: list[str]) -> Value:
@@ -69,27 +67,27 @@ class Configuration:
         replaced = [self._replace(key, item) for item in items]
         return [_text(item) for item in replaced]
 
-    def string(self, key: str, default: T) -> str | T:
+    def string(self, key: str, default: _T) -> str | _T:
         """Return the first item of a key."""
         return self._read(key, default, _same)
 
-    def integer(self, key: str, default: T, bits: int = 32) -> int | T:
+    def integer(self, key: str, default: _T, bits: int = 32) -> int | _T:
         """Return the first item as a whole number of 32 bits, or of 64 (a `long`)."""
         return self._read(key, default, lambda text: parse_integer(text, bits))
 
-    def double(self, key: str, default: T) -> float | T:
+    def double(self, key: str, default: _T) -> float | _T:
         """Return the first item as a number of double precision."""
         return self._read(key, default, parse_double)
 
-    def single(self, key: str, default: T) -> float | T:
+    def single(self, key: str, default: _T) -> float | _T:
         """Return the first item as a number of single precision (a `float`)."""
         return self._read(key, default, parse_float)
 
-    def boolean(self, key: str, default: T) -> bool | T:
+    def boolean(self, key: str, default: _T) -> bool | _T:
         """Return the first item as a truth."""
         return self._read(key, default, parse_boolean)
 
-    def _read(self, key: str, default: T, parse: Callable[[str], R]) -> R | T:
+    def _read(self, key: str, default: _T, parse: Callable[[str], _R]) -> _R | _T:
         if key not in self._values:
             return default
         value = self._replace(key, self._values[key])

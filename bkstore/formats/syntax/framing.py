@@ -16,18 +16,6 @@ import numpy.typing as npt
 
 from bkstore.ids import Int64Array
 
-__all__ = [
-    "PREFIX",
-    "Bytes",
-    "Frames",
-    "bytes_at",
-    "find_frames",
-    "run_end",
-    "windows",
-    "words",
-    "words_at",
-]
-
 Bytes = npt.NDArray[np.uint8]
 
 PREFIX = 4

@@ -10,8 +10,6 @@ import math
 import re
 import struct
 
-__all__ = ["is_blank", "parse_boolean", "parse_double", "parse_float", "parse_integer"]
-
 _RADIX = {"0x": (16, re.compile(r"[+-]?[\da-fA-F]+")), "0b": (2, re.compile(r"[+-]?[01]+"))}
 _WHOLE = re.compile(r"[+-]?\d+")
 _DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"

@@ -15,8 +15,6 @@ from typing import Any, NoReturn
 
 from bkstore.errors import CorruptionError
 
-__all__ = ["format_json", "parse_json"]
-
 _BOM = "\ufeff"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _ESCAPE = re.compile(r"\\ud[89ab]..\\ud[c-f]..|(\\ud[89a-f]..)|\\.")

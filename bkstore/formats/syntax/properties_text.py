@@ -14,8 +14,6 @@ from typing import NamedTuple
 
 from bkstore.errors import CorruptionError
 
-__all__ = ["Property", "parse_properties", "split_list", "trim"]
-
 _LINE = re.compile(r"([^\r\n]*)(?:\r\n|\r|\n|\Z)")
 _TRIMMED = "".join(map(chr, range(0x21)))
 """What `String.trim` of Java takes away: all up to the space, and no other white space."""

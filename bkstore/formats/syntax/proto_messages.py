@@ -6,8 +6,6 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-__all__ = ["BOOL", "BYTES", "OPTIONAL", "REQUIRED", "STRING", "declare"]
-
 BOOL, STRING, BYTES = 8, 9, 12
 OPTIONAL, REQUIRED = 1, 2
 

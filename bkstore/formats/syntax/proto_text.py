@@ -15,8 +15,6 @@ from google.protobuf import text_format
 
 from bkstore.errors import CorruptionError
 
-__all__ = ["merge", "to_bytes"]
-
 # Comments are matched so that a quote in one begins no string.
 _TOKEN = re.compile(rb"""#[^\n]*|"(?:[^"\n\\]|\\.)*+"|'(?:[^'\n\\]|\\.)*+'""")
 _ESCAPE = re.compile(

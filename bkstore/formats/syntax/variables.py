@@ -12,8 +12,6 @@ from typing import TypeAlias
 
 from bkstore.errors import InvalidArgument
 
-__all__ = ["Lookup", "Value", "Variables"]
-
 Value: TypeAlias = str | list[str]
 """What a key has: one item, or a list of several."""
 Lookup: TypeAlias = Callable[[str], str | None]

@@ -23,23 +23,10 @@ from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader
 from bkstore.ids import Int64Array
 
-__all__ = [
-    "CHUNK_SLOTS",
-    "gather",
-    "last_present",
-    "overwrite",
-    "present_groups",
-    "read_at",
-    "read_header",
-    "read_items",
-    "slot_count",
-    "write_slots",
-]
-
 CHUNK_SLOTS = 1 << 16
 """Slots read at a time: 512 KiB, one buffer, reused, so that a scan stays in the cache."""
 
-WRITE_SLOTS = 1 << 19
+_WRITE_SLOTS = 1 << 19
 """Slots rewritten at a time: 4 MiB."""
 
 _SIGN_BYTE = np.int64(np.array([1 << 63], ">u8").view(np.int64)[0])
@@ -183,7 +170,7 @@ def write_slots(
     file begins as zeros. A write that fails (`OSError`) leaves its pages as they were.
     """
     pages = entries // page_slots
-    span = max(WRITE_SLOTS // page_slots, 1)
+    span = max(_WRITE_SLOTS // page_slots, 1)
     gaps = np.flatnonzero(np.diff(pages) > 1) + 1
     for lo, hi in zip(np.concatenate(([0], gaps)), np.concatenate((gaps, [pages.size]))):
         at = int(lo)

@@ -21,17 +21,6 @@ from bkstore.formats.idxfile import index_path, ledger_of_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
-__all__ = [
-    "Tree",
-    "current_of",
-    "find_index_file",
-    "find_plain_file",
-    "has_index_files",
-    "is_level",
-    "scan_trees",
-    "stray_files",
-]
-
 _LEVEL = re.compile(r"[0-9a-f]{1,2}|[0-9a-f]{8}")
 _SUFFIXES = (".idx", ".idx.rloc")
 _BYTES = {f"{byte:x}": byte for byte in range(256)}

@@ -8,8 +8,6 @@ from bkstore.formats import idxfile
 from bkstore.formats.idxfile import FENCED_BIT, IdxHeader
 from bkstore.index.api import LedgerState
 
-__all__ = ["changed", "state_of"]
-
 
 def state_of(header: IdxHeader) -> LedgerState:
     """Return the state that a header keeps."""

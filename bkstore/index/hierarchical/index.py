@@ -33,8 +33,6 @@ from bkstore.index.hierarchical.file_tree import find_index_file
 from bkstore.index.hierarchical.headers import changed
 from bkstore.index.hierarchical.reader import HierarchicalReader
 
-__all__ = ["HierarchicalIndex"]
-
 
 class HierarchicalIndex(HierarchicalReader):
     """Index files below the ``current/`` of one or more index directories.

@@ -58,8 +58,6 @@ from bkstore.index.hierarchical.unsynced_changes import Changes
 from bkstore.index.many_ledgers import Errors, one_by_one
 from bkstore.index.scope_marker import check_marker
 
-__all__ = ["DEFAULT_MAX_PAGES", "HierarchicalReader"]
-
 DEFAULT_MAX_PAGES = 1 << 20
 """Pages a file may grow to: 8 GiB and 2^30 entries at the default page size."""
 

@@ -20,8 +20,6 @@ from bkstore.formats.idxfile import HEADER_SIZE, MIN_EXPLICIT_LAC, SLOT_SIZE, VE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import IndexBatch
 
-__all__ = ["LONGEST", "Read", "read_files"]
-
 LONGEST = HEADER_SIZE + (1 << 17)
 """Bytes of the longest file that is read with others: 16,384 slots."""
 

@@ -19,8 +19,6 @@ from bkstore.formats.idxfile import index_path
 from bkstore.ids import LedgerId
 from bkstore.index.scope_marker import write_marker
 
-__all__ = ["NEW_SUFFIX", "Changes"]
-
 NEW_SUFFIX = ".new"
 
 

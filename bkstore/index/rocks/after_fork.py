@@ -18,8 +18,6 @@ from pathlib import Path
 
 from bkstore.errors import IllegalOperation
 
-__all__ = ["check_may_write", "lost_threads", "note_opened"]
-
 _opened = False
 _lost = False
 

@@ -38,8 +38,6 @@ from bkstore.index.rocks import after_fork, manifest_file, scratch_links
 from bkstore.index.rocks.errors import translated
 from bkstore.index.rocks.options import opening_threads, reading_options
 
-__all__ = ["Database", "Words"]
-
 _SIDE_FILE = "rocksdict-config.json"
 _TOTALS = re.compile(r"(# entries|# deletions|# range deletions|raw key size|raw value size)=(\d+)")
 _LIVE_TRIES = 20

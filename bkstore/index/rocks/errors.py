@@ -26,8 +26,6 @@ from bkstore.errors import (
 from bkstore.files.disk_changes import StrPath
 from bkstore.files.os_errors import is_medium_error, os_error, unreadable
 
-__all__ = ["readable_text", "translated"]
-
 _FILE = re.compile(r"\b(\d{6,}\.(?:sst|log|blob)|MANIFEST-\d+)")
 _OFFSET = re.compile(r"\boffset (\d+)")
 _HINT = re.compile(r"\s*The file \S+ may be corrupted\.")

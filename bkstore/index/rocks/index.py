@@ -45,8 +45,6 @@ from bkstore.index.rocks.rows import (
 )
 from bkstore.index.scope_marker import write_marker
 
-__all__ = ["RocksIndex"]
-
 PUTS_PER_BATCH = 100_000  # maxOperationNumbersInSingleRocksDBWriteBatch
 
 

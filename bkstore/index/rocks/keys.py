@@ -17,9 +17,6 @@ import numpy as np
 
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 
-__all__ = ["entry_key", "entry_keys", "key_width", "ledger_key", "ledger_range", "values"]
-
-
 _NARROW = struct.Struct(">QQ")
 _WIDE = struct.Struct(">QQQ")
 

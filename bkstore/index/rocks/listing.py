@@ -19,8 +19,6 @@ from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import key_width, ledger_range
 from bkstore.index.rocks.rows import entry_column
 
-__all__ = ["list_ledgers"]
-
 _FEWEST = 1 << 9
 """Rows of the first block behind a leap: as many as a leap costs, about."""
 

@@ -24,11 +24,9 @@ import google_crc32c
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import opened, past_hole
 
-__all__ = ["LogReader", "read_varint"]
-
 BLOCK = 32768
 HEADER = 7
-RECYCLED_HEADER = 11
+_RECYCLED_HEADER = 11
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _RECYCLED = frozenset({5, 6, 7, 8, 11, 131})
 _SETTINGS = frozenset({9, 10, 11, 130, 131})
@@ -74,12 +72,12 @@ class LogReader:
                 at = 0
                 while at + HEADER <= len(block):
                     _, length, kind = struct.unpack_from("<IHB", block, at)
-                    header = RECYCLED_HEADER if kind in _RECYCLED else HEADER
+                    header = _RECYCLED_HEADER if kind in _RECYCLED else HEADER
                     end = at + header + length
                     if not _valid(block, at, end, header):
                         self._end(block, base, at, file)
                         return
-                    if header == RECYCLED_HEADER and _u32(block, at + HEADER) != number & _U32:
+                    if header == _RECYCLED_HEADER and _u32(block, at + HEADER) != number & _U32:
                         return  # left over from the file's former life
                     if kind not in _SETTINGS:
                         yield base + at, (kind - 1) % 4 + 1, block[at + header : end]
@@ -133,7 +131,7 @@ def _runs_out(rest: bytes) -> bool:
     if len(rest) < HEADER:
         return True
     length, kind = struct.unpack_from("<HB", rest, 4)
-    header = RECYCLED_HEADER if kind in _RECYCLED else HEADER
+    header = _RECYCLED_HEADER if kind in _RECYCLED else HEADER
     return kind in _KNOWN and header + int(length) > len(rest)
 
 
@@ -141,7 +139,7 @@ def _holds_record(rest: bytes) -> bool:
     """Whether a valid record begins anywhere behind the start of `rest`: then it is no tail."""
     for at in range(1, len(rest) - HEADER):
         _, length, kind = struct.unpack_from("<IHB", rest, at)
-        header = RECYCLED_HEADER if kind in _RECYCLED else HEADER
+        header = _RECYCLED_HEADER if kind in _RECYCLED else HEADER
         if length and _valid(rest, at, at + header + length, header):
             return True
     return False

@@ -16,8 +16,6 @@ from bkstore.errors import CorruptionError
 from bkstore.files.opening import opened
 from bkstore.index.rocks.log_framing import LogReader, read_varint
 
-__all__ = ["Manifest", "check_complete", "check_logs", "needed_logs", "read_manifest"]
-
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE = 1, 2, 3, 4
 _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG, _KEEP_LOGS = 5, 6, 7, 9, 10
 _NEW_FILE_2, _NEW_FILE_3, _NEW_FILE_4 = 100, 102, 103

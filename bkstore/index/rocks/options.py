@@ -22,14 +22,6 @@ from rocksdict import (
 
 from bkstore.index.rocks import after_fork
 
-__all__ = [
-    "database_options",
-    "location_options",
-    "metadata_options",
-    "opening_threads",
-    "reading_options",
-]
-
 _MIB = 1 << 20
 BLOCK_CACHE = 64 * _MIB
 

@@ -73,8 +73,6 @@ from bkstore.index.rocks.rows import (
 )
 from bkstore.index.scope_marker import MARKER_NAME, check_marker
 
-__all__ = ["RocksReader"]
-
 _SCAN_FACTOR = 3  # a covering scan is cheaper than look-ups up to this many rows per one wanted
 _SHORT = 1 << 16
 """Ids below which all entries of a ledger are looked at together."""

@@ -25,24 +25,6 @@ from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import entry_keys, ledger_key, values as row_values
 from bkstore.index.rocks.options import location_options
 
-__all__ = [
-    "DatabaseSizes",
-    "check_shape",
-    "database_sizes",
-    "entry_column",
-    "find_row",
-    "first_ledgers",
-    "ledger_rows",
-    "location_column",
-    "location_of",
-    "odd_rows",
-    "row_keys",
-    "rows_by_ledger",
-    "scan_rows",
-    "storage_flags",
-    "write_table",
-]
-
 _WORD = Struct(">q").unpack
 _TOTAL = re.compile(r"([a-z#][a-z #]*?)(?: \([^)]*\))?=(\d+)(?:;|$)")
 

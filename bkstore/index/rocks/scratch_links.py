@@ -25,19 +25,6 @@ from bkstore.files.os_errors import readable, writing
 from bkstore.files.scratch import scratch_directory
 from bkstore.index.rocks import after_fork
 
-__all__ = [
-    "CAN_HOLD",
-    "check_files",
-    "check_not_in_use",
-    "claim",
-    "copy_start",
-    "cut_tails",
-    "in_use",
-    "link_copy",
-    "manifest_path",
-    "release",
-]
-
 _DESCRIPTORS = "/proc/self/fd"
 CAN_HOLD = os.path.isdir(_DESCRIPTORS)
 """Whether an open file can be opened again after it was removed."""

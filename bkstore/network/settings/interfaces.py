@@ -8,8 +8,6 @@ import sys
 
 from bkstore.errors import InvalidArgument
 
-__all__ = ["interface_address"]
-
 _SIOCGIFADDR = 0x8915
 
 

@@ -9,8 +9,6 @@ from typing import Any, Literal, NamedTuple
 
 from bkstore.formats.syntax.configuration import Configuration
 
-__all__ = ["HONORED", "NOT_HONORED", "REFUSED", "Key", "Kind", "not_honored"]
-
 Kind = Literal["text", "list", "int", "long", "float", "double", "boolean"]
 
 _MIB, _KIB, _MS = 1 << 20, 1 << 10, 1e-3

@@ -13,8 +13,6 @@ from typing import NamedTuple
 from bkstore.errors import IllegalOperation
 from bkstore.formats.syntax.configuration import Configuration
 
-__all__ = ["TlsFiles", "asks_for_sasl", "check_security", "configured_tls"]
-
 _SASL_FACTORY = "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"
 _PEM_FACTORY = "org.apache.bookkeeper.tls.TLSContextFactory"
 

@@ -25,8 +25,6 @@ from bkstore.storage.directories.server_conf import read_server_conf
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
 from bkstore.wire.server import ServerOptions
 
-__all__ = ["ServerSettings", "ledger_storage_class", "metadata_service_uri"]
-
 _SORTED = "org.apache.bookkeeper.bookie.SortedLedgerStorage"
 _INTERLEAVED = "org.apache.bookkeeper.bookie.InterleavedLedgerStorage"
 _DB = "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage"

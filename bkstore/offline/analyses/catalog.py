@@ -50,12 +50,10 @@ from bkstore.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ANALYSES", "PINNED", "Analysis", "Feed", "Inputs", "Options", "Pass", "find"]
-
 PINNED = 0.2
 """Below this occupancy a log counts as pinned: upstream's `minorCompactionThreshold`."""
 
-Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+_Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Pass:
     """
 
     feed: Feed
-    kernel: Kernel
+    kernel: _Kernel
     direct: Answering
     before: Direct | None = None
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-__all__ = ["BOOKIES", "Dump", "check_file", "open_dump"]
-
 BOOKIES = schema("bookies", ("bookie", "string"), ("is_read", "bool"))
 """One row a bookie of the manifest, read or not."""
 

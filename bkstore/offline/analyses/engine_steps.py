@@ -19,8 +19,6 @@ from bkstore.tables.dump import DUMP_TABLES
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Engine", "checked", "finish", "open_inputs", "order_terms", "tables_in", "top_rows"]
-
 _IDS = ("scope_id", "ledger_id")
 _READ = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 

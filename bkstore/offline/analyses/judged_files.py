@@ -33,8 +33,6 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["JudgedFiles", "JudgedTask"]
-
 _LEDGER_ROWS = 16
 """What a ledger costs beside its groups, in groups."""
 

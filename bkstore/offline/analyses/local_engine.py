@@ -29,8 +29,6 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MACROS", "LocalEngine"]
-
 MACROS = (
     "create macro bk_div(a, b) as a // b",
     "create macro bk_unsigned(a) as xor(a, (-9223372036854775808)::bigint)",

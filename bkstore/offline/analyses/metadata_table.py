@@ -22,8 +22,6 @@ from bkstore.tables.table import Table, schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["METADATA", "Metadata", "read_metadata"]
-
 METADATA = schema(
     "metadata",
     ("scope_id", "int64"),

@@ -37,9 +37,7 @@ from bkstore.tables.dump import DUMP_TABLES, LEDGERS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Answering", "Direct", "Planned", "sound_rows", "unread_ledgers"]
-
-Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+_Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 _BATCH = BATCH_ROWS
@@ -78,7 +76,7 @@ class Direct:
 
     table: str
     columns: tuple[str, ...]
-    kernel: Callable[[str | None], Kernel]
+    kernel: Callable[[str | None], _Kernel]
     only_read: bool = False
 
     def plan(

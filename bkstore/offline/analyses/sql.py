@@ -10,19 +10,6 @@ as an engine may widen them. Tables: those of a dump, ``bookies(bookie, is_read)
 
 from __future__ import annotations
 
-__all__ = [
-    "BOOKIE_BYTES_SQL",
-    "COMPARED",
-    "JUDGED",
-    "LEDGER_BYTES_SQL",
-    "LIVE_BY_INDEX",
-    "LIVE_BY_METADATA",
-    "LOG_OCCUPANCY_SQL",
-    "ORPHANS_SQL",
-    "READ_GROUPS",
-    "SCOPE_BYTES_SQL",
-]
-
 ORPHANS_SQL = """
 select l.bookie, l.scope_id, l.ledger_id, l.qualified_name, l.entries,
   cast(coalesce(b.bytes, 0) as bigint) as bytes

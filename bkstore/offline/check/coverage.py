@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from bkstore.counts import counted
 
-__all__ = ["Coverage", "LogCoverage"]
-
 
 @dataclass
 class LogCoverage:

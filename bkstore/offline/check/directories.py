@@ -17,8 +17,6 @@ from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.unknown_files import unknown_files
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["check_directories"]
-
 _LAST_ID = "lastId"
 _COOKIE = "VERSION"
 _LAST_ID_LIMIT = 64

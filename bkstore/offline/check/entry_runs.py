@@ -14,8 +14,6 @@ from bkstore.counts import counted
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.check.findings import CheckFinding, Kind, Severity
 
-__all__ = ["MOST_RUNS", "EntryRuns"]
-
 MOST_RUNS = 64
 """Runs of one ledger, kind and file that are told apart; the last takes the rest."""
 

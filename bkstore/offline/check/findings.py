@@ -14,8 +14,6 @@ from bkstore.errors import BkstoreError
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 
-__all__ = ["KINDS", "CheckFinding", "Kind", "Severity"]
-
 Severity = Literal["damage", "oddity", "note"]
 
 Kind = Literal[

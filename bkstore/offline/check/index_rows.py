@@ -18,8 +18,6 @@ from bkstore.files.spill_files import append_spill, opened_spill
 from bkstore.ids import Int64Array, positions
 from bkstore.index.api import IndexBatch
 
-__all__ = ["LogRows", "RowSpill", "Segment"]
-
 PIECE = 1 << 20
 """Rows that are sorted at a time: 32 MiB, and as much again to sort them."""
 

@@ -30,8 +30,6 @@ from bkstore.storage.journal.last_mark import (
 )
 from bkstore.storage.journal.scan import scan_journal
 
-__all__ = ["JournalFacts", "check_against_journals", "read_journals"]
-
 _GATHERED = 1 << 16
 
 

@@ -31,8 +31,6 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.log_account import LogAccount
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
-__all__ = ["IndexView", "LogTask", "check_log"]
-
 _LOOK_UP = 1 << 19
 """Records without a row that wait to be looked up together: 24 MiB."""
 

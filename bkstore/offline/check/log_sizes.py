@@ -21,8 +21,6 @@ from bkstore.storage.entry_log.log_account import LogAccount
 from bkstore.storage.entry_log.resync import LogBytes
 from bkstore.storage.entry_log.scan import LogBatch
 
-__all__ = ["LogSizes", "size_findings"]
-
 _HEADER_FIELDS = 20
 _MOST = 64
 

@@ -15,8 +15,6 @@ from bkstore.offline.check.entry_runs import EntryRuns
 from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.entry_log.scan import LogBatch
 
-__all__ = ["RecordDigests"]
-
 
 class RecordDigests:
     """Verifies batches of one log, and keeps the entries that fail as runs.

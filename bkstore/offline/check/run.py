@@ -30,8 +30,6 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["Check", "Progress"]
-
 Progress = Callable[[str, int, int, int], None]
 """Called with what is at work, how many bytes of logs are done, of all, and the records so far."""
 

@@ -19,8 +19,6 @@ from bkstore.offline.check.findings import CheckFinding
 from bkstore.storage.directories.layout import holdings
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["Secret", "check_other_layout", "check_states"]
-
 Secret = tuple[str | int, bytes | str | None]
 """Digest type and password of a client."""
 

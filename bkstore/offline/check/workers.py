@@ -25,8 +25,6 @@ from bkstore.offline.worker_process import WorkerProcess
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["LogChecks", "LogResult", "check_logs", "work"]
-
 LogResult = tuple[list[CheckFinding], LogCoverage]
 
 

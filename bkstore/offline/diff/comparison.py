@@ -13,8 +13,6 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.offline.diff.sides import Held, Kept, Side
 
-__all__ = ["Difference", "Kind", "Where", "diff"]
-
 Kind = Literal["ledger", "entries", "fenced", "limbo", "explicit_lac", "master_key"]
 Where = Literal["a", "b"]
 Watch = Callable[[LedgerId, bool], None]

@@ -25,8 +25,6 @@ from bkstore.offline.reading.places import opened_parquet
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DumpSide", "is_dump"]
-
 _ROWS = 1 << 16
 _GROUP = ("first_sequence_start", "last_sequence_start", "sequence_size", "sequence_period")
 _STATE = ("scope_id", "ledger_id", "entries", "master_key", "fenced", "limbo", "explicit_lac")

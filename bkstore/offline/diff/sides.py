@@ -11,8 +11,6 @@ from bkstore.ids import LedgerId
 from bkstore.index.many_ledgers import answers
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["DirectorySide", "Held", "Kept", "Side"]
-
 
 class Kept(NamedTuple):
     """A ledger's state as it is compared; `limbo` is None where the layout does not keep it.

@@ -13,8 +13,6 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
 from bkstore.tables import GROUPS, Repeated, Table
 
-__all__ = ["Condenser", "Summary"]
-
 Summary = tuple[int, int | None, int | None]
 """Entries of a ledger: how many, the first, the last."""
 

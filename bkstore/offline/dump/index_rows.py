@@ -20,8 +20,6 @@ from bkstore.offline.dump.plan import Piece
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import NOWHERE
 
-__all__ = ["PieceIndex"]
-
 
 class PieceIndex:
     """The index of one piece: its ledgers, their states, their rows. Close it."""

@@ -16,8 +16,6 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.tables import ENTRY_LOGS, LOG_LEDGERS, Table
 
-__all__ = ["log_tables"]
-
 _HEADER_FIELDS = 20
 
 

@@ -17,16 +17,6 @@ from bkstore.index.api import Finding
 from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.version import __version__
 
-__all__ = [
-    "FORMAT",
-    "FORMATS",
-    "MANIFEST",
-    "encode_manifest",
-    "finding_from_json",
-    "finding_to_json",
-    "read_manifest",
-]
-
 MANIFEST = "manifest.json"
 FORMAT = 2
 """What is written: files say how they are sorted, and which ledgers they hold."""

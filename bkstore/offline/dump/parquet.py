@@ -16,8 +16,6 @@ from bkstore.tables import Schema, Table, require_pyarrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ROW_GROUP", "ROW_GROUPS", "ParquetFile"]
-
 ROW_GROUP = 1 << 20
 """Rows of a row group, the unit that readers skip by its least and greatest ids."""
 

@@ -31,8 +31,6 @@ from bkstore.offline.partial_output import (
 )
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 
-__all__ = ["PartialDump", "dumped_name"]
-
 _RECORD_LIMIT = 64 << 20
 _MADE = ("data", "pieces", "work-*")
 

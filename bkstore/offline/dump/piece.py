@@ -31,8 +31,6 @@ from bkstore.tables import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FileDone", "PieceDone", "write_piece"]
-
 _ROWS = 1 << 16
 
 Report = Callable[[int], None]

@@ -27,16 +27,6 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import DATABASES, Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = [
-    "PIECE_ROWS",
-    "BookiePlan",
-    "DumpSource",
-    "Piece",
-    "file_name",
-    "fingerprint",
-    "plan_bookie",
-]
-
 PIECE_ROWS = 1 << 22
 """Rows that a piece aims at: four row groups, some seconds of work, about 7 MB."""
 

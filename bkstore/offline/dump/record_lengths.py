@@ -25,8 +25,6 @@ from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.reader import OpenFile
 
-__all__ = ["RecordLengths"]
-
 _GAP = 16384
 """From one record to the next: up to that, one read for both is cheaper than two."""
 

@@ -26,8 +26,6 @@ from bkstore.offline.dump.piece import PieceDone, write_piece
 from bkstore.offline.dump.plan import Piece, fingerprint
 from bkstore.offline.worker_process import WorkerProcess
 
-__all__ = ["Lost", "Outcome", "Refused", "Task", "Unread", "run_tasks", "work"]
-
 
 @dataclass(frozen=True)
 class Task:

@@ -25,8 +25,6 @@ from bkstore.index.scope_marker import write_marker
 from bkstore.offline.load.index_files import TableFile
 from bkstore.offline.load.ledger_states import put_states
 
-__all__ = ["build", "currents", "filled"]
-
 _STATES_PER_FLUSH = {"idx": 1024, "rocksdb": 1 << 16}
 
 

@@ -27,8 +27,6 @@ from bkstore.offline.reading.file_parts import NO_PART, part_of
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, Task, sorted_tasks
 
-__all__ = ["ComparedRange", "compare_range", "compared_ranges"]
-
 _LOWEST = LedgerId(0, 0)
 
 

@@ -17,8 +17,6 @@ from bkstore.offline.load.dump_rows import LoadSource, read_part
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import Task, apart, sorted_tasks
 
-__all__ = ["LoadTask", "Ordered", "declared", "ordered_tasks", "task_rows"]
-
 
 class Ordered(NamedTuple):
     """The files of one ledger directory: those ready as they are in order, and others."""

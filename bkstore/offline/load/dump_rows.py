@@ -34,15 +34,6 @@ from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "ENTRY_COLUMNS",
-    "LoadSource",
-    "open_dump",
-    "read_ledgers",
-    "read_part",
-    "read_rows",
-]
-
 ENTRY_COLUMNS = (
     "bookie",
     "dir_index",

@@ -22,8 +22,6 @@ from bkstore.index.api import IndexBatch, LedgerState
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks.options import location_options
 
-__all__ = ["RowWriter", "TableFile", "TableWriter", "TreeWriter", "row_writer"]
-
 TABLE_ROWS = 1 << 22
 """Rows of a table file: about 40 MiB, of the size that RocksDB's own compaction makes."""
 

@@ -27,8 +27,6 @@ from bkstore.offline.load.dump_rows import LoadSource, read_rows
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.read_tasks import sorted_tasks
 
-__all__ = ["BUCKET_ROWS", "OrderedRows", "Survey", "survey"]
-
 BUCKET_ROWS = 1 << 21
 """Rows that a bucket aims at: 64 MiB, and as much again while they are sorted."""
 

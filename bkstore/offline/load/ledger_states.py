@@ -13,8 +13,6 @@ from bkstore.index.api import EntryIndex, Finding, LedgerState
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.offline.load.dump_rows import LoadSource, read_ledgers
 
-__all__ = ["check_states", "compare_states", "put_states", "read_states"]
-
 
 def read_states(source: LoadSource, findings: list[Finding]) -> dict[LedgerId, LedgerState]:
     """Return the state of each ledger of the bookie, in unsigned order; some 300 bytes a ledger.

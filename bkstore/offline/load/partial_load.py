@@ -22,8 +22,6 @@ from bkstore.offline.partial_output import (
     publish,
 )
 
-__all__ = ["GrowingLoad"]
-
 
 class GrowingLoad:
     """A load's folder: a context manager that holds its lock; `DirectoryInUse` if it is taken.

@@ -32,8 +32,6 @@ from bkstore.offline.reading.places import is_remote, only_path
 from bkstore.storage.directories.layout import check_layout
 from bkstore.storage.read_only.bookie_dir import open_index
 
-__all__ = ["Engine", "LoadJob", "LoadProgress", "LoadResult", "LocalEngine", "To", "load"]
-
 To = Literal["rocksdb", "idx"]
 
 

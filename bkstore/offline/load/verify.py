@@ -11,8 +11,6 @@ from bkstore.errors import CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
 
-__all__ = ["compare_rows"]
-
 
 def compare_rows(
     expected: Iterable[IndexBatch],

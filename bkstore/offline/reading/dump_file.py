@@ -17,18 +17,6 @@ from bkstore.tables import Schema
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = [
-    "DumpFile",
-    "RowGroup",
-    "check_footer",
-    "check_row_groups",
-    "described",
-    "has_nulls",
-    "is_pure",
-    "outside",
-    "row_groups",
-]
-
 
 class RowGroup(NamedTuple):
     """Rows that are read together. `first` and `last` are ledgers that are known by statistics.

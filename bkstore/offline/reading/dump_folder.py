@@ -11,8 +11,6 @@ from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
 from bkstore.offline.reading.places import is_remote, local_path, remote_file_system
 
-__all__ = ["DumpFolder", "no_dump"]
-
 
 class DumpFolder:
     """A folder that is named by a path, a ``file:`` URI or the URI of another file system.

@@ -15,8 +15,6 @@ from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import RowGroup, check_row_groups
 from bkstore.offline.reading.read_tasks import Read
 
-__all__ = ["NO_PART", "FilePart", "part_of"]
-
 
 class FilePart(NamedTuple):
     """Row groups `first` to before `stop`, and of them the ledgers above `above` up to `upto`.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["KEPT", "keep_freed_memory"]
-
 KEPT = 31 << 20
 """Bytes of the block that is freed: glibc learns from none of 32 MiB or more."""
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
 
-__all__ = ["SORTED_BY", "LedgerKeys", "LedgerRange", "OrderWatch", "ledger_at", "ledger_keys"]
-
 LedgerKeys = npt.NDArray[Any]
 """Ledgers as 16 big-endian bytes, `ledger_keys`."""
 

@@ -22,15 +22,6 @@ from bkstore.files.os_errors import readable
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = [
-    "is_remote",
-    "local_path",
-    "only_path",
-    "opened_parquet",
-    "remote_dataset",
-    "remote_file_system",
-]
-
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")
 _HADOOP_S3 = ("s3a", "s3n")
 

@@ -19,19 +19,7 @@ from bkstore.ids import LedgerId
 from bkstore.offline.reading.dump_file import DumpFile
 from bkstore.offline.reading.ledger_ranges import LedgerRange
 
-__all__ = [
-    "Read",
-    "Task",
-    "apart",
-    "by_bookie",
-    "loose_tasks",
-    "packed",
-    "read_of",
-    "sorted_tasks",
-    "split_repeating",
-]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _END = LedgerId(2**64 - 1, 2**64 - 1)
 
@@ -200,13 +188,13 @@ def loose_tasks(files: Iterable[DumpFile], rows: int) -> list[Task]:
     ]
 
 
-def packed(tasks: Iterable[T], rows: int, rows_of: Callable[[T], int]) -> list[list[T]]:
+def packed(tasks: Iterable[_T], rows: int, rows_of: Callable[[_T], int]) -> list[list[_T]]:
     """Return tasks in order, small ones put together up to about `rows` rows.
 
     >>> packed([3, 4, 9, 1], 8, int)
     [[3, 4], [9], [1]]
     """
-    found: list[list[T]] = []
+    found: list[list[_T]] = []
     so_far = 0
     for task in tasks:
         if not found or so_far + rows_of(task) > rows:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-__all__ = ["BATCH_ROWS", "behind", "check_bookie", "read_rows"]
-
 BATCH_ROWS = 1 << 18
 """Rows of a batch: some 2 MiB a column."""
 

@@ -14,8 +14,6 @@ from bkstore.offline.reading.row_stream import behind
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["SIDE", "side_by_side"]
-
 SIDE = "side"
 """The column that is added: from which stream a row is."""
 

@@ -18,8 +18,6 @@ from bkstore.files.disk_changes import Files
 from bkstore.files.opening import opened
 from bkstore.files.os_errors import readable, syncing, writing
 
-__all__ = ["CHUNK", "copy_file", "link_file", "write_new"]
-
 CHUNK = 8 << 20
 """Bytes copied at a time."""
 

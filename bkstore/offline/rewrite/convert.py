@@ -30,8 +30,6 @@ from bkstore.offline.rewrite.log_names import LogNames
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["convert"]
-
 
 def convert(
     source: str | os.PathLike[str],

@@ -26,8 +26,6 @@ from bkstore.storage.directories.server_conf import flat_server_conf
 from bkstore.storage.directories.unknown_files import METADATA_CACHE
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["OtherFile", "TargetDirectories", "other_files", "target_conf"]
-
 _LOG = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)?")
 """Logs go over by their own rules. Of compactions that were cut short nothing does: what they were
 to replace is still there."""

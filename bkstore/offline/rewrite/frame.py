@@ -35,8 +35,6 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout, check_layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["AS_IT_LIES", "Opening", "Rewrite", "RewriteProgress", "RewriteResult"]
-
 
 class RewriteProgress(NamedTuple):
     """How far a rewrite is: the step it is at, how much of it is done (rows or bytes), of all."""

@@ -38,15 +38,6 @@ from bkstore.storage.entry_log.open_log import HARD_LIMIT
 from bkstore.storage.entry_log.resync import LogBytes, look
 from bkstore.storage.entry_log.scan import scan_log
 
-__all__ = [
-    "LogRecords",
-    "LostBytes",
-    "fresh_positions",
-    "read_records",
-    "rows_of_ledgers",
-    "write_fresh",
-]
-
 _COPY = 4 << 20
 _HEAD = PREFIX + V2_HEADER
 

@@ -31,8 +31,6 @@ from bkstore.offline.load.ledger_states import compare_states, put_states
 from bkstore.offline.load.verify import compare_rows
 from bkstore.storage.directories.layout import Layout
 
-__all__ = ["compare_index", "in_key_order", "write_index"]
-
 _STATES_PER_FLUSH = 1 << 16
 _LEDGERS_PER_FLUSH = 4096
 

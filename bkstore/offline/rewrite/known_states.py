@@ -25,8 +25,6 @@ from bkstore.storage.journal.last_mark import journal_files, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["JournalState", "KnownLedgers", "known_ledgers"]
-
 
 @dataclass(slots=True)
 class JournalState:

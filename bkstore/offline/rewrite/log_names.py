@@ -29,8 +29,6 @@ from bkstore.index.api import IndexBatch
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 
-__all__ = ["LogNames", "in_log_order"]
-
 _PIECE = 1 << 20
 
 

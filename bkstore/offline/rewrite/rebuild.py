@@ -38,8 +38,6 @@ from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
 _MOST_IN_FILES = DEFAULT_MAX_PAGES * (DEFAULT_PAGE_SIZE // 8) - 1
 
-__all__ = ["Choice", "old_flags", "rebuild_index", "rows_of", "tell_ledgers"]
-
 
 def rebuild_index(
     source: str | os.PathLike[str],

@@ -49,8 +49,6 @@ from bkstore.offline.rewrite.unfit_records import leave_out_unfit
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 
-__all__ = ["Loss", "SalvageResult", "salvage"]
-
 
 @dataclass(frozen=True, slots=True)
 class Loss:

@@ -19,9 +19,7 @@ from bkstore.files.spill_files import append_spill, opened_spill, read_spill
 from bkstore.ids import Int64Array, log_ids
 from bkstore.index.api import IndexBatch
 
-__all__ = ["RowSorter", "RowsByLog"]
-
-RUN_ROWS = 1 << 18
+_RUN_ROWS = 1 << 18
 """Rows of a run, and what a piece aims at: 12 MiB, and some times as much while they are sorted."""
 
 _SAMPLES = 64
@@ -39,7 +37,7 @@ class RowSorter:
     """
 
     def __init__(
-        self, folder: Path, name: str, files: Files = OS_FILES, run_rows: int = RUN_ROWS
+        self, folder: Path, name: str, files: Files = OS_FILES, run_rows: int = _RUN_ROWS
     ) -> None:
         self.duplicates = 0
         self._folder = folder

@@ -21,8 +21,6 @@ from bkstore.offline.rewrite.fresh_logs import LogRecords, LostBytes, rows_of_le
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resync import LogBytes
 
-__all__ = ["leave_out_unfit"]
-
 _WINDOW = 4 << 20
 
 

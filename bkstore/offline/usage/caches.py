@@ -11,15 +11,13 @@ from typing import Literal
 
 from bkstore.offline.usage.index_size import IndexPart
 
-__all__ = ["DEFAULT_READ_AHEAD", "CacheNeed", "cache_needs"]
-
 DEFAULT_READ_AHEAD = 100
 """`dbStorage_readAheadCacheBatchSize`, in entries."""
 
 _ALIGNMENT = 64
 """The read cache gives each entry whole cache lines (`ReadCache`)."""
 
-Unit = Literal["bytes", "MiB", "pages", "files"]
+_Unit = Literal["bytes", "MiB", "pages", "files"]
 """What a setting counts in: those whose names end in ``Mb`` take whole MiB."""
 
 _MIB = 1 << 20
@@ -37,7 +35,7 @@ class CacheNeed:
     setting: str
     purpose: str
     value: int | None
-    unit: Unit
+    unit: _Unit
     default: str
     formula: str
     source: str

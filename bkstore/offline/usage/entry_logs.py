@@ -23,8 +23,6 @@ from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.entry_log.torn_end import cut_at, is_pointed_at
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["Fate", "LogUsage", "log_usages"]
-
 Fate = Literal["keep", "compact", "remove", "damaged"]
 
 

@@ -17,8 +17,6 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.rows import DatabaseSizes
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["IndexPart", "index_parts"]
-
 _BLOCK = 512
 """What `st_blocks` counts in."""
 

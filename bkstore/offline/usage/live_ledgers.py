@@ -10,8 +10,6 @@ from bkstore.files.opening import check_regular, opened
 from bkstore.files.os_errors import readable
 from bkstore.ids import LedgerId
 
-__all__ = ["LiveLedgers", "read_live_list"]
-
 _LONGEST = 200
 """Bytes of a line: any form of an id, and blanks around it."""
 

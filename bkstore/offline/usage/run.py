@@ -18,8 +18,6 @@ from bkstore.offline.usage.live_ledgers import LiveLedgers
 from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, MINOR_THRESHOLD
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["LedgerUsage", "ScopeUsage", "Totals", "Usage"]
-
 _share = number(0, 1)
 _count = whole(1)
 Progress = Callable[[str, int, int, int], None]

@@ -13,8 +13,6 @@ from bkstore.report.html.wording import clauses, counted, share, size_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MUCH_GARBAGE", "Verdict", "judge", "not_judged"]
-
 MUCH_GARBAGE = 0.3
 """From this share of the disk on, garbage is in the headline."""
 

@@ -15,19 +15,6 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "CLASSES",
-    "DURABILITY",
-    "Disk",
-    "Facts",
-    "Health",
-    "class_of",
-    "distinct_ledgers",
-    "gather",
-    "numbers",
-    "ranks",
-]
-
 DURABILITY = ("no_replica", "below_ack_quorum", "below_write_quorum")
 CLASSES = (*DURABILITY, "in_part", "not_judged", "sound")
 """What a ledger's health can be, the worst first. `in_part`: nothing is missing where it was

@@ -14,8 +14,6 @@ from bkstore.report.html.wording import clauses, count, counted
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["in_dump_only_logs", "why_counts_differ"]
-
 Tables = Mapping[str, "pa.Table"]
 
 

@@ -14,8 +14,6 @@ from bkstore.report.html.wording import count, counted, ledger_name, ranges_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Risk", "at_least", "bare_ledgers", "worst_holes", "worst_ledgers"]
-
 
 class Risk(NamedTuple):
     """A ledger in trouble: its name, category, the entries as text, the bookies that lack them."""

@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from bkstore.report.html.wording import share
 
-__all__ = ["Bar", "Key", "Part", "Piece", "bar", "legend"]
-
 _WIDTH = 1000
 _LEAST = 4  # a part that is there is seen, however small
 

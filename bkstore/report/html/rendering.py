@@ -19,8 +19,6 @@ from bkstore.tables.safe_text import shown
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = ["filled", "own_markup", "policy", "require_jinja", "template_file"]
-
 
 def require_jinja() -> Any:
     """Return the jinja2 module, or raise `MissingDependency` naming the extra."""

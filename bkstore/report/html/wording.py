@@ -7,24 +7,6 @@ from typing import NamedTuple
 
 from bkstore.ids import LedgerId
 
-__all__ = [
-    "ABSENT",
-    "CATEGORY_WORDS",
-    "Size",
-    "clauses",
-    "count",
-    "counted",
-    "ledger_name",
-    "listed",
-    "ranges_text",
-    "scope_name",
-    "share",
-    "shorter",
-    "size",
-    "size_text",
-    "size_unit",
-]
-
 CATEGORY_WORDS = {
     "no_replica": "no replica",
     "below_ack_quorum": "below ack quorum",

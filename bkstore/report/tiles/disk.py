@@ -22,8 +22,6 @@ from bkstore.report.html.wording import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DiskTile", "Line", "Ranking", "filling"]
-
 _MOST_BOOKIES = 4
 _MOST_LEDGERS = 3
 

@@ -16,8 +16,6 @@ from bkstore.report.tiles.risk import RiskTile, at_risk
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Amounts", "Figure", "HealthTile", "Tiles", "tiles"]
-
 Tables = Mapping[str, "pa.Table"]
 
 

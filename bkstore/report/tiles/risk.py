@@ -16,8 +16,6 @@ from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, listed, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Count", "RiskLine", "RiskTile", "at_risk"]
-
 _MOST_RISKS = 5
 _MOST_BOOKIES = 4
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["BookieReader", "BookieSource"]
-
 _SQL = {
     "int64": "bigint",
     "int32": "int",

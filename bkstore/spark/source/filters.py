@@ -16,8 +16,6 @@ import numpy.typing as npt
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.dump.plan import Piece
 
-__all__ = ["Bounds", "Interval", "interval"]
-
 Interval = tuple[int, int]
 """Inclusive, signed."""
 

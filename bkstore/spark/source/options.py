@@ -20,8 +20,6 @@ from bkstore.offline.dump import TABLES, DumpSource
 from bkstore.storage.directories.layout import Layout
 from bkstore.tables import Schema
 
-__all__ = ["PARTITION_ROWS", "SourceOptions", "parse_options"]
-
 PARTITION_ROWS = 1 << 20
 """Rows that a partition aims at; the cost of a task is that of some 20,000 rows."""
 

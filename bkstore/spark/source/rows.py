@@ -26,8 +26,6 @@ from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, Schema, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Part", "has_ledgers", "read_part"]
-
 _BATCH = 1 << 17
 
 

@@ -16,9 +16,7 @@ from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.syntax.configuration import Configuration
 from bkstore.storage.directories.server_conf import no_conf, read_server_conf
 
-__all__ = ["configured_directories", "directory_names", "place_directories"]
-
-Role = Literal["ledger", "index", "journal"]
+_Role = Literal["ledger", "index", "journal"]
 
 _DEPTH = 6
 """How far below a root directories are looked for: mount points and folders of hosts fit."""
@@ -31,7 +29,7 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     `bk_server.conf`, as `read_server_conf`, and for an empty name.
     """
     settings = read_server_conf(conf)
-    roles: tuple[Role, ...] = ("ledger", "index", "journal")
+    roles: tuple[_Role, ...] = ("ledger", "index", "journal")
     try:
         names = {role: directory_names(settings, role) for role in roles}
     except InvalidArgument as error:
@@ -42,7 +40,7 @@ def configured_directories(conf: Path) -> dict[str, list[Path]]:
     return lists
 
 
-def directory_names(settings: Configuration, role: Role) -> list[str]:
+def directory_names(settings: Configuration, role: _Role) -> list[str]:
     """Return the names of the directories of a role; none where the file names none.
 
     Journals are those of `journalDirectories`, else the one of the older `journalDirectory`.

@@ -17,8 +17,6 @@ from bkstore.files.opening import check_regular
 from bkstore.files.os_errors import is_absent, is_medium_error, readable
 from bkstore.index.api import Finding
 
-__all__ = ["LogFile", "entry_logs_in", "journals_in", "odd_files", "sizes_and_times"]
-
 _LOG = re.compile(r"([0-9a-f]{1,8})\.log")
 _JOURNAL = re.compile(r"([0-9a-f]{1,16})\.txn")
 

@@ -23,21 +23,6 @@ from bkstore.storage.directories.conf_file import configured_directories, place_
 if TYPE_CHECKING:
     from bkstore.formats.cookie import Cookie
 
-__all__ = [
-    "DATABASES",
-    "BookieFolders",
-    "Layout",
-    "check_distinct",
-    "check_layout",
-    "check_order",
-    "find_folders",
-    "holdings",
-    "matched",
-    "order_by_residue",
-    "pick_layout",
-    "read_cookie",
-]
-
 Layout = Literal["idx", "rocksdb"]
 check_layout = choice("idx", "rocksdb")
 Holding = Literal["idx", "rocksdb", "logs", "journal"]

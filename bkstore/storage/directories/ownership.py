@@ -29,8 +29,6 @@ from bkstore.storage.directories.layout import (
 )
 from bkstore.storage.options import Storage
 
-__all__ = ["OwnedDirectories"]
-
 _check_id = optional(text)
 _DEFAULT_JOURNAL = "/tmp/bk-txn"  # noqa: S108 (as `journalDirectory` of BookKeeper)
 

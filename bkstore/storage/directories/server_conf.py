@@ -14,8 +14,6 @@ from bkstore.formats.syntax.configuration import Configuration, value_of
 from bkstore.formats.syntax.properties_text import Property, parse_properties
 from bkstore.formats.syntax.variables import Lookup, Value, Variables
 
-__all__ = ["flat_server_conf", "no_conf", "read_server_conf"]
-
 _LIMIT = 1 << 20
 _MOST_FILES = 100
 _URL = re.compile(r"(file|ftp|https?|jar|jrt|mailto):", re.IGNORECASE)

@@ -20,8 +20,6 @@ from bkstore.index.scope_marker import MARKER_NAME
 from bkstore.storage.directories.layout import DATABASES
 from bkstore.storage.directories.writer_lock import LOCK_NAME
 
-__all__ = ["METADATA_CACHE", "UnknownFile", "unknown_files"]
-
 METADATA_CACHE = "metadata-cache"
 """The folder of the database in which a bookie may keep the ledgers maps of its logs."""
 

@@ -22,8 +22,6 @@ from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import writing
 from bkstore.index.api import Closing
 
-__all__ = ["LOCK_NAME", "WriterLock", "check_not_locked"]
-
 LOCK_NAME = "bkstore.lock"
 
 _NO_LOCK_OF_DIRECTORIES = {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP}

@@ -26,15 +26,6 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array
 from bkstore.storage.entry_log.writer import EntryLogger
 
-__all__ = [
-    "COMPACTED",
-    "COMPACTING",
-    "Aside",
-    "compacted_logs",
-    "drop_unfinished",
-    "finish_compacted",
-]
-
 COMPACTING = ".compacting"
 COMPACTED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.(0|[1-9a-f][0-9a-f]{0,7})\.compacted")
 _UNFINISHED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.compacting")

@@ -20,8 +20,6 @@ from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
-__all__ = ["LogContents", "scan_contents"]
-
 _ROWS = 1 << 20
 """Records that are condensed at a time: 24 MB of ids, and twice as much to sort them."""
 

@@ -16,8 +16,6 @@ from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.storage.entry_log.resync import ENTRY, FILLER, MAP, Run
 
-__all__ = ["LogAccount"]
-
 
 @dataclass
 class LogAccount:

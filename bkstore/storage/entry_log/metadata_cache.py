@@ -14,8 +14,6 @@ from bkstore.errors import CorruptionError
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.storage.directories.unknown_files import METADATA_CACHE
 
-__all__ = ["read_metadata_cache"]
-
 
 def read_metadata_cache(current: Path, live: bool = False) -> dict[int, LogMetadata]:
     """Return the metadata by log id; nothing where `current` has no such database.

@@ -13,8 +13,6 @@ from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import HEADER_SIZE, MAP_FIELDS_OFFSET, PREFIX, LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 
-__all__ = ["HARD_LIMIT", "OpenLog"]
-
 HARD_LIMIT = 2**31 - 1
 """Bytes that a log can have: positions are 32-bit, and upstream takes them for signed."""
 

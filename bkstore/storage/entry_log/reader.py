@@ -24,8 +24,6 @@ from bkstore.formats.syntax.framing import words_at
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Closing
 
-__all__ = ["LogReader", "OpenFile"]
-
 _SHORT, _GUESS = 512, 2048
 """Bytes that one read of size and record takes: of a log whose records so far were short, else."""
 

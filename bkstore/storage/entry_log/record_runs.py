@@ -13,8 +13,6 @@ import numpy as np
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
 
-__all__ = ["FIRST_LOOK", "consecutive", "read_run"]
-
 FIRST_LOOK = 1024
 """Entries that a batch read looks for first; four times as many each time after."""
 

@@ -25,19 +25,6 @@ from bkstore.formats.syntax.framing import PREFIX, Bytes, find_frames, run_end, 
 from bkstore.ids import Int64Array
 from bkstore.index.api import Closing
 
-__all__ = [
-    "ENTRY",
-    "FILLER",
-    "MAP",
-    "LogBytes",
-    "Place",
-    "Run",
-    "look",
-    "next_record",
-    "read_run",
-    "suspects",
-]
-
 WINDOW = 4 << 20
 """Bytes read at a time."""
 

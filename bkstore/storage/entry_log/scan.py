@@ -46,10 +46,8 @@ from bkstore.storage.entry_log.resync import (
     suspects,
 )
 
-__all__ = ["LogBatch", "read_log_metadata", "scan_log"]
-
 StrPath = str | os.PathLike[str]
-Accept = Callable[[LedgerId], bool]
+_Accept = Callable[[LedgerId], bool]
 
 _LARGEST_BATCH = 20 + 24 * 10_000  # of a ledgers map
 _HEADER_FIELDS = 20
@@ -115,7 +113,7 @@ class LogBatch:
 def scan_log(
     path: StrPath,
     findings: list[Finding] | None = None,
-    accept: Accept | None = None,
+    accept: _Accept | None = None,
     account: LogAccount | None = None,
 ) -> Iterator[LogBatch]:
     """Yield the records of an entry log in batches of about 4 MiB, in their order.
@@ -160,7 +158,7 @@ def scan_log(
                 yield batch
 
 
-def _accepted(batch: LogBatch, accept: Accept, known: dict[LedgerId, bool]) -> LogBatch:
+def _accepted(batch: LogBatch, accept: _Accept, known: dict[LedgerId, bool]) -> LogBatch:
     keep = np.zeros(len(batch), np.bool_)
     for name, rows in batch.ledgers():
         if name not in known:

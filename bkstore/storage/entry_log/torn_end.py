@@ -14,8 +14,6 @@ from bkstore.ids import log_ids, positions
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.storage.entry_log.resync import LogBytes, next_record
 
-__all__ = ["cut_at", "is_pointed_at"]
-
 
 def cut_at(path: Path, damage: Sequence[Finding]) -> int | None:
     """Return where the record that was cut begins, if that is all the damage there is; else None.

@@ -35,8 +35,6 @@ from bkstore.storage.entry_log.open_log import HARD_LIMIT, OpenLog
 from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.options import DEFAULT_LOG_SIZE, check_log_size
 
-__all__ = ["LAST_ID", "AsideLog", "EntryLogger", "last_log_id"]
-
 LAST_ID = "lastId"
 _LAST_ID_LIMIT = 1 << 16
 

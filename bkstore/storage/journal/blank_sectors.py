@@ -18,8 +18,6 @@ from bkstore.formats.journal import JournalRecord
 from bkstore.formats.syntax.framing import PREFIX, bytes_at
 from bkstore.ids import Int64Array
 
-__all__ = ["blank_sectors", "is_unwritten", "lacks_ids", "suspicious"]
-
 _SECTOR = 512
 _LONGEST_IDS = 29 + PREFIX
 """Flags, scope, ledger, entry and the size of a body: what a record cannot be read without."""

@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from bkstore.formats.journal import LogMark
 from bkstore.storage.journal.last_mark import NO_MARK
 
-__all__ = ["GroupCommit"]
-
 _SHARE = 4  # of the last commit's time, how much is waited for company
 _LONGEST = 0.002  # seconds at most: upstream's `journalMaxGroupWaitMSec`
 

@@ -19,18 +19,6 @@ from bkstore.files.os_errors import readable, writing
 from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode_mark
 from bkstore.ids import LedgerId
 
-__all__ = [
-    "NO_MARK",
-    "delete_journals_before",
-    "journal_files",
-    "journal_name",
-    "journal_of",
-    "last_mark_name",
-    "mark_of_file",
-    "read_last_mark",
-    "write_last_mark",
-]
-
 NO_MARK = LogMark(0, 0)
 """The mark where no file has one: replay everything."""
 

@@ -18,8 +18,6 @@ from bkstore.ids import LedgerId
 from bkstore.storage.journal.last_mark import journal_of
 from bkstore.storage.journal.writer import JournalWriter
 
-__all__ = ["LedgerJournals", "Places"]
-
 Places = dict[int, LogMark]
 """Places in journals, by the journal's number."""
 

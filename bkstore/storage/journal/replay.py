@@ -32,8 +32,6 @@ from bkstore.storage.journal.scan import scan_journal
 from bkstore.storage.journal.torn_records import has_crc, why_torn
 from bkstore.storage.ledger_storage import LedgerStorage
 
-__all__ = ["Replay"]
-
 _log = logging.getLogger("bkstore")
 
 

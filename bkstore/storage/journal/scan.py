@@ -37,12 +37,10 @@ from bkstore.ids import Int64Array
 from bkstore.index.api import Finding
 from bkstore.storage.journal.blank_sectors import lacks_ids
 
-__all__ = ["JournalScan", "ScannedRecord", "scan_journal"]
-
 CHUNK = 1 << 20
 """How much is read at once. More is no quicker: a MiB stays in the processor's cache."""
 
-LOOK_BEHIND_END = 16 << 20
+_LOOK_BEHIND_END = 16 << 20
 """How far behind a zero length data are looked for: one step of preallocation."""
 
 
@@ -276,7 +274,7 @@ class JournalScan:
     def _end_of_data(self, window: _Window, at: int) -> None:
         """Stop behind a zero length; say so if the space behind it is not empty."""
         self.stop = at
-        last = min(window.size, at + LOOK_BEHIND_END)
+        last = min(window.size, at + _LOOK_BEHIND_END)
         for place in range(at, last, CHUNK):
             piece = window.read(place, min(CHUNK, last - place))
             if np.frombuffer(piece, np.uint8).max():

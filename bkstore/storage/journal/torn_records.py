@@ -16,8 +16,6 @@ from bkstore.formats.journal import JournalRecord
 from bkstore.ids import LedgerId
 from bkstore.storage.ledger_storage import LedgerStorage
 
-__all__ = ["has_crc", "why_torn"]
-
 _KEYLESS = ("CRC32C", "CRC32")
 _FEWEST = 4  # zero bytes at the end of a key: 2^-32 for a whole one
 

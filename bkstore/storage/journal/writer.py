@@ -38,8 +38,6 @@ from bkstore.storage.journal.group_commit import GroupCommit
 from bkstore.storage.journal.last_mark import journal_files, journal_name
 from bkstore.storage.options import JournalOptions
 
-__all__ = ["JournalWriter"]
-
 
 class JournalWriter(Closing):
     """Writes the journal of one directory, in a new file from each start on.

@@ -33,8 +33,6 @@ from bkstore.index.api import LedgerState
 from bkstore.storage.ledgers.known_ledgers import KnownLedgers
 from bkstore.storage.ledgers.write_paths.api import WritePath
 
-__all__ = ["Adds", "add_all", "cut_behind_firsts", "in_batches"]
-
 _V1: Callable[[bytes], tuple[int, int, int]] = Struct(">qqq").unpack_from
 _check_batch = instance(RecordBatch)
 _MOST, _ENOUGH = 1000, 1 << 20  # records, bytes: what an iterable's records are taken by

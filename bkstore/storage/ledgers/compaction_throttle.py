@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 
 from bkstore.ids import Int64Array
 
-__all__ = ["UNLIMITED", "CompactionThrottle"]
-
 _SAVED = 1.0
 """Seconds of permits that are saved at most."""
 

@@ -36,12 +36,10 @@ from bkstore.storage.ledgers.garbage_pass import (
 )
 from bkstore.storage.ledgers.write_paths.api import WritePath
 
-__all__ = ["GarbageCollector", "recover_compaction"]
-
-Move = tuple[LedgerId, Int64Array, Int64Array, Int64Array]
+_Move = tuple[LedgerId, Int64Array, Int64Array, Int64Array]
 """(ledger, entries, old locations, new locations)."""
 
-AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
+_AddBatch = Callable[[RecordBatch, BatchLedgers], Iterator[Int64Array]]
 """Appends a framed batch to a log; yields locations."""
 
 
@@ -192,7 +190,7 @@ class GarbageCollector:
         until then is moved for good, and the log stays with the rest.
         """
         path, damage = self._path, list[Finding]()
-        moves: list[Move] = []
+        moves: list[_Move] = []
         outstanding, most = 0, compaction.max_outstanding or math.inf
         for wanted in self._paced(metadata, compaction, damage):
             with path.lock:
@@ -206,7 +204,7 @@ class GarbageCollector:
         report.findings += damage
         return not damage and not compaction.throttle.given_up
 
-    def _switch_to_current(self, moves: list[Move], report: GarbageReport) -> None:
+    def _switch_to_current(self, moves: list[_Move], report: GarbageReport) -> None:
         with self._path.noting_failure():
             self._path.logger.flush()
         self._switch(moves, report)
@@ -216,7 +214,7 @@ class GarbageCollector:
     ) -> bool:
         """Write wanted records to a log of their own, which appears at once or not at all."""
         damage: list[Finding] = []
-        moves: list[Move] = []
+        moves: list[_Move] = []
         size = 0
         aside = Aside(self._path.logger, metadata.log_id)
         try:
@@ -236,7 +234,7 @@ class GarbageCollector:
         aside.settle()
         return True
 
-    def _switch(self, moves: list[Move], report: GarbageReport) -> None:
+    def _switch(self, moves: list[_Move], report: GarbageReport) -> None:
         """Point the index at the copies and make that durable."""
         for name, entries, old, new in moves:
             report.moved_entries += self._path.relocate(name, entries, old, new)
@@ -321,7 +319,7 @@ class _Wanted:
             self.old[start:stop],
         )
 
-    def copied(self, add_batch: AddBatch) -> list[Move]:
+    def copied(self, add_batch: _AddBatch) -> list[_Move]:
         """Append the records by `add_batch`; return what moves where, by ledger."""
         new = np.concatenate(list(add_batch(self.records, self.ledgers)))
         rows_of = self.ledgers.rows(len(self.records))

@@ -15,19 +15,6 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
 from bkstore.storage.ledgers.compaction_throttle import UNLIMITED, CompactionThrottle
 
-__all__ = [
-    "MAJOR_THRESHOLD",
-    "MINOR_THRESHOLD",
-    "USAGE_BUCKETS",
-    "Compaction",
-    "FindDeleted",
-    "GarbagePass",
-    "GarbagePasses",
-    "GarbageReport",
-    "Kind",
-    "Suspect",
-]
-
 MINOR_THRESHOLD = 0.2
 MAJOR_THRESHOLD = 0.8
 USAGE_BUCKETS = 10

@@ -33,8 +33,6 @@ from bkstore.storage.ledgers.last_add_confirmed import (
 from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.options import Storage, StorageOptions
 
-__all__ = ["KnownLedgers"]
-
 
 class KnownLedgers(EntrySource):
     """The ledgers of one bookie: which are here, with which entries, in which state.

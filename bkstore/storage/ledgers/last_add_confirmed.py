@@ -14,8 +14,6 @@ from bkstore.errors import CorruptionError, NoSuchEntry
 from bkstore.formats.entry import NO_ENTRY
 from bkstore.ids import LedgerId
 
-__all__ = ["ForgetfulLastAddConfirmed", "LastAddConfirmed", "StoredLac"]
-
 
 class StoredLac(NamedTuple):
     """What is stored: the LAC field of the last entry, the explicit LAC; None where none is."""

@@ -31,8 +31,6 @@ from bkstore.storage.entry_log.scan import read_log_metadata
 if TYPE_CHECKING:
     from bkstore.storage.directories.file_listing import LogFile
 
-__all__ = ["DEFAULT_CONTENTS_BYTES", "FoundLog", "LogFinder"]
-
 DEFAULT_CONTENTS_BYTES = 64 << 20
 """For what scanned logs hold; a log of 10,000 regular ledgers takes 0.6 MB."""
 

@@ -12,8 +12,6 @@ from bkstore.index.many_ledgers import answers
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import FINDINGS, LEDGERS, Table
 
-__all__ = ["finding_table", "ledger_row", "ledger_tables"]
-
 ROWS_PER_TABLE = 4096
 
 

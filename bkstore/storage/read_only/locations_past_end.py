@@ -24,8 +24,6 @@ from bkstore.index.damage_runs import add_unreported
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-__all__ = ["check_log_ends"]
-
 _Place = tuple[int, int]  # directory number, log id
 
 

@@ -23,8 +23,6 @@ from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, how_man
 from bkstore.storage.entry_log.reader import LogReader
 from bkstore.storage.entry_log.record_runs import consecutive, read_run
 
-__all__ = ["LAST_ENTRY", "RecordReading"]
-
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""
 

@@ -13,8 +13,6 @@ from bkstore.storage.directories.layout import BookieFolders, check_order, order
 if TYPE_CHECKING:
     from bkstore.index.api import EntryIndex
 
-__all__ = ["open_rocks"]
-
 
 def open_rocks(path: Path, folders: BookieFolders, live: bool = False) -> EntryIndex:
     """Return the databases below the index directories, as one index.

@@ -9,8 +9,6 @@ from bkstore.ids import Int64Array
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.streams_and_nodes import ImageParts, Node
 
-__all__ = ["check_disjoint", "check_rising", "check_slices", "columns"]
-
 
 def check_slices(parts: ImageParts) -> None:
     """Check that slices of a stream are disjoint and rise with the order ids of each node.

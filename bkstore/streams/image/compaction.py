@@ -21,8 +21,6 @@ from bkstore.streams.image.folding import Fold
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 
-__all__ = ["MAX_OBJECTS", "MAX_STREAMS", "CompactionPlan", "compact_event", "plan_compactions"]
-
 MAX_OBJECTS = 500
 """Objects that one compaction reads."""
 

@@ -26,8 +26,6 @@ from bkstore.streams.image.streams_and_nodes import (
     StreamRange,
 )
 
-__all__ = ["apply_event"]
-
 _Added = list[tuple[int, ObjectRanges]]
 
 

@@ -15,8 +15,6 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.image.streams_and_nodes import Stream
 
-__all__ = ["Fold"]
-
 BoolArray = npt.NDArray[np.bool_]
 
 

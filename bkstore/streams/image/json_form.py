@@ -17,16 +17,6 @@ from bkstore.streams.image.streams_and_nodes import (
     StreamRange,
 )
 
-__all__ = [
-    "number",
-    "numbers",
-    "object_from_json",
-    "parts_from_json",
-    "parts_to_json",
-    "rows",
-    "stream_object_from_json",
-]
-
 _LARGEST = 2**63 - 1
 
 

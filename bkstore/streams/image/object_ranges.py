@@ -11,8 +11,6 @@ import numpy as np
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
 
-__all__ = ["ObjectRanges"]
-
 
 @dataclass(frozen=True, eq=False)
 class ObjectRanges:

@@ -16,8 +16,6 @@ from bkstore.streams.image.json_form import parts_from_json, parts_to_json
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.streams_and_nodes import ImageParts, Node, Stream, StreamObject
 
-__all__ = ["StreamImage"]
-
 _NONE: tuple[StreamObject, ...] = ()
 
 

@@ -14,8 +14,6 @@ from typing import NamedTuple
 from bkstore.errors import InvalidArgument
 from bkstore.streams.image.object_ranges import ObjectRanges
 
-__all__ = ["ImageParts", "Node", "Stream", "StreamObject", "StreamRange"]
-
 
 class StreamRange(NamedTuple):
     """One period in which a node owned a stream: offsets [start, end)."""

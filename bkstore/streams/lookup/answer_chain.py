@@ -11,8 +11,6 @@ from bkstore.streams.image.streams_and_nodes import Stream
 from bkstore.streams.lookup.node_search import NodeSearch
 from bkstore.streams.lookup.search_context import SearchContext
 
-__all__ = ["AnswerObject", "build_chain", "check_answer"]
-
 
 class AnswerObject(NamedTuple):
     """One object of an answer: stream set object or stream object, and its whole slice."""

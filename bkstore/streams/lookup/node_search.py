@@ -16,8 +16,6 @@ from bkstore.streams.lookup.object_loader import Wave
 from bkstore.streams.lookup.search_context import Found, SearchContext
 from bkstore.streams.lookup.stats import WaveTrace
 
-__all__ = ["NodeSearch"]
-
 
 class NodeSearch:
     """A cursor in a node's list, and what this look-up knows of the objects there."""

@@ -16,8 +16,6 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 from bkstore.streams.lookup.object_reader import ObjectReader
 
-__all__ = ["Loader", "Wave"]
-
 
 class Wave(NamedTuple):
     """What came of loads that were waited for together."""

@@ -13,8 +13,6 @@ from bkstore.errors import CorruptionError, InvalidArgument, LoadFailed
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 
-__all__ = ["ImageReader", "ObjectReader"]
-
 
 class ObjectReader(Protocol):
     """Loads what an object holds: the expensive step, an index block read from an object store.

@@ -8,8 +8,6 @@ from typing import Literal, get_args
 from bkstore.arguments import check_fields, choice, number, optional, truth, whole
 from bkstore.streams.lookup.sparse_index import ENTRY_BYTES
 
-__all__ = ["STRATEGIES", "LookupOptions", "Strategy", "check_strategy"]
-
 Strategy = Literal["load-all", "sparse-index", "partial", "preload", "index", "bloom"]
 
 STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)

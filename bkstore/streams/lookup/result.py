@@ -8,8 +8,6 @@ from typing import Literal, Protocol
 from bkstore.streams.lookup.answer_chain import AnswerObject
 from bkstore.streams.lookup.stats import QueryStats
 
-__all__ = ["LookupObserver", "LookupResult"]
-
 
 @dataclass(frozen=True)
 class LookupResult:

@@ -14,8 +14,6 @@ from bkstore.streams.lookup.sparse_index import SparseRangeIndex
 from bkstore.streams.lookup.stats import QueryStats
 from bkstore.streams.lookup.stream_filters import StreamProbe
 
-__all__ = ["Found", "SearchContext"]
-
 
 class Found(NamedTuple):
     """A stream set object and its slice of the stream."""

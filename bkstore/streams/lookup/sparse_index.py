@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from bkstore.arguments import whole
 from bkstore.streams.image.object_ranges import ObjectRanges
 
-__all__ = ["ENTRY_BYTES", "SparseRangeIndex"]
-
 ENTRY_BYTES = 40
 """Three 64-bit numbers and 16 bytes for the header, as upstream counts."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field, fields
 
-__all__ = ["LookupTotals", "QueryStats", "WaveTrace"]
-
 
 @dataclass(frozen=True)
 class WaveTrace:

@@ -7,8 +7,6 @@ from collections.abc import Iterable
 from bkstore.bloom import FilterSet, hash_key
 from bkstore.streams.image.object_ranges import ObjectRanges
 
-__all__ = ["ObjectFilters", "StreamProbe"]
-
 
 class StreamProbe:
     """One stream, hashed once, asked of the filters of many objects."""

@@ -28,8 +28,6 @@ from bkstore.streams.lookup.sparse_index import SparseRangeIndex
 from bkstore.streams.lookup.stats import LookupTotals, QueryStats
 from bkstore.streams.lookup.stream_filters import ObjectFilters
 
-__all__ = ["StreamLookup"]
-
 _check_image = instance(StreamImage)
 _check_reader = interface("ObjectReader", "load")
 _check_options = optional(instance(LookupOptions))

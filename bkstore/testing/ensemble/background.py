@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Started", "let_go", "start"]
-
 
 class Started(NamedTuple):
     """What the process printed; `exit_code` is None if it is up."""

@@ -16,8 +16,6 @@ from bkstore.storage.options import Storage
 from bkstore.testing.ensemble.process_group import ProcessGroup, last_lines
 from bkstore.testing.ensemble.state_file import BookieState
 
-__all__ = ["BookieProcess", "is_free"]
-
 HOST = "127.0.0.1"
 _SERVES = re.compile(rb"^bkstore: serving .* on \S+:(\d+)$", re.MULTILINE)
 _REGISTERED = re.compile(rb"^bkstore: bookie \S+ is registered at ", re.MULTILINE)

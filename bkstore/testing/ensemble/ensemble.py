@@ -38,10 +38,8 @@ from bkstore.testing.ensemble.state_file import (
 )
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 
-__all__ = ["Ensemble"]
-
-SESSION = 4.0
-TIMEOUT = 60.0
+_SESSION = 4.0
+_TIMEOUT = 60.0
 PATIENCE = 30.0
 _LOST = 2.0
 """Seconds for a bookie to end without a ZooKeeper to tell it to: then it is killed."""
@@ -81,10 +79,10 @@ class Ensemble(Closing):
         *,
         port: int = 0,
         manager: str | None = None,
-        session: float = SESSION,
+        session: float = _SESSION,
         sync: bool = False,
         gc_wait: float | None = None,
-        timeout: float = TIMEOUT,
+        timeout: float = _TIMEOUT,
         command: bool = False,
     ) -> None:
         kinds: Sequence[Storage] = [storage] if isinstance(storage, str) else list(storage)

@@ -17,8 +17,6 @@ from bkstore.errors import BkstoreError, InvalidArgument, MissingDependency
 from bkstore.storage.options import Storage
 from bkstore.testing.ensemble.ensemble import Ensemble
 
-__all__ = ["EnsembleFactory"]
-
 
 class EnsembleFactory:
     """Makes running `Ensemble`s, each with a ZooKeeper and bookies of its own.

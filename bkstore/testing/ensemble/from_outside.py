@@ -26,8 +26,6 @@ from bkstore.testing.ensemble.state_file import (
     process_namespace,
 )
 
-__all__ = ["LOG_NAME", "Seen", "look", "remove", "stop"]
-
 LOG_NAME = "ensemble.log"
 """What `bkstore ensemble up --detach` prints once it runs."""
 

@@ -24,18 +24,6 @@ from bkstore.files.os_errors import writing
 from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.storage.options import Storage
 
-__all__ = [
-    "CUT_OFF",
-    "ID",
-    "LOCK_NAME",
-    "STATE_NAME",
-    "BookieState",
-    "EnsembleState",
-    "StateFile",
-    "drop_cut_off",
-    "process_namespace",
-]
-
 STATE_NAME = "ensemble.json"
 LOCK_NAME = "ensemble.lock"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")

@@ -33,8 +33,6 @@ from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
 
-__all__ = ["BookieClientSuite", "ServedBookie"]
-
 KEY = b"k" * 20
 OTHER_KEY = b"o" * 20
 SCOPED = LedgerId(2**64 - 1, 2**63 + 5)

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from bkstore.cluster.garbage.collector import BackgroundCollector
 
-__all__ = ["BATCH_READ", "MILLISECONDS", "RESPONSE_BYTES", "OperationCounters"]
-
 BATCH_READ = "BATCH_READ_ENTRY"
 MILLISECONDS = (5, 10, 20, 50, 100, 200, 500, 1000, 3000)
 """BP-62's latency buckets; what takes longer is in the last one, which has no end."""

@@ -15,8 +15,6 @@ from bkstore.storage.directories.file_listing import entry_logs_in
 from bkstore.storage.journal.last_mark import journal_name, read_last_mark
 from bkstore.wire.admin.messages import Answer, Request, json_answer, members
 
-__all__ = ["DiskEndpoints"]
-
 KINDS = {"journal": ".txn", "entrylog": ".log", "index": ".idx"}
 
 

@@ -22,8 +22,6 @@ from bkstore.wire.admin import parameters
 from bkstore.wire.admin.ledgers import SOURCE
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, members
 
-__all__ = ["MOST_RANGES", "PAGE", "EntryEndpoints"]
-
 PAGE = 1000
 """Entries of a page."""
 

@@ -20,11 +20,9 @@ from bkstore.storage.ledgers.garbage_pass import Kind
 from bkstore.wire.admin import parameters
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
 
-__all__ = ["Background", "GarbageEndpoints"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
-COMPACTION = "compaction of "
+_COMPACTION = "compaction of "
 _KINDS: tuple[Kind, ...] = ("major", "minor")
 
 
@@ -177,7 +175,7 @@ class GarbageEndpoints:
             raise Refused(400, f"{what} of the bookie's entry location databases {[*places]}")
         for place in chosen:
             compact = partial(self._collector.compact_locations, places[place])
-            self._background.start(COMPACTION + place, compact)
+            self._background.start(_COMPACTION + place, compact)
         which, end = (f": {named}", ".") if named.strip() else ("", "")
         said = f"Triggered entry Location RocksDB{which} compact on bookie:"
         return json_answer(f"{said}{self._bookie.bookie_id}{end}")
@@ -186,7 +184,7 @@ class GarbageEndpoints:
         """Answer with path -> whether a compaction of it runs."""
         running = self._background.running
         places = self._collector.location_indexes()
-        return json_answer({place: running(COMPACTION + place) for place in places})
+        return json_answer({place: running(_COMPACTION + place) for place in places})
 
 
 def _truth(asked: dict[str, Any], name: str) -> bool | None:

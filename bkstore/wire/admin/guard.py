@@ -11,8 +11,6 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-__all__ = ["Connections", "Guard", "Limits", "Stream", "Streams"]
-
 _REASONS = {
     408: "Request Timeout",
     431: "Request Header Fields Too Large",

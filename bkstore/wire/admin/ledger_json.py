@@ -13,8 +13,6 @@ from typing import Any
 from bkstore.formats.metadata import serialized
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["as_text", "decoded"]
-
 
 def decoded(metadata: LedgerMetadata, *, secrets: bool = False) -> dict[str, Any]:
     """Return the members of `LedgerMetadataImpl`; `password` is null without `secrets`.

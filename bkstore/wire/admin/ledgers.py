@@ -17,8 +17,6 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin import ledger_json, parameters
 from bkstore.wire.admin.messages import Answer, Request, json_answer, members
 
-__all__ = ["PAGE", "SOURCE", "LedgerEndpoints"]
-
 PAGE = 100
 """Ledgers of a page of metadata."""
 

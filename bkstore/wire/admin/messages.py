@@ -8,18 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "CHUNK",
-    "Answer",
-    "Refused",
-    "Request",
-    "chunked",
-    "json_answer",
-    "members",
-    "one_line",
-    "pretty",
-]
-
 CHUNK = 1 << 16
 """Bytes of a streamed answer that are put together before they are sent."""
 

@@ -14,8 +14,6 @@ from bkstore.formats.syntax.json_text import parse_json
 from bkstore.ids import LedgerId
 from bkstore.wire.admin.messages import Refused, Request
 
-__all__ = ["LEDGER", "SCOPE", "body_object", "choice", "integer", "ledger", "page", "scope"]
-
 LEDGER = "ledger_id"
 SCOPE = "ledger_scope_id"
 

@@ -43,8 +43,6 @@ from bkstore.wire.admin.operations.decommissions import Decommissions
 from bkstore.wire.admin.operations.settings import SettingsEndpoints
 from bkstore.wire.admin.parameters import LEDGER, SCOPE
 
-__all__ = ["Router", "WaitsFor", "check_token"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
 Endpoint = Callable[[Request], Answer]
@@ -73,7 +71,7 @@ class WaitsFor(Enum):
 
 
 @dataclass(frozen=True)
-class Route:
+class _Route:
     """What a path offers by method, the parameters it knows, its status for other methods."""
 
     methods: Mapping[str, Endpoint]
@@ -172,11 +170,11 @@ class Router:
         if not hmac.compare_digest(told, self._token) or scheme.lower() != "bearer":
             raise Refused(401, "this needs the header Authorization: Bearer, with the right token")
 
-    def _metrics(self) -> Route:
+    def _metrics(self) -> _Route:
         def scrape(_request: Request) -> Answer:
             return Answer(200, self._counters.exposition(), _METRICS)
 
-        return Route({"GET": scrape}, None, 403, waits_for=WaitsFor.NOTHING)
+        return _Route({"GET": scrape}, None, 403, waits_for=WaitsFor.NOTHING)
 
 
 def _or(methods: Mapping[str, Endpoint]) -> str:
@@ -194,17 +192,17 @@ def _begun(answer: Answer) -> Answer:
     return replace(answer, body=chain((first, second), chunks))
 
 
-def _heartbeat() -> Route:
+def _heartbeat() -> _Route:
     def beat(_request: Request) -> Answer:
         return Answer(200, b"OK\n", TEXT)
 
     methods = dict.fromkeys(("GET", "PUT", "POST", "DELETE"), beat)
-    return Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
+    return _Route(methods, None, writes=False, waits_for=WaitsFor.NOTHING)
 
 
 def _about_ledgers(
     bookie: Bookie, metadata: MetadataStore | None, compat: bool
-) -> dict[str, Route]:
+) -> dict[str, _Route]:
     """Return the routes below ``/api/v1/ledger``."""
     ledgers = LedgerEndpoints(bookie, metadata, compat)
     entries = EntryEndpoints(bookie, metadata)
@@ -213,59 +211,59 @@ def _about_ledgers(
     span = one | {"start_entry_id", "end_entry_id", "page", "digest_type"}
     source = WaitsFor.DISK if metadata is None else WaitsFor.METADATA
     routes = {
-        "list": Route({"GET": ledgers.listed}, frozenset(shown), waits_for=source),
-        "metadata": Route({"GET": ledgers.metadata}, one, waits_for=source),
-        "read": Route({"GET": entries.read}, span, waits_for=source),
-        "delete": Route({"DELETE": entries.delete}, one, waits_for=source),
-        "availability": Route({"GET": entries.availability}, one | {"encoding"}),
+        "list": _Route({"GET": ledgers.listed}, frozenset(shown), waits_for=source),
+        "metadata": _Route({"GET": ledgers.metadata}, one, waits_for=source),
+        "read": _Route({"GET": entries.read}, span, waits_for=source),
+        "delete": _Route({"DELETE": entries.delete}, one, waits_for=source),
+        "availability": _Route({"GET": entries.availability}, one | {"encoding"}),
     }
     return {f"/api/v1/ledger/{name}": route for name, route in routes.items()}
 
 
 def _about_the_bookie(
     collector: BackgroundCollector, background: Background, disk: DiskEndpoints
-) -> dict[str, Route]:
+) -> dict[str, _Route]:
     """Return the routes below ``/api/v1/bookie``."""
     garbage = GarbageEndpoints(collector, background)
     compaction = {"GET": garbage.compacting, "PUT": garbage.compact}
     suspension = {"GET": garbage.suspended, "PUT": garbage.suspend}
     routes = {
-        "list_disk_file": Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
-        "last_log_mark": Route({"GET": disk.last_log_mark}),
-        "info": Route({"GET": disk.info}),
-        "gc": Route({"GET": garbage.collecting, "PUT": garbage.collect}, other=405),
-        "gc/suspend_compaction": Route(suspension),
-        "gc/resume_compaction": Route({"PUT": garbage.resume}),
-        "gc_details": Route({"GET": garbage.details}),
-        "entry_location_compact": Route(compaction, other=405),
+        "list_disk_file": _Route({"GET": disk.list_disk_file}, frozenset({"file_type"})),
+        "last_log_mark": _Route({"GET": disk.last_log_mark}),
+        "info": _Route({"GET": disk.info}),
+        "gc": _Route({"GET": garbage.collecting, "PUT": garbage.collect}, other=405),
+        "gc/suspend_compaction": _Route(suspension),
+        "gc/resume_compaction": _Route({"PUT": garbage.resume}),
+        "gc_details": _Route({"GET": garbage.details}),
+        "entry_location_compact": _Route(compaction, other=405),
     }
     return {f"/api/v1/bookie/{name}": route for name, route in routes.items()}
 
 
-def _about_its_condition(bookie: Bookie, controls: Controls) -> dict[str, Route]:
+def _about_its_condition(bookie: Bookie, controls: Controls) -> dict[str, _Route]:
     """Return the routes that probes and operators of one bookie use."""
     condition, settings = ConditionEndpoints(bookie, controls), SettingsEndpoints(bookie, controls)
     read_only = {"GET": condition.read_only, "PUT": condition.set_read_only}
     metadata = WaitsFor.METADATA
     return {
-        "/api/v1/bookie/is_ready": Route({"GET": condition.is_ready}),
-        "/api/v1/bookie/state": Route({"GET": condition.state}),
-        "/api/v1/bookie/state/readonly": Route(read_only, waits_for=metadata),
-        "/api/v1/bookie/sanity": Route({"GET": condition.sanity}, waits_for=metadata),
-        "/api/v1/config/server_config": Route({"GET": settings.shown}),
+        "/api/v1/bookie/is_ready": _Route({"GET": condition.is_ready}),
+        "/api/v1/bookie/state": _Route({"GET": condition.state}),
+        "/api/v1/bookie/state/readonly": _Route(read_only, waits_for=metadata),
+        "/api/v1/bookie/sanity": _Route({"GET": condition.sanity}, waits_for=metadata),
+        "/api/v1/config/server_config": _Route({"GET": settings.shown}),
     }
 
 
 def _about_the_cluster(
     metadata: MetadataStore | None, controls: Controls, decommissions: Decommissions
-) -> dict[str, Route]:
+) -> dict[str, _Route]:
     """Return the routes about other bookies, auditors and replication workers."""
     bookies = BookieEndpoints(metadata, controls)
     repair = AutorecoveryEndpoints(metadata, decommissions)
     marked = {SCOPE, "missingreplica", "excludingmissingreplica", "printmissingreplica"}
 
-    def route(parameters: Iterable[str] = (), **methods: Endpoint) -> Route:
-        return Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)
+    def route(parameters: Iterable[str] = (), **methods: Endpoint) -> _Route:
+        return _Route(methods, frozenset(parameters), waits_for=WaitsFor.METADATA)
 
     return {
         "/api/v1/bookie/list_bookies": route(("type", "print_hostnames"), GET=bookies.listed),

@@ -30,8 +30,6 @@ from bkstore.wire.listening import Listener
 if TYPE_CHECKING:
     from bkstore.wire.admin.transport import Front
 
-__all__ = ["AdminServer"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
 _check_port = whole(0, 65535)

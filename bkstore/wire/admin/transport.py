@@ -25,8 +25,6 @@ from bkstore.wire.admin.guard import Connections, Guard, Limits, Streams
 from bkstore.wire.admin.messages import Answer, Refused, Request, one_line
 from bkstore.wire.admin.routes import Router, WaitsFor
 
-__all__ = ["Front", "names_of", "names_this_machine"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
 _ALWAYS = {"Server": "bkstore", "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}

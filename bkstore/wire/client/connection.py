@@ -27,9 +27,7 @@ from bkstore.wire.client.stream import LONGEST, Stream
 from bkstore.wire.frames import MAX_FRAME, PREFIX, FrameSplitter
 from bkstore.wire.status import Status
 
-__all__ = ["Connection"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _ANSWER_LIMIT = MAX_FRAME + 64
 """A batch with one largest record is 12 bytes longer than the request that added it."""
@@ -94,21 +92,21 @@ class Connection:
     # -- asking
 
     @repaired
-    def ask(self, request: Request[T]) -> T:
+    def ask(self, request: Request[_T]) -> _T:
         """Return the result of one request, or raise its error."""
         self._start((request,))
         self._wait(request)
         return self.result(request)
 
     @repaired
-    def tell(self, request: Request[T]) -> None:
+    def tell(self, request: Request[_T]) -> None:
         """Send one request whose answer nobody waits for: it is passed over when it comes."""
         self._start((request,))
         with self._state:
             if not request.done:
                 self._forget(request)
 
-    def ask_all(self, requests: Iterable[Request[T]]) -> Iterator[Request[T]]:
+    def ask_all(self, requests: Iterable[Request[_T]]) -> Iterator[Request[_T]]:
         """Yield requests in their order, each `done`; up to `window` of them under way.
 
         Where the caller stops early, the answers of those under way are waited for: then the
@@ -116,7 +114,7 @@ class Connection:
         bounded by the window and 4 MiB of frames.
         """
         source = iter(requests)
-        waiting: deque[Request[T]] = deque()
+        waiting: deque[Request[_T]] = deque()
         held, ended = 0, False
         try:
             while True:
@@ -143,7 +141,7 @@ class Connection:
                 self._wait(request)
 
     @repaired
-    def result(self, request: Request[T]) -> T:
+    def result(self, request: Request[_T]) -> _T:
         """Return the result of a request that is done, or raise its error."""
         if request.error is not None:
             raise copy.copy(request.error)  # several threads may raise the same
@@ -414,9 +412,9 @@ def _sleep(change: SimpleQueue[None], seconds: float) -> None:
         return
 
 
-def _some(source: Iterator[Request[T]], count: int, size: int) -> list[Request[T]]:
+def _some(source: Iterator[Request[_T]], count: int, size: int) -> list[Request[_T]]:
     """Return the next requests: so many, or fewer that have so many bytes; at least one."""
-    found: list[Request[T]] = []
+    found: list[Request[_T]] = []
     for request in islice(source, count):
         found.append(request)
         size -= len(request.frame)

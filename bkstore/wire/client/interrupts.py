@@ -15,10 +15,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from bkstore.errors import BkstoreError
 
-__all__ = ["Repairable", "release_owned", "repair", "repaired"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class Repairable(Protocol):
@@ -28,7 +26,7 @@ class Repairable(Protocol):
         """Release what this thread owns, and end what the call left undone. Idempotent."""
 
 
-S = TypeVar("S", bound=Repairable)
+_S = TypeVar("_S", bound=Repairable)
 
 
 def release_owned(lock: RLock) -> None:
@@ -52,12 +50,12 @@ def repair(broken: Repairable) -> None:
 
 
 def repaired(
-    method: Callable[Concatenate[S, P], R],
-) -> Callable[Concatenate[S, P], R]:
+    method: Callable[Concatenate[_S, _P], _R],
+) -> Callable[Concatenate[_S, _P], _R]:
     """Return a method that repairs its object before an interrupt leaves it."""
 
     @wraps(method)
-    def call(self: S, /, *args: P.args, **keywords: P.kwargs) -> R:
+    def call(self: _S, /, *args: _P.args, **keywords: _P.kwargs) -> _R:
         try:
             return method(self, *args, **keywords)
         except BkstoreError:

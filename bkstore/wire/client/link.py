@@ -17,9 +17,7 @@ from bkstore.wire.client.stream import Stream, address_text, connect
 from bkstore.wire.sasl import SaslUser
 from bkstore.wire.v3 import Operation
 
-__all__ = ["Link", "Settings"]
-
-D = TypeVar("D", bound=Dialect)
+_D = TypeVar("_D", bound=Dialect)
 
 _TLS_REFUSED = [(Operation.START_TLS, 0)]
 """A real bookie that asks for SASL says in TLS that START_TLS failed, and goes on, where nobody
@@ -42,14 +40,14 @@ class Settings:
         return address_text(self.address)
 
 
-class Link(Generic[D]):
+class Link(Generic[_D]):
     """A dialect, and the connection that speaks it.
 
     Threads: safe; one connects, the others wait for that. A forked child begins without a
     connection.
     """
 
-    def __init__(self, dialect: D, settings: Settings, what: Callable[[], str]) -> None:
+    def __init__(self, dialect: _D, settings: Settings, what: Callable[[], str]) -> None:
         self.dialect = dialect
         self._settings = settings
         self._what = what

@@ -12,8 +12,6 @@ from bkstore.wire.sasl.credentials import SaslUser
 from bkstore.wire.sasl.digest_md5 import DigestClient
 from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
 
-__all__ = ["log_in"]
-
 
 def log_in(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
     """Authenticate as a user; return at once where the bookie says that it asks nobody to.

@@ -16,23 +16,13 @@ from bkstore.formats.entry import RecordBatch, ids_of, record_header
 from bkstore.ids import LedgerId
 from bkstore.wire.status import Status
 
-__all__ = [
-    "LAST_ENTRY",
-    "AuthToken",
-    "Dialect",
-    "Request",
-    "Spoken",
-    "checked_batch",
-    "checked_record",
-]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 LAST_ENTRY = -1
 """In a read: the last entry of the ledger, whichever that is."""
 
 
-class Request(Generic[T]):
+class Request(Generic[_T]):
     """One request: its frame, the key that its answer has, and how that is understood.
 
     `read` makes the result of an answer's content, or raises `CorruptionError` for one that
@@ -47,7 +37,7 @@ class Request(Generic[T]):
         self,
         key: Hashable,
         frame: bytes,
-        read: Callable[[Any], T],
+        read: Callable[[Any], _T],
         about: tuple[object, ...],
         patience: float = 0.0,
     ) -> None:

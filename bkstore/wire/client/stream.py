@@ -20,12 +20,10 @@ from bkstore.wire import v3
 from bkstore.wire.client.interrupts import release_owned
 from bkstore.wire.frames import PREFIX, frame
 
-__all__ = ["Stream", "address_text", "connect", "parse_address"]
-
 LONGEST = 86400.0
 """Seconds that one wait takes at most: the system's calls take no such numbers as callers give."""
 
-READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
+_READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 WRITABLE = select.POLLOUT
 
 _AT_ONCE = 256 << 10
@@ -66,7 +64,7 @@ class Stream:
         self._socket = connected
         # One call at a time into OpenSSL, which keeps one state for both directions.
         self._tls = RLock() if isinstance(connected, ssl.SSLSocket) else None
-        self._receiving = READABLE
+        self._receiving = _READABLE
         self._sending = WRITABLE
 
     def receive(self) -> bytes | None:
@@ -80,7 +78,7 @@ class Stream:
             except BlockingIOError:
                 return None
         with self._tls:
-            self._receiving = READABLE
+            self._receiving = _READABLE
             try:
                 return self._socket.recv(_AT_ONCE)
             except ssl.SSLWantReadError:
@@ -103,7 +101,7 @@ class Stream:
             except ssl.SSLWantWriteError:
                 return 0
             except ssl.SSLWantReadError:
-                self._sending = READABLE
+                self._sending = _READABLE
                 return 0
 
     def wait(self, receive: bool, send: bool, seconds: float) -> bool:

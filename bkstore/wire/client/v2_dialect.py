@@ -29,8 +29,6 @@ from bkstore.wire.frames import MAX_FRAME, PREFIX, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status import Status
 
-__all__ = ["V2Dialect"]
-
 _BATCH = Struct(">Iiqqq")
 _ANSWER = Struct(">Iiqq")
 _READ = Struct(">iIqq")

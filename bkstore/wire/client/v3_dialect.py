@@ -28,9 +28,7 @@ from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status import Status
 from bkstore.wire.v3 import Operation
 
-__all__ = ["DiskSpace", "LacUpdate", "V3Dialect"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _HIGH_PRIORITY = 100  # of fencing reads and recovery adds, as the real client has it
 _FENCE, _PIGGYBACK, _RECOVERY = 1, 2, 1
@@ -73,12 +71,12 @@ class V3Dialect:
         operation: Operation,
         name: LedgerId | None,
         fields: Mapping[str, Any],
-        read: Callable[[Any], T],
+        read: Callable[[Any], _T],
         about: tuple[object, ...],
         *,
         urgent: bool = False,
         patience: float = 0.0,
-    ) -> Request[T]:
+    ) -> Request[_T]:
         """Return a request; `read` gets the operation's own message of the answer."""
         number = next(self._transactions)
         priority = _HIGH_PRIORITY if urgent else 0
@@ -87,7 +85,7 @@ class V3Dialect:
             operation, number, body, priority=priority, extended=self._extended
         )
 
-        def checked(answer: Any) -> T:
+        def checked(answer: Any) -> _T:
             if name is not None and _signed_ledger(answer) != name.signed:
                 raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
             return read(answer)

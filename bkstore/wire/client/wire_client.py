@@ -29,9 +29,7 @@ from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate, V3Dialect
 from bkstore.wire.frames import MAX_FRAME
 from bkstore.wire.sasl import SaslUser
 
-__all__ = ["WireClient"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _check_batch = instance(RecordBatch)
 _check_protocol = choice("v2", "v3")
@@ -316,5 +314,5 @@ class WireClient(Closing):
             else:
                 yield name, found
 
-    def _ask_v3(self, request: Request[T]) -> T:
+    def _ask_v3(self, request: Request[_T]) -> _T:
         return self._v3.connection().ask(request)

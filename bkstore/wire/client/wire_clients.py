@@ -12,8 +12,6 @@ from bkstore.index.api import Closing
 from bkstore.wire.client.stream import parse_address
 from bkstore.wire.client.wire_client import WireClient
 
-__all__ = ["WireClients"]
-
 _check_addresses = optional(instance(Mapping))
 _OPTIONS = set(signature(WireClient).parameters) - {"address", "bookie_id"}
 

@@ -14,8 +14,6 @@ from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import StrPath
 from bkstore.wire.sasl.jaas import BOOKIE_SECTION, CLIENT_SECTION, digest_options
 
-__all__ = ["ALLOWED_IDS", "SaslUser", "SaslUsers"]
-
 ALLOWED_IDS = ".*bookkeeper.*"
 """What BookKeeper has for `saslJaasClientAllowedIds` where nothing is set."""
 

@@ -24,10 +24,8 @@ from bkstore.errors import CorruptionError, UnauthorizedAccess
 from bkstore.wire.sasl.credentials import SaslUser, SaslUsers
 from bkstore.wire.sasl.directives import parse_directives, quoted
 
-__all__ = ["LONGEST_CHALLENGE", "LONGEST_RESPONSE", "DigestClient", "DigestServer", "new_nonce"]
-
-REALM = "bookkeeper"
-DIGEST_URI = "bookkeeper/bookkeeper"
+_REALM = "bookkeeper"
+_DIGEST_URI = "bookkeeper/bookkeeper"
 """Service and host: BookKeeper names no host of its own here, so a proof is for any bookie."""
 
 LONGEST_CHALLENGE, LONGEST_RESPONSE = 2048, 4096
@@ -64,8 +62,8 @@ class DigestServer:
         users: SaslUsers,
         nonce: bytes | None = None,
         *,
-        realm: str = REALM,
-        digest_uri: str = DIGEST_URI,
+        realm: str = _REALM,
+        digest_uri: str = _DIGEST_URI,
     ) -> None:
         self._users = users
         self._nonce = nonce
@@ -164,7 +162,7 @@ class DigestClient:
     """
 
     def __init__(
-        self, user: SaslUser, cnonce: bytes | None = None, *, digest_uri: str = DIGEST_URI
+        self, user: SaslUser, cnonce: bytes | None = None, *, digest_uri: str = _DIGEST_URI
     ) -> None:
         self._user = user
         self._cnonce = cnonce

@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 from bkstore.errors import CorruptionError
 
-__all__ = ["parse_directives", "quoted"]
-
 # Possessive, so that no input makes it look at a byte more than a few times.
 _DIRECTIVE = re.compile(
     rb"""

@@ -21,8 +21,6 @@ from bkstore.files.disk_changes import StrPath
 from bkstore.files.opening import read_whole
 from bkstore.files.os_errors import readable
 
-__all__ = ["BOOKIE_SECTION", "CLIENT_SECTION", "LoginModule", "digest_options", "read_jaas"]
-
 BOOKIE_SECTION = "Bookie"
 """`saslJaasBookieSectionName` where nothing is set."""
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AUTH_DISABLED", "SASL"]
-
 SASL = b"sasl"
 
 AUTH_DISABLED = b"AuthDisabledPlugin"

@@ -21,8 +21,6 @@ from bkstore.wire.server.requests import of_v2, of_v3
 from bkstore.wire.server.requests.operations import Operation, Ready
 from bkstore.wire.status import Status
 
-__all__ = ["Authentication"]
-
 _log = logging.getLogger(__name__)
 
 

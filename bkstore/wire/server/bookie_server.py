@@ -24,8 +24,6 @@ from bkstore.wire.server.core import Core
 from bkstore.wire.server.observer import Observer
 from bkstore.wire.server.options import ServerOptions
 
-__all__ = ["Address", "BookieServer"]
-
 _log = logging.getLogger(__name__)
 
 _check_port = whole(0, 65535)

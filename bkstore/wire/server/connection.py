@@ -19,8 +19,6 @@ from bkstore.wire.server.requests.operations import Answer, Operation, Read, Rea
 from bkstore.wire.server.tls_socket import TlsSocket
 from bkstore.wire.status import Status
 
-__all__ = ["Connection"]
-
 _log = logging.getLogger(__name__)
 
 _LINGER = 1.0  # seconds for a client to take its last answers and hang up

@@ -24,11 +24,9 @@ from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.server.strangers import Strangers
 from bkstore.wire.status import Status
 
-__all__ = ["Connected", "Core", "Write"]
-
 _log = logging.getLogger(__name__)
 
-Deliver = Callable[[Sequence[Answer]], None]
+_Deliver = Callable[[Sequence[Answer]], None]
 Done = Callable[[Sequence[Answer | Read], Sequence[Operation]], None]
 
 _SWEEP = 0.25  # seconds
@@ -60,7 +58,7 @@ class Write(NamedTuple):
 
     operations: Sequence[Operation]
     stored: Callable[[], None]
-    deliver: Deliver
+    deliver: _Deliver
 
     def is_of_many_adds(self) -> bool:
         """Return whether it may be done with those of other connections: it does not sync."""
@@ -149,7 +147,7 @@ class Core:
             self._found += size
 
     def write(
-        self, operations: Sequence[Operation], stored: Callable[[], None], deliver: Deliver
+        self, operations: Sequence[Operation], stored: Callable[[], None], deliver: _Deliver
     ) -> None:
         """Call `stored` in the loop when the next may be written, `deliver` when it is durable."""
         self._writes.submit(Write(operations, stored, deliver))

@@ -10,16 +10,14 @@ from typing import NamedTuple
 from bkstore.wire.server.requests.operations import Answer
 from bkstore.wire.status import Status
 
-__all__ = ["GroupSync"]
-
 _log = logging.getLogger(__name__)
 
-Deliver = Callable[[Sequence[Answer]], None]
+_Deliver = Callable[[Sequence[Answer]], None]
 
 
 class _Waiting(NamedTuple):
     answers: Sequence[Answer]
-    deliver: Deliver
+    deliver: _Deliver
 
 
 class GroupSync:
@@ -39,11 +37,11 @@ class GroupSync:
         self._thread = threading.Thread(target=self._run, name="bkstore-sync", daemon=True)
         self._thread.start()
 
-    def put(self, answers: Sequence[Answer], deliver: Deliver) -> None:
+    def put(self, answers: Sequence[Answer], deliver: _Deliver) -> None:
         """Call `deliver` with the answers when what they say is durable, from the thread."""
         self.put_many([(answers, deliver)])
 
-    def put_many(self, waiting: Iterable[tuple[Sequence[Answer], Deliver]]) -> None:
+    def put_many(self, waiting: Iterable[tuple[Sequence[Answer], _Deliver]]) -> None:
         """Likewise for several, each with answers of its own."""
         with self._changed:
             self._waiting += [_Waiting(*each) for each in waiting]

@@ -16,8 +16,6 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
-__all__ = ["JobPool", "LoopQueue"]
-
 _log = logging.getLogger(__name__)
 
 _Job = TypeVar("_Job")

@@ -17,12 +17,10 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import Read
 
-__all__ = ["LongPolls"]
-
 _TICK = 0.05  # seconds
 _LONGEST = 86400.0
 
-Again = Callable[[Read], None]
+_Again = Callable[[Read], None]
 
 
 class _Progress(NamedTuple):
@@ -50,11 +48,11 @@ class LongPolls:
         self._loop = loop
         self._pool = pool
         self._bookie = bookie
-        self._waiting: dict[Read, tuple[Again, asyncio.TimerHandle]] = {}
+        self._waiting: dict[Read, tuple[_Again, asyncio.TimerHandle]] = {}
         self._asking = self._ask_again = False
         self._ticker: asyncio.TimerHandle | None = None
 
-    def park(self, read: Read, again: Again) -> None:
+    def park(self, read: Read, again: _Again) -> None:
         """Call `again` with the read when its LAC has come or its time is over."""
         left = read.started + (read.time_out or 0) / 1000 - self._loop.time()
         timer = self._loop.call_later(min(left, _LONGEST), self.expire, read)

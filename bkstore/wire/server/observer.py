@@ -6,8 +6,6 @@ from typing import Protocol, runtime_checkable
 
 from bkstore.wire.status import Status
 
-__all__ = ["Observer", "ObserverOfMany"]
-
 
 class Observer(Protocol):
     """Is told of each request just before its answer goes to the client.

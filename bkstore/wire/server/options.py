@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bkstore.arguments import check_fields, number, whole
 from bkstore.wire.frames import MAX_FRAME, PREFIX
 
-__all__ = ["ServerOptions"]
-
 _MIB = 1 << 20
 
 

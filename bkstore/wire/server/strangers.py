@@ -8,8 +8,6 @@ from typing import Protocol
 
 from bkstore.wire.server.options import ServerOptions
 
-__all__ = ["Stranger", "Strangers"]
-
 _log = logging.getLogger(__name__)
 
 

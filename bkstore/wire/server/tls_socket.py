@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol, cast
 
-__all__ = ["AboveTls", "TlsSocket"]
-
 
 class AboveTls(Protocol):
     """The protocol above the TLS."""

@@ -18,20 +18,6 @@ from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import LedgerId
 from bkstore.wire.schema import PLAIN
 
-__all__ = [
-    "CURRENT",
-    "MASTER_KEY",
-    "Flags",
-    "Opcode",
-    "PacketHeader",
-    "auth_body",
-    "decode_auth",
-    "decode_header",
-    "ledger_number",
-    "pack",
-    "unpack",
-]
-
 CURRENT = 2
 """The version that clients send; a real bookie answers 0, 1 and 2, others with EBADVERSION."""
 

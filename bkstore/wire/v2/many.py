@@ -22,15 +22,6 @@ from bkstore.ids import Int64Array
 from bkstore.wire.status import Status
 from bkstore.wire.v2.header import CURRENT, MASTER_KEY, Flags, Opcode, PacketHeader
 
-__all__ = [
-    "AddRequests",
-    "ReadRequests",
-    "add_responses",
-    "group_requests",
-    "leading_window",
-    "read_responses",
-]
-
 _PREFIX, _HEADER = 4, 4
 _RECORD = _HEADER + MASTER_KEY
 _READ = _HEADER + 16

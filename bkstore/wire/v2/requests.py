@@ -31,15 +31,6 @@ from bkstore.wire.v2.header import (
     unpack,
 )
 
-__all__ = [
-    "AddRequest",
-    "AuthRequest",
-    "BatchReadRequest",
-    "ReadRequest",
-    "Request",
-    "decode_request",
-]
-
 _HEADER = 4
 _FENCING = int(Flags.DO_FENCING)  # a number: flags are slow to combine
 _RECORD = _HEADER + MASTER_KEY

@@ -30,15 +30,6 @@ from bkstore.wire.v2.header import (
     unpack,
 )
 
-__all__ = [
-    "AddResponse",
-    "AuthResponse",
-    "BatchReadResponse",
-    "ReadResponse",
-    "Response",
-    "decode_response",
-]
-
 _HEADER = 4
 _FIELDS = struct.Struct(">iqq")
 _BATCH = struct.Struct(">iqqq")

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal
 from zlib import crc32
 
-
 from bkstore.errors import DataUnknown, NoSuchEntry, NoSuchLedger
 from bkstore.formats.entry import Coder, Entry, record_header
 from bkstore.ids import LedgerId

@@ -8,8 +8,6 @@ from bkstore.cluster.client.bookie_answers import Answer
 from bkstore.formats.entry import RecordBatch
 from bkstore.schedule import write_set
 
-__all__ = ["Lane", "Stretch"]
-
 _LANE_ENTRIES = 1024
 """Entries that a lane sends before it looks for answers."""
 

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from bkstore.arguments import number, optional
 
-__all__ = ["PendingAppend"]
-
 _check_seconds = optional(number(0))
 
 

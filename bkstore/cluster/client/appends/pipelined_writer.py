@@ -35,8 +35,6 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
 
-__all__ = ["PipelinedWriter"]
-
 _STRETCH = 128
 _STRETCH_BYTES = 256 << 10
 _WINDOW_BYTES = 16 << 20

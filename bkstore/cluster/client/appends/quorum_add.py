@@ -28,22 +28,12 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.schedule import write_set
 
-__all__ = [
-    "QuorumAdd",
-    "all_took",
-    "part_of",
-    "raise_if_final",
-    "replacement",
-    "sender",
-    "with_ensemble",
-]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _FINAL = (LedgerFenced, UnauthorizedAccess, InvalidArgument)
 """Answers that no other bookie would make good."""
 
-Replace = Callable[[Sequence[int], Collection[str]], tuple[str, ...] | None]
+_Replace = Callable[[Sequence[int], Collection[str]], tuple[str, ...] | None]
 """From (failed indexes, bookies that failed) to the new ensemble; None if there is none."""
 
 
@@ -60,7 +50,7 @@ class QuorumAdd:
     entry: int
     record: bytes
     ensemble: tuple[str, ...]
-    replace: Replace
+    replace: _Replace
     recovery: bool = False
     sync: bool = True
     silent: dict[str, Answer[int]] = field(default_factory=dict)
@@ -171,7 +161,7 @@ def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: in
     return batch.at(rows).framed()
 
 
-def raise_if_final(answer: Answer[T]) -> None:
+def raise_if_final(answer: Answer[_T]) -> None:
     """Raise the error of an answer that no other bookie would make good, with its bookie's id:
     `LedgerFenced`, `UnauthorizedAccess`, `InvalidArgument`."""
     for kind in _FINAL:

@@ -31,8 +31,6 @@ from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordB
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["LedgerWriter"]
-
 _STRETCH = 256
 """Entries that are sent before the bookies are asked to sync."""
 

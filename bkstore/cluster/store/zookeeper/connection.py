@@ -26,8 +26,6 @@ from bkstore.cluster.store.zookeeper.kazoo_client import (
 )
 from bkstore.errors import MetadataUnavailable, UnauthorizedAccess
 
-__all__ = ["Connection", "Request"]
-
 _log = logging.getLogger(__name__)
 
 _PAUSE = 0.05  # seconds between two tries

@@ -15,8 +15,6 @@ from itertools import count
 
 from bkstore.errors import BkstoreError
 
-__all__ = ["Events"]
-
 _log = logging.getLogger(__name__)
 
 

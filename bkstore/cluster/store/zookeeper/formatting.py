@@ -28,8 +28,6 @@ from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BadVersion, IllegalOperation, UnsupportedLayout
 from bkstore.formats.metadata.ledger_layout import LedgerLayout, Manager, encode_layout
 
-__all__ = ["add_layout", "empty_cluster", "make_cluster"]
-
 _EMPTIED = frozenset({"cookies", "idgen", "idgen-long"})
 _MARKS_AND_LOCKS = ("underreplication/ledgers", "underreplication/locks")
 

@@ -14,8 +14,6 @@ from bkstore.cluster.store.zookeeper.kazoo_client import NoNodeError
 from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import InvalidArgument
 
-__all__ = ["IdGenerator"]
-
 _END_OF_SHORT = 2**31 - 1
 _HIGH = re.compile(r"HOB-([0-9]{10})")
 _KEPT = 3  # folders of high bits

@@ -25,8 +25,6 @@ try:
 except ImportError as error:
     raise MissingDependency.of("kazoo", "zookeeper", "a metadata store in ZooKeeper") from error
 
-__all__ = ["FORBIDDEN", "UNCERTAIN"]
-
 UNCERTAIN = (ConnectionLoss, OperationTimeoutError, SessionExpiredError, SessionMovedError)
 """Errors after which nobody knows whether the request was executed."""
 

@@ -19,8 +19,6 @@ from bkstore.formats.metadata.store_paths import (
 )
 from bkstore.ids import LedgerId
 
-__all__ = ["FLAT_MAX", "LedgerTree", "is_scope_folder"]
-
 FLAT_MAX = 10**10 - 1
 """The last ledger of a flat cluster: longer names are not listed by real clients."""
 

@@ -28,8 +28,6 @@ from bkstore.errors import (
     UnsupportedLayout,
 )
 
-__all__ = ["OWN", "VALUE_LIMIT", "Nodes"]
-
 _log = logging.getLogger(__name__)
 
 VALUE_LIMIT = (1 << 20) - 1024

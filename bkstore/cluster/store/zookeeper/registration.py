@@ -18,8 +18,6 @@ from bkstore.cluster.store.zookeeper.nodes import Nodes
 from bkstore.errors import BkstoreError, IllegalOperation
 from bkstore.formats.metadata.service_info import READ_ONLY, ServiceInfo, encode_service_info
 
-__all__ = ["Registration"]
-
 _log = logging.getLogger(__name__)
 
 _AGAIN = 0.2  # seconds

@@ -13,10 +13,8 @@ from typing import NamedTuple
 from bkstore.errors import InvalidArgument, UnsupportedLayout
 from bkstore.formats.metadata.ledger_layout import Manager
 
-__all__ = ["EXAMPLE", "ServiceUri", "is_service_uri", "parse_service_uri"]
-
 EXAMPLE = "zk+hierarchical://host:2181/ledgers"
-DEFAULT_PORT = 2181
+_DEFAULT_PORT = 2181
 
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9.-]*)((?:\+[A-Za-z0-9]*)*)://([^/]*)(.*)", re.DOTALL)
 _SERVER = re.compile(r"((?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]))(?::([0-9]{1,5}))?")
@@ -80,7 +78,7 @@ def parse_service_uri(text: str) -> ServiceUri:
 
 def _server(text: str, word: str) -> str:
     found = _SERVER.fullmatch(word)
-    port = DEFAULT_PORT if found is None or found[2] is None else int(found[2])
+    port = _DEFAULT_PORT if found is None or found[2] is None else int(found[2])
     if found is None or not 0 < port <= 0xFFFF:
         hint = ": servers have ; between them" if "," in word else ""
         raise InvalidArgument(f"{text}: {word!r} is no host:port{hint}")

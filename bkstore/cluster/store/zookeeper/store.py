@@ -54,9 +54,7 @@ from bkstore.formats.metadata.store_paths import mark_path, tree_path
 from bkstore.ids import LedgerId, check_scope
 from bkstore.ledger_metadata import NEWEST_VERSION, LedgerMetadata
 
-__all__ = ["StoredCookie", "ZooKeeperStore"]
-
-TIMEOUT = 30.0
+_TIMEOUT = 30.0
 SESSION_TIMEOUT = 10.0
 _END_OF_TOKENS = 2**63 - 1
 _NO_ADDRESS = ServiceInfo((), {"address": "none"})
@@ -91,7 +89,7 @@ class ZooKeeperStore(KeyValueStore):
         self,
         uri: str | ServiceUri,
         *,
-        timeout: float = TIMEOUT,
+        timeout: float = _TIMEOUT,
         session_timeout: float = SESSION_TIMEOUT,
         make_layout: bool = True,
     ) -> None:
@@ -122,7 +120,7 @@ class ZooKeeperStore(KeyValueStore):
         *,
         instance_id: str | None = None,
         force: bool = False,
-        timeout: float = TIMEOUT,
+        timeout: float = _TIMEOUT,
         session_timeout: float = SESSION_TIMEOUT,
     ) -> ZooKeeperStore:
         """Make a new cluster at a URI and open it; the folders above its root are made too.

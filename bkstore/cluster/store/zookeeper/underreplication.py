@@ -33,8 +33,6 @@ from bkstore.formats.metadata.underreplication import (
 )
 from bkstore.ids import LedgerId
 
-__all__ = ["CheckTime", "Lock", "Underreplication", "Vote"]
-
 CheckTime = Literal["checkallledgersctime", "placementpolicycheckctime", "replicascheckctime"]
 """The checks of an auditor, by the names of the nodes that keep when they last ended."""
 

@@ -17,8 +17,6 @@ from bkstore.cluster.store.zookeeper.nodes import Nodes, value_of
 from bkstore.errors import MetadataUnavailable
 from bkstore.formats.metadata.service_info import READ_ONLY
 
-__all__ = ["BookieWatch", "BookiesWatcher", "LedgerWatch", "LedgerWatcher"]
-
 BookiesWatcher = Callable[[frozenset[str], frozenset[str]], None]
 """Called with the writable bookies and the read-only ones."""
 

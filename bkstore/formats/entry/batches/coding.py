@@ -20,16 +20,6 @@ from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADE
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, windows
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, check_integer
 
-__all__ = [
-    "DecodedBatch",
-    "Payloads",
-    "check_as_many",
-    "decoded",
-    "encode_batch",
-    "matching",
-    "payload_list",
-]
-
 Payloads = Sequence[bytes] | npt.NDArray[np.uint8] | RecordBatch
 """Payloads of entries: a list, rows of equal length (uint8[n, size]), or a buffer with offsets."""
 

@@ -16,12 +16,10 @@ import numpy.typing as npt
 
 from bkstore.formats.entry.digest import Digest
 
-__all__ = ["Bytes2D", "digests_of"]
-
 Bytes2D = npt.NDArray[np.uint8]
 """Rows of equally many bytes: uint8[n, width]."""
 
-Extend = Callable[[int, bytes], int]
+_Extend = Callable[[int, bytes], int]
 """(sum so far, bytes) -> the sum with them."""
 
 
@@ -47,11 +45,11 @@ def digests_of(digest: Digest, headers: Bytes2D, payloads: Sequence[bytes]) -> B
     return stored
 
 
-def _extend(name: str) -> Extend:
+def _extend(name: str) -> _Extend:
     if name == "CRC32C":
         from google_crc32c import extend  # `import bkstore` loads nothing but numpy
 
-        crc32c: Extend = extend
+        crc32c: _Extend = extend
         return crc32c
     return lambda start, data: zlib.crc32(data, start)
 

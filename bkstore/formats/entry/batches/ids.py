@@ -12,8 +12,6 @@ from bkstore.formats.entry.header import FLAGS_V2, V1_HEADER, V2_HEADER
 from bkstore.formats.syntax.framing import words
 from bkstore.ids import Int64Array, LedgerId
 
-__all__ = ["BatchIds", "BatchLedgers", "ids_of", "order_by_ledger"]
-
 _check_batch = instance(RecordBatch)
 
 

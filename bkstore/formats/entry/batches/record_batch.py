@@ -15,8 +15,6 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, words_at
 from bkstore.ids import Int64Array, as_int64
 
-__all__ = ["RecordBatch"]
-
 _NONE = np.empty(0, np.int64)
 
 _LONG = 16

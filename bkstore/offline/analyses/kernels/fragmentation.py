@@ -18,8 +18,6 @@ from bkstore.tables import FRAGMENTATION, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Fragmentation"]
-
 _Key = tuple[str, int, int]
 
 

@@ -25,8 +25,6 @@ from bkstore.tables import HOLES, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Holes"]
-
 
 class _Stripes(NamedTuple):
     """Of each owner that has a stripe: `size` of each `period`, beginning at `phase`."""

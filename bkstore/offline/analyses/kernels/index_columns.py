@@ -18,8 +18,6 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["check_columns", "codes", "entry_ids", "groups_of", "int64"]
-
 _GROUP = GROUPS.names[3:]
 
 

@@ -25,8 +25,6 @@ from bkstore.tables import Schema, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GROUPS_ROW", "METADATA_ROW", "UNREAD_ROW", "Judge", "subjects_of"]
-
 METADATA_ROW, UNREAD_ROW, GROUPS_ROW = 0, 1, 2
 """The `role` of a row: a ledger's metadata, a bookie that could not read it, a group."""
 

@@ -23,8 +23,6 @@ from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, count, 
 from bkstore.offline.analyses.kernels.shortages import shortages
 from bkstore.schedule import expected_many
 
-__all__ = ["Lack", "Subject", "judge_ledgers"]
-
 
 class Lack(NamedTuple):
     """Entries that the bookie at `place` of the segment that begins at `first` lacks."""

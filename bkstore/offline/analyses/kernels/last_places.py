@@ -13,8 +13,6 @@ from bkstore.offline.analyses.kernels.index_columns import codes, int64
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["last_places"]
-
 _KEYS = ("scope_id", "ledger_id", "entry_id")
 
 

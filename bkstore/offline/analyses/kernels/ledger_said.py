@@ -10,8 +10,6 @@ from typing import Any, NamedTuple
 
 from bkstore.ledger_metadata import LedgerMetadata
 
-__all__ = ["LedgerSaid", "said_of"]
-
 
 class LedgerSaid(NamedTuple):
     """What a ledger is judged by. `skip` says why it is not, None if it is.

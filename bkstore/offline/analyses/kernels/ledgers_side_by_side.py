@@ -18,9 +18,7 @@ from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, e
 from bkstore.availability.set_operations import Operation, combine, pieces
 from bkstore.ids import Int64Array
 
-__all__ = ["Owned", "combined", "common", "condense", "count", "fold_many", "opens"]
-
-AXIS = 2**62
+_AXIS = 2**62
 _GAP = INT32_MAX + 1
 
 
@@ -127,14 +125,14 @@ def combined(a: Owned, b: Owned, operation: Operation) -> Owned:
 def _axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
     """Yield half-open stretches of owners that fit one axis, and the offset of each."""
     lo, total = 0, 0
-    if float(spans.sum(dtype=np.float64)) + float(spans.size) * _GAP < AXIS:
+    if float(spans.sum(dtype=np.float64)) + float(spans.size) * _GAP < _AXIS:
         if spans.size:
             lengths = spans + _GAP
             yield 0, spans.size, np.cumsum(lengths) - lengths
         return
     offsets: list[int] = []
     for at, span in enumerate(spans.tolist()):
-        if offsets and total + span > AXIS:
+        if offsets and total + span > _AXIS:
             yield lo, at, np.array(offsets, np.int64)
             lo, total, offsets = at, 0, []
         offsets.append(total)

@@ -30,13 +30,6 @@ from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Compare",
-    "Condense",
-    "CondensedSequences",
-    "Sequences",
-]
-
 
 class Condense:
     """Entries to groups: batches of (bookie, scope_id, ledger_id, entry_id) to `groups` rows.

@@ -8,8 +8,6 @@ from bkstore.cluster.audit.durability import Shortage
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, combined, opens
 
-__all__ = ["shortages"]
-
 
 def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
     """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage`.

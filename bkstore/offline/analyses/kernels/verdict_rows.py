@@ -10,8 +10,6 @@ from bkstore.cluster.audit.report import Category, Violation, category_of
 from bkstore.offline.analyses.kernels.judged_ledgers import Subject
 from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
 
-__all__ = ["OUTPUTS", "Output"]
-
 Output = Literal["violations", "ledger_health", "surplus", "homeless"]
 Row = tuple[Any, ...]
 

@@ -19,8 +19,6 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LedgerGroups", "ledger_groups", "qualified_names", "whole_blocks"]
-
 _ROWS = 1 << 16
 
 

@@ -23,8 +23,6 @@ from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.ledger_states import LedgerStates
 from bkstore.storage.options import StorageOptions
 
-__all__ = ["WritePath"]
-
 
 class WritePath(Closing):
     """Index, entry logs and what is unflushed of some ledgers; `lock` guards writing.

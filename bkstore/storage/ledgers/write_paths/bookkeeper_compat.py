@@ -9,8 +9,6 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.hierarchical import HierarchicalIndex
 
-__all__ = ["PagewisePending"]
-
 
 class PagewisePending(EntrySource):
     """Locations in memory over index files, listed page by page with an exclusive upper bound.

@@ -22,13 +22,10 @@ from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, WriteCache
 from bkstore.storage.options import StorageOptions
 
-__all__ = ["CachedPath"]
-
-
 _NONE = np.empty(0, np.int64)
 
 
-class Placed(NamedTuple):
+class _Placed(NamedTuple):
     """Entries of one ledger, and where in the log they lie: int64[n] each."""
 
     entries: Int64Array
@@ -52,7 +49,7 @@ class CachedPath(WritePath):
         self.active = WriteCache(self.rule, cache)
         self.snapshot = WriteCache(self.rule, cache)
         self._flushing = RLock()
-        self._placed: dict[LedgerId, Placed] = {}
+        self._placed: dict[LedgerId, _Placed] = {}
         """What of the snapshot is in the log, so that a flush that failed goes on from there."""
 
     @property
@@ -142,7 +139,7 @@ class CachedPath(WritePath):
 
     def _place_ledger(self, name: LedgerId, roll: bool) -> None:
         """Append a ledger's records that are not in the log yet."""
-        placed = self._placed.get(name, Placed(_NONE, _NONE))
+        placed = self._placed.get(name, _Placed(_NONE, _NONE))
         entries, locations = [placed.entries], [placed.locations]
         passed = placed.entries.size
         try:
@@ -154,7 +151,7 @@ class CachedPath(WritePath):
                     locations.append(some)
                     rest = rest.between(some.size, len(rest))
         finally:
-            self._placed[name] = Placed(np.concatenate(entries), np.concatenate(locations))
+            self._placed[name] = _Placed(np.concatenate(entries), np.concatenate(locations))
 
     def take_snapshot(self) -> bool:
         """Make the active cache the one to flush; return whether there is anything to flush.

@@ -17,8 +17,6 @@ from bkstore.storage.options import StorageOptions
 if TYPE_CHECKING:
     from bkstore.index.rocks import RocksIndex
 
-__all__ = ["DbPath"]
-
 
 class DbPath(CachedPath):
     """Two write caches that take turns; the last of equal entries stays; log before index."""

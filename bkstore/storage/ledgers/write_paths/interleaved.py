@@ -25,8 +25,6 @@ from bkstore.storage.options import StorageOptions
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
-__all__ = ["InterleavedPath"]
-
 
 class InterleavedPath(WritePath):
     """Records straight to the entry log, locations in memory until a flush.

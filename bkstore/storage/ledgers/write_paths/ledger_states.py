@@ -13,8 +13,6 @@ from bkstore.errors import NoSuchLedger, UnauthorizedAccess
 from bkstore.ids import LedgerId, check_scope
 from bkstore.index.api import EntryIndex, LedgerState
 
-__all__ = ["LedgerStates"]
-
 
 class LedgerStates:
     """The states of an index's ledgers: reads through, writes at `flush`.

@@ -19,9 +19,7 @@ import numpy as np
 from bkstore.ids import Int64Array, LedgerId, check_bounds, check_scope
 from bkstore.index.api import EntrySource, LedgerLike
 
-__all__ = ["FEWEST", "Pending", "Run", "Table", "is_ascending"]
-
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 FEWEST = 16
 """Entries below which a batch is kept one by one: a run of its own would cost more."""
@@ -34,7 +32,7 @@ def is_ascending(entries: Int64Array) -> bool:
     return bool((entries[1:] > entries[:-1]).all())
 
 
-class Run(Generic[T]):
+class Run(Generic[_T]):
     """Values of ascending entry ids, as arrays that nobody changes."""
 
     def __init__(self, entries: Int64Array) -> None:
@@ -46,7 +44,7 @@ class Run(Generic[T]):
         return int(self.entries.size)
 
     @abstractmethod
-    def value(self, at: int) -> T:
+    def value(self, at: int) -> _T:
         """Return value number `at`."""
 
     def place(self, entry: int) -> int | None:
@@ -67,7 +65,7 @@ class Run(Generic[T]):
         return slice(int(self.entries.searchsorted(first)), stop)
 
 
-class Table(Generic[T]):
+class Table(Generic[_T]):
     """The values of one ledger; a single value goes before that of a run.
 
     Readers need no lock: `firsts` is told of a run after `runs` has it.
@@ -76,8 +74,8 @@ class Table(Generic[T]):
     __slots__ = ("firsts", "highest", "in_order", "lowest", "replaced", "runs", "values")
 
     def __init__(self, first: int) -> None:
-        self.values: dict[int, T] = {}
-        self.runs: list[Run[T]] = []
+        self.values: dict[int, _T] = {}
+        self.runs: list[Run[_T]] = []
         self.firsts: list[int] = []
         self.lowest = first
         self.highest = -1
@@ -86,27 +84,27 @@ class Table(Generic[T]):
         self.replaced = 0
         """Values of runs before which a single one goes."""
 
-    def append(self, run: Run[T]) -> None:
+    def append(self, run: Run[_T]) -> None:
         """Add a run of ids that are all above the highest."""
         self.runs.append(run)
         self.firsts.append(run.first)
         self.highest = run.last
 
-    def replace(self, entry: int, value: T) -> None:
+    def replace(self, entry: int, value: _T) -> None:
         """Put another value in the place of one that is here."""
         if entry not in self.values:
             self.replaced += 1
             self.in_order = False
         self.values[entry] = value
 
-    def get(self, entry: int) -> T | None:
+    def get(self, entry: int) -> _T | None:
         """Return one value, None if the entry is not here."""
         value = self.values.get(entry)
         if value is None and self.firsts:
             return self.in_run(entry)
         return value
 
-    def in_run(self, entry: int) -> T | None:
+    def in_run(self, entry: int) -> _T | None:
         """Return the value that a run has, None if none has the entry."""
         at = bisect_right(self.firsts, entry) - 1
         if at < 0:
@@ -136,7 +134,7 @@ class Table(Generic[T]):
         stop = self.highest if last is None else min(last, self.highest)
         return range(max(first, self.lowest), stop + 1)
 
-    def runs_in(self, first: int, last: int | None) -> list[tuple[Run[T], slice]]:
+    def runs_in(self, first: int, last: int | None) -> list[tuple[Run[_T], slice]]:
         """Return the runs that have ids of first..last, and where in them those stand."""
         start = max(bisect_right(self.firsts, first) - 1, 0)
         stop = len(self.firsts) if last is None else bisect_right(self.firsts, last)
@@ -161,7 +159,7 @@ class Table(Generic[T]):
             return int(run.entries[part][0])
         return single
 
-    def pieces(self) -> Iterator[tuple[list[int], Run[T] | None]]:
+    def pieces(self) -> Iterator[tuple[list[int], Run[_T] | None]]:
         """Yield the ids here in ascending order, piece by piece.
 
         A piece is the ids of single values, and a run among whose ids they lie, None if in none.
@@ -177,7 +175,7 @@ class Table(Generic[T]):
             yield ids[at:], None
 
 
-class Pending(EntrySource, Generic[T]):
+class Pending(EntrySource, Generic[_T]):
     """Values by ledger and entry, in memory; `duplicates` says which of equal entries stays.
 
     One writer; readers beside it see each put whole. `PendingLocations` and `WriteCache` are the
@@ -187,15 +185,15 @@ class Pending(EntrySource, Generic[T]):
     def __init__(self, duplicates: Literal["first", "last"]) -> None:
         self.duplicates = duplicates
         self.count = 0
-        self._tables: dict[LedgerId, Table[T]] = {}
+        self._tables: dict[LedgerId, Table[_T]] = {}
 
     def __len__(self) -> int:
         return self.count
 
-    def _table(self, name: LedgerId, first: int) -> Table[T]:
+    def _table(self, name: LedgerId, first: int) -> Table[_T]:
         return self._tables.get(name) or self._tables.setdefault(name, Table(first))
 
-    def put(self, name: LedgerId, entry: int, value: T) -> bool:
+    def put(self, name: LedgerId, entry: int, value: _T) -> bool:
         """Store one value; return whether the entry is new here."""
         table = self._tables.get(name) or self._table(name, entry)
         if entry > table.highest:
@@ -211,7 +209,7 @@ class Pending(EntrySource, Generic[T]):
         self.count += 1
         return True
 
-    def put_run(self, name: LedgerId, run: Run[T]) -> None:
+    def put_run(self, name: LedgerId, run: Run[_T]) -> None:
         """Store the values of a run; one by one where ids are not above all that are here."""
         table = self._table(name, run.first)
         if len(run) < FEWEST or run.first <= table.highest:
@@ -221,7 +219,7 @@ class Pending(EntrySource, Generic[T]):
             table.append(run)
             self.count += len(run)
 
-    def get(self, name: LedgerId, entry: int) -> T | None:
+    def get(self, name: LedgerId, entry: int) -> _T | None:
         """Return one value, None if the entry is not here."""
         table = self._tables.get(name)
         return None if table is None else table.get(entry)

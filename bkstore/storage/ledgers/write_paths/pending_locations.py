@@ -12,8 +12,6 @@ import numpy as np
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table, is_ascending
 
-__all__ = ["PendingLocations"]
-
 
 class _Locations(Run[int]):
     """Locations of ascending entries."""

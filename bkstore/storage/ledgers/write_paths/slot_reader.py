@@ -20,8 +20,6 @@ from bkstore.storage.entry_log.reader import OpenFile
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
-__all__ = ["SlotReader"]
-
 _WORD = Struct(">q").unpack
 _OPEN_FILES = 64
 _FAR = 1 << 59  # slots from here on lie where no file reaches

@@ -18,8 +18,6 @@ from bkstore.storage.options import StorageOptions
 if TYPE_CHECKING:
     from bkstore.index.hierarchical import HierarchicalIndex
 
-__all__ = ["SortedPath"]
-
 
 class SortedPath(CachedPath):
     """A skip list in front of the interleaved path; the first of equal entries stays."""

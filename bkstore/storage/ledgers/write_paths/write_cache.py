@@ -18,8 +18,6 @@ from bkstore.formats.syntax.framing import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table, is_ascending
 
-__all__ = ["ENTRY_OVERHEAD", "WriteCache"]
-
 ENTRY_OVERHEAD = 150
 """Bytes that an entry counts beside its record: objects and a dict slot, as measured.
 

@@ -15,17 +15,6 @@ import pytest
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.index.api import EntryIndex, IndexBatch, LedgerLike, LedgerState
 
-__all__ = [
-    "BOUNDARIES",
-    "LEDGERS",
-    "STATES",
-    "WIDE_BOUNDARIES",
-    "SuiteBase",
-    "files_of",
-    "rows_of",
-    "scanned",
-]
-
 LEDGERS: tuple[LedgerLike, ...] = (7, LedgerId(1, 7), LedgerId(2**64 - 1, 2**63 + 5))
 """One ledger of scope 0, one of a small scope, one with the top bit set in both halves."""
 
@@ -34,15 +23,15 @@ BOUNDARIES = (0, 1, 255, 256, 65535, 65536, 2**31 - 1, 2**31, 2**32, 2**63 - 1)
 
 WIDE_BOUNDARIES = (*BOUNDARIES, 2**63, 2**64 - 1)
 
-EXPLICIT_LAC = struct.pack(">qq", 7, 41) + bytes.fromhex("0badcafe")
+_EXPLICIT_LAC = struct.pack(">qq", 7, 41) + bytes.fromhex("0badcafe")
 """An explicit LAC body: ledger, LAC, CRC32C digest."""
 
 STATES = (
     LedgerState(),
     LedgerState(bytes(range(20))),
     LedgerState(b"k" * 20, fenced=True),
-    LedgerState(b"k" * 20, explicit_lac=EXPLICIT_LAC),
-    LedgerState(b"\0" * 20, fenced=True, explicit_lac=EXPLICIT_LAC + bytes(16)),
+    LedgerState(b"k" * 20, explicit_lac=_EXPLICIT_LAC),
+    LedgerState(b"\0" * 20, fenced=True, explicit_lac=_EXPLICIT_LAC + bytes(16)),
 )
 
 

@@ -26,8 +26,6 @@ from bkstore.testing.suites.index.base import (
     scanned,
 )
 
-__all__ = ["KeepingRules"]
-
 
 def _calls(index: EntryIndex) -> list[Callable[[], object]]:
     """Return calls of everything that asks about ledgers and entries, or changes them."""

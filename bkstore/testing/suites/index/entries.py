@@ -19,9 +19,7 @@ from bkstore.index.api import EntryIndex, LedgerLike, LedgerState
 from bkstore.testing import generators
 from bkstore.testing.suites.index.base import LEDGERS, SuiteBase, rows_of, scanned
 
-__all__ = ["EntryRules"]
-
-BOUNDS: tuple[tuple[int, int | None, list[int]], ...] = (
+_BOUNDS: tuple[tuple[int, int | None, list[int]], ...] = (
     (0, None, [0, 5, 6, 1023, 1024, 3000]),
     (5, 6, [5, 6]),
     (1, 4, []),
@@ -46,7 +44,7 @@ BOUNDS: tuple[tuple[int, int | None, list[int]], ...] = (
 )
 """First and last of a range, and which of 0, 5, 6, 1023, 1024, 3000 lie in it."""
 
-INVALID_PUTS: dict[str, tuple[object, object]] = {
+_INVALID_PUTS: dict[str, tuple[object, object]] = {
     "location 0": ([1], [0]),
     "location negative": ([1], [-1]),
     "location 2^63": ([1], [2**63]),
@@ -79,7 +77,7 @@ INVALID_PUTS: dict[str, tuple[object, object]] = {
 }
 
 
-NO_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, np.float64(1), [1])
+_NO_IDS: tuple[Any, ...] = (True, False, 1.0, 1.5, "1", b"1", None, np.True_, np.float64(1), [1])
 """What is no id, though some of it is equal to a number."""
 
 
@@ -167,7 +165,7 @@ class EntryRules(SuiteBase):
         rows = {0: 1, 5: 2, 6: 3, 1023: 4, 1024: 5, 3000: 6}
         for ledger in LEDGERS:
             index.put_many(ledger, list(rows), list(rows.values()))
-            for first, last, expected in BOUNDS:
+            for first, last, expected in _BOUNDS:
                 entries, locations = index.items(ledger, first, last)
 
                 assert expected == index.entries(ledger, first, last).tolist(), (first, last)
@@ -268,7 +266,7 @@ class EntryRules(SuiteBase):
     def test_invalid_put_stores_nothing(self, index: EntryIndex) -> None:
         """`put_many` refuses what it cannot take before anything is stored or made known."""
         index.put(8, 1, 10)
-        for case, (entries, locations) in INVALID_PUTS.items():
+        for case, (entries, locations) in _INVALID_PUTS.items():
             for ledger in (7, 8, LedgerId(1, 7)):
                 with pytest.raises(InvalidArgument):
                     index.put_many(ledger, entries, locations)  # type: ignore[arg-type]
@@ -280,7 +278,7 @@ class EntryRules(SuiteBase):
     def test_invalid_single_put(self, index: EntryIndex) -> None:
         """`put` refuses the same values as `put_many`, and stores nothing."""
         pairs = [(1, 0), (1, -1), (1, 2**63), (-1, 5), (2**63 - 1, 5), (2**64, 5)]
-        for odd in NO_IDS:
+        for odd in _NO_IDS:
             pairs += [(odd, 5), (1, odd)]
         for ledger in (7, LedgerId(1, 7)):
             for entry, location in pairs:
@@ -293,7 +291,7 @@ class EntryRules(SuiteBase):
         """Entry ids outside 0..2^63-2 cannot be asked for."""
         index.put(7, 0, 5)
         for ledger in (7, 8):
-            for entry in (-1, 2**63 - 1, *NO_IDS):
+            for entry in (-1, 2**63 - 1, *_NO_IDS):
                 with pytest.raises(InvalidArgument):
                     index.get(ledger, entry)
                 with pytest.raises(InvalidArgument):
@@ -315,7 +313,7 @@ class EntryRules(SuiteBase):
             lambda name: index.set_state(name, LedgerState()),
         ]
         index.put(1, 0, 5)  # which True and 1.0 are equal to
-        for ledger in (-1, 2**63, 2**64, -(2**63), "7", 7.0, (0, 7), *NO_IDS):
+        for ledger in (-1, 2**63, 2**64, -(2**63), "7", 7.0, (0, 7), *_NO_IDS):
             for call in calls:
                 with pytest.raises(InvalidArgument):
                     call(ledger)
@@ -326,11 +324,11 @@ class EntryRules(SuiteBase):
     def test_invalid_scopes_and_bounds(self, index: EntryIndex) -> None:
         """A scope is an unsigned number, the ends of a range are integers of any size."""
         index.put(1, 1, 5)
-        for odd in (2**64, -(2**63) - 1, *NO_IDS):
+        for odd in (2**64, -(2**63) - 1, *_NO_IDS):
             if odd is not None:
                 with pytest.raises(InvalidArgument):
                     index.ledgers(odd)
-        for odd in NO_IDS:
+        for odd in _NO_IDS:
             for ledger in (1, 2):
                 with pytest.raises(InvalidArgument):
                     index.entries(ledger, odd)

@@ -27,8 +27,6 @@ from bkstore.testing.suites.index.base import (
     scanned,
 )
 
-__all__ = ["LedgerRules"]
-
 
 class LedgerRules(SuiteBase):
     """What holds for ledgers and across them."""

@@ -18,8 +18,6 @@ from bkstore.index.api import EntryIndex, LedgerLike
 from bkstore.testing import generators
 from bkstore.testing.suites.index.base import LEDGERS, WIDE_BOUNDARIES, SuiteBase
 
-__all__ = ["ListingRules"]
-
 _Model = dict[LedgerId, list[int]]
 
 

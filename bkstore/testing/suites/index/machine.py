@@ -22,8 +22,6 @@ from bkstore.errors import NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, LedgerState
 
-__all__ = ["IndexMachine", "index_machine"]
-
 Name = tuple[int, int]
 
 NAMES: list[Name] = [
@@ -37,10 +35,10 @@ NAMES: list[Name] = [
 ]
 """(scope, ledger): few, so that rules meet; the order is the unsigned one."""
 
-EDGES = (0, 1, 511, 512, 1022, 1023, 1024, 1025, 2047, 2048)
+_EDGES = (0, 1, 511, 512, 1022, 1023, 1024, 1025, 2047, 2048)
 
 _names = st.sampled_from(NAMES)
-_entries = st.one_of(st.integers(0, 30), st.sampled_from(EDGES), st.integers(0, 5000))
+_entries = st.one_of(st.integers(0, 30), st.sampled_from(_EDGES), st.integers(0, 5000))
 _locations = st.one_of(st.integers(1, 1000), st.integers(1, 2**63 - 1))
 _states = st.builds(
     LedgerState,

@@ -20,8 +20,6 @@ from bkstore.testing.suites.index.entries import EntryRules
 from bkstore.testing.suites.index.ledgers import LedgerRules
 from bkstore.testing.suites.index.listings import ListingRules
 
-__all__ = ["EntryIndexSuite"]
-
 
 class EntryIndexSuite(EntryRules, LedgerRules, ListingRules, KeepingRules):
     """The index contract; a backend passes by subclassing it with `make_index` and `reopen`.

@@ -19,19 +19,6 @@ from bkstore.index.api import LedgerLike
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import StorageOptions
 
-__all__ = [
-    "KEY",
-    "LEDGERS",
-    "OTHER_KEY",
-    "STAGES",
-    "Home",
-    "StorageSuiteBase",
-    "content_of",
-    "log_bytes",
-    "record",
-    "records",
-]
-
 LEDGERS: tuple[LedgerLike, ...] = (7, LedgerId(1, 7), LedgerId(2**64 - 1, 2**63 + 5))
 """One ledger of scope 0, one of a small scope, one with the top bit set in both halves."""
 

@@ -34,11 +34,9 @@ from bkstore.testing.suites.storage.base import (
 )
 from bkstore.testing.suites.storage.errors import BAD_RECORDS
 
-__all__ = ["StorageBatchAddRules"]
-
 NAMES = [LedgerId.of(ledger) for ledger in LEDGERS]
 PREFIX = 4
-COUNTS = (3, 40)
+_COUNTS = (3, 40)
 """Records of a batch: few, and enough to be kept together."""
 
 Content = dict[LedgerId, dict[int, bytes]]
@@ -89,7 +87,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             assert [] == storage.add_batch(empty, master_key=KEY).tolist()
         assert [] == storage.ledgers()
 
-    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("count", _COUNTS)
     def test_records_anywhere_in_a_buffer(self, storage: LedgerStorage, count: int) -> None:
         """Other bytes may stand between records, and they may lie in another order."""
         added = {name: records(name, range(count)) for name in NAMES}
@@ -136,7 +134,7 @@ class StorageBatchAddRules(StorageSuiteBase):
         assert expected == content_of(storage)
         assert expected == content_of(home.reopen())
 
-    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("count", _COUNTS)
     def test_copies_after_a_flush(self, storage: LedgerStorage, home: Home, count: int) -> None:
         """A batch that comes after a flush replaces what is on disk, in memory and for good."""
         new = {}
@@ -269,7 +267,7 @@ class StorageBatchAddRules(StorageSuiteBase):
 
     # -- whose memory it is
 
-    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("count", _COUNTS)
     @pytest.mark.parametrize("flushed", [False, True], ids=["unflushed", "flushed"])
     def test_caller_keeps_its_memory(
         self, storage: LedgerStorage, home: Home, count: int, flushed: bool
@@ -295,7 +293,7 @@ class StorageBatchAddRules(StorageSuiteBase):
             assert added == content_of(storage)
         assert added == content_of(home.reopen())
 
-    @pytest.mark.parametrize("count", COUNTS)
+    @pytest.mark.parametrize("count", _COUNTS)
     def test_answers_are_the_callers(self, storage: LedgerStorage, home: Home, count: int) -> None:
         """Arrays that were given out can be changed without an effect on what is stored."""
         added = {name: records(name, range(count)) for name in NAMES}

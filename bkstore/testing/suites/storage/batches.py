@@ -21,9 +21,7 @@ from bkstore.testing.suites.storage.base import (
 )
 from bkstore.testing.suites.storage.model import batch_size
 
-__all__ = ["StorageBatchRules"]
-
-COUNTS = (0, 1, 2, 5, 39, 40, 41)
+_COUNTS = (0, 1, 2, 5, 39, 40, 41)
 SIZES = (1, 36, 200, 1000, 5000, 1 << 20)
 FRAME, PREFIX = 36, 4
 
@@ -42,7 +40,7 @@ class StorageBatchRules(StorageSuiteBase):
             storage = home.stage(storage, stage, added)
             for start in (0, 1, 17, 39):
                 sizes = [len(data) for data in added[start:]]
-                for count in COUNTS:
+                for count in _COUNTS:
                     for size in SIZES:
                         stop = start + batch_size(sizes, count, size)
                         batch = storage.read_entries(ledger, start, count, size)

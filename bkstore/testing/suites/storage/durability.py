@@ -24,9 +24,7 @@ from bkstore.testing.suites.storage.base import (
     records,
 )
 
-__all__ = ["StorageKeepingRules"]
-
-MAKE_DURABLE: dict[str, Callable[[LedgerStorage], object]] = {
+_MAKE_DURABLE: dict[str, Callable[[LedgerStorage], object]] = {
     "flush": LedgerStorage.flush,
     "checkpoint": LedgerStorage.checkpoint,
     "garbage": lambda storage: storage.collect_garbage(),
@@ -51,13 +49,13 @@ class StorageKeepingRules(StorageSuiteBase):
         assert expected == content_of(storage)
         assert states == {name: storage.state(name) for name in expected}
 
-    @pytest.mark.parametrize("how", MAKE_DURABLE)
+    @pytest.mark.parametrize("how", _MAKE_DURABLE)
     def test_what_was_made_durable(self, storage: LedgerStorage, home: Home, how: str) -> None:
         """Flush, checkpoint and garbage collection keep all that was added before them."""
         for ledger in LEDGERS:
             storage.add_entries(records(ledger, range(9)).values(), master_key=KEY)
         expected = content_of(storage)
-        MAKE_DURABLE[how](storage)
+        _MAKE_DURABLE[how](storage)
 
         assert expected == content_of(storage)
 
@@ -86,10 +84,10 @@ class StorageKeepingRules(StorageSuiteBase):
 
     def test_flush_at_any_time(self, storage: LedgerStorage, home: Home) -> None:
         """Flush and checkpoint may be called on nothing, and again."""
-        for make_durable in MAKE_DURABLE.values():
+        for make_durable in _MAKE_DURABLE.values():
             make_durable(storage)
             make_durable(storage)
-        for at, make_durable in enumerate(MAKE_DURABLE.values()):
+        for at, make_durable in enumerate(_MAKE_DURABLE.values()):
             storage.add_entry(record(7, at), master_key=KEY)
             make_durable(storage)
             make_durable(storage)

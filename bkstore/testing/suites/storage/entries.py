@@ -25,8 +25,6 @@ from bkstore.testing.suites.storage.base import (
     records,
 )
 
-__all__ = ["StorageEntryRules"]
-
 IDS = [0, 1, 2, 5, 6, 1023, 1024, 3000]
 """Entries on both sides of index pages, with gaps."""
 

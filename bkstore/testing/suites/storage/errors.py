@@ -31,8 +31,6 @@ from bkstore.testing.suites.storage.base import (
     records,
 )
 
-__all__ = ["BAD_RECORDS", "StorageErrorRules"]
-
 _V1 = struct.Struct(">qqqq")
 _V2 = struct.Struct(">Bqqqqq")
 
@@ -52,7 +50,7 @@ BAD_RECORDS: dict[str, bytes] = {
 }
 """Records that no storage takes; where one could be of a ledger, it is 7 or (1, 7)."""
 
-REFUSED_ADDS: list[tuple[type[BkstoreError], bytes, dict[str, Any]]] = [
+_REFUSED_ADDS: list[tuple[type[BkstoreError], bytes, dict[str, Any]]] = [
     (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY}),
     (UnauthorizedAccess, record(7, 9), {"master_key": OTHER_KEY, "recovery": True}),
     (UnauthorizedAccess, record(LedgerId(1, 7), 9), {"master_key": OTHER_KEY}),
@@ -97,7 +95,7 @@ class StorageErrorRules(StorageSuiteBase):
         expected = self._stored(storage)
         storage.fence(LedgerId(1, 7))
         lacs = {name: storage.last_add_confirmed(name) for name in expected}
-        for error, data, options in REFUSED_ADDS:
+        for error, data, options in _REFUSED_ADDS:
             with pytest.raises(error):
                 storage.add_entry(data, **options)
 

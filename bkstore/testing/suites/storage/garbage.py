@@ -20,8 +20,6 @@ from bkstore.testing.suites.storage.base import (
     records,
 )
 
-__all__ = ["StorageGarbageRules"]
-
 LOG_SIZE = 20_000
 
 Content = dict[LedgerId, dict[int, bytes]]

@@ -32,8 +32,6 @@ from bkstore.testing.suites.storage.base import (
     records,
 )
 
-__all__ = ["StorageLedgerRules"]
-
 
 def _lac(ledger: LedgerLike, lac: int) -> bytes:
     return encode_explicit_lac(ledger, lac, "CRC32C", "pw")

@@ -26,8 +26,6 @@ from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.testing.suites.storage.model import Name, StorageModel, batch_size, key_of
 
-__all__ = ["BookieMachine", "StorageMachine", "bookie_machine", "storage_machine"]
-
 NAMES: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
 """(scope, ledger): few, so that rules meet; the order is the unsigned one."""
 

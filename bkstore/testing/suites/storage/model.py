@@ -15,8 +15,6 @@ from typing import Literal
 from bkstore.formats.entry import Coder, Entry, encode_explicit_lac
 from bkstore.ids import LedgerId
 
-__all__ = ["NONE", "LedgerModel", "Name", "StorageModel", "batch_size", "key_of", "lac_of"]
-
 Name = tuple[int, int]
 """(scope, ledger)."""
 

@@ -25,8 +25,6 @@ from bkstore.testing.suites.storage.errors import StorageErrorRules
 from bkstore.testing.suites.storage.garbage import StorageGarbageRules
 from bkstore.testing.suites.storage.ledgers import StorageLedgerRules
 
-__all__ = ["StorageSuite"]
-
 
 class StorageSuite(
     StorageEntryRules,

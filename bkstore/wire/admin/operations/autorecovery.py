@@ -18,8 +18,6 @@ from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer
 from bkstore.wire.admin.operations.cluster import ClusterStore, cluster_of
 from bkstore.wire.admin.operations.decommissions import Decommissions
 
-__all__ = ["AutorecoveryEndpoints"]
-
 _LONGEST_DELAY = 2**31 - 1
 
 
@@ -81,7 +79,7 @@ class AutorecoveryEndpoints:
 
     def trigger_audit(self, request: Request) -> Answer:
         """Have the auditor look at all bookies now."""
-        start_audit(cluster_of(self._metadata))
+        _start_audit(cluster_of(self._metadata))
         return Answer.plain("Success trigger audit.")
 
     def delay(self, request: Request) -> Answer:
@@ -110,7 +108,7 @@ class AutorecoveryEndpoints:
         store = cluster_of(self._metadata)
         if bookie in (store.registered_bookies() or ()):
             raise Refused(404, f"bookie {bookie} is registered: stop it first")
-        start_audit(store)
+        _start_audit(store)
         self._decommissions.begin(store, bookie, asked == "true")
         return Answer.plain(f"Success send decommission Bookie command {bookie}")
 
@@ -123,7 +121,7 @@ class AutorecoveryEndpoints:
         )
 
 
-def start_audit(store: ClusterStore) -> None:
+def _start_audit(store: ClusterStore) -> None:
     """Write the recovery delay anew: the auditor watches it, and looks at all bookies then.
 
     `Refused` with 404, as upstream, where nobody would.

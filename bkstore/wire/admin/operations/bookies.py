@@ -15,8 +15,6 @@ from bkstore.wire.admin.operations.cluster import KnowsAddresses, cluster_of
 from bkstore.wire.admin.operations.controls import Controls
 from bkstore.wire.sasl import SaslUser
 
-__all__ = ["BookieEndpoints"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
 _TIMEOUT = 3.0

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from bkstore.cluster.store.zookeeper.underreplication import Underreplication  # kazoo
     from bkstore.formats.metadata.service_info import ServiceInfo
 
-__all__ = ["ClusterStore", "KnowsAddresses", "cluster_of"]
-
 
 @runtime_checkable
 class KnowsAddresses(Protocol):

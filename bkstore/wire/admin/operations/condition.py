@@ -15,8 +15,6 @@ from bkstore.wire.admin import parameters
 from bkstore.wire.admin.messages import Answer, Refused, Request, json_answer, one_line
 from bkstore.wire.admin.operations.controls import Controls
 
-__all__ = ["REASON", "ConditionEndpoints"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
 REASON = "X-Bkstore-Reason"

@@ -8,8 +8,6 @@ from typing import Literal
 
 from bkstore.wire.sasl import SaslUser
 
-__all__ = ["Controls", "Stage"]
-
 Stage = Literal["starting", "running", "stopping"]
 
 

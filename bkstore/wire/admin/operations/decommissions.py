@@ -14,8 +14,6 @@ from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.ids import LedgerId
 from bkstore.wire.admin.operations.cluster import ClusterStore
 
-__all__ = ["Decommissions"]
-
 LOG = logging.getLogger("bkstore.wire.admin")
 
 _SECONDS_A_LEDGER = 3.0

@@ -13,8 +13,6 @@ from bkstore.storage.bookie import Bookie
 from bkstore.wire.admin.messages import Answer, Request, json_answer
 from bkstore.wire.admin.operations.controls import Controls
 
-__all__ = ["SettingsEndpoints"]
-
 _CLASSES = {
     "sorted": "org.apache.bookkeeper.bookie.SortedLedgerStorage",
     "interleaved": "org.apache.bookkeeper.bookie.InterleavedLedgerStorage",

@@ -20,8 +20,6 @@ from bkstore.wire.server.requests.operations import (
 )
 from bkstore.wire.status import Status
 
-__all__ = ["operation_of", "operation_of_many"]
-
 _NEWEST = v2.CURRENT
 _FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
 _URGENT = int(v2.Flags.HIGH_PRIORITY)  # numbers: flags are slow to combine

@@ -26,8 +26,6 @@ from bkstore.wire.server.requests.operations import (
 )
 from bkstore.wire.status import Status
 
-__all__ = ["operation_of"]
-
 _FENCE, _PIGGYBACK = 1, 2  # of `ReadFlag`
 _RECOVERY = 1  # of `AddFlag`
 _TOTAL, _FREE = 1, 2

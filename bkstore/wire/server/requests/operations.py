@@ -19,23 +19,6 @@ from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.wire.status import Status
 
-__all__ = [
-    "Add",
-    "AddMany",
-    "Answer",
-    "BatchRead",
-    "BookieInfo",
-    "Force",
-    "ListEntries",
-    "Operation",
-    "Read",
-    "ReadLac",
-    "ReadMany",
-    "Ready",
-    "StartTls",
-    "WriteLac",
-]
-
 
 class Answer(NamedTuple):
     """An operation's answer: its status and the whole frame; of many requests, all frames."""

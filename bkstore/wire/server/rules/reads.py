@@ -31,8 +31,6 @@ from bkstore.wire.server.requests.operations import (
 from bkstore.wire.server.rules.statuses import status_of
 from bkstore.wire.status import Status
 
-__all__ = ["Reads"]
-
 _LAST = -1
 _ENOUGH = 1 << 20
 

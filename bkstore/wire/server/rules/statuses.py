@@ -7,8 +7,6 @@ from collections.abc import Callable
 from bkstore.errors import BkstoreError, DataUnknown, IllegalOperation
 from bkstore.wire.status import Status, status_of as status_for
 
-__all__ = ["add_status", "status_after", "status_of"]
-
 
 def status_of(error: BkstoreError | OSError) -> Status:
     """Return the status of an error; of a bookie that is closed or has failed it is EIO."""

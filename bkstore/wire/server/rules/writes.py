@@ -38,8 +38,6 @@ from bkstore.wire.server.rules.reads import Reads
 from bkstore.wire.server.rules.statuses import add_status, status_after
 from bkstore.wire.status import Status
 
-__all__ = ["BookieRules"]
-
 
 class BookieRules(Reads):
     """Answers all operations out of a bookie; safe between threads, as that is.
