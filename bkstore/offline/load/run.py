@@ -161,8 +161,7 @@ def load(
     only_path(out, "an index")
     source = open_dump(dump, bookie, directories)
     target = Path(out)
-    check_target(target)
-    _check(source, target, to)
+    _check_target(source, target, to)
     result = LoadResult(source.bookie, to, findings=list(source.findings))
     result.directories = source.directories
     states = read_states(source, result.findings)
@@ -186,7 +185,8 @@ def _check_arguments(to: Any, directories: Any, compare: Any) -> None:
     truth("compare", compare)
 
 
-def _check(source: LoadSource, out: Path, to: To) -> None:
+def _check_target(source: LoadSource, out: Path, to: To) -> None:
+    check_target(out)
     if not is_remote(source.dump):
         refuse_inputs(out, [source.dump])
     if to == "idx" and source.directories > 1:
