@@ -75,7 +75,7 @@ ROOMS = (
     "wire.admin",
     "network",
     "network.settings",
-    "offline.partial_output",
+    "offline.staging_directory",
     "offline.worker_process",
     "offline.reading",
     "offline.dump",

@@ -5,7 +5,7 @@ dump what is missing, what fills the disk, what changed. `check` holds a directo
 against each other, `usage` says what fills its disk, `diff` what two of them, or dumps, do not have
 alike. `rewrite` makes a new directory of one: converted, with a rebuilt index, or salvaged.
 `reading` is how files of dumps are read where they lie, in tasks and in order.
-`partial_output` is where dumps, loads and rewrites grow until they have their name,
+`staging_directory` is where dumps, loads and rewrites are made until they have their name,
 `worker_process` what dumps and checks run beside each other.
 """
 
@@ -15,9 +15,9 @@ __all__ = [
     "diff",
     "dump",
     "load",
-    "partial_output",
     "reading",
     "rewrite",
+    "staging_directory",
     "usage",
     "worker_process",
 ]

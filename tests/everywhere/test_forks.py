@@ -286,7 +286,7 @@ def test_lock_of_a_metadata_directory_is_let_go(tmp_path: Path) -> None:
     end = """
 import fcntl
 from bkstore.cluster.store.directory_values import LOCK, DirectoryValues
-from bkstore.offline.partial_output import locked
+from bkstore.offline.staging_directory import acquire_staging_lock
 from bkstore.files.disk_changes import OS_FILES
 
 def child_of(hold):
@@ -307,7 +307,7 @@ def free(path):
 values = DirectoryValues(TOP / "values")
 for hold, path in (
     (values._locked(), TOP / "values" / LOCK),
-    (locked(TOP / "growing", "dump", OS_FILES), TOP / "growing" / "lock"),
+    (acquire_staging_lock(TOP / "growing", "dump", OS_FILES), TOP / "growing" / "lock"),
 ):
     child, into = child_of(hold)
     found = free(path)

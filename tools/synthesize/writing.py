@@ -24,7 +24,7 @@ from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
 from bkstore.offline.dump.piece import FileDone, write_piece
 from bkstore.offline.dump.plan import Piece, file_name
 from bkstore.offline.dump.run import TABLES, BookieDump, described, listed
-from bkstore.offline.partial_output import check_target
+from bkstore.offline.staging_directory import check_target
 from bkstore.tables import BOOKIE_FINDINGS, ENTRY_LOGS, LOG_LEDGERS, Repeated, Schema, Table
 from tools.synthesize.bookie_entries import RECORD, BookieEntries
 from tools.synthesize.cluster import ORPHAN, UNCLOSED, Cluster, bookie_name

@@ -12,7 +12,7 @@ from bkstore.cli.terminal.progress import work_progress
 from bkstore.cli.terminal.shared_options import add_opening, report_findings
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
-from bkstore.offline.partial_output import partial_path
+from bkstore.offline.staging_directory import partial_path
 
 if TYPE_CHECKING:
     from bkstore.offline.dump import DumpProgress, DumpResult, DumpSource

@@ -39,8 +39,8 @@ from bkstore.offline.analyses import (
     open_inputs,
 )
 from bkstore.offline.analyses.engine_steps import top_rows
-from bkstore.offline.partial_output import check_target
 from bkstore.offline.reading.places import only_path
+from bkstore.offline.staging_directory import check_target
 from bkstore.tables import Column, Schema, Table
 
 if TYPE_CHECKING:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import OS_FILES, Files
@@ -23,13 +22,8 @@ from bkstore.formats.syntax.json_text import format_json, parse_json
 from bkstore.offline.dump.manifest import MANIFEST, finding_from_json, finding_to_json
 from bkstore.offline.dump.piece import FileDone, PieceDone
 from bkstore.offline.dump.plan import Piece, file_name
-from bkstore.offline.partial_output import (
-    discard_growing,
-    locked,
-    partial_path,
-    publish,
-)
 from bkstore.offline.reading.ledger_ranges import LedgerRange
+from bkstore.offline.staging_directory import StagingDirectory
 
 _RECORD_LIMIT = 64 << 20
 _MADE = ("data", "pieces", "work-*")
@@ -40,52 +34,33 @@ def dumped_name(table: str, bookie_id: str, number: int) -> str:
     return f"{table}/{file_name(bookie_id)}-{number:05d}.parquet"
 
 
-class PartialDump:
-    """The growing dump: a context manager that holds its lock; `DirectoryInUse` if it is taken.
+class PartialDump(StagingDirectory):
+    """The staging directory of a dump. Leaving it keeps what is there for the next run.
 
-    Leaving it keeps what is there for the next run, unless `finish` made it whole or `discard`
-    was asked for. `WriteFailed` where the system refuses.
+    With `resume`, pieces of an earlier run are kept; else all that it made is removed. `finish`
+    makes the dump whole, `discard` removes all of it.
     """
 
     def __init__(self, out: Path, *, resume: bool = True, files: Files = OS_FILES) -> None:
-        self.out = out
-        self.top = partial_path(out)
+        super().__init__(out, "dump", files)
+        self.out = out  # messages name it as it was given
         self.data = self.top / "data"
-        self.work = self.top / f"work-{os.getpid()}-{os.urandom(4).hex()}"
+        self.work = self._directory_of_run("work")
         self._pieces = self.top / "pieces"
-        self._files = files
-        self._stack = ExitStack()
-        with writing(self.top):
-            self._stack = locked(self.top, "dump", files)
-            try:
-                self._clear(everything=not resume)
-                for folder in (self.data, self._pieces, self.work):
-                    files.makedirs(folder)
-                os.chmod(self.work, 0o700)  # files with keys are made here
-            except BaseException:
-                self._stack.close()
-                raise
+        self._resume = resume
 
-    def _clear(self, everything: bool) -> None:
-        """Remove what ended runs had in work, or all that they did; a link that has a name of ours.
-
-        Such a link would take what is written out of here.
-        """
+    def _prepare(self) -> None:
+        # A link with a name of ours would lead what is written out of here.
         for pattern in _MADE:
             for path in self.top.glob(pattern):
-                if everything or path.name.startswith("work-") or path.is_symlink():
+                if not self._resume or path.name.startswith("work-") or path.is_symlink():
                     OS_FILES.remove_tree(path)
+        for folder in (self.data, self._pieces, self.work):
+            self._files.makedirs(folder)
+        os.chmod(self.work, 0o700)  # files with keys are made here
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._stack, suppress(OSError):  # what stays is removed by the next run
+    def _leave(self) -> None:
+        with self._lock, suppress(OSError):  # what stays is removed by the next run
             OS_FILES.remove_tree(self.work)
 
     # -- pieces
@@ -144,7 +119,7 @@ class PartialDump:
             self._files.sync_dir(target.parent)
 
     def finish(self, names: Iterable[str], manifest: bytes) -> None:
-        """Let the named files and the manifest be OUT, and nothing else; durable."""
+        """Make the named files and the manifest OUT, and nothing else; durable."""
         files, wanted = self._files, set(names)
         with writing(self.top):
             for path in sorted(self.data.rglob("*"), reverse=True):
@@ -155,12 +130,12 @@ class PartialDump:
                     files.unlink(path)
                     files.sync_dir(path.parent)
             files.write_file(self.data / MANIFEST, manifest)
-        publish(self.data, self.out, files)
+        self.publish()
         self.discard()
 
     def discard(self) -> None:
-        """Remove it."""
-        discard_growing(self.top, _MADE)
+        """Remove all that this run and earlier ones made."""
+        self._discard(*_MADE)
 
 
 def _file_done(said: Any) -> FileDone:

@@ -32,8 +32,8 @@ from bkstore.offline.dump.plan import (
     plan_bookie,
 )
 from bkstore.offline.dump.workers import Lost, Outcome, Refused, Task, Unread, run_tasks
-from bkstore.offline.partial_output import check_target
 from bkstore.offline.reading.places import only_path
+from bkstore.offline.staging_directory import check_target
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import (
     BOOKIE_FINDINGS,

@@ -4,8 +4,7 @@
 what its manifest says of order, `key_order` brings its rows into the order of an index's keys, one
 a key, `index_files` writes them as table files or index files, `build` puts these together,
 `ledger_states` adds the states, `verify` compares the index with the rows it was made of,
-`compared_ranges` has executors do so range by range. `partial_load` is the folder in which it
-grows.
+`compared_ranges` has executors do so range by range.
 """
 
 from bkstore.offline.load.run import (

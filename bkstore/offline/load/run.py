@@ -25,10 +25,9 @@ from bkstore.offline.load.dump_rows import LoadSource, open_dump
 from bkstore.offline.load.index_files import TableFile, row_writer
 from bkstore.offline.load.key_order import BUCKET_ROWS, OrderedRows, survey
 from bkstore.offline.load.ledger_states import check_states, compare_states, read_states
-from bkstore.offline.load.partial_load import GrowingLoad
 from bkstore.offline.load.verify import compare_rows
-from bkstore.offline.partial_output import check_target
 from bkstore.offline.reading.places import is_remote, only_path
+from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.layout import check_layout
 from bkstore.storage.read_only.bookie_dir import open_index
 
@@ -166,16 +165,16 @@ def load(
     result.directories = source.directories
     states = read_states(source, result.findings)
     check_states(states, to)
-    with GrowingLoad(target, files) as growing:
+    with StagingDirectory(target, "load", files) as staging:
         report = _reporter(progress, source.rows, 2 if compare else 1)
-        job = LoadJob(source, states, to, growing.work, files, report)
+        job = LoadJob(source, states, to, staging.work, files, report)
         engine = engine or LocalEngine()
         made, result.duplicates = engine.write(job)
         result.rows, result.ledgers = sum(piece.rows for piece in made), len(states)
-        build(to, growing.data, source.directories, made, states, files)
+        build(to, staging.data, source.directories, made, states, files)
         if compare:
-            _compare(engine, job, growing.data, result)
-        growing.finish()
+            _compare(engine, job, staging.data, result)
+        staging.publish()
     return result
 
 

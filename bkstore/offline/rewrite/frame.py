@@ -25,12 +25,11 @@ from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from bkstore.offline.load.ledger_states import check_states
-from bkstore.offline.load.partial_load import GrowingLoad
-from bkstore.offline.partial_output import check_target
 from bkstore.offline.rewrite.carried_files import copy_file, link_file, write_new
 from bkstore.offline.rewrite.directories import TargetDirectories, other_files, target_conf
 from bkstore.offline.rewrite.index_writer import compare_index, write_index
 from bkstore.offline.rewrite.log_names import LogNames
+from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout, check_layout
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -140,8 +139,8 @@ class Rewrite:
             self.result = RewriteResult(self._source, self.target, self.bookie.layout, to, count)
             if self.folders.index_moved:
                 self._tell_moved()
-            growing = GrowingLoad(self.target, self.files, self._what)
-            self._growing = stack.enter_context(growing)
+            staging = StagingDirectory(self.target, self._what, self.files)
+            self._staging = stack.enter_context(staging)
             self._stack = stack.pop_all()
         return self
 
@@ -168,12 +167,12 @@ class Rewrite:
     @property
     def work(self) -> Path:
         """A folder for what is needed meanwhile."""
-        return self._growing.work
+        return self._staging.work
 
     @property
     def data(self) -> Path:
         """The folder that becomes the target."""
-        return self._growing.data
+        return self._staging.data
 
     @property
     def by_directory(self) -> bool:
@@ -333,5 +332,5 @@ class Rewrite:
     def finish(self) -> RewriteResult:
         """Give the target its name; `DirectoryInUse` where the source moved meanwhile."""
         self.bookie.check_unchanged()
-        self._growing.finish()
+        self._staging.publish()
         return self.result

@@ -258,7 +258,7 @@ def test_no_room_for_the_lock(
     def full(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("bkstore.offline.partial_output.os.pwrite", full)
+    monkeypatch.setattr("bkstore.offline.staging_directory.os.pwrite", full)
     with pytest.raises(WriteFailed, match="No space left on device"):
         load(plain[0], tmp_path / "out", "idx")
 
@@ -308,7 +308,7 @@ import os, signal
 from bkstore.offline.load import run as module
 from bkstore.offline.load import LocalEngine
 from bkstore.offline.load import build as load_build
-from bkstore.offline.load import partial_load as load_store
+from bkstore.offline import staging_directory
 from bkstore.files.disk_changes import Files
 
 def kill(*args, **keywords):
@@ -324,9 +324,9 @@ elif point == "states":
 elif point == "comparing":
     module.compare_rows = kill
 elif point == "renaming":
-    load_store.GrowingLoad.finish = kill
+    staging_directory.StagingDirectory.publish = kill
 elif point == "renamed":
-    load_store.GrowingLoad._remove = kill
+    staging_directory.StagingDirectory._leave = kill
 module.load({dump!r}, {out!r}, {to!r}, engine=LocalEngine(500))
 """
 

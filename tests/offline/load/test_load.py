@@ -20,8 +20,8 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import dump
 from bkstore.offline.load import LoadProgress, LocalEngine, load
 from bkstore.offline.load.index_files import TableWriter
-from bkstore.offline.load.partial_load import GrowingLoad
 from bkstore.offline.load.verify import compare_rows
+from bkstore.offline.staging_directory import StagingDirectory
 from bkstore.spark.load_tasks import _distinct
 from tests.worlds.dumps import CONTENT, KEY, rows
 from tests.worlds.loads import (
@@ -325,7 +325,10 @@ def test_target_must_be_new(three: Path, tmp_path: Path) -> None:
 
 def test_two_loads_to_one_place(three: Path, tmp_path: Path) -> None:
     """While a load grows, another one to the same place is refused."""
-    with GrowingLoad(tmp_path / "out"), pytest.raises(DirectoryInUse, match="another load"):
+    with (
+        StagingDirectory(tmp_path / "out", "load"),
+        pytest.raises(DirectoryInUse, match="another load"),
+    ):
         load(three, tmp_path / "out", bookie="idx")
     load(three, tmp_path / "out", bookie="idx")
 

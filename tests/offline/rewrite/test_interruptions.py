@@ -34,7 +34,7 @@ WAYS: dict[str, Callable[..., Any]] = {
 
 KILLED = """
 import os, signal
-from bkstore.offline.load import partial_load
+from bkstore.offline import staging_directory
 from bkstore.offline.rewrite import convert, frame, index_writer, rebuild_index, salvage
 
 def kill(*args, **keywords):
@@ -50,9 +50,9 @@ elif point == "logs":
 elif point == "comparing":
     index_writer.compare_rows = kill
 elif point == "renaming":
-    partial_load.GrowingLoad.finish = kill
+    staging_directory.StagingDirectory.publish = kill
 elif point == "renamed":
-    partial_load.GrowingLoad._remove = kill
+    staging_directory.StagingDirectory._leave = kill
 {way}({source!r}, {out!r}, {to!r})
 """
 
