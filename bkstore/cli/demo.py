@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bkstore.availability import Availability
 from bkstore.cli.screen.cells import Beginning, cell, folded
-from bkstore.cli.screen.stream import ScreenStream
-from bkstore.cli.screen.tables import Screen
+from bkstore.cli.screen.tables import Screen, ScreenStream
 from bkstore.cli.terminal.messages import print_text
 from bkstore.cli.terminal.needed_packages import missing_packages, require_java, require_packages
 from bkstore.cli.terminal.progress import work_progress

@@ -291,6 +291,11 @@ class EntryIndex(EntrySource, Closing):
         """Return the entry ids of `items`; for a backend to override that can read them alone."""
         return self.items(ledger, first, last)[0]
 
+    def has_ledger(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger is known: one of `ledgers`."""
+        name = LedgerId.of(ledger)
+        return name in self.ledgers(name.scope)
+
     @abstractmethod
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return the ledger's state; `NoSuchLedger` if it is unknown."""

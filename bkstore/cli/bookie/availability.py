@@ -7,7 +7,7 @@ import re
 
 from bkstore import schedule
 from bkstore.availability import Availability, Encoding
-from bkstore.cli.screen.ranges import MOST_RANGES, ranges_cell
+from bkstore.cli.screen.cells import MOST_RANGES, ranges_cell
 from bkstore.cli.terminal.ledger_options import add_ledger, chosen_ledger, report_unknown
 from bkstore.cli.terminal.output_options import add_output, chosen_output, write_output
 from bkstore.cli.terminal.parser import Parser

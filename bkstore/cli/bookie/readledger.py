@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         batches = _batches(bookie, ledger, args, findings)
         tables = _tables(bookie, ledger, batches, coder, findings)
-        known = ledger in bookie.index.ledgers(ledger.scope)
+        known = bookie.index.has_ledger(ledger)
         write_output(args, ENTRY_RECORDS, until_unchanged(tables, bookie))
     unknown = 0 if known else tell_unknown(ledger)
     return report_findings(findings) or unknown

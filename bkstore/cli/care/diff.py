@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bkstore.availability import Availability
-from bkstore.cli.screen.ranges import MOST_RANGES, ranges_cell
+from bkstore.cli.screen.cells import MOST_RANGES, ranges_cell
 from bkstore.cli.terminal.exit_codes import verdict
 from bkstore.cli.terminal.ledger_options import add_ledger_options, chosen_ledger
 from bkstore.cli.terminal.messages import tell

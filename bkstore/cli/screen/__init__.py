@@ -1,8 +1,7 @@
 """Tables for people: what fits a terminal of a table's columns, and how it is drawn.
 
 `tables` draws them: read it first. `default_columns` says what a screen has of each table,
-`column_choice` what of it fits, `cells` how a value reads, `ranges` those of many entries,
-`stream` what the terminal takes.
+`column_choice` what of it fits, `cells` how a value reads.
 """
 
-__all__ = ["cells", "column_choice", "default_columns", "ranges", "stream", "tables"]
+__all__ = ["cells", "column_choice", "default_columns", "tables"]

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+from bkstore.availability import Availability
 from bkstore.counts import counted
 from bkstore.ids import LedgerId, unsigned64
 from bkstore.tables.safe_text import shown
 
 _LONGEST_CELL = 400  # the other formats never shorten
 _DIGITS = 8  # of each half of a short id
+MOST_RANGES = 10_000
+"""Ranges above which typed outputs have null: their groups say the same, and are few."""
 
 
 class Beginning(list[list[int]]):
@@ -120,6 +123,22 @@ def _numbers(row: list[int]) -> str:
     return str(row[0]) if row[0] == row[-1] else f"{row[0]}-{row[-1]}"
 
 
+def ranges_cell(
+    some: Availability, shown: bool, on_screen: int, beginning: int
+) -> list[list[int]] | None:
+    """Return the ranges as a cell; where the table is `shown`, the first of more than `on_screen`.
+
+    `beginning` is how many those are. None in another output above `MOST_RANGES`.
+    """
+    if some.range_count <= (on_screen if shown else MOST_RANGES):
+        ranges: list[list[int]] = some.ranges().tolist()
+        return ranges
+    if not shown:
+        return None
+    first = some.ranges(limit=beginning).tolist()
+    return Beginning(first, f"{counted(some.range_count, 'range')}; see groups")
+
+
 def _shortened(text: str) -> str:
     if len(text) <= _LONGEST_CELL:
         return text
@@ -189,6 +208,9 @@ def folded(text: str, room: int) -> list[str]:
         if lines[-1] and width(lines[-1] + word) > room:
             lines.append("")
             word = word.lstrip()
+        if width(lines[-1]) + width(word) <= room:
+            lines[-1] += word
+            continue
         for character in word:
             if width(character) + width(lines[-1]) > room:
                 lines.append("")

@@ -85,7 +85,7 @@ def chosen_ledger(args: argparse.Namespace) -> LedgerId:
 def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
     """Return whether the index knows a ledger; not where there is none that can be read."""
     try:
-        return ledger in bookie.index.ledgers(ledger.scope)
+        return bookie.index.has_ledger(ledger)
     except SystemRefused:
         raise
     except BkstoreError:
@@ -94,7 +94,7 @@ def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
 
 def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
     """Say on stderr that a ledger is not known here, if so; return the exit code, 1 if so."""
-    return 0 if ledger in bookie.index.ledgers(ledger.scope) else tell_unknown(ledger)
+    return 0 if bookie.index.has_ledger(ledger) else tell_unknown(ledger)
 
 
 def tell_unknown(ledger: LedgerId) -> int:

@@ -3,18 +3,57 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from itertools import takewhile
+from pathlib import Path
 from typing import Any, NoReturn
 
 from bkstore.cli.terminal.messages import print_text
-from bkstore.cli.terminal.output_places import refuse_outputs_in_inputs
 from bkstore.tables.safe_text import shown
 
 _NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # argparse's rule for words that are no options
+
+OUTPUTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
+"""Arguments that name what is written, where they are paths; every other path is read."""
+
+_NAMED = frozenset({"bookies", "directories"})
+"""Arguments of words NAME=DIR, or DIR alone."""
+
+
+def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
+    """Raise `InvalidArgument` for an output that is what is read, or lies in it, through links too.
+
+    Before any work is done, and whatever becomes of the inputs. Directories that a `bk_server.conf`
+    names are not known yet: `BookieDir.refuse_output` knows them.
+    """
+    given = vars(args)
+    outputs = [given[name] for name in sorted(OUTPUTS) if isinstance(given.get(name), Path)]
+    if not outputs:
+        return
+    from bkstore.files.user_outputs import refuse_inputs
+
+    inputs = [
+        place
+        for name, value in given.items()
+        if name not in OUTPUTS
+        for place in _places(value, named=name in _NAMED)
+    ]
+    for output in outputs:
+        refuse_inputs(output, inputs)
+
+
+def _places(value: Any, *, named: bool) -> Iterator[Path]:
+    """Yield the paths of an argument's value."""
+    for each in value if isinstance(value, list) else [value]:
+        if isinstance(each, Path):
+            yield each
+        elif named and isinstance(each, str):
+            whole = not each.partition("=")[2] or os.path.exists(each)
+            yield Path(each if whole else each.partition("=")[2])
 
 
 class Parser(argparse.ArgumentParser):
@@ -66,8 +105,9 @@ class Parser(argparse.ArgumentParser):
                     return
             elif not _NUMBER.fullmatch(word):
                 name = word.partition("=")[0] if word.startswith("--") else word[:2]
+                known = self._option_string_actions
                 # argparse takes the beginning of a name for the name
-                if not any(option.startswith(name) for option in self._option_string_actions):
+                if name not in known and not any(each.startswith(name) for each in known):
                     yield name
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -159,6 +159,10 @@ class HierarchicalReader(EntryIndex):
                 return self._changes.name_of(name)
         return find_index_file(self._currents, index_path(name))
 
+    def has_ledger(self, ledger: LedgerLike) -> bool:
+        """Return whether the ledger has an index file; looks for that file alone."""
+        return self.path(ledger) is not None
+
     def _with_file(self, ledger: LedgerLike, act: Callable[[int, str], _T], default: _T) -> _T:
         """Run `act(fd, path)` on the ledger's file, or return `default` if it has none."""
         with self._lock:

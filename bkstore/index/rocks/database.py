@@ -108,8 +108,8 @@ class Database:
         return Rdict(str(self.path), options, column_families={"default": options})
 
     def _open_reading(self) -> Rdict:
-        manifest = scratch_links.manifest_path(self.path)
         scratch_links.check_not_in_use(self.path)
+        manifest = scratch_links.manifest_path(self.path)
         said = manifest_file.read_manifest(manifest)
         if said.torn_at is not None:
             self.oddities.append((manifest, said.torn_at, "manifest ends inside a record"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,15 +74,29 @@ def odd_files(paths: Iterable[str | Path]) -> Iterator[Finding]:
             continue
 
 
-def sizes_and_times(places: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """Return size and time of change of each file in these folders; (-1, 0) for a dead link."""
+def sizes_and_times(
+    folders: Iterable[str | Path], inside: Container[str] = ()
+) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of each file in these folders; (-1, 0) for a dead link.
+
+    Also of those in their folders called `inside`; a folder that is not there has none.
+    """
     seen = {}
-    for place in places:
-        for entry in os.scandir(place):
+    unread = list(folders)
+    while unread:
+        try:
+            entries = os.scandir(unread.pop())
+        except OSError as error:
+            if not is_absent(error):
+                raise
+            continue
+        for entry in entries:
             try:
                 if not entry.is_dir():
                     info = entry.stat()
                     seen[entry.path] = (info.st_size, info.st_mtime_ns)
+                elif entry.name in inside:
+                    unread.append(entry.path)
             except OSError as error:
                 if not (is_absent(error) or is_medium_error(error)):
                     raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -27,9 +27,11 @@ Layout = Literal["idx", "rocksdb"]
 check_layout = choice("idx", "rocksdb")
 Holding = Literal["idx", "rocksdb", "logs", "journal"]
 
-_LOG = re.compile(r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?")
+_LEDGER_FILES = re.compile(
+    r"[0-9a-f]{1,16}\.log(\.compacting|\.[0-9a-f]{1,16}\.compacted)?"
+    r"|lastId|lastMark(\.\d+)?|DIRTY"
+)
 _JOURNAL = re.compile(r"[0-9a-f]{1,16}\.txn")
-_LEDGER_FILES = re.compile(r"lastId|lastMark(\.\d+)?|DIRTY")
 DATABASES = ("locations", "ledgers", "locations-128", "ledgers-128")
 _OTHERS = re.compile(r"VERSION|BKSTORE-128|metadata-cache|[0-9a-f]{1,2}|[0-9a-f]{8}")
 """What the ``current/`` of an empty bookie may hold: index folders stay after a delete."""
@@ -42,7 +44,8 @@ class BookieFolders:
 
     `ordered` says where the order of the ledger directories comes from; "names" means that
     nothing but their names says it. `configured` has the path that a `bk_server.conf` names for
-    each: where that is not where the directory is, the conf is a copy.
+    each: where that is not where the directory is, the conf is a copy. `held` has what each
+    directory holds, of those that were looked at.
     """
 
     ledger: list[Path] = field(default_factory=list)
@@ -51,17 +54,18 @@ class BookieFolders:
     ordered: Literal["conf", "cookie", "names"] = "names"
     cookie: Cookie | None = None
     configured: dict[Path, Path] = field(default_factory=dict)
+    held: dict[Path, set[Holding]] = field(default_factory=dict)
 
 
-def holdings(current: Path) -> set[Holding]:
-    """Return what a ``current/`` directory holds. Reads names only."""
-    names = os.listdir(current)
+def holdings(current: Path, names: Collection[str] | None = None) -> set[Holding]:
+    """Return what a ``current/`` directory holds. Reads names only; `names` if they were read."""
+    names = os.listdir(current) if names is None else names
     held: set[Holding] = set()
-    if any(name in DATABASES for name in names):  # one that is no folder too: it is not absent
+    if not {*DATABASES}.isdisjoint(names):  # one that is no folder too: it is not absent
         held.add("rocksdb")
-    if any(_LOG.fullmatch(name) or _LEDGER_FILES.fullmatch(name) for name in names):
+    if any(map(_LEDGER_FILES.fullmatch, names)):
         held.add("logs")
-    if any(_JOURNAL.fullmatch(name) for name in names):
+    if any(map(_JOURNAL.fullmatch, names)):
         held.add("journal")
     if has_index_files(current):
         held.add("idx")
@@ -83,21 +87,20 @@ def find_folders(path: Path, root: Path | None = None) -> BookieFolders:
         currents = [path] if path.name == "current" else _children(path)
     else:
         currents = [path / "current"]
-    foreign = [current for current in currents if _is_foreign(current)]
-    if len(foreign) == len(currents):
+    held: dict[Path, set[Holding]] = {}
+    for current in currents:
+        names = os.listdir(current)
+        kinds = holdings(current, names)
+        # One that is not empty, and has nothing of a bookie, is somebody else's.
+        if kinds or not names or any(map(_OTHERS.fullmatch, names)):
+            held[current] = kinds
+    if not held:
         raise UnsupportedLayout(f"{currents[0]}: holds nothing of a bookie's")
-    currents = [current for current in currents if current not in foreign]
-    cookie = read_cookie(currents)
-    folders = _by_role(currents, cookie)
+    cookie = read_cookie(list(held))
+    folders = _by_role(held, cookie)
     if cookie is not None:
         _order_by_cookie(folders, cookie)
     return folders
-
-
-def _is_foreign(current: Path) -> bool:
-    """Return whether a ``current/`` is somebody else's: not empty, and nothing of a bookie."""
-    names = os.listdir(current)
-    return bool(names) and not holdings(current) and not any(map(_OTHERS.fullmatch, names))
 
 
 def _children(root: Path) -> list[Path]:
@@ -127,15 +130,15 @@ def _natural(name: str) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdecimal() else (1, part) for part in parts if part]
 
 
-def _by_role(currents: list[Path], cookie: Cookie | None) -> BookieFolders:
-    folders = BookieFolders(cookie=cookie)
-    for current in currents:
-        held = holdings(current) or {_role_by_name(current.parent.name, cookie)}
-        if "journal" in held:
+def _by_role(held: dict[Path, set[Holding]], cookie: Cookie | None) -> BookieFolders:
+    folders = BookieFolders(cookie=cookie, held=held)
+    for current, kinds in held.items():
+        roles = kinds or {_role_by_name(current.parent.name, cookie)}
+        if "journal" in roles:
             folders.journal.append(current)
-        if held & {"idx", "rocksdb"}:
+        if roles & {"idx", "rocksdb"}:
             folders.index.append(current)
-        if "logs" in held:
+        if "logs" in roles:
             folders.ledger.append(current)
     _settle_index(folders)
     return folders
@@ -292,7 +295,9 @@ def pick_layout(folders: BookieFolders, asked: Layout | None) -> Layout:
     optional(check_layout)("layout", asked)
     by_kind: dict[str, Path] = {}
     for current in folders.index:
-        for kind in holdings(current) & {"idx", "rocksdb"}:
+        if current not in folders.held:  # of a bk_server.conf
+            folders.held[current] = holdings(current)
+        for kind in folders.held[current] & {"idx", "rocksdb"}:
             by_kind.setdefault(kind, current)
     if asked is not None:
         if by_kind and asked not in by_kind:

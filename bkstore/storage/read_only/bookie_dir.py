@@ -117,7 +117,7 @@ class BookieDir(Closing):
             self.layout: Layout = pick_layout(self.folders, layout)
             self._before = self._fingerprint()
             self._check_logs()
-            self._check_locks()
+            self._check_locks(needs_index)
         self.unopened: BkstoreError | None = None
         self._index: EntryIndex | None = None
         self._opening = Lock()
@@ -144,13 +144,16 @@ class BookieDir(Closing):
                 )
             seen[log.log_id] = log.path
 
-    def _check_locks(self) -> None:
-        """Refuse directories that a writer of ours, or a bookie's RocksDB, has open."""
+    def _check_locks(self, opens_index: bool) -> None:
+        """Refuse directories that a writer of ours, or a bookie's RocksDB, has open.
+
+        Where the index is opened next, each database looks at its own lock before it is read.
+        """
         if self.live:
             return
         for folder in dict.fromkeys([*self.folders.ledger, *self.folders.index]):
             check_not_locked(folder)
-        if self.layout == "rocksdb":
+        if self.layout == "rocksdb" and not opens_index:
             for current in self.folders.index:
                 for name in DATABASES:
                     check_not_in_use(current / name)
@@ -431,9 +434,8 @@ class BookieDir(Closing):
     # -- moving files
 
     def _fingerprint(self) -> dict[str, tuple[int, int]]:
-        folders = sorted({*self.folders.ledger, *self.folders.index, *self.folders.journal})
-        places = [place for f in folders for place in (f, *(f / name for name in DATABASES))]
-        return sizes_and_times(place for place in places if place.is_dir())
+        folders = {*self.folders.ledger, *self.folders.index, *self.folders.journal}
+        return sizes_and_times(folders, DATABASES)
 
     def check_unchanged(self) -> None:
         """Raise `DirectoryInUse` if a file moved since the opening (not with ``live=True``)."""

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from bkstore.cli.main import make_parser
-from bkstore.cli.terminal.output_places import OUTPUTS, refuse_outputs_in_inputs
-from bkstore.cli.terminal.parser import Parser
+from bkstore.cli.terminal.parser import OUTPUTS, Parser, refuse_outputs_in_inputs
 from bkstore.errors import InvalidArgument
 
 _WRITERS = {"serve", "ensemble up", "ensemble down"}

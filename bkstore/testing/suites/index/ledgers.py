@@ -41,6 +41,7 @@ class LedgerRules(SuiteBase):
 
             assert state == index.state(ledger)
             assert LedgerId.of(ledger) in index.ledgers()
+            assert index.has_ledger(ledger)
             assert {} == rows_of(index, ledger)
 
         with self.again(index, path) as reopened:
@@ -100,6 +101,7 @@ class LedgerRules(SuiteBase):
         index.delete(ledger)
 
         assert [] == index.ledgers()
+        assert not index.has_ledger(ledger)
         assert {} == rows_of(index, ledger)
         assert [0, 0] == index.get_many(ledger, [0, 5000]).tolist()
         assert index.get(ledger, 1) is None
