@@ -8,24 +8,22 @@ replays what the journals have behind it. Upstream's counterpart is `BookieImpl`
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from functools import wraps
 from pathlib import Path
-from struct import Struct
 from threading import Lock
-from typing import Self
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from bkstore import forks
 from bkstore.arguments import data, instance, optional, path as as_path
-from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files, StrPath
 from bkstore.files.os_errors import writing
-from bkstore.formats.entry import RecordBatch, record_header
+from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import LogMark
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike, LedgerState
-from bkstore.index.many_ledgers import Errors
+from bkstore.index.api import Closing, EntrySource, Finding, LedgerLike
 from bkstore.storage.batch_limits import fencing_key
 from bkstore.storage.directories.ownership import OwnedDirectories
 from bkstore.storage.directories.writer_lock import WriterLock
@@ -33,9 +31,8 @@ from bkstore.storage.journal.last_mark import delete_journals_before, write_last
 from bkstore.storage.journal.ledger_journals import LedgerJournals, Places
 from bkstore.storage.journal.replay import Replay
 from bkstore.storage.journal.writer import JournalWriter
-from bkstore.storage.ledger_storage import LAST_ENTRY, LedgerStorage, Live
+from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.ledgers.adds import add_all, cut_behind_firsts, in_batches
-from bkstore.storage.ledgers.garbage_pass import MAJOR_THRESHOLD, GarbageReport
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions, check_storage
 
 DIRTY = "DIRTY"
@@ -44,15 +41,30 @@ DIRTY = "DIRTY"
 _check_batch = instance(RecordBatch)
 _check_options = optional(instance(StorageOptions))
 _check_journal = optional(instance(JournalOptions))
-_LEDGER = Struct(">q").unpack_from
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _of_storage(
+    method: Callable[Concatenate[LedgerStorage, _P], _T],
+) -> Callable[Concatenate[Bookie, _P], _T]:
+    """Return a method of a bookie that is the method of its storage."""
+
+    @wraps(method)
+    def call(self: Bookie, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
+        result: _T = getattr(self.storage, method.__name__)(*arguments, **options)
+        return result
+
+    return call
 
 
 class Bookie(EntrySource, Closing):
     """One bookie's journals and ledger storage, without the network.
 
     `open` replays what a crash left; what was acknowledged with ``sync=True`` is there again.
-    `storage` is the `LedgerStorage` behind; `findings` tells what the replay met (torn ends,
-    say), `unclean` whether the last writer did not close it.
+    `storage` is the `LedgerStorage` behind; what is read, listed and asked of ledgers is its.
+    `findings` tells what the replay met (torn ends, say), `unclean` whether the last writer did
+    not close it.
 
     Threads: all calls are safe beside each other; adds of several threads share fsyncs. Fork:
     closed in the child, as its `LedgerStorage` is. Processes: lock files keep a second writer out.
@@ -212,8 +224,8 @@ class Bookie(EntrySource, Closing):
         """
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = data("record", record), data("master key", master_key)
-        entry = self.storage.add_entry(record, master_key=master_key, recovery=recovery)
-        journal, place = self._journals.append(_ledger_of(record), record, master_key)
+        ledger, entry = self.storage.take_entry(record, master_key, recovery)
+        journal, place = self._journals.append(ledger, record, master_key)
         if sync:
             journal.sync(place)
         return entry
@@ -343,35 +355,22 @@ class Bookie(EntrySource, Closing):
         self._journals.forget(names)
         self._fences_due.difference_update(names)
 
-    def is_fenced(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is fenced."""
-        return self.storage.is_fenced(ledger)
-
-    def state(self, ledger: LedgerLike) -> LedgerState:
-        """Return master key, fenced, limbo and explicit LAC; `NoSuchLedger` if unknown."""
-        return self.storage.state(ledger)
-
-    def ledger_exists(self, ledger: LedgerLike) -> bool:
-        """Return whether the ledger is known."""
-        return self.storage.ledger_exists(ledger)
-
-    def master_key(self, ledger: LedgerLike) -> bytes:
-        """Return the ledger's master key; `NoSuchLedger` if it is unknown."""
-        return self.storage.master_key(ledger)
-
-    def explicit_lac(self, ledger: LedgerLike) -> bytes | None:
-        """Return the body of the explicit LAC, None if there is none."""
-        return self.storage.explicit_lac(ledger)
-
-    def last_add_confirmed(self, ledger: LedgerLike) -> int:
-        """Return the highest entry known to be confirmed, -1 if none is."""
-        return self.storage.last_add_confirmed(ledger)
+    is_fenced = _of_storage(LedgerStorage.is_fenced)
+    state = _of_storage(LedgerStorage.state)
+    ledger_exists = _of_storage(LedgerStorage.ledger_exists)
+    master_key = _of_storage(LedgerStorage.master_key)
+    explicit_lac = _of_storage(LedgerStorage.explicit_lac)
+    last_add_confirmed = _of_storage(LedgerStorage.last_add_confirmed)
 
     # -- reading
 
-    def read_entry(self, ledger: LedgerLike, entry: int = LAST_ENTRY) -> bytes:
-        """Return one stored record; entry -1 means the last one. See `LedgerStorage`."""
-        return self.storage.read_entry(ledger, entry)
+    read_entry = _of_storage(LedgerStorage.read_entry)
+    entry_exists = _of_storage(LedgerStorage.entry_exists)
+    ledgers = _of_storage(LedgerStorage.ledgers)
+    entries = _of_storage(LedgerStorage.entries)
+    availability = _of_storage(LedgerStorage.availability)
+    availability_many = _of_storage(LedgerStorage.availability_many)
+    last_entry = _of_storage(LedgerStorage.last_entry)
 
     def read_entries(
         self,
@@ -392,33 +391,11 @@ class Bookie(EntrySource, Closing):
             self.fence(ledger, key)
         return self.storage.read_entries(ledger, start, max_count, max_size)
 
-    def entry_exists(self, ledger: LedgerLike, entry: int) -> bool:
-        """Return whether the entry is here; `DataUnknown` where a ledger in limbo lacks it."""
-        return self.storage.entry_exists(ledger, entry)
-
-    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the known ledgers in unsigned order, unflushed ones too."""
-        return self.storage.ledgers(scope)
-
-    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids here, int64[n], unflushed ones too."""
-        return self.storage.entries(ledger, first, last)
-
-    def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here, condensed, unflushed ones too."""
-        return self.storage.availability(ledger)
-
-    def availability_many(
-        self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
-    ) -> Iterator[tuple[LedgerId, Availability]]:
-        """Return (ledger, `availability`) of many ledgers, unflushed entries too."""
-        return self.storage.availability_many(ledgers, errors)
-
-    def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id here, None if there is none."""
-        return self.storage.last_entry(ledger)
-
     # -- making durable, cleaning up
+
+    def sync(self) -> list[LogMark]:
+        """Make durable all that was added without `sync`; return the marks, by journal."""
+        return self._journals.sync_all()
 
     def checkpoint(self) -> list[LogMark]:
         """Make the storage durable, then move lastMark forward and delete old journal files.
@@ -429,7 +406,7 @@ class Bookie(EntrySource, Closing):
         self._check_open()
         with self._checkpointing:
             deleted = set(self._deleted)
-            marks = self._journals.sync_all()
+            marks = self.sync()
             self.storage.checkpoint()
             self._write_marks(marks)
             self._deleted -= deleted
@@ -445,18 +422,7 @@ class Bookie(EntrySource, Closing):
             with writing(self.place.ledger[0]):
                 write_last_mark(self.place.ledger, mark, number, files=self._files)
 
-    def collect_garbage(
-        self,
-        live: Live | None = None,
-        *,
-        threshold: float | None = MAJOR_THRESHOLD,
-        transactional: bool = False,
-    ) -> GarbageReport:
-        """Delete ledgers that are not `live`, remove and compact entry logs.
-
-        See `LedgerStorage.collect_garbage`.
-        """
-        return self.storage.collect_garbage(live, threshold=threshold, transactional=transactional)
+    collect_garbage = _of_storage(LedgerStorage.collect_garbage)
 
     def _forked(self) -> None:
         self._closed = True  # and `DIRTY` stays, for the parent
@@ -484,10 +450,3 @@ def _numbered(journals: Sequence[Path]) -> list[tuple[int | None, Path]]:
     if len(journals) == 1:
         return [(None, journals[0])]
     return list(enumerate(journals))
-
-
-def _ledger_of(record: bytes) -> LedgerId:
-    """Return the ledger of a record that a storage took."""
-    if record[0] < 0x80:
-        return LedgerId(0, _LEDGER(record)[0])
-    return record_header(record)[0]

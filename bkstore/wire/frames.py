@@ -78,7 +78,7 @@ class FrameSplitter:
         above the limit, as soon as its four bytes are here, and from then on at each call:
         nothing says where the next frame begins.
         """
-        while self._damage is None and self.pending >= PREFIX:
+        while self._damage is None and len(self._held) - self._begin >= PREFIX:
             begin = self._begin + PREFIX
             (size,) = _LENGTH.unpack_from(self._held, self._begin)
             if not 0 <= size <= self._limit - PREFIX:

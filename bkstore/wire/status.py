@@ -53,12 +53,18 @@ class Status(enum.Enum):
     @classmethod
     def from_v2(cls, code: int, offset: int | None = None) -> Status:
         """Return the status of a v2 number; `CorruptionError` at `offset` if there is none."""
-        return _known(_V2, code, "v2", offset)
+        status = _V2.get(code)
+        if status is None:
+            raise CorruptionError(None, offset, f"{code} is no status code of v2")
+        return status
 
     @classmethod
     def from_v3(cls, code: int) -> Status:
         """Return the status of a v3 number; `CorruptionError` if there is none."""
-        return _known(_V3, code, "v3", None)
+        status = _V3.get(code)
+        if status is None:
+            raise CorruptionError(None, None, f"{code} is no status code of v3")
+        return status
 
     def check(self, what: str) -> None:
         """Raise the error that this answer to `what` stands for; nothing for EOK.
@@ -76,13 +82,6 @@ class Status(enum.Enum):
 
 _V2 = {status.v2: status for status in Status}
 _V3 = {status.v3: status for status in Status}
-
-
-def _known(table: dict[int, Status], code: int, protocol: str, offset: int | None) -> Status:
-    found = table.get(code)
-    if found is None:
-        raise CorruptionError(None, offset, f"{code} is no status code of {protocol}")
-    return found
 
 
 def status_of(error: BkstoreError | OSError) -> Status:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, EncodeError
 
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
 from bkstore.ids import LedgerId, signed64
-from bkstore.wire.schema import EXTENDED, PLAIN, Schema
+from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.status import Status
 
 VERSION = 3
@@ -52,11 +52,9 @@ _NAMES = {
     Operation.BATCH_READ_ENTRY: "batchRead",
 }
 
+_SCHEMAS = {False: PLAIN, True: EXTENDED}
+
 Body = Mapping[str, Any]
-
-
-def _schema(extended: bool) -> Schema:
-    return EXTENDED if extended else PLAIN
 
 
 def new_request(
@@ -77,7 +75,7 @@ def new_request(
     >>> encode(new_request(Operation.READ_LAC, 7, {"ledgerId": 4660})).hex()
     '0a06080310071807c2060308b424'
     """
-    message = _schema(extended).Request()
+    message = _SCHEMAS[extended].Request()
     _fill(message.header, {"version": VERSION, "operation": operation, "txnId": txn_id})
     if priority:
         _fill(message.header, {"priority": priority})
@@ -93,7 +91,7 @@ def new_response(request: Any, status: Status, body: Body | None = None) -> Any:
     header is always of version 3, and has no priority.
     """
     extended = isinstance(request, EXTENDED.Request)
-    message = _schema(extended).Response()
+    message = _SCHEMAS[extended].Response()
     header = {"operation": request.header.operation, "txnId": request.header.txnId}
     _fill(message.header, {"version": VERSION, **header})
     message.status = status.v3
@@ -133,12 +131,12 @@ def decode_request(data: bytes | memoryview, *, extended: bool = False) -> Any:
     Raises `CorruptionError` where a real bookie fails to parse it: no protobuf, a required field
     missing, an operation that the schema has not. The version of the header is not looked at.
     """
-    return _decode(_schema(extended).Request(), data, "request")
+    return _decode(_SCHEMAS[extended].Request(), data, "request")
 
 
 def decode_response(data: bytes | memoryview, *, extended: bool = False) -> Any:
     """Return the `Response` in a frame's message; `CorruptionError` as for requests."""
-    return _decode(_schema(extended).Response(), data, "response")
+    return _decode(_SCHEMAS[extended].Response(), data, "response")
 
 
 def _decode(message: Any, data: bytes | memoryview, what: str) -> Any:

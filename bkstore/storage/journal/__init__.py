@@ -17,11 +17,11 @@ from bkstore.storage.journal.last_mark import (
     delete_journals_before,
     journal_files,
     journal_name,
-    journal_of,
     last_mark_name,
     read_last_mark,
     write_last_mark,
 )
+from bkstore.storage.journal.ledger_journals import journal_of
 from bkstore.storage.journal.scan import JournalScan, ScannedRecord, scan_journal
 from bkstore.storage.journal.writer import JournalWriter
 

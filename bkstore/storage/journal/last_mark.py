@@ -17,7 +17,6 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.opening import open_regular
 from bkstore.files.os_errors import readable, writing
 from bkstore.formats.journal import LAST_MARK_SIZE, LogMark, decode_mark, encode_mark
-from bkstore.ids import LedgerId
 
 NO_MARK = LogMark(0, 0)
 """The mark where no file has one: replay everything."""
@@ -56,19 +55,6 @@ def journal_files(current: Path) -> list[tuple[int, Path]]:
             raise UnsupportedLayout(f"{current / name}: {what}")
         found.append((int(match[1], 16), current / name))
     return sorted(found)
-
-
-def journal_of(ledger: int | LedgerId, count: int) -> int:
-    """Return the number of the journal directory, of `count`, that takes a ledger's records.
-
-    The ledger half modulo the count, unsigned (`MathUtils.signSafeMod` on scope 0's ids).
-
-    >>> journal_of(2001, 2), journal_of(LedgerId(5, 2000), 2)
-    (1, 0)
-    """
-    if count < 1:
-        raise InvalidArgument(f"{count} journal directories")
-    return LedgerId.of(ledger).ledger % count
 
 
 def last_mark_name(index: int | None = None) -> str:

@@ -11,11 +11,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from bkstore.errors import BkstoreError
+from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.formats.entry import BatchLedgers, RecordBatch, ids_of
 from bkstore.formats.journal import LogMark
 from bkstore.ids import LedgerId
-from bkstore.storage.journal.last_mark import journal_of
 from bkstore.storage.journal.writer import JournalWriter
 
 Places = dict[int, LogMark]
@@ -142,6 +141,19 @@ class LedgerJournals:
     def forget(self, names: Iterable[LedgerId]) -> None:
         """Note that ledgers were deleted: if they are made again, their keys come again."""
         self._keys.difference_update(names)
+
+
+def journal_of(ledger: int | LedgerId, count: int) -> int:
+    """Return the number of the journal directory, of `count`, that takes a ledger's records.
+
+    The ledger half modulo the count, unsigned (`MathUtils.signSafeMod` on scope 0's ids).
+
+    >>> journal_of(2001, 2), journal_of(LedgerId(5, 2000), 2)
+    (1, 0)
+    """
+    if count < 1:
+        raise InvalidArgument(f"{count} journal directories")
+    return LedgerId.of(ledger).ledger % count
 
 
 @contextmanager

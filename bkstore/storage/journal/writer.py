@@ -158,7 +158,7 @@ class JournalWriter(Closing):
         `sync(place)` makes it so. Raises `InvalidArgument` for a record below 16 bytes (it has
         no ids; an empty one would read as the end of the file) or above 2^31-1.
         """
-        return self.append_many((data,))
+        return self._append(encode_record(data))
 
     def append_many(self, records: Iterable[bytes]) -> LogMark:
         """Append records in order and return the place behind the last; all of them or none."""
@@ -248,13 +248,13 @@ class JournalWriter(Closing):
         system refuses, `IllegalOperation` where it has before and `upto` is not durable.
         """
         place = self.position if upto is None else upto
-        if self.mark < place:
+        if self._commit.durable < place:
             with self._commit.leading(place) as leads:
                 if leads:
                     self._flush(sync=True)
-            if self.mark < place:
+            if self._commit.durable < place:
                 raise InvalidArgument(f"{self.current}: nothing was appended up to {place}")
-        return self.mark
+        return self._commit.durable
 
     def flush(self, sync: bool = True) -> LogMark:
         """Pad and write the buffer, make it durable if `sync`; return the place reached."""
@@ -280,7 +280,7 @@ class JournalWriter(Closing):
 
     def _fsync(self, reached: LogMark) -> None:
         """Make durable what was written up to `reached`; appends may go on meanwhile."""
-        if self.mark < reached:
+        if self._commit.durable < reached:
             with self._ending_on_failure(syncing, self._path):
                 self._files.fsync(self._fd)
             self._commit.durable = reached

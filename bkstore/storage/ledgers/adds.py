@@ -7,6 +7,7 @@ batch is checked by arrays and by ledger, and ends where single adds would.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from hmac import compare_digest
 from itertools import pairwise
 from struct import Struct
 
@@ -58,6 +59,14 @@ class Adds(KnownLedgers):
         """
         if type(record) is not bytes:
             record = data("record", record)  # a copy, which nobody changes later
+        if master_key is not None and type(master_key) is not bytes:
+            master_key = data("master key", master_key)
+        return self.take_entry(record, master_key, recovery)[1]
+
+    def take_entry(
+        self, record: bytes, master_key: bytes | None, recovery: bool
+    ) -> tuple[LedgerId, int]:
+        """Take one record as `add_entry` does; return its ledger and its entry id."""
         size = len(record)
         if V1_HEADER <= size <= self.options.max_entry_size and record[0] < 0x80:
             ledger, entry, lac = _V1(record)
@@ -66,16 +75,18 @@ class Adds(KnownLedgers):
                 ready = path.states.ready.get(ledger)
                 if (
                     ready is not None
-                    and (master_key is None or master_key == ready[1])
+                    and (master_key is None or compare_digest(master_key, ready[1]))
                     and 0 <= entry <= self._last_id
                     and path.fits(size)
                 ):
                     path.add(ready[0], entry, record)
                     self._confirmed.added(ready[0], lac)
-                    return entry
+                    return ready[0], entry
         return self._add_checked(record, master_key, recovery)
 
-    def _add_checked(self, record: bytes, master_key: bytes | None, recovery: bool) -> int:
+    def _add_checked(
+        self, record: bytes, master_key: bytes | None, recovery: bool
+    ) -> tuple[LedgerId, int]:
         """Take one record when all is checked; note ledgers that the next need not check."""
         name, entry, lac = self._parsed(record)
         path = self._path(name)
@@ -87,7 +98,7 @@ class Adds(KnownLedgers):
             path.add(name, entry, record)
             self._confirmed.added(name, lac)
             self._note_ready(path, name)
-        return entry
+        return name, entry
 
     def _note_ready(self, path: WritePath, name: LedgerId) -> None:
         """Enter a ledger that was just added to among those that take adds."""
@@ -308,16 +319,16 @@ def _batches_of(records: Iterable[bytes]) -> Iterator[RecordBatch]:
             some.append(record)
             if len(some) >= _MOST or size >= _ENOUGH:
                 full, some, size = some, [], 0
-                yield _as_batch(full)
+                yield as_batch(full)
     except Exception:
         if some:
-            yield _as_batch(some)
+            yield as_batch(some)
         raise
     if some:
-        yield _as_batch(some)
+        yield as_batch(some)
 
 
-def _as_batch(records: list[bytes]) -> RecordBatch:
+def as_batch(records: list[bytes]) -> RecordBatch:
     """Return records as a batch with the entry ids that they say; -1 of what is no record."""
     batch = RecordBatch.of(records, np.full(len(records), -1))
     entries = ids_of(batch).entries

@@ -7,6 +7,7 @@ Upstream's counterparts are the halves of `LedgerStorage` that touch no record: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from hmac import compare_digest
 
 from bkstore import forks
 from bkstore.arguments import data
@@ -149,7 +150,7 @@ class KnownLedgers(EntrySource):
     def check_master_key(self, ledger: LedgerLike, key: bytes | None) -> None:
         """Raise `UnauthorizedAccess` unless `key` is the ledger's."""
         name, _, state = self._known(ledger)
-        if state.master_key != (None if key is None else data("master key", key)):
+        if key is None or not compare_digest(state.master_key, data("master key", key)):
             raise UnauthorizedAccess(f"ledger {name} has another master key")
 
     def state(self, ledger: LedgerLike) -> LedgerState:

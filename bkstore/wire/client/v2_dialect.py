@@ -38,7 +38,6 @@ _ADD_WORD, _READ_WORD, _BATCH_WORD = (
     (v2.CURRENT << 24) | (code << 16)
     for code in (v2.Opcode.ADD_ENTRY, v2.Opcode.READ_ENTRY, v2.Opcode.BATCH_READ_ENTRY)
 )
-_IDS = Struct(">qq").unpack_from
 _FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
 _RECOVERY = v2.Flags.RECOVERY_ADD | v2.Flags.HIGH_PRIORITY
 
@@ -59,14 +58,18 @@ class V2Dialect:
     # -- requests
 
     def adds(
-        self, records: Sequence[bytes], names: Sequence[LedgerId], key: bytes, recovery: bool
+        self,
+        records: Sequence[bytes],
+        ids: Sequence[tuple[LedgerId, int]],
+        key: bytes,
+        recovery: bool,
     ) -> list[Request[int]]:
-        """Return requests that add records, each of the ledger beside it."""
+        """Return requests that add records, each of the ledger and with the entry id beside it."""
         if not records:
             return []
         message = v2.AddRequest(key, records[0], _RECOVERY if recovery else 0)
         head, _ = message.parts()  # the same of all
-        return [_add(head, record, name) for record, name in zip(records, names)]
+        return [_add(head, record, *each) for record, each in zip(records, ids)]
 
     def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
         """Return a request for one record, which fences if there is a master key."""
@@ -139,9 +142,8 @@ class V2Dialect:
         )
 
 
-def _add(head: bytes, record: bytes, name: LedgerId) -> Request[int]:
-    ledger, entry = _IDS(record)
-    key = (v2.Opcode.ADD_ENTRY, ledger, entry)
+def _add(head: bytes, record: bytes, name: LedgerId, entry: int) -> Request[int]:
+    key = (v2.Opcode.ADD_ENTRY, name.ledger, entry)
     framed = frame(head, record, limit=MAX_FRAME)
     return Request(key, framed, lambda _: entry, ("add", name, entry))
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.errors import CorruptionError, IllegalOperation
-from bkstore.formats.entry import NO_ENTRY, RecordBatch, decode_explicit_lac, record_header
+from bkstore.formats.entry import NO_ENTRY, RecordBatch, decode_explicit_lac
 from bkstore.ids import LedgerId
 from bkstore.wire import v3
 from bkstore.wire.client.requests import (
@@ -86,7 +86,8 @@ class V3Dialect:
         )
 
         def checked(answer: Any) -> _T:
-            if name is not None and _signed_ledger(answer) != name.signed:
+            ids = getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0)
+            if name is not None and ids != name.signed:
                 raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
             return read(answer)
 
@@ -107,23 +108,22 @@ class V3Dialect:
     def adds(
         self,
         records: Sequence[bytes],
-        names: Sequence[LedgerId],
+        ids: Sequence[tuple[LedgerId, int]],
         key: bytes,
         recovery: bool,
         sync: bool = True,
     ) -> list[Request[int]]:
-        """Return requests that add records, each of the ledger beside it."""
+        """Return requests that add records, each of the ledger and with the entry id beside it."""
         fields: dict[str, Any] = {"masterKey": key}
         if recovery:
             fields["flag"] = _RECOVERY
         if not sync:
             fields["writeFlags"] = _DEFERRED_SYNC
-        return [self._add(*pair, fields, recovery) for pair in zip(records, names)]
+        return [self._add(record, *each, fields, recovery) for record, each in zip(records, ids)]
 
     def _add(
-        self, record: bytes, name: LedgerId, fields: Mapping[str, Any], urgent: bool
+        self, record: bytes, name: LedgerId, entry: int, fields: Mapping[str, Any], urgent: bool
     ) -> Request[int]:
-        entry = record_header(record).entry_id
         body = {"entryId": entry, "body": record, **fields}
 
         def read(answer: Any) -> int:
@@ -244,7 +244,7 @@ class V3Dialect:
         response = v3.decode_response(message, extended=self._extended)
         operation = response.header.operation
         key = (operation, response.header.txnId)
-        status = v3.status_in(response)
+        status = Status.from_v3(response.status)
         try:
             body = v3.body_of(response)
         except IllegalOperation as error:
@@ -264,10 +264,6 @@ def _fencing(key: bytes | None) -> dict[str, Any]:
 
 def _nothing(answer: Any) -> None:
     """Return that it was done."""
-
-
-def _signed_ledger(answer: Any) -> tuple[int, int]:
-    return getattr(answer, "ledgerScopeId", 0), answer.ledgerId
 
 
 def _same_entry(found: int, asked: int) -> None:

@@ -139,13 +139,14 @@ class WireClient(Closing):
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
         """Store one record and return its entry id; durable with `sync`."""
-        record, master_key = data("record", record), data("master key", master_key)
-        name = self._named(record_header(record).ledger)
+        if type(record) is not bytes or type(master_key) is not bytes:
+            record, master_key = data("record", record), data("master key", master_key)
+        ids = record_header(record)[:2]
+        self._main.dialect.check(ids[0])
         if sync:
-            dialect = self._main.dialect
-            (request,) = dialect.adds((record,), (name,), master_key, recovery)
+            (request,) = self._main.dialect.adds((record,), (ids,), master_key, recovery)
             return self._main.connection().ask(request)
-        (request,) = self._v3.dialect.adds((record,), (name,), master_key, recovery, False)
+        (request,) = self._v3.dialect.adds((record,), (ids,), master_key, recovery, False)
         return self._v3.connection().ask(request)
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
@@ -161,11 +162,10 @@ class WireClient(Closing):
         ids = ids_of(batch)
         if ids.entries.size < len(batch):
             raise InvalidArgument(f"record {ids.entries.size} of the batch is no entry")
-        pairs = zip(ids.scopes.tolist(), ids.ledgers.tolist())
-        known = {pair: self._named(LedgerId.from_signed(*pair)) for pair in set(pairs)}
-        pairs = zip(ids.scopes.tolist(), ids.ledgers.tolist())
-        names = [known[pair] for pair in pairs]
-        requests = self._adds(batch, names, master_key, recovery)
+        ledgers = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
+        names = {pair: self._named(LedgerId.from_signed(*pair)) for pair in set(ledgers)}
+        pairs = list(zip(map(names.__getitem__, ledgers), ids.entries.tolist()))
+        requests = self._adds(batch, pairs, master_key, recovery)
         connection = self._main.connection()
         for at, request in enumerate(connection.ask_all(requests)):
             try:
@@ -175,13 +175,13 @@ class WireClient(Closing):
                 raise
 
     def _adds(
-        self, batch: RecordBatch, names: Sequence[LedgerId], key: bytes, recovery: bool
+        self, batch: RecordBatch, ids: Sequence[tuple[LedgerId, int]], key: bytes, recovery: bool
     ) -> Iterator[Request[int]]:
         """Yield requests for the records of a batch, made a few at a time."""
         few = 64
         for start in range(0, len(batch), few):
             records = batch.between(start, start + few)
-            some = names[start : start + few]
+            some = ids[start : start + few]
             yield from self._main.dialect.adds(records.records(), some, key, recovery)
 
     # -- reading

@@ -2,11 +2,11 @@
 
 `bookie_server` has `BookieServer`, what callers use. `connection` is one client: frames in, answers
 out, back-pressure; `tls_socket` is what lies below its TLS, `core` what all clients share.
-`authentication` is what a client may do before it has proved who it is, `strangers` what those
-may cost. `requests` turns messages of both protocols into operations, `rules` answers them out of
-the bookie: read that to see what a bookie says to what. `jobs` has the threads that do so,
-`group_sync` lets answers go when they are durable, `long_polls` keeps reads that wait for a LAC.
-`options` are the limits, `observer` is told of each request.
+`authentication` is what a client may do and cost before it has proved who it is. `requests` turns
+messages of both protocols into operations, `rules` answers them out of the bookie: read that to
+see what a bookie says to what. `jobs` has the threads that do so, and lets answers go when they
+are durable; `long_polls` keeps reads that wait for a LAC. `options` are the limits, `observer` is
+told of each request.
 """
 
 from bkstore.wire.sasl import SaslUsers

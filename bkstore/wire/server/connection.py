@@ -63,6 +63,7 @@ class Connection(asyncio.Protocol):
         self._damaged = False
         self._paused: set[str] = set()  # buffers of answers that the client does not take
         self._ending = self._hung_up = self._finished = self._lost = False
+        self._may_start_tls = core.tls is not None
         self._start_tls: StartTls | None = None
         self._behind_start_tls: list[Ready] = []
         self._tls_socket: TlsSocket | None = None
@@ -160,10 +161,11 @@ class Connection(asyncio.Protocol):
 
     def _take_frames(self) -> None:
         """Take whole frames as long as there is room for more; the rest stays as bytes."""
-        if self._lost or self._finished or self._damaged or self._is_full():
+        if not self._splitter.pending or self._damaged or self._lost or self._finished:
             return
         try:
-            self._take_stretches()
+            if self._decoder.version == 2 and self._handshake is None:
+                self._take_stretches()
             if self._is_full():
                 return
             for message in self._splitter.frames():
@@ -184,12 +186,7 @@ class Connection(asyncio.Protocol):
         )
 
     def _take_stretches(self) -> None:
-        """Take frames of v2 as long as there is room; requests alike become one operation.
-
-        Not before the client has proved who it is.
-        """
-        if self._decoder.version != 2 or self._handshake is not None:
-            return
+        """Take frames of v2 as long as there is room; requests alike become one operation."""
         while self._splitter.pending > _WORTH and not self._is_full():
             room = self._options.max_waiting - self._waiting
             enough = self._options.max_waiting_bytes - self._waiting_bytes
@@ -248,10 +245,6 @@ class Connection(asyncio.Protocol):
             return of_v2.operation_of(request)
         return of_v3.operation_of(request, tls=self._may_start_tls)
 
-    @property
-    def _may_start_tls(self) -> bool:
-        return self._core.tls is not None and not self._transport.get_extra_info("sslcontext")
-
     def _go_on(self) -> None:
         """Give the storage what there is for it, read on if there is room, end if it is time."""
         if not self._paused:
@@ -299,7 +292,8 @@ class Connection(asyncio.Protocol):
 
     def _stored(self) -> None:
         self._write_busy = False
-        self._core.polls.wake()
+        if self._core.polls.waiting:
+            self._core.polls.wake()
         self._go_on()
 
     def _written(self, answers: Sequence[Answer]) -> None:
@@ -396,6 +390,7 @@ class Connection(asyncio.Protocol):
             return
         self._tls_socket = TlsSocket(self._transport, self)
         self._transport = transport
+        self._may_start_tls = False
         self._start_tls = None
         self._reading = True
         kept, self._behind_start_tls = self._behind_start_tls, []
@@ -413,7 +408,8 @@ class Connection(asyncio.Protocol):
         waiting = self._waiting_bytes + self._waiting * _REQUEST_COST
         held = self._splitter.pending + waiting + self._unsent_bytes()
         self._core.held += held - self.held
-        self._core.strangers.count(self, held - self.held)
+        if self._handshake is not None:
+            self._core.strangers.count(self, held - self.held)
         self.held = held
 
     def sweep(self, now: float) -> None:

@@ -14,14 +14,13 @@ from typing import NamedTuple, Protocol
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.listening import connections_possible
 from bkstore.wire.sasl import SaslUsers
-from bkstore.wire.server.group_sync import GroupSync
-from bkstore.wire.server.jobs import JobPool, LoopQueue
+from bkstore.wire.server.authentication import Strangers
+from bkstore.wire.server.jobs import GroupSync, JobPool, LoopQueue
 from bkstore.wire.server.long_polls import LongPolls
 from bkstore.wire.server.observer import Observer, ObserverOfMany
 from bkstore.wire.server.options import ServerOptions
 from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, Read
 from bkstore.wire.server.rules import BookieRules
-from bkstore.wire.server.strangers import Strangers
 from bkstore.wire.status import Status
 
 _log = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class Write(NamedTuple):
 
     def is_of_many_adds(self) -> bool:
         """Return whether it may be done with those of other connections: it does not sync."""
-        return all(isinstance(operation, AddMany) for operation in self.operations)
+        return set(map(type, self.operations)) == {AddMany}
 
 
 class Core:
@@ -160,10 +159,10 @@ class Core:
             answers, waits = self.rules.write(operations)
         except Exception:  # noqa: BLE001 - logged, and answered
             answers = _failed(operations)
-        divided = list(zip(jobs, _divided(answers, jobs)))
+        divided = list(zip(jobs, _divided(answers, jobs) if len(jobs) > 1 else [answers]))
         if waits:
             put = self._results.put
-            self._sync.put_many((of_job, partial(put, job.deliver)) for job, of_job in divided)
+            self._sync.put_many([(of_job, partial(put, job.deliver)) for job, of_job in divided])
         for job, of_job in divided:
             self._results.put(job.stored)
             if not waits:

@@ -1,4 +1,4 @@
-"""Jobs of a server's threads, and what they hand back to the loop: many for one waking.
+"""Jobs of a server's threads, the sync that they share, and what they hand back to the loop.
 
 Waking a thread costs tens of microseconds beside others that run. Under load there is always the
 next job, so that a thread need not sleep, several jobs that can be done together, and results
@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import Condition, Lock, Thread
 from typing import Generic, TypeVar
+
+from bkstore.wire.server.requests.operations import Answer
+from bkstore.wire.status import Status
 
 _log = logging.getLogger(__name__)
 
 _Job = TypeVar("_Job")
+_Deliver = Callable[[Sequence[Answer]], None]
 
 
 class JobPool(Generic[_Job]):
@@ -110,3 +114,62 @@ class LoopQueue:
                 function(*arguments)
             except Exception:  # noqa: BLE001 - logged; those behind it are of other clients
                 _log.exception("a call into the loop of a server failed")
+
+
+class GroupSync:
+    """A thread that syncs the journals and then lets answers go.
+
+    `sync` makes everything durable that was written before it was called, and returns EOK or what
+    to answer instead. While one runs, others gather for the next: so many writers share few
+    syncs, and nobody waits for more than two. What waits is bounded by the requests that
+    connections may have waiting.
+    """
+
+    def __init__(self, sync: Callable[[], Status]) -> None:
+        self._sync = sync
+        self._changed = Condition()
+        self._waiting: list[tuple[Sequence[Answer], _Deliver]] = []
+        self._ends = False
+        self._thread = Thread(target=self._run, name="bkstore-sync", daemon=True)
+        self._thread.start()
+
+    def put(self, answers: Sequence[Answer], deliver: _Deliver) -> None:
+        """Call `deliver` with the answers when what they say is durable, from the thread."""
+        self.put_many([(answers, deliver)])
+
+    def put_many(self, waiting: Iterable[tuple[Sequence[Answer], _Deliver]]) -> None:
+        """Likewise for several, each with answers of its own."""
+        with self._changed:
+            self._waiting += waiting
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Deliver what waits, then end the thread."""
+        with self._changed:
+            self._ends = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._waiting or self._ends):
+                    self._changed.wait()
+                group, self._waiting = self._waiting, []
+            if not group:
+                return
+            try:
+                status = self._sync()
+            except Exception:  # noqa: BLE001 - logged, and answered
+                _log.exception("the journals could not be synced")
+                status = Status.EIO
+            for answers, deliver in group:
+                deliver(answers if status is Status.EOK else _refused(answers, status))
+
+
+def _refused(answers: Sequence[Answer], status: Status) -> Sequence[Answer]:
+    """Return the answers after a sync that failed: none is EOK."""
+    return [
+        answer.operation.refuse(status) if answer.status is Status.EOK else answer
+        for answer in answers
+    ]

@@ -48,7 +48,8 @@ class LongPolls:
         self._loop = loop
         self._pool = pool
         self._bookie = bookie
-        self._waiting: dict[Read, tuple[_Again, asyncio.TimerHandle]] = {}
+        self.waiting: dict[Read, tuple[_Again, asyncio.TimerHandle]] = {}
+        """Empty: there is nothing to `wake`."""
         self._asking = self._ask_again = False
         self._ticker: asyncio.TimerHandle | None = None
 
@@ -56,45 +57,41 @@ class LongPolls:
         """Call `again` with the read when its LAC has come or its time is over."""
         left = read.started + (read.time_out or 0) / 1000 - self._loop.time()
         timer = self._loop.call_later(min(left, _LONGEST), self.expire, read)
-        self._waiting[read] = again, timer
+        self.waiting[read] = again, timer
         if self._ticker is None:
             self._ticker = self._loop.call_later(_TICK, self._tick)
 
     def forget(self, read: Read) -> None:
         """Drop a read whose connection is gone."""
-        _, timer = self._waiting.pop(read, (None, None))
+        _, timer = self.waiting.pop(read, (None, None))
         if timer is not None:
             timer.cancel()
 
-    def wake(self) -> None:
-        """Look for LACs that have moved and new fences: something was written."""
-        if self._waiting:
-            self._ask()
-
     def expire_all(self) -> None:
         """Call again with all of them, as if their time was over."""
-        for read in list(self._waiting):
+        for read in list(self.waiting):
             self.expire(read)
 
     def close(self) -> None:
         """Drop them all."""
-        for read in list(self._waiting):
+        for read in list(self.waiting):
             self.forget(read)
         if self._ticker is not None:
             self._ticker.cancel()
 
     def _tick(self) -> None:
         self._ticker = None
-        if self._waiting:
-            self._ask()
+        if self.waiting:
+            self.wake()
             self._ticker = self._loop.call_later(_TICK, self._tick)
 
-    def _ask(self) -> None:
+    def wake(self) -> None:
+        """Ask for LACs that have moved and new fences: something was written."""
         if self._asking:
             self._ask_again = True
             return
         self._asking, self._ask_again = True, False
-        ledgers = {read.ledger for read in self._waiting}
+        ledgers = {read.ledger for read in self.waiting}
 
         def job() -> None:
             found = {ledger: self._progress(ledger) for ledger in ledgers}
@@ -113,7 +110,7 @@ class LongPolls:
     def _asked(self, found: dict[LedgerId, _Progress | None]) -> None:
         self._asking = False
         now = int(time.time() * 1000)
-        for read in list(self._waiting):
+        for read in list(self.waiting):
             if read.ledger not in found:
                 continue
             progress = found[read.ledger]
@@ -122,8 +119,8 @@ class LongPolls:
                 self._again(read)
             elif progress.fenced and not read.was_fenced:
                 self.expire(read)
-        if self._ask_again and self._waiting:
-            self._ask()
+        if self._ask_again and self.waiting:
+            self.wake()
 
     def expire(self, read: Read) -> None:
         """Call again with a read as if its time was over."""
@@ -131,6 +128,6 @@ class LongPolls:
         self._again(read)
 
     def _again(self, read: Read) -> None:
-        again, timer = self._waiting.pop(read)
+        again, timer = self.waiting.pop(read)
         timer.cancel()
         again(read)

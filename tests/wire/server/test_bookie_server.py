@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from bkstore.availability import Availability
+from bkstore.ids import LedgerId
 from bkstore.testing.faults import FaultPlan
 from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2, v3
@@ -120,29 +121,46 @@ def test_nothing_is_acknowledged_after_a_failed_sync(
         assert statuses(peer.ask(v2.ReadRequest(7, 0))) == ["EOK"]
 
 
-def test_keys_are_compared_in_constant_time(
-    bkstore_server: ServerFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A key that is not the ledger's is found out by `hmac.compare_digest`, not by the storage."""
+class _Key(bytes):
+    """A stored key that only `hmac.compare_digest` may compare."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("keys are compared in a time that tells of them")
+
+    __ne__ = __eq__
+    __hash__ = bytes.__hash__
+
+
+def test_keys_are_compared_in_constant_time(bkstore_server: ServerFactory) -> None:
+    """A key that is not the ledger's is found out by `hmac.compare_digest` alone: by adds to a
+    ledger that had some before and by others, by reads that fence, and by explicit LACs."""
     server = bkstore_server()
-    wrong = b"x" * 20
-    reached: list[object] = []
+    storage, wrong, flags = server.bookie.storage, b"x" * 20, v2.Flags.DO_FENCING
     with Peer(server.address) as peer:
-        peer.ask(add(7, 0))
-        for name in ("open_ledger", "set_master_key", "add_entry", "add_batch"):
-            monkeypatch.setattr(server.bookie.storage, name, lambda *a, **k: reached.append(a))
-        flags = v2.Flags.DO_FENCING
-        answers = peer.ask(
-            v2.AddRequest(wrong, record(7, 1)),
-            v2.ReadRequest(7, 0, flags, wrong),
-            v2.BatchReadRequest(7, 0, 1, 1, 1, flags, wrong),
-        )
+        peer.ask(add(7, 0), add(8, 0))
+        for ledger in map(LedgerId.of, (7, 8)):
+            states = storage.paths[0].states
+            states.set(ledger, states.get(ledger)._replace(master_key=_Key(KEY)))
+        states.ready[7] = LedgerId.of(7), _Key(KEY)
+        several = [v2.AddRequest(wrong, record(ledger, 1)) for ledger in (7, 8, 7, 8)]
+        answers = [
+            *(
+                each
+                for ledger in (7, 8)
+                for each in peer.ask(v2.AddRequest(wrong, record(ledger, 1)))
+            ),
+            *peer.ask(*several),
+            *peer.ask(
+                v2.ReadRequest(7, 0, flags, wrong), v2.BatchReadRequest(7, 0, 1, 1, 1, flags, wrong)
+            ),
+        ]
         lac = {"ledgerId": 7, "lac": 0, "masterKey": wrong, "body": b""}
 
-        assert statuses(answers) == ["EUA", "EUA", "EUA"]
+        assert ["EUA"] * 8 == statuses(answers)
+        assert ["EOK"] * 3 == statuses(peer.ask(add(7, 1), add(8, 1), add(7, 2)))
     with Peer(server.address) as peer:
         assert v3.status_in(peer.ask_v3(Operation.WRITE_LAC, lac)) is Status.EUA
-    assert [] == reached
+    assert [[0, 1, 2], [0, 1]] == [server.bookie.entries(ledger).tolist() for ledger in (7, 8)]
 
 
 # -- reads
@@ -229,7 +247,6 @@ def test_scopes_and_batches_are_behind_a_switch(bkstore_server: ServerFactory) -
     """With `extended` v3 has ledgers of all scopes and batch reads; without it, as a real bookie,
     a scope is an unknown field, and a batch read is refused."""
     from bkstore.formats.entry import Coder, Entry
-    from bkstore.ids import LedgerId
 
     name = LedgerId(3, 2**63 + 5)
     records = [Coder("CRC32C").encode(Entry(name, e, e - 1, 5, b"hello")) for e in range(3)]
@@ -266,7 +283,6 @@ def test_scopes_and_batches_are_behind_a_switch(bkstore_server: ServerFactory) -
 def test_v2_cannot_say_a_scope(bkstore_server: ServerFactory) -> None:
     """A record of another scope in an add of v2 is answered with EBADREQ, and not stored."""
     from bkstore.formats.entry import Entry, encode
-    from bkstore.ids import LedgerId
 
     server = bkstore_server(server={"extended": True})
     scoped = encode(Entry(LedgerId(3, 7), 0, -1, 5, b"hello"), "CRC32C")

@@ -8,6 +8,7 @@ index file when its pages are flushed (`FileInfo`), rows of the `ledgers` databa
 from __future__ import annotations
 
 from collections.abc import Iterable
+from hmac import compare_digest
 
 from bkstore.errors import NoSuchLedger, UnauthorizedAccess
 from bkstore.ids import LedgerId, check_scope
@@ -68,7 +69,7 @@ class LedgerStates:
         if state is None:
             self.set(name, LedgerState(key))
             return True
-        if state.master_key != key and any(key):
+        if not compare_digest(state.master_key, key) and any(key):
             if any(state.master_key):
                 raise UnauthorizedAccess(f"ledger {name} has another master key")
             self.set(name, state._replace(master_key=key))

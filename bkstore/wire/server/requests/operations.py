@@ -33,7 +33,8 @@ class Operation:
     """A request that has come in, or many that are alike.
 
     `name` is the one of `v3.Operation`, `protocol` 2 or 3; `started` is when it came, `size` the
-    bytes of its frame.
+    bytes of its frame, `count` how many requests it is. One that `writes` changes something: such
+    operations of a connection keep their order. With `sync` an EOK waits for a journal sync.
     """
 
     name: str
@@ -41,16 +42,9 @@ class Operation:
     reply: Callable[..., bytes]
     started: float = 0.0
     size: int = 0
-
-    @property
-    def writes(self) -> bool:
-        """Whether it changes something: such operations of a connection keep their order."""
-        return False
-
-    @property
-    def count(self) -> int:
-        """How many requests it is."""
-        return 1
+    count: int = 1
+    writes: bool = False
+    sync: bool = False
 
     def part(self, start: int, stop: int) -> Operation:
         """Return the requests start..stop (half open) of many as an operation; itself for all."""
@@ -64,6 +58,10 @@ class Operation:
     def refuse(self, status: Status) -> Answer:
         """Return the answer that all of it is refused with."""
         return self.answer(status)
+
+    def answers(self, statuses: list[Status]) -> list[Answer]:
+        """Return the answers in order; `statuses` has one for each request."""
+        return [self.answer(*statuses)]
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +92,19 @@ class _OfLedger(Operation):
 
 
 @dataclass(slots=True, eq=False)
+class _ReadOfLedger(_OfLedger):
+    """A read, which may fence the ledger first; with `tells_lac` its answer has the LAC."""
+
+    entry: int = -1
+    fence: bool = False
+    master_key: bytes | None = None
+    tells_lac: bool = False
+
+    def __post_init__(self) -> None:
+        self.writes = self.fence
+
+
+@dataclass(slots=True, eq=False)
 class Add(Operation):
     """Store a record as it is, under the ids that it says. ``reply(status)``."""
 
@@ -102,11 +113,7 @@ class Add(Operation):
     recovery: bool = False
     sync: bool = True
     urgent: bool = False
-
-    @property
-    def writes(self) -> bool:
-        """Always."""
-        return True
+    writes: bool = True
 
 
 @dataclass(slots=True, eq=False)
@@ -122,16 +129,11 @@ class AddMany(Operation):
     ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     recovery: bool = False
     urgent: bool = False
+    writes: bool = True
+    sync: bool = True
 
-    @property
-    def writes(self) -> bool:
-        """Always."""
-        return True
-
-    @property
-    def count(self) -> int:
-        """How many adds it is."""
-        return len(self.batch)
+    def __post_init__(self) -> None:
+        self.count = len(self.batch)
 
     def part(self, start: int, stop: int) -> AddMany:
         """Return some of the adds as an operation."""
@@ -149,11 +151,8 @@ class AddMany(Operation):
     def answers(self, statuses: list[Status]) -> list[Answer]:
         """Return the answers in order, one for each stretch of adds with the same status."""
         bounds = [at for at in range(1, len(statuses)) if statuses[at] is not statuses[at - 1]]
-        found = []
-        for start, stop in pairwise([0, *bounds, len(statuses)]):
-            part = self.part(start, stop)
-            found.append(part.refuse(statuses[start]))
-        return found
+        stretches = pairwise([0, *bounds, len(statuses)])
+        return [self.part(start, stop).refuse(statuses[start]) for start, stop in stretches]
 
 
 @dataclass(slots=True, eq=False)
@@ -167,10 +166,8 @@ class ReadMany(Operation):
     ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
     entries: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
 
-    @property
-    def count(self) -> int:
-        """How many reads it is."""
-        return self.entries.size
+    def __post_init__(self) -> None:
+        self.count = self.entries.size
 
     def part(self, start: int, stop: int) -> ReadMany:
         """Return some of the reads as an operation."""
@@ -186,18 +183,14 @@ class ReadMany(Operation):
 
 
 @dataclass(slots=True, eq=False)
-class Read(_OfLedger):
+class Read(_ReadOfLedger):
     """Read an entry. ``reply(status, record, lac, entry, updated)``, None for what is not told.
 
-    `entry` -1 is the last one. With `fence` the ledger is fenced first. With `tells_lac` the
-    answer has the LAC. A `previous_lac` makes it a long poll: with `time_out` (milliseconds) it
-    waits until the LAC is above; with `piggyback` it reads the entry behind `previous_lac`.
+    `entry` -1 is the last one. A `previous_lac` makes it a long poll: with `time_out`
+    (milliseconds) it waits until the LAC is above; with `piggyback` it reads the entry behind
+    `previous_lac`.
     """
 
-    entry: int = -1
-    fence: bool = False
-    master_key: bytes | None = None
-    tells_lac: bool = False
     piggyback: bool = False
     previous_lac: int | None = None
     time_out: int | None = None
@@ -206,27 +199,13 @@ class Read(_OfLedger):
     was_fenced: bool = False
     """Whether the ledger was fenced when a long poll began to wait."""
 
-    @property
-    def writes(self) -> bool:
-        """Whether it fences."""
-        return self.fence
-
 
 @dataclass(slots=True, eq=False)
-class BatchRead(_OfLedger):
+class BatchRead(_ReadOfLedger):
     """Read entries with consecutive ids. ``reply(status, batch, lac)``."""
 
-    entry: int = 0
     max_count: int = 0
     max_size: int = 0
-    fence: bool = False
-    master_key: bytes | None = None
-    tells_lac: bool = False
-
-    @property
-    def writes(self) -> bool:
-        """Whether it fences."""
-        return self.fence
 
 
 @dataclass(slots=True, eq=False)
@@ -235,21 +214,16 @@ class WriteLac(_OfLedger):
 
     master_key: bytes = b""
     body: bytes = b""
-
-    @property
-    def writes(self) -> bool:
-        """Always."""
-        return True
+    writes: bool = True
+    sync: bool = True
 
 
 @dataclass(slots=True, eq=False)
 class Force(_OfLedger):
-    """Make durable what was added without a sync. ``reply(status)``."""
+    """Make durable what was added without a sync, by adds before it. ``reply(status)``."""
 
-    @property
-    def writes(self) -> bool:
-        """Always: it is about the adds before it."""
-        return True
+    writes: bool = True
+    sync: bool = True
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,13 @@ import shutil
 from collections.abc import Sequence
 from typing import TypeGuard
 
-from bkstore.errors import BkstoreError, NoSuchEntry, NoSuchLedger, UnauthorizedAccess
+from bkstore.errors import (
+    BkstoreError,
+    IllegalOperation,
+    NoSuchEntry,
+    NoSuchLedger,
+    UnauthorizedAccess,
+)
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.storage.batch_limits import how_many
@@ -28,8 +34,7 @@ from bkstore.wire.server.requests.operations import (
     ReadLac,
     ReadMany,
 )
-from bkstore.wire.server.rules.statuses import status_of
-from bkstore.wire.status import Status
+from bkstore.wire.status import Status, status_of
 
 _LAST = -1
 _ENOUGH = 1 << 20
@@ -108,7 +113,7 @@ class Reads:
         try:
             record = self.bookie.read_entry(ledger, entry)
         except (BkstoreError, OSError) as error:
-            return read.refuse(status_of(error))
+            return read.refuse(error_status(error))
         batch = RecordBatch.of([record], [entry])
         return read.answer(Status.EOK, read.ledgers, read.entries, batch)
 
@@ -119,7 +124,7 @@ class Reads:
                 self._fence(ledger, operation.master_key)
             record = self.bookie.read_entry(ledger, operation.entry)
         except (BkstoreError, OSError) as error:
-            return operation.answer(status_of(error))
+            return operation.answer(error_status(error))
         status, lac = self._lac(operation)
         return operation.answer(status, record, lac, None, operation.updated)
 
@@ -130,7 +135,7 @@ class Reads:
         try:
             return Status.EOK, self.bookie.last_add_confirmed(operation.ledger)
         except (BkstoreError, OSError) as error:
-            return status_of(error), None
+            return error_status(error), None
 
     def _long_poll(self, operation: Read, previous: int) -> Answer | Read:
         if operation.piggyback and operation.entry != _LAST:
@@ -149,7 +154,7 @@ class Reads:
         except NoSuchEntry:
             return operation.answer(Status.EOK, None, lac)
         except (BkstoreError, OSError) as error:
-            return operation.answer(status_of(error))
+            return operation.answer(error_status(error))
         return operation.answer(Status.EOK, record, lac, previous + 1, operation.updated)
 
     def _batch(self, operation: BatchRead) -> Answer:
@@ -159,7 +164,7 @@ class Reads:
                 self._fence(ledger, operation.master_key)
             batch = self._records(ledger, operation)
         except (BkstoreError, OSError) as error:
-            return operation.answer(status_of(error))
+            return operation.answer(error_status(error))
         status, lac = self._lac(operation)
         return operation.answer(status, batch, lac)
 
@@ -183,13 +188,13 @@ class Reads:
         try:
             body = self.bookie.explicit_lac(operation.ledger)
         except (BkstoreError, OSError) as error:
-            status = status_of(error)
+            status = error_status(error)
         try:
             last = self.bookie.read_entry(operation.ledger)
         except NoSuchEntry:
             status = Status.EIO  # as upstream, where that is an IOException
         except (BkstoreError, OSError) as error:
-            status = status_of(error)
+            status = error_status(error)
         if body is None and last is None and status is not Status.EBADREQ:
             status = Status.ENOENTRY
         return operation.answer(status, body, last)
@@ -201,7 +206,7 @@ class Reads:
                 return operation.answer(Status.ENOLEDGER)
             found = self.bookie.availability(ledger)
         except (BkstoreError, OSError) as error:
-            return operation.answer(status_of(error))
+            return operation.answer(error_status(error))
         compat = self.bookie.storage.options.compat
         return operation.answer(Status.EOK, found.to_bytes(encoding=compat or "grouped"))
 
@@ -211,7 +216,7 @@ class Reads:
             disks = {os.stat(path).st_dev: path for path in self.bookie.place.ledger}
             usages = [shutil.disk_usage(path) for path in disks.values()]
         except OSError as error:
-            return operation.answer(status_of(error))
+            return operation.answer(error_status(error))
         total = sum(usage.total for usage in usages) if operation.total else None
         free = sum(usage.free for usage in usages) if operation.free else None
         return operation.answer(Status.EOK, total, free)
@@ -230,6 +235,11 @@ class Reads:
             raise UnauthorizedAccess("a fencing read without a master key")
         self._check_key(ledger, key)
         self.bookie.fence(ledger, key)
+
+
+def error_status(error: BkstoreError | OSError) -> Status:
+    """Return the status of an error; of a bookie that is closed or has failed it is EIO."""
+    return Status.EIO if isinstance(error, IllegalOperation) else status_of(error)
 
 
 def _in_a_row(operations: Sequence[Operation], at: int) -> int:

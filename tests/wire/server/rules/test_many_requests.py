@@ -17,7 +17,7 @@ from bkstore.testing.servers import ServerFactory
 from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from bkstore.wire.server.core import Write
-from bkstore.wire.server.group_sync import GroupSync
+from bkstore.wire.server.jobs import GroupSync
 from bkstore.wire.server.requests.of_v2 import operation_of, operation_of_many
 from bkstore.wire.server.requests.operations import AddMany, Answer, Operation, ReadMany
 from bkstore.wire.server.rules import BookieRules

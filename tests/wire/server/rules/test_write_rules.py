@@ -14,7 +14,7 @@ from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.options import JournalOptions
-from bkstore.wire.server.group_sync import GroupSync
+from bkstore.wire.server.jobs import GroupSync
 from bkstore.wire.server.requests.operations import Add, Answer
 from bkstore.wire.server.rules import BookieRules
 from bkstore.wire.status import Status
