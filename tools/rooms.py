@@ -76,7 +76,7 @@ ROOMS = (
     "network",
     "network.settings",
     "offline.staging_directory",
-    "offline.worker_process",
+    "offline.worker_pool",
     "offline.reading",
     "offline.dump",
     "offline.load",

@@ -6,7 +6,7 @@ against each other, `usage` says what fills its disk, `diff` what two of them, o
 alike. `rewrite` makes a new directory of one: converted, with a rebuilt index, or salvaged.
 `reading` is how files of dumps are read where they lie, in tasks and in order.
 `staging_directory` is where dumps, loads and rewrites are made until they have their name,
-`worker_process` what dumps and checks run beside each other.
+`worker_pool` has the processes of dumps and checks.
 """
 
 __all__ = [
@@ -19,5 +19,5 @@ __all__ = [
     "rewrite",
     "staging_directory",
     "usage",
-    "worker_process",
+    "worker_pool",
 ]

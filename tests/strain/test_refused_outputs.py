@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
+import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +33,7 @@ from bkstore.offline.dump.plan import Piece
 from bkstore.offline.load import LocalEngine, load
 from bkstore.offline.rewrite import convert, rebuild_index, salvage
 from bkstore.offline.rewrite.sorted_rows import RowsByLog, RowSorter
+from bkstore.offline.worker_pool import attempt
 from bkstore.storage.directories import file_listing
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resync import LogBytes
@@ -260,18 +260,13 @@ def test_a_check_whose_worker_is_refused_a_file(
         raise error
 
     monkeypatch.setattr(workers, "check_log", refuse)
-    monkeypatch.setattr(workers.signal, "signal", lambda *_args: None)
-    ours, theirs = Pipe()
     checks = workers.LogChecks(made.root, False, "idx", None, tmp_path / "rows", None)
-    ours.send(checks)
-    ours.send(LogTask(LogFile(0, 0, "/b/0.log", 0), True, []))
-    with socket.socket(fileno=os.dup(ours.fileno())) as half:
-        half.shutdown(socket.SHUT_WR)
-    workers.work(os.dup(theirs.fileno()))
-    theirs.close()
-    sent = ours.recv()
+    task = LogTask(LogFile(0, 0, "/b/0.log", 0), True, [])
+    with workers.log_checker(checks) as runner:
+        message = attempt(runner, (0, task), lambda _: None)
+    kind, sent = pickle.loads(pickle.dumps(message))
 
-    assert (ReadFailed, str(error)) == (type(sent), str(sent))
+    assert ("refused", ReadFailed, str(error)) == (kind, type(sent), str(sent))
 
 
 def test_a_named_file_whose_name_is_not_durable(
@@ -379,11 +374,11 @@ def test_a_dump_whose_piece_is_refused_a_file(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(dump_workers, "write_piece", refuse)
     piece = Piece("b1", "logs", 0, 0, False, False, ())
-    ((_, outcome),) = dump_workers.run_tasks(
-        [dump_workers.Task(piece, "")], Path("/b"), 1, lambda *_: None, lambda _: True
-    )
+    tasks = [dump_workers.Task(piece, "")]
+    with pytest.raises(ReadFailed) as raised:
+        list(dump_workers.run_tasks(tasks, Path("/b"), 1, lambda *_: None, lambda _: True))
 
-    assert dump_workers.Refused(error) == outcome
+    assert error is raised.value
 
 
 def test_lengths_of_records_that_are_refused(

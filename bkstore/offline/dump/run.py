@@ -31,9 +31,10 @@ from bkstore.offline.dump.plan import (
     fingerprint,
     plan_bookie,
 )
-from bkstore.offline.dump.workers import Lost, Outcome, Refused, Task, Unread, run_tasks
+from bkstore.offline.dump.workers import Task, Unread, run_tasks
 from bkstore.offline.reading.places import only_path
 from bkstore.offline.staging_directory import check_target
+from bkstore.offline.worker_pool import TaskLost
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import (
     BOOKIE_FINDINGS,
@@ -295,14 +296,12 @@ class _Run:
         self._weight += task.piece.weight
         self._rows[task.piece.name] = sum(f.rows for f in done.files if f.table == "entries")
 
-    def _failed(self, task: Task, outcome: Outcome) -> None:
+    def _failed(self, task: Task, outcome: Unread | TaskLost) -> None:
         name = task.piece.bookie
         self._running.pop(task.piece.name, None)
-        if isinstance(outcome, Refused):
-            raise outcome.error
-        if isinstance(outcome, Lost):
+        if not isinstance(outcome, Unread):
             self._lost.append(f"bookie {name}, {task.piece}: {outcome.reason}")
-        elif isinstance(outcome, Unread) and self.made[name].failed is None:
+        elif self.made[name].failed is None:
             self.made[name].failed = _not_read(name, outcome.finding)
 
     def _report(self, task: Task, rows: int) -> None:

@@ -17,7 +17,8 @@ import pytest
 
 from bkstore.errors import BkstoreError, DirectoryInUse, WriteFailed
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.offline.dump import DumpProgress, dump, workers
+from bkstore.offline import worker_pool
+from bkstore.offline.dump import DumpProgress, dump
 from bkstore.offline.dump.partial_dump import PartialDump
 from bkstore.testing.faults import FaultPlan
 from tests.worlds.dumps import contents
@@ -71,7 +72,7 @@ STUCK = """
 import os, signal, sys
 def pwrite(*args):
     signal.pause()
-if any("workers.work(" in word for word in sys.orig_argv):
+if any("worker_pool import work;" in word for word in sys.orig_argv):
     os.pwrite = pwrite
 """
 
@@ -80,13 +81,13 @@ def test_worker_ends_with_its_driver(three: list[Path], tmp_path: Path) -> None:
     """When the driver is killed, its workers end too, wherever they are; nothing is made."""
     (tmp_path / "sitecustomize.py").write_text(STUCK)
     script = f"""
-from bkstore.offline.dump import workers
+from bkstore.offline import worker_pool
 from bkstore.offline.dump import dump
-made = workers._Worker.__init__
+made = worker_pool._Worker.__init__
 def init(self, *arguments):
     made(self, *arguments)
     print(self.process.pid, flush=True)
-workers._Worker.__init__ = init
+worker_pool._Worker.__init__ = init
 dump({[str(p) for p in three]!r}, {str(tmp_path / "out")!r}, jobs=2)
 """
     driver = subprocess.Popen(
@@ -110,13 +111,13 @@ def test_terminal_interrupts_reach_the_driver_alone(
 ) -> None:
     """Workers are in process groups of their own from their first instruction on: Ctrl-C, which
     goes to the terminal's group, cannot meet them at their imports."""
-    groups, make = [], workers._Worker.__init__
+    groups, make = [], worker_pool._Worker.__init__
 
-    def init(self: workers._Worker, *arguments: Any) -> None:
+    def init(self: worker_pool._Worker, *arguments: Any) -> None:
         make(self, *arguments)
         groups.append(os.getpgid(self.process.pid))
 
-    monkeypatch.setattr(workers._Worker, "__init__", init)
+    monkeypatch.setattr(worker_pool._Worker, "__init__", init)
     dump(three, tmp_path / "out", piece_rows=2000, jobs=2)
 
     assert 2 == len(set(groups) - {os.getpgrp()})
