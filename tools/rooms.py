@@ -79,6 +79,7 @@ ROOMS = (
     "offline.worker_pool",
     "offline.reading",
     "offline.dump",
+    "offline.index_building",
     "offline.load",
     "offline.analyses.kernels",
     "offline.analyses",

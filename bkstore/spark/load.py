@@ -21,11 +21,11 @@ from bkstore.errors import CorruptionError, MissingDependency
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID
 from bkstore.index.api import EntryIndex
 from bkstore.offline import load as local
+from bkstore.offline.index_building.row_writers import TableFile
 from bkstore.offline.load import LoadJob, LoadResult, To
 from bkstore.offline.load.compared_ranges import compared_ranges
 from bkstore.offline.load.declared_order import declared, ordered_tasks
 from bkstore.offline.load.dump_rows import ENTRY_COLUMNS, LoadSource
-from bkstore.offline.load.index_files import TableFile
 from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.offline.reading.places import only_path
 from bkstore.spark.errors import RAISED, spark_errors

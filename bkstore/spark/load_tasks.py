@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bkstore.index.api import IndexBatch
+from bkstore.offline.index_building.row_writers import RowWriter, row_writer
 from bkstore.offline.load.compared_ranges import compare_range
 from bkstore.offline.load.declared_order import task_rows
 from bkstore.offline.load.dump_rows import LoadSource
-from bkstore.offline.load.index_files import RowWriter, row_writer
 from bkstore.spark.read_tasks import tasks_of
 
 if TYPE_CHECKING:

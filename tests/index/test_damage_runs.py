@@ -290,7 +290,7 @@ def test_states_that_were_not_dumped(tmp_path: Path) -> None:
     from bkstore.index.hierarchical import HierarchicalIndex
     from bkstore.offline.dump import dump
     from bkstore.offline.load.dump_rows import open_dump
-    from bkstore.offline.load.ledger_states import read_states
+    from bkstore.offline.load.dumped_states import read_states
 
     with HierarchicalIndex(tmp_path / "b", writable=True) as index:
         for ledger in range(20):

@@ -18,10 +18,10 @@ from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.index_rows import PieceIndex
 from bkstore.offline.dump.plan import Piece
-from bkstore.offline.load.build import currents
+from bkstore.offline.index_building.assembly import currents
+from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.load.declared_order import declared, task_rows
 from bkstore.offline.load.dump_rows import LoadSource
-from bkstore.offline.load.verify import compare_rows
 from bkstore.offline.reading.dump_file import row_groups
 from bkstore.offline.reading.file_parts import NO_PART, part_of
 from bkstore.offline.reading.places import opened_parquet

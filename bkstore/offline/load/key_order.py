@@ -22,6 +22,7 @@ from bkstore.files.os_errors import writing
 from bkstore.files.spill_files import append_spill, read_spill
 from bkstore.ids import Int64Array
 from bkstore.index.api import IndexBatch
+from bkstore.offline.index_building.row_writers import rows_of_directory
 from bkstore.offline.load.declared_order import declared, task_rows
 from bkstore.offline.load.dump_rows import LoadSource, read_rows
 from bkstore.offline.reading.dump_file import DumpFile
@@ -80,19 +81,12 @@ def survey(source: LoadSource, bucket_rows: int = BUCKET_ROWS) -> Survey:
     for file in source.files:
         for rows in read_rows(source, [file]):
             for at, place in enumerate(made.places):
-                part = _of_directory(rows, at, source.directories)
+                part = rows_of_directory(rows, at, source.directories)
                 if part.entry_id.size:
                     _look(place, part, step)
                     if file not in place.files[-1:]:
                         place.files.append(file)
     return made
-
-
-def _of_directory(rows: IndexBatch, at: int, directories: int) -> IndexBatch:
-    if directories == 1:
-        return rows
-    here = rows.ledger_id.view(np.uint64) % np.uint64(directories) == at
-    return rows if here.all() else IndexBatch(*(column[here] for column in rows))
 
 
 def _look(place: _Place, rows: IndexBatch, step: int) -> None:
@@ -172,7 +166,7 @@ class OrderedRows:
                 yield from task_rows(self._source, self._directory, task)
             return
         for rows in read_rows(self._source, self._place.files):
-            part = _of_directory(rows, self._directory, self._source.directories)
+            part = rows_of_directory(rows, self._directory, self._source.directories)
             if part.entry_id.size:
                 yield part
 

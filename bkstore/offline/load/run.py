@@ -1,7 +1,7 @@
 """Loading a dump into a new index: `entries` and `ledgers` of one bookie, RocksDB or index files.
 
 The single-process way, and the frame of every way: an `Engine` writes the rows as pieces
-(`index_files`), this module puts them together (`build`), compares the result with the dump
+(`offline.index_building`), this module has them put together, compares the result with the dump
 and gives it its name. Spark's engine is `bkstore.spark.load`. Rules: `docs/spark.md`.
 """
 
@@ -20,12 +20,13 @@ from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerState
-from bkstore.offline.load.build import build
+from bkstore.offline.index_building.assembly import build, currents
+from bkstore.offline.index_building.ledger_states import check_states, compare_states
+from bkstore.offline.index_building.row_comparison import compare_rows
+from bkstore.offline.index_building.row_writers import TableFile, row_writer
 from bkstore.offline.load.dump_rows import LoadSource, open_dump
-from bkstore.offline.load.index_files import TableFile, row_writer
+from bkstore.offline.load.dumped_states import read_states
 from bkstore.offline.load.key_order import BUCKET_ROWS, OrderedRows, survey
-from bkstore.offline.load.ledger_states import check_states, compare_states, read_states
-from bkstore.offline.load.verify import compare_rows
 from bkstore.offline.reading.places import is_remote, only_path
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.layout import check_layout
@@ -171,7 +172,7 @@ def load(
         engine = engine or LocalEngine()
         made, result.duplicates = engine.write(job)
         result.rows, result.ledgers = sum(piece.rows for piece in made), len(states)
-        build(to, staging.data, source.directories, made, states, files)
+        build(to, currents(staging.data, source.directories), made, states, files)
         if compare:
             _compare(engine, job, staging.data, result)
         staging.publish()

@@ -24,7 +24,7 @@ from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch, LedgerState
-from bkstore.offline.load.ledger_states import check_states
+from bkstore.offline.index_building.ledger_states import check_states
 from bkstore.offline.rewrite.carried_files import copy_file, link_file, write_new
 from bkstore.offline.rewrite.directories import TargetDirectories, other_files, target_conf
 from bkstore.offline.rewrite.index_writer import compare_index, write_index

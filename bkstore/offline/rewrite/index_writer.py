@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
-import numpy as np
-
-from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.errors import CorruptionError
 from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import writing
 from bkstore.formats.ledgerdata import FLAGS_KEY
@@ -25,13 +23,12 @@ from bkstore.index.partitioned import PartitionedIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import database_options
 from bkstore.index.scope_marker import write_marker
-from bkstore.offline.load.build import filled
-from bkstore.offline.load.index_files import TableWriter
-from bkstore.offline.load.ledger_states import compare_states, put_states
-from bkstore.offline.load.verify import compare_rows
+from bkstore.offline.index_building.assembly import build
+from bkstore.offline.index_building.ledger_states import compare_states, put_states
+from bkstore.offline.index_building.row_comparison import compare_rows
+from bkstore.offline.index_building.row_writers import TreeWriter, row_writer, rows_of_directory
 from bkstore.storage.directories.layout import Layout
 
-_STATES_PER_FLUSH = 1 << 16
 _LEDGERS_PER_FLUSH = 4096
 
 Report = Callable[[int], None]
@@ -97,20 +94,11 @@ def _write_tree(
     if any(name.scope for name in states):
         for current in currents:
             write_marker(current, files)
-    total, last, begun = 0, None, 0
+    total = 0
     with HierarchicalIndex(list(currents), writable=True, files=files) as index:
+        writer = TreeWriter(currents[0], index, states, "write rocksdb")
         for batch in rows:
-            for name, entries, locations in batch.by_ledger():
-                if name != last:
-                    last, begun = name, begun + 1
-                    if begun % _LEDGERS_PER_FLUSH == 0:
-                        index.flush()
-                    if name in states:
-                        index.set_state(name, states[name])
-                try:
-                    index.put_many(name, entries, locations)
-                except InvalidArgument as error:
-                    raise InvalidArgument(f"ledger {name}: {error}: write rocksdb") from error
+            writer.add(0, batch)
             total += batch.entry_id.size
             report(batch.entry_id.size)
         put_states(index, states, _LEDGERS_PER_FLUSH)
@@ -126,40 +114,21 @@ def _write_databases(
     files: Files,
     report: Report,
 ) -> int:
-    count, total = len(currents), 0
-    writers = []
-    for at in range(count):
-        folder = work / f"tables-{at}"
-        with writing(folder):
-            files.makedirs(folder)
-        writers.append(TableWriter(folder))
+    total, count = 0, len(currents)
+    writers = [row_writer("rocksdb", work / f"tables-{number}", files) for number in range(count)]
     for batch in rows:
-        for at, part in _by_home(batch, count):
-            writers[at].add(at, part)
+        for number, writer in enumerate(writers):
+            writer.add(number, rows_of_directory(batch, number, count))
         total += batch.entry_id.size
         report(batch.entry_id.size)
-    for at, current in enumerate(currents):
-        mine = {name: state for name, state in states.items() if name.ledger % count == at}
-        with filled("rocksdb", current, writers[at].finish(), mine, files) as index:
-            put_states(index, mine, _STATES_PER_FLUSH)
+    made = [piece for writer in writers for piece in writer.finish()]
+    build("rocksdb", currents, made, states, files)
     if flags is not None:  # where that of ledger 0 would be
         path = currents[0] / "ledgers"
         with closing(Database(path, database_options("ledgers"), files=files)) as database:
             database.put(FLAGS_KEY, flags.to_bytes(8, "big"))
             database.sync()
     return total
-
-
-def _by_home(rows: IndexBatch, count: int) -> Iterator[tuple[int, IndexBatch]]:
-    """Yield the rows of each directory: ledger L lies in number ``L mod n``."""
-    if count == 1:
-        yield 0, rows
-        return
-    homes = rows.ledger_id.view(np.uint64) % np.uint64(count)
-    for at in range(count):
-        here = np.flatnonzero(homes == at)
-        if here.size:
-            yield at, IndexBatch(*(column[here] for column in rows))
 
 
 def compare_index(

@@ -307,8 +307,8 @@ KILLED = """
 import os, signal
 from bkstore.offline.load import run as module
 from bkstore.offline.load import LocalEngine
-from bkstore.offline.load import build as load_build
 from bkstore.offline import staging_directory
+from bkstore.offline.index_building import assembly
 from bkstore.files.disk_changes import Files
 
 def kill(*args, **keywords):
@@ -320,7 +320,7 @@ if point == "writing":
 elif point == "building":
     module.build = kill
 elif point == "states":
-    load_build.put_states = kill
+    assembly.put_states = kill
 elif point == "comparing":
     module.compare_rows = kill
 elif point == "renaming":

@@ -35,6 +35,7 @@ WAYS: dict[str, Callable[..., Any]] = {
 KILLED = """
 import os, signal
 from bkstore.offline import staging_directory
+from bkstore.offline.index_building import assembly, row_writers
 from bkstore.offline.rewrite import convert, frame, index_writer, rebuild_index, salvage
 
 def kill(*args, **keywords):
@@ -42,9 +43,9 @@ def kill(*args, **keywords):
 
 point = {point!r}
 if point == "index":
-    index_writer.TableWriter.finish = kill
+    row_writers.TableWriter.finish = kill
 elif point == "states":
-    index_writer.put_states = kill
+    index_writer.put_states = assembly.put_states = kill
 elif point == "logs":
     frame.copy_file = kill
 elif point == "comparing":

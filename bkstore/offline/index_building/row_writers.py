@@ -1,6 +1,6 @@
 """Writing ordered rows as an index's files: RocksDB table files, or index files in a tree.
 
-What is written has no reader yet: `build` puts it together. So any number of attempts may
+What is written has no reader yet: `assembly` puts it together. So any number of attempts may
 write beside each other, each in a folder of its own.
 """
 
@@ -67,7 +67,17 @@ def row_writer(
     """
     with writing(folder):
         files.makedirs(folder)
-    return TreeWriter(folder, files, states) if to == "idx" else TableWriter(folder)
+    if to == "idx":
+        return TreeWriter(folder, HierarchicalIndex(folder, writable=True, files=files), states)
+    return TableWriter(folder)
+
+
+def rows_of_directory(rows: IndexBatch, number: int, directories: int) -> IndexBatch:
+    """Return the rows of one of the ledger directories: ledger L lies in number ``L mod n``."""
+    if directories == 1:
+        return rows
+    here = rows.ledger_id.view(np.uint64) % np.uint64(directories) == number
+    return rows if here.all() else IndexBatch(*(column[here] for column in rows))
 
 
 class TableWriter:
@@ -158,21 +168,24 @@ def _table_errors(path: Path) -> Iterator[None]:
 
 
 class TreeWriter:
-    """Writes index files below ``folder/current``; about 30 ns a row.
+    """Writes index files by `index`, which lies in `folder`; about 30 ns a row.
 
-    A ledger costs about a millisecond: its file is synced.
+    A ledger costs about a millisecond: its file is synced. `advice` ends the error for a ledger
+    whose file would have more holes than it may have.
     """
 
     def __init__(
         self,
         folder: Path,
-        files: Files = OS_FILES,
+        index: HierarchicalIndex,
         states: Mapping[LedgerId, LedgerState] | None = None,
+        advice: str = "load to rocksdb",
     ) -> None:
         self._folder = folder
+        self._index = index
         self._states = states or {}
+        self._advice = advice
         self._last: LedgerId | None = None
-        self._index = HierarchicalIndex(folder, writable=True, files=files)
         self._rows = 0
         self._ledgers = 0
 
@@ -183,8 +196,8 @@ class TreeWriter:
                 self._begin(ledger)
             try:
                 self._index.put_many(ledger, entries, locations)
-            except InvalidArgument as error:  # a file with more holes than it may have
-                raise InvalidArgument(f"ledger {ledger}: {error}: load to rocksdb") from error
+            except InvalidArgument as error:
+                raise InvalidArgument(f"ledger {ledger}: {error}: {self._advice}") from error
         self._rows += rows.entry_id.size
 
     def _begin(self, ledger: LedgerId) -> None:

@@ -1,15 +1,14 @@
-"""Ledger states of a dump: its `ledgers` table as values of an index."""
+"""Ledger states of a dump: its `ledgers` table as the states of an index."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from bkstore.errors import CorruptionError, InvalidArgument, NoSuchLedger, UnsupportedLayout
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry import decode_explicit_lac
 from bkstore.ids import LedgerId
-from bkstore.index.api import EntryIndex, Finding, LedgerState
+from bkstore.index.api import Finding, LedgerState
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.offline.load.dump_rows import LoadSource, read_ledgers
 
@@ -62,54 +61,3 @@ def _lac(body: bytes | None) -> tuple[int, bytes]:
         return decode_explicit_lac(body)[1], body
     except CorruptionError:  # a client may have sent anything
         return -2, body
-
-
-def check_states(states: Mapping[LedgerId, LedgerState], to: str, what: str = "load") -> None:
-    """Raise `UnsupportedLayout` where the layout has no place for a state; `what` is advice."""
-    limbo = [name for name, state in states.items() if state.limbo]
-    if to == "idx" and limbo:
-        more = f" and {len(limbo) - 1} more are" if len(limbo) > 1 else " is"
-        raise UnsupportedLayout(
-            f"ledger {limbo[0]}{more} in limbo, which index files have no place for: "
-            f"{what} to rocksdb"
-        )
-
-
-def put_states(index: EntryIndex, states: Mapping[LedgerId, LedgerState], per_flush: int) -> None:
-    """Store the states that the index has not yet, durably; flush after each `per_flush`."""
-    count = 0
-    for name, state in states.items():
-        if _has(index, name, state):
-            continue
-        index.set_state(name, state)
-        count += 1
-        if count % per_flush == 0:
-            index.flush()
-    index.flush()
-
-
-def _has(index: EntryIndex, name: LedgerId, state: LedgerState) -> bool:
-    try:
-        return index.state(name) == state
-    except NoSuchLedger:
-        return False
-
-
-def compare_states(
-    index: EntryIndex,
-    states: Mapping[LedgerId, LedgerState],
-    out: Path,
-    origin: str = "the dump",
-) -> None:
-    """Raise `CorruptionError` unless the index says the same of each ledger."""
-    for name, state in states.items():
-        found = index.state(name)
-        if found != state:
-            reason = f"ledger {name} is {_shown(found)} here, {_shown(state)} in {origin}"
-            raise CorruptionError(out, None, reason)
-
-
-def _shown(state: LedgerState) -> str:
-    lac = None if state.explicit_lac is None else state.explicit_lac.hex()
-    flags = f"fenced={state.fenced}, limbo={state.limbo}"
-    return f"({flags}, explicit LAC {lac}, key of {len(state.master_key)} bytes)"

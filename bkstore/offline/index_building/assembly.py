@@ -22,8 +22,8 @@ from bkstore.index.rocks import RocksIndex
 from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import database_options
 from bkstore.index.scope_marker import write_marker
-from bkstore.offline.load.index_files import TableFile
-from bkstore.offline.load.ledger_states import put_states
+from bkstore.offline.index_building.ledger_states import put_states
+from bkstore.offline.index_building.row_writers import TableFile
 
 _STATES_PER_FLUSH = {"idx": 1024, "rocksdb": 1 << 16}
 
@@ -41,25 +41,28 @@ def currents(top: Path, directories: int) -> list[Path]:
 
 def build(
     to: str,
-    top: Path,
-    directories: int,
+    currents: Sequence[Path],
     made: Sequence[TableFile],
     states: Mapping[LedgerId, LedgerState],
     files: Files = OS_FILES,
 ) -> None:
-    """Make the index of the pieces and the states below `top`; durable at return.
+    """Make the index of the pieces and the states in these directories; durable at return.
 
     Raises `WriteFailed` where the system refuses, `BkstoreError` for a piece that is not there
     as its writer said.
     """
     for piece in made:
         _check_piece(to, piece)
-    for at, current in enumerate(currents(top, directories)):
+    for number, current in enumerate(currents):
         with writing(current):
             files.makedirs(current)
-        here = [piece for piece in made if piece.directory == at]
-        mine = {name: s for name, s in states.items() if name.ledger % directories == at}
-        with filled(to, current, here, mine, files) as index:
+        here = [piece for piece in made if piece.directory == number]
+        mine = {
+            ledger: state
+            for ledger, state in states.items()
+            if ledger.ledger % len(currents) == number
+        }
+        with _open_filled(to, current, here, mine, files) as index:
             put_states(index, mine, _STATES_PER_FLUSH[to])
 
 
@@ -73,7 +76,7 @@ def _check_piece(to: str, piece: TableFile) -> None:
         )
 
 
-def filled(
+def _open_filled(
     to: str,
     current: Path,
     made: Sequence[TableFile],
