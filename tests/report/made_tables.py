@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 SCHEMAS = {
     value.name: value
-    for value in (getattr(tables.analyses, name) for name in tables.analyses.__all__)
+    for value in vars(tables.analyses).values()
+    if isinstance(value, Schema)
 } | {"findings": tables.BOOKIE_FINDINGS}
 
 

@@ -124,5 +124,8 @@ def _results(told: str) -> list[Result]:
             begun[test] = True
             continue
         begun.pop(test, None)
-        found.append(Result(test, status, " ".join(rest)))
+        detail = " ".join(rest)
+        if "TestCouldNotBeSkippedException" in detail:  # looks inside, and its cleanup failed then
+            status = "ABORTED"
+        found.append(Result(test, status, detail))
     return [*found, *(Result(test, "ENDED") for test in begun)]
