@@ -17,8 +17,13 @@ pytestmark = pytest.mark.skipif(MAKE is None, reason="no make on PATH")
 
 
 def _make(*words: str) -> list[str]:
+    """Return the lines that make prints, without the variables of a make that runs this."""
     command = [str(MAKE), "--no-print-directory", *words]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    variables = ("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "PART", "WITHOUT", "BOOKIE")
+    environment = {name: value for name, value in os.environ.items() if name not in variables}
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
 
     assert (0, "") == (done.returncode, done.stderr)
     return done.stdout.splitlines()
