@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bkstore.cluster import (
     Client,
@@ -18,7 +18,7 @@ from bkstore.cluster import (
     MemoryStore,
     ZooKeeperStore,
 )
-from bkstore.cluster.in_process.bookie import LocalBookie, T
+from bkstore.cluster.in_process.bookie import LocalBookie
 from bkstore.cluster.store.api import Value
 from bkstore.cluster.store.directory_values import DirectoryValues
 from bkstore.cluster.store.memory_values import MemoryValues
@@ -34,10 +34,13 @@ BOOKIES = 5
 _scopes = count(1)
 
 
+_T = TypeVar("_T")
+
+
 class _Bookie(LocalBookie):
     turn: Callable[[], None] = staticmethod(lambda: None)
 
-    def call(self, client: str, work: Callable[[Bookie], T]) -> T:
+    def call(self, client: str, work: Callable[[Bookie], _T]) -> _T:
         self.turn()
         return super().call(client, work)
 

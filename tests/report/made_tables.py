@@ -11,8 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCHEMAS = {
-    value.name: value
-    for value in (getattr(tables.analyses, name) for name in tables.analyses.__all__)
+    value.name: value for value in vars(tables.analyses).values() if isinstance(value, Schema)
 } | {"findings": tables.BOOKIE_FINDINGS}
 
 

@@ -147,7 +147,8 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         pytest.skip("no git")
     monkeypatch.setattr(parts, "ROOT", tmp_path)
     monkeypatch.setattr(parts, "RECORD", tmp_path / "tests" / "parts.json")
-    monkeypatch.setenv("BOOKKEEPER_CLASSPATH", "/somewhere.jar")
+    for variable in ("BOOKKEEPER_CLASSPATH", "BOOKKEEPER_PEER"):
+        monkeypatch.setenv(variable, "/somewhere")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "parts.json").write_text(json.dumps({NAMES[0]: _entry()}))
     who = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
@@ -248,19 +249,22 @@ def test_nothing_run_is_not_recorded(record: Path, capsys: pytest.CaptureFixture
     assert "not recorded: no test ran" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("number", [n for n, part in enumerate(PARTS, 1) if part.needs])
 def test_no_bookkeeper_is_not_recorded(
-    record: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    record: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: int,
 ) -> None:
-    """The part with a real BookKeeper runs without one, says what it lacks, and is not recorded."""
-    monkeypatch.delenv("BOOKKEEPER_CLASSPATH")
-    monkeypatch.delenv("BOOKKEEPER_HOME", raising=False)
-    (number,) = [number for number, part in enumerate(PARTS, 1) if part.needs]
+    """A part with a real BookKeeper runs without one, says what it lacks, and is not recorded."""
+    for variable in PARTS[number - 1].needs:
+        monkeypatch.delenv(variable, raising=False)
     before = record.read_bytes()
 
     assert 0 == main(["--part", NAMES[number - 1]], runs := _Runs())
     assert 1 == len(runs.commands)
     assert before == record.read_bytes()
-    assert "not recorded: it needs BOOKKEEPER_CLASSPATH" in capsys.readouterr().out
+    assert f"not recorded: it needs {PARTS[number - 1].needs[0]}" in capsys.readouterr().out
 
 
 def test_other_pythons_are_the_last_part(record: Path) -> None:

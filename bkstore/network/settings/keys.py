@@ -29,6 +29,11 @@ class Key(NamedTuple):
     option: str
     unit: float = 1
 
+    def is_given(self, conf: Configuration) -> bool:
+        """Return whether the file has a value. `DbLedgerStorage` takes an empty one for none."""
+        empty = self.name.startswith("dbStorage_") and not conf.string(self.name, "")
+        return self.name in conf and not empty
+
     def read(self, conf: Configuration) -> Any:
         """Return the value that the file gives, else BookKeeper's default.
 

@@ -183,9 +183,9 @@ def _value(conf: Configuration, name: str) -> Any:
 
 def _given(conf: Configuration, name: str) -> Any:
     """Return what a key says in the unit of its option, None where it is not there."""
-    if name not in conf:
-        return None
     key = HONORED[name]
+    if not key.is_given(conf):
+        return None
     found = key.read(conf)
     if isinstance(found, str) and "${" in found:
         raise InvalidArgument(f"{name}: {found} has a variable that nothing defines")
@@ -275,7 +275,7 @@ def _options(
     for key in HONORED.values():
         place, _, of_storage = key.option.partition(" ")
         options, _, name = place.partition(".")
-        if options != group or key.name not in conf or key.name in _APART:
+        if options != group or not key.is_given(conf) or key.name in _APART:
             continue
         if of_storage in ("", f"({storage})"):
             found[name] = _given(conf, key.name)

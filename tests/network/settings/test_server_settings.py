@@ -139,6 +139,16 @@ def test_the_write_cache_of_db_storage(tmp_path: Path) -> None:
     assert 2 * MIB == settings.storage_options("db").write_cache
 
 
+def test_an_empty_key_of_db_storage(tmp_path: Path) -> None:
+    """It is no key, as `DbLedgerStorage` reads it; an empty one of others is no number."""
+    settings = _read(tmp_path, "dbStorage_writeCacheMaxSizeMb=", "dbStorage_directIOEntryLogger=")
+
+    assert StorageOptions() == settings.storage_options("db")
+    assert () == settings.not_honored
+    with pytest.raises(InvalidArgument, match="logSizeLimit"):
+        _read(tmp_path, "logSizeLimit=").storage_options("db")
+
+
 @pytest.mark.parametrize(
     ("line", "why"),
     [
