@@ -29,8 +29,8 @@ from bkstore.files.user_outputs import check_output
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import Schema, Table
+from bkstore.tables.columns import schema
 from bkstore.tables.safe_text import shown
-from bkstore.tables.table import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,24 +43,11 @@ if TYPE_CHECKING:
 _SHOWN = 8
 _RANGES = 3
 _ASKED = ("bytes_by_bookie", "ledger_health", "orphans")
-_LOST = schema("lost", ("ledger_id", "string"), ("bookie", "string"), ("entries_lost", "int64"))
+_LOST = schema("lost", "ledger_id:string bookie entries_lost:int64")
 _CONDENSED = schema(
-    "condensed",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("entries", "int64"),
-    ("groups", "string"),
-    ("bytes", "int64"),
-    ("by_bookkeeper", "int64"),
+    "condensed", "scope_id ledger_id entries groups:string bytes by_bookkeeper:int64"
 )
-_FOUND = schema(
-    "found",
-    ("category", "string"),
-    ("scope_id", "int64", True),
-    ("ledger_id", "int64", True),
-    ("bookie", "string", True),
-    ("missing", "string"),
-)
+_FOUND = schema("found", "category scope_id? ledger_id? bookie? missing:string")
 _LEGEND = """\
 Groups are first..last/size/period. Bytes are those of the answer: condensed as
 BP-34 designed it, and as BookKeeper's own encoder writes it."""

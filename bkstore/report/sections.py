@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from bkstore.tables.columns import COLUMNS
+
 
 class Shown(NamedTuple):
     """A column of the page: heading, how its cells read, the table's column.
 
-    Kinds: ledger and scope (from the id columns), text, long (text that wraps), number,
-    entry (an id), size, share, decimal, flag, category, class (of health), missing (from
-    `missing` and `missing_groups`), groups, log, quorums.
+    Kinds are the forms of `COLUMNS`. Made of several columns are ledger and scope (the ids),
+    missing (`missing` and `missing_groups`), log (id and file), quorums, and class (of health).
     """
 
     heading: str
     kind: str
-    column: str = ""
+    column: str
 
 
 class Section(NamedTuple):
@@ -35,8 +36,15 @@ class Section(NamedTuple):
     judged: bool = False
 
 
-_LEDGER = Shown("Ledger", "ledger")
-_BOOKIE = Shown("Bookie", "text", "bookie")
+def _columns(names: str, **own: Shown) -> tuple[Shown, ...]:
+    """Return columns as `COLUMNS` has them, but for a part's `own`."""
+    return tuple(own.get(name) or _described(name) for name in names.split())
+
+
+def _described(name: str) -> Shown:
+    column = COLUMNS[name]
+    return Shown(column.label or name.replace("_", " ").capitalize(), column.form, name)
+
 
 PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("What is missing", ("violations", "homeless", "holes", "findings")),
@@ -59,14 +67,9 @@ _LISTED = (
         "are not in the dump, and for copies of lost disks, before anything is deleted.",
         "No violation was found.",
         ("category", "-missing_entries"),
-        (
-            Shown("Category", "category", "category"),
-            _LEDGER,
-            _BOOKIE,
-            Shown("Missing", "number", "missing_entries"),
-            Shown("Entries", "missing"),
-            Shown("Segment at", "entry", "first_entry"),
-            Shown("Detail", "long", "detail"),
+        _columns(
+            "category ledger_id bookie missing_entries missing first_entry detail",
+            first_entry=Shown("Segment at", "entry", "first_entry"),
         ),
         judged=True,
     ),
@@ -77,11 +80,9 @@ _LISTED = (
         "See whether their bookies are in the dump. If they are, the ledgers are lost here.",
         "Each ledger of the metadata has entries on some bookie, or is due none.",
         (),
-        (
-            _LEDGER,
-            Shown("State", "text", "state"),
-            Shown("Last entry", "entry", "last_entry_id"),
-            Shown("Ensembles", "long", "bookies"),
+        _columns(
+            "ledger_id state last_entry_id bookies",
+            bookies=Shown("Ensembles", "long", "bookies"),
         ),
         judged=True,
     ),
@@ -94,15 +95,9 @@ _LISTED = (
         "A writer that changed its ensemble leaves holes too, and entries off the stripe.",
         "No ledger has holes against its own stripe.",
         ("-holes",),
-        (
-            _BOOKIE,
-            _LEDGER,
-            Shown("Holes", "number", "holes"),
-            Shown("Off the stripe", "number", "off_stripe"),
-            Shown("Stripe", "text", "stripe"),
-            Shown("Entries there", "number", "entries"),
-            Shown("First", "entry", "first_entry"),
-            Shown("Last", "entry", "last_entry"),
+        _columns(
+            "bookie ledger_id holes off_stripe stripe entries first_entry last_entry",
+            entries=Shown("Entries there", "number", "entries"),
         ),
     ),
     Section(
@@ -114,14 +109,7 @@ _LISTED = (
         "copy.",
         "Nothing odd was met in what was read.",
         ("severity",),
-        (
-            Shown("Severity", "text", "severity"),
-            _BOOKIE,
-            Shown("Detail", "long", "detail"),
-            Shown("File", "text", "file"),
-            Shown("Offset", "number", "offset"),
-            Shown("Ledger", "ledger"),
-        ),
+        _columns("severity bookie detail file offset ledger_id"),
     ),
     Section(
         "ledger_health",
@@ -131,18 +119,11 @@ _LISTED = (
         "A reason in the last column means that what is due could not be counted in full.",
         "The ledger metadata list no ledger.",
         ("class", "-replicas_missing"),
-        (
-            _LEDGER,
-            Shown("Health", "class", "category"),
-            Shown("Missing", "number", "replicas_missing"),
-            Shown("Due", "number", "replicas_due"),
-            Shown("Surplus", "number", "replicas_surplus"),
-            Shown("Fewest", "number", "fewest_replicas"),
-            Shown("E/W/A", "quorums"),
-            Shown("State", "text", "state"),
-            Shown("Last entry", "entry", "last_entry_id"),
-            Shown("Segments", "number", "segments"),
-            Shown("Not judged", "long", "not_judged"),
+        _columns(
+            "ledger_id category replicas_missing replicas_due replicas_surplus"
+            " fewest_replicas ensemble_size state last_entry_id segments not_judged",
+            category=Shown("Health", "class", "category"),
+            ensemble_size=Shown("E/W/A", "quorums", "ensemble_size"),
         ),
         judged=True,
     ),
@@ -154,12 +135,7 @@ _LISTED = (
         "Where replicas are missing elsewhere, a surplus may be the copy that saves the entry.",
         "No bookie holds entries that it does not have to.",
         ("-surplus_entries",),
-        (
-            _BOOKIE,
-            _LEDGER,
-            Shown("Surplus entries", "number", "surplus_entries"),
-            Shown("Groups", "groups", "surplus_groups"),
-        ),
+        _columns("bookie ledger_id surplus_entries surplus_groups"),
         judged=True,
     ),
     Section(
@@ -170,12 +146,7 @@ _LISTED = (
         "fault: stop garbage collection first, then restore them.",
         "The metadata know each ledger of each bookie.",
         ("-bytes",),
-        (
-            _BOOKIE,
-            _LEDGER,
-            Shown("Entries", "number", "entries"),
-            Shown("Bytes", "size", "bytes"),
-        ),
+        _columns("bookie ledger_id entries bytes"),
         judged=True,
     ),
     Section(
@@ -187,15 +158,8 @@ _LISTED = (
         "weights.",
         "The dump has no bookie.",
         ("-log_file_bytes",),
-        (
-            _BOOKIE,
-            Shown("Entry logs", "size", "log_file_bytes"),
-            Shown("Live", "size", "live_bytes"),
-            Shown("Garbage", "size", "garbage_bytes"),
-            Shown("Files", "number", "entry_logs"),
-            Shown("Ledgers", "number", "ledgers"),
-            Shown("Entries", "number", "entries"),
-            Shown("Damage", "number", "damage"),
+        _columns(
+            "bookie log_file_bytes live_bytes garbage_bytes entry_logs ledgers entries damage",
         ),
     ),
     Section(
@@ -208,17 +172,9 @@ _LISTED = (
         "occupancy. A log in which nothing lives goes at the next garbage collection.",
         "The bookies have no entry log.",
         ("-garbage_bytes",),
-        (
-            _BOOKIE,
-            Shown("Log", "log", "log_id"),
-            Shown("Bytes", "size", "bytes"),
-            Shown("Garbage", "size", "garbage_bytes"),
-            Shown("Live", "size", "live_bytes"),
-            Shown("Occupancy", "share", "occupancy"),
-            Shown("Pinned", "flag", "pinned"),
-            Shown("Live ledgers", "number", "live_ledgers"),
-            Shown("Ledgers", "number", "ledgers"),
-            Shown("Closed", "flag", "closed"),
+        _columns(
+            "bookie log_id bytes garbage_bytes live_bytes occupancy pinned live_ledgers"
+            " ledgers closed",
         ),
     ),
     Section(
@@ -229,12 +185,7 @@ _LISTED = (
         "The biggest are the first to ask about retention.",
         "The dump has no ledger.",
         ("-bytes",),
-        (
-            _LEDGER,
-            Shown("Bytes", "size", "bytes"),
-            Shown("Replicas", "number", "replicas"),
-            Shown("Bookies", "number", "bookies"),
-        ),
+        _columns("ledger_id bytes replicas bookies"),
     ),
     Section(
         "bytes_by_scope",
@@ -243,12 +194,7 @@ _LISTED = (
         "A scope belongs to one user of the store: ask there.",
         "The dump has no ledger.",
         ("-bytes",),
-        (
-            Shown("Scope", "scope"),
-            Shown("Bytes", "size", "bytes"),
-            Shown("Ledgers", "number", "ledgers"),
-            Shown("Replicas", "number", "replicas"),
-        ),
+        _columns("scope_id bytes ledgers replicas"),
     ),
     Section(
         "fragmentation",
@@ -259,15 +205,7 @@ _LISTED = (
         "writes (sorted, db) keeps stretches long.",
         "The dump has no ledger with entries.",
         ("-stretches",),
-        (
-            _BOOKIE,
-            _LEDGER,
-            Shown("Stretches", "number", "stretches"),
-            Shown("Entries a stretch", "decimal", "mean_stretch"),
-            Shown("Entries", "number", "entries"),
-            Shown("Logs", "number", "logs"),
-            Shown("Log changes", "number", "log_changes"),
-        ),
+        _columns("bookie ledger_id stretches mean_stretch entries logs log_changes"),
     ),
     Section(
         "sequences",
@@ -278,15 +216,7 @@ _LISTED = (
         "changes of the ensemble.",
         "The dump has no ledger with entries.",
         ("-groups",),
-        (
-            _BOOKIE,
-            _LEDGER,
-            Shown("Groups", "number", "groups"),
-            Shown("Sequences", "number", "sequences"),
-            Shown("Entries", "number", "entries"),
-            Shown("First", "entry", "first_entry"),
-            Shown("Last", "entry", "last_entry"),
-        ),
+        _columns("bookie ledger_id groups sequences entries first_entry last_entry"),
     ),
     Section(
         "comparison",
@@ -295,16 +225,7 @@ _LISTED = (
         "Entries that were removed should belong to deleted ledgers.",
         "Neither dump has a ledger.",
         ("-removed", "-added"),
-        (
-            _BOOKIE,
-            _LEDGER,
-            Shown("Change", "text", "change"),
-            Shown("Before", "number", "before"),
-            Shown("After", "number", "after"),
-            Shown("Added", "number", "added"),
-            Shown("Removed", "number", "removed"),
-            Shown("In both", "number", "common"),
-        ),
+        _columns("bookie ledger_id change before after added removed common"),
     ),
     Section(
         "bookies",
@@ -314,17 +235,7 @@ _LISTED = (
         "says, and dump again.",
         "The dump lists no bookie.",
         ("read",),
-        (
-            _BOOKIE,
-            Shown("Read", "flag", "read"),
-            Shown("Layout", "text", "layout"),
-            Shown("Entries", "number", "entries"),
-            Shown("Ledgers", "number", "ledgers"),
-            Shown("Damage", "number", "damage"),
-            Shown("Oddities", "number", "oddities"),
-            Shown("Path", "long", "path"),
-            Shown("Reason", "long", "reason"),
-        ),
+        _columns("bookie read layout entries ledgers damage oddities path reason"),
     ),
 )
 

@@ -6,11 +6,11 @@ as Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c_stream_
 numbers are int64; ids above 2^63-1 appear in two's complement, and `qualified_name` beside them
 says the id as text.
 
-`table` has `Table` and the schema under it: read it first. `dump` declares the tables that a dump
-has (entries, groups, ledgers, entry logs), `analyses` those of audits and analyses (violations,
-holes, health), `commands` what only single commands print, `check` what a check answers, `usage`
-what fills a disk, `diff` what two bookies do not have alike, `rewrites` what a new directory is
-made of; `safe_text` makes text from outside fit to be shown.
+`table` has `Table` and the schema under it: read it first. `columns` describes every column once,
+for schemas, screens and pages. `dump` declares the tables that a dump has (entries, groups,
+ledgers, entry logs), `analyses` those of audits and analyses (violations, holes, health), `usage`
+what fills a disk, `commands` what other commands print; `safe_text` makes text from outside fit to
+be shown.
 """
 
 from __future__ import annotations
@@ -35,11 +35,13 @@ if TYPE_CHECKING:
         SURPLUS,
         VIOLATIONS,
     )
-    from bkstore.tables.check import CHECK_COVERAGE, CHECK_FINDINGS
     from bkstore.tables.commands import (
         ANSWERS,
         AVAILABILITY,
         BOOKIE_FILES,
+        CHECK_COVERAGE,
+        CHECK_FINDINGS,
+        DIFFERENCES,
         ENSEMBLE_BOOKIES,
         ENTRY_RECORDS,
         FINDINGS,
@@ -52,10 +54,11 @@ if TYPE_CHECKING:
         LOG_METADATA,
         LOG_RECORDS,
         LOOKUPS,
+        LOSSES,
         METADATA_LEDGERS,
         METADATA_SEGMENTS,
+        REWRITES,
     )
-    from bkstore.tables.diff import DIFFERENCES
     from bkstore.tables.dump import (
         BOOKIE_FINDINGS,
         ENTRIES,
@@ -64,7 +67,6 @@ if TYPE_CHECKING:
         LEDGERS,
         LOG_LEDGERS,
     )
-    from bkstore.tables.rewrites import LOSSES, REWRITES
     from bkstore.tables.table import (
         Column,
         Repeated,
@@ -146,11 +148,11 @@ __getattr__ = lazy_names(
         "BOOKIE_BYTES": "bkstore.tables.analyses",
         "BOOKIE_FILES": "bkstore.tables.commands",
         "BOOKIE_FINDINGS": "bkstore.tables.dump",
-        "CHECK_COVERAGE": "bkstore.tables.check",
-        "CHECK_FINDINGS": "bkstore.tables.check",
+        "CHECK_COVERAGE": "bkstore.tables.commands",
+        "CHECK_FINDINGS": "bkstore.tables.commands",
         "COMPARISON": "bkstore.tables.analyses",
         "Column": "bkstore.tables.table",
-        "DIFFERENCES": "bkstore.tables.diff",
+        "DIFFERENCES": "bkstore.tables.commands",
         "ENTRIES": "bkstore.tables.dump",
         "ENTRY_LOGS": "bkstore.tables.dump",
         "ENSEMBLE_BOOKIES": "bkstore.tables.commands",
@@ -174,11 +176,11 @@ __getattr__ = lazy_names(
         "LOG_OCCUPANCY": "bkstore.tables.analyses",
         "LOG_RECORDS": "bkstore.tables.commands",
         "LOOKUPS": "bkstore.tables.commands",
-        "LOSSES": "bkstore.tables.rewrites",
+        "LOSSES": "bkstore.tables.commands",
         "METADATA_LEDGERS": "bkstore.tables.commands",
         "METADATA_SEGMENTS": "bkstore.tables.commands",
         "ORPHANS": "bkstore.tables.analyses",
-        "REWRITES": "bkstore.tables.rewrites",
+        "REWRITES": "bkstore.tables.commands",
         "Repeated": "bkstore.tables.table",
         "SCOPE_BYTES": "bkstore.tables.analyses",
         "SEQUENCES": "bkstore.tables.analyses",
@@ -195,16 +197,6 @@ __getattr__ = lazy_names(
         "VIOLATIONS": "bkstore.tables.analyses",
         "require_pyarrow": "bkstore.tables.table",
     },
-    rooms=(
-        "analyses",
-        "check",
-        "commands",
-        "diff",
-        "dump",
-        "rewrites",
-        "safe_text",
-        "table",
-        "usage",
-    ),
+    rooms=("analyses", "columns", "commands", "dump", "safe_text", "table", "usage"),
 )
 __dir__ = names_of_face(__name__)

@@ -6,191 +6,107 @@ order. "Replicas" are entries counted once for each bookie that should hold them
 
 from __future__ import annotations
 
-from bkstore.tables.table import schema
+from bkstore.tables.columns import schema
 
 VIOLATIONS = schema(
     "violations",
-    ("category", "string"),
-    ("scope_id", "int64", True),
-    ("ledger_id", "int64", True),
-    ("qualified_name", "string", True),
-    ("first_entry", "int64", True),
-    ("bookie", "string", True),
-    ("missing_entries", "int64", True),
-    ("missing", "rows", True),
-    ("missing_groups", "rows", True),
-    ("detail", "string"),
+    "category scope_id? ledger_id? qualified_name? first_entry? bookie? missing_entries? missing?"
+    " missing_groups? detail",
+    hide="missing_groups",
+    drop="missing_entries",
+    cut="missing detail",
 )
-"""What an audit found. `missing` are inclusive ranges, null where there are too many to list;
-`missing_groups` (first, last, size, period) say the same in BP-34's form, whatever the number.
+"""What an audit found. `missing` is null where there are too many ranges to list; `missing_groups`
+(first, last, size, period) say the same in BP-34's form, whatever the number.
 All three are null where a bookie gave no answer; the ledger is where it gives none about any."""
 
 SEQUENCES = schema(
     "sequences",
-    ("bookie", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("entries", "int64"),
-    ("first_entry", "int64"),
-    ("last_entry", "int64"),
-    ("sequences", "int64"),
-    ("groups", "int64"),
-    ("availability", "binary"),
+    "bookie scope_id ledger_id qualified_name entries first_entry last_entry sequences groups"
+    " availability",
+    hide="availability",
+    once="bookie",
 )
-"""One row a bookie and ledger; `availability` is BP-34's grouped encoding, made from `entries`."""
+"""One row a bookie and ledger; `availability` is made from `entries`."""
 
 HOLES = schema(
     "holes",
-    ("bookie", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("first_entry", "int64"),
-    ("last_entry", "int64"),
-    ("entries", "int64"),
-    ("stripe", "string"),
-    ("holes", "int64"),
-    ("off_stripe", "int64"),
+    "bookie scope_id ledger_id qualified_name first_entry last_entry entries stripe holes"
+    " off_stripe",
+    show="bookie ledger_id entries first_entry last_entry stripe holes off_stripe",
+    once="bookie",
 )
 """Ledgers of which a bookie lacks entries between its first and its last, judged without metadata
-by the ledger's own stripe ("all", or "size of period"); entries off the stripe fill no hole."""
+by the ledger's own stripe; entries off the stripe fill no hole."""
 
 HEALTH = schema(
     "ledger_health",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("state", "string"),
-    ("ensemble_size", "int64"),
-    ("write_quorum_size", "int64"),
-    ("ack_quorum_size", "int64"),
-    ("segments", "int64"),
-    ("last_entry_id", "int64"),
-    ("replicas_due", "int64", True),
-    ("replicas_missing", "int64", True),
-    ("replicas_surplus", "int64", True),
-    ("fewest_replicas", "int64", True),
-    ("category", "string", True),
-    ("not_judged", "string", True),
+    "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
+    " segments last_entry_id replicas_due? replicas_missing? replicas_surplus? fewest_replicas?"
+    " category? not_judged?",
+    show="ledger_id state replicas_due replicas_missing fewest_replicas category not_judged",
+    quiet="category not_judged",
+    drop="state replicas_due",
+    cut="not_judged",
 )
 """One row a ledger of the metadata. Replica counts are of bookies in the dump; null where the
 ledger is not judged. `not_judged` says why (open, say), or which bookies are not in the dump."""
 
 SURPLUS = schema(
     "surplus",
-    ("bookie", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("surplus_entries", "int64"),
-    ("surplus_groups", "rows"),
+    "bookie scope_id ledger_id qualified_name surplus_entries surplus_groups",
+    once="bookie",
+    cut="surplus_groups",
 )
 """Over-replication: entries of a closed ledger that a bookie holds and does not have to."""
 
-ORPHANS = schema(
-    "orphans",
-    ("bookie", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("entries", "int64", True),
-    ("bytes", "int64"),
-)
+ORPHANS = schema("orphans", "bookie scope_id ledger_id qualified_name entries? bytes")
 """Ledgers that a bookie has and the metadata do not: garbage collection would delete them."""
 
 HOMELESS = schema(
     "homeless",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("state", "string"),
-    ("last_entry_id", "int64"),
-    ("bookies", "string"),
+    "scope_id ledger_id qualified_name state last_entry_id bookies:string",
+    cut="bookies",
 )
 """Ledgers of the metadata of which no bookie of the dump has an entry, though some are due;
 `bookies` are those of its ensembles, separated by spaces."""
 
 LOG_OCCUPANCY = schema(
     "log_occupancy",
-    ("bookie", "string"),
-    ("dir_index", "int32"),
-    ("log_id", "int64"),
-    ("file", "string"),
-    ("bytes", "int64"),
-    ("closed", "bool", True),
-    ("ledgers", "int64"),
-    ("live_ledgers", "int64"),
-    ("live_bytes", "int64"),
-    ("garbage_bytes", "int64"),
-    ("occupancy", "float64"),
-    ("pinned", "bool"),
+    "bookie dir_index log_id file bytes closed? ledgers live_ledgers live_bytes garbage_bytes"
+    " occupancy pinned",
+    hide="file closed",
+    once="bookie",
+    drop="ledgers live_ledgers bytes",
 )
 """One row an entry log. Live are the records of ledgers that the bookie's index (or, with
-metadata, the metadata) knows; `occupancy` is their part of all records' bytes, 0 for none;
-`pinned`: something lives in it, but little (below the threshold asked for)."""
+metadata, the metadata) knows; the threshold of `pinned` is the one asked for."""
 
-LEDGER_BYTES = schema(
-    "bytes_by_ledger",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("bookies", "int64"),
-    ("replicas", "int64"),
-    ("bytes", "int64"),
-)
-"""One row a ledger: on how many bookies, entries summed over them, bytes in their entry logs."""
+LEDGER_BYTES = schema("bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes")
+"""One row a ledger; `bytes` are those of its records in the bookies' entry logs."""
 
-SCOPE_BYTES = schema(
-    "bytes_by_scope",
-    ("scope_id", "int64"),
-    ("ledgers", "int64"),
-    ("replicas", "int64"),
-    ("bytes", "int64"),
-)
+SCOPE_BYTES = schema("bytes_by_scope", "scope_id ledgers replicas bytes")
 """The same by scope."""
 
 BOOKIE_BYTES = schema(
     "bytes_by_bookie",
-    ("bookie", "string"),
-    ("ledgers", "int64"),
-    ("entries", "int64"),
-    ("entry_logs", "int64"),
-    ("log_file_bytes", "int64"),
-    ("record_bytes", "int64"),
-    ("live_bytes", "int64"),
-    ("garbage_bytes", "int64"),
-    ("damage", "int64"),
+    "bookie ledgers entries entry_logs log_file_bytes record_bytes live_bytes garbage_bytes damage",
+    hide="entry_logs record_bytes",
+    quiet="damage",
+    drop="ledgers",
 )
-"""One row a bookie; `damage` counts its findings of that severity."""
+"""One row a bookie."""
 
 FRAGMENTATION = schema(
     "fragmentation",
-    ("bookie", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("entries", "int64"),
-    ("logs", "int64"),
-    ("log_changes", "int64"),
-    ("stretches", "int64"),
-    ("mean_stretch", "float64"),
+    "bookie scope_id ledger_id qualified_name entries logs log_changes stretches mean_stretch",
+    once="bookie",
 )
-"""How scattered a ledger is: entry logs, changes of log in entry order, stretches of entries that
-lie in one log with rising positions, and entries a stretch."""
+"""How scattered a ledger is; its entries are taken in their order."""
 
 COMPARISON = schema(
     "comparison",
-    ("bookie", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("before", "int64"),
-    ("after", "int64"),
-    ("common", "int64"),
-    ("added", "int64"),
-    ("removed", "int64"),
-    ("change", "string"),
+    "bookie scope_id ledger_id qualified_name before after common added removed change",
+    once="bookie",
 )
-"""Two dumps side by side: entries of each, in both (duplicates), in the second or the first only;
-`change` is new, gone, grown, shrunk, changed or same."""
+"""Two dumps side by side: the entries of a ledger on a bookie."""

@@ -1,19 +1,18 @@
-"""The tables that single commands print."""
+"""The tables that commands print, but for those of `bkstore usage` and of analyses."""
 
 from __future__ import annotations
 
-from bkstore.tables.dump import LEDGERS
-from bkstore.tables.table import Column, Schema, schema
+from bkstore.tables.columns import schema
 
-_AT = LEDGERS.names.index("explicit_lac") + 1
-
-LEDGER_LIST = Schema(
+LEDGER_LIST = schema(
     "ledger_list",
-    (
-        *LEDGERS.columns[:_AT],
-        Column("explicit_lac_entry", "int64", True),
-        *LEDGERS.columns[_AT:],
-    ),
+    "bookie scope_id ledger_id qualified_name entries? first_entry? last_entry? fenced? limbo?"
+    " explicit_lac? explicit_lac_entry? master_key? layout",
+    show="bookie layout ledger_id entries first_entry last_entry fenced limbo explicit_lac_entry"
+    " master_key",
+    once="bookie layout",
+    quiet="explicit_lac explicit_lac_entry master_key",
+    drop="first_entry limbo last_entry explicit_lac_entry fenced entries",
 )
 """One row a ledger (`bkstore ledgers`): a dump's columns, and the entry that an explicit LAC says.
 
@@ -21,26 +20,16 @@ LEDGER_LIST = Schema(
 
 LOCATIONS = schema(
     "locations",
-    ("entry_id", "int64"),
-    ("dir_index", "int32"),
-    ("log_id", "int64"),
-    ("position", "int64"),
-    ("location", "int64"),
+    "entry_id dir_index log_id position location",
 )
 """The entries of one ledger with their places (`bkstore ledger`)."""
 
 AVAILABILITY = schema(
     "availability",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("entries", "int64"),
-    ("bytes", "binary"),
-    ("groups", "rows"),
-    ("ranges", "rows", True),
-    ("missing", "rows", True),
-    ("missing_entries", "int64", True),
-    ("missing_groups", "rows", True),
+    "scope_id ledger_id qualified_name entries bytes:binary groups:rows ranges? missing?"
+    " missing_entries? missing_groups?",
+    cut="bytes",
+    record=True,
 )
 """One row: which entries of a ledger are here (`bkstore availability`).
 
@@ -49,91 +38,61 @@ AVAILABILITY = schema(
 
 JOURNAL_RECORDS = schema(
     "journal_records",
-    ("file", "string"),
-    ("journal_dir", "int32"),
-    ("journal_id", "int64"),
-    ("version", "int32"),
-    ("offset", "int64"),
-    ("kind", "string"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("entry_id", "int64"),
-    ("bytes", "int64"),
-    ("lac", "int64", True),
-    ("length", "int64", True),
-    ("master_key", "binary", True),
-    ("explicit_lac", "binary", True),
-    ("explicit_lac_entry", "int64", True),
-    ("payload", "binary", True),
+    "file journal_dir journal_id version:int32 offset kind scope_id ledger_id entry_id bytes lac?"
+    " length? master_key? explicit_lac? explicit_lac_entry? payload?",
+    show="journal_dir file offset kind ledger_id entry_id bytes lac explicit_lac_entry master_key"
+    " payload",
+    quiet="payload explicit_lac explicit_lac_entry master_key",
+    drop="bytes lac explicit_lac_entry entry_id offset",
+    cut="payload",
 )
 """One row a journal record (`bkstore readjournal`).
 
 `file` is a name in journal directory number `journal_dir`, `version` the file's. `offset` is that
-of the length field, `bytes` the record without it.
-`explicit_lac` is the body of such a record, `explicit_lac_entry` the entry that it says.
-`payload` is null unless asked for, else what follows the header: digest, then payload.
+of the length field, `bytes` the record without it. `payload` is null unless asked for, else what
+follows the header: digest, then payload.
 """
 
 LAST_MARKS = schema(
     "last_marks",
-    ("journal_dir", "int32"),
-    ("file", "string", True),
-    ("journal_id", "int64"),
-    ("journal", "string"),
-    ("position", "int64"),
+    "journal_dir file? journal_id journal position",
+    show="journal_dir journal journal_id position file",
+    cut="file",
 )
 """One row a journal (`bkstore lastmark`); `file` is null where none says a mark."""
 
 ENTRY_RECORDS = schema(
     "entry_records",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("entry_id", "int64"),
-    ("dir_index", "int32"),
-    ("log_id", "int64"),
-    ("position", "int64"),
-    ("bytes", "int64"),
-    ("lac", "int64"),
-    ("length", "int64"),
-    ("digest_ok", "bool", True),
-    ("payload", "binary"),
+    "scope_id ledger_id entry_id dir_index log_id position bytes lac length digest_ok? payload",
+    once="ledger_id",
+    quiet="digest_ok",
+    drop="length position log_id bytes lac",
+    cut="payload",
 )
 """One row an entry as it is stored (`bkstore readledger`).
 
-`bytes` is the record's size, `length` the ledger's payload bytes up to this entry. `digest_ok`
-is null where no digest type was given; `payload` begins with the digest then.
+`digest_ok` is null where no digest type was given; `payload` begins with the digest then.
 """
 
 LOG_RECORDS = schema(
     "log_records",
-    ("dir_index", "int32"),
-    ("log_id", "int64"),
-    ("file", "string"),
-    ("offset", "int64"),
-    ("position", "int64"),
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("entry_id", "int64"),
-    ("lac", "int64"),
-    ("length", "int64"),
-    ("bytes", "int64"),
-    ("payload", "binary", True),
+    "dir_index log_id file offset position scope_id ledger_id entry_id lac length bytes payload?",
+    hide="file offset",
+    quiet="payload",
+    drop="length lac bytes log_id",
+    cut="payload",
 )
 """One row a record of an entry log (`bkstore readlog`).
 
 `file` is a name in ledger directory number `dir_index`. `offset` is that of the size field,
-`position` that of the record, which locations have.
-`payload` is null unless asked for, else what follows the header: digest, then payload.
+`position` that of the record, which locations have. `payload` is null unless asked for, else what
+follows the header: digest, then payload.
 """
 
 LOG_ENTRIES = schema(
     "log_entries",
-    ("dir_index", "int32"),
-    ("log_id", "int64"),
-    ("file", "string"),
-    ("entries", "int64"),
-    ("first_entry", "int64"),
-    ("last_entry", "int64"),
+    "dir_index log_id file entries first_entry last_entry",
+    show="dir_index log_id file entries first_entry last_entry",
 )
 """One row an entry log that holds entries of a ledger (`bkstore where`), or one a run of them.
 
@@ -142,16 +101,9 @@ LOG_ENTRIES = schema(
 
 LOG_METADATA = schema(
     "log_metadata",
-    ("dir_index", "int32"),
-    ("log_id", "int64"),
-    ("file", "string"),
-    ("source", "string"),
-    ("total_bytes", "int64"),
-    ("remaining_bytes", "int64"),
-    ("usage", "float64"),
-    ("scope_id", "int64", True),
-    ("ledger_id", "int64", True),
-    ("bytes", "int64", True),
+    "dir_index log_id file source total_bytes remaining_bytes usage scope_id? ledger_id? bytes?",
+    hide="file",
+    drop="source usage",
 )
 """One row a ledger of an entry log (`bkstore readlogmetadata`); one without ledger if it has none.
 
@@ -161,19 +113,98 @@ collection keeps in `metadata-cache`). The totals are the log's, `bytes` the led
 
 BOOKIE_FILES = schema(
     "bookie_files",
-    ("kind", "string"),
-    ("dir_index", "int32"),
-    ("file", "string"),
-    ("bytes", "int64"),
+    "kind dir_index file bytes",
+    show="kind dir_index bytes file",
+    cut="file",
 )
 """One row a file (`bkstore listfiles`); `kind` is "journal", "entrylog" or "index"."""
 
+FINDINGS = schema(
+    "findings",
+    "severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
+    quiet="ledger_id first_entry last_entry entries offset",
+    cut="detail file",
+)
+"""Oddities and damage. `entries` says how many of first..last a run is about."""
+
+INSPECT = schema(
+    "inspect",
+    "property value:string",
+    fold="value",
+)
+"""What `bkstore inspect` says, one property a row."""
+
+CHECK_FINDINGS = schema(
+    "check_findings",
+    "severity kind detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
+    show="severity kind detail file offset",
+    quiet="file offset",
+    cut="file detail",
+)
+"""One row a finding of `bkstore check`. `entries` says how many of first..last a run is about."""
+
+CHECK_COVERAGE = schema(
+    "check_coverage",
+    "dir_index log_id file bytes header_bytes record_bytes map_bytes padding_bytes"
+    " unaccounted_bytes unaccounted rows records indexed copies unindexed garbage garbage_bytes"
+    " others unjudged digests",
+    hide="file header_bytes record_bytes map_bytes padding_bytes unaccounted garbage_bytes",
+    quiet="others unjudged digests",
+)
+"""One row an entry log (`bkstore check --coverage`).
+
+The bytes by what they are for add up to `bytes`. `rows` index rows point into the log; its
+`records` are `indexed`, `copies`, `unindexed`, `garbage`, `others` or `unjudged`.
+"""
+
+DIFFERENCES = schema(
+    "differences",
+    "kind scope_id ledger_id qualified_name only_in? a? b? entries? first_entry? last_entry?"
+    " ranges? groups:rows?",
+    show="kind ledger_id only_in entries first_entry last_entry ranges a b",
+    quiet="only_in a b ranges entries first_entry last_entry",
+    drop="last_entry first_entry",
+    cut="ranges b a",
+)
+"""One row a difference (`bkstore diff`).
+
+`kind` is "ledger" (only side `only_in`, "a" or "b", knows it), "entries" (only that side has
+these), or the part of the state that differs: "fenced", "limbo", "explicit_lac", "master_key".
+`a` and `b` say what each side has of that; of a master key nothing is told. `ranges` are null
+above 10,000; `groups` say the same entries, as (first, last, size, period).
+"""
+
+REWRITES = schema(
+    "rewrites",
+    "source target layout_before layout directories ledgers entries duplicates left_out entry_logs"
+    " log_bytes linked renamed_logs second_names other_files compared",
+    hide="source",
+    record=True,
+)
+"""One row: what a rewrite made (`bkstore convert`, `bkstore rebuild-index`).
+
+`left_out` counts rows of ledgers that the index does not know (convert), or ledgers in the logs
+that the bookie does not know (rebuild-index).
+"""
+
+LOSSES = schema(
+    "losses",
+    "kind file offset bytes? scope_id? ledger_id? first_entry? last_entry? entries? detail",
+    show="kind ledger_id first_entry last_entry entries file offset bytes detail",
+    quiet="ledger_id first_entry last_entry entries bytes",
+    drop="last_entry",
+    cut="detail file",
+)
+"""One row a loss (`bkstore salvage`).
+
+kind "bytes": so many `bytes` of `file`, from `offset` on, hold nothing that can be read. kind
+"entries": entries of a ledger that the old index knew and no log has; `file` and `offset` say where
+the first of them lay.
+"""
+
 ANSWERS = schema(
     "answers",
-    ("kind", "string"),
-    ("object_id", "int64"),
-    ("start", "int64"),
-    ("end", "int64"),
+    "kind object_id start end",
 )
 """One row an object of an answer (`bkstore streams lookup`), in the order of offsets.
 
@@ -182,93 +213,42 @@ ANSWERS = schema(
 
 LOOKUPS = schema(
     "lookups",
-    ("world", "string", True),
-    ("strategy", "string"),
-    ("query", "int64", True),
-    ("stream_id", "int64", True),
-    ("start", "int64", True),
-    ("end", "int64", True),
-    ("limit", "int64", True),
-    ("answer", "string", True),
-    ("covered_to", "int64", True),
-    ("agrees", "bool", True),
-    ("loads", "int64"),
-    ("waves", "int64"),
-    ("preloads", "int64"),
-    ("filter_refusals", "int64"),
-    ("index_hits", "int64"),
-    ("index_misses", "int64"),
-    ("dead_entries", "int64"),
-    ("seconds", "float64"),
+    "world? strategy query? stream_id? start? end? limit? answer? covered_to? agrees? loads waves"
+    " preloads filter_refusals index_hits index_misses dead_entries seconds",
+    hide="limit covered_to preloads filter_refusals index_misses dead_entries",
+    quiet="world query stream_id start end agrees",
+    drop="index_hits start end",
+    cut="answer",
 )
 """One row a look-up and strategy (`bkstore streams compare`), and one with their sums.
 
-`query` is the number of the look-up, null in the row of sums. `answer` is the status where it is
-not "ok", else the objects, stream objects as ``so24``. `agrees` is null where there was nothing
-to compare with, true if the answer is the expected one and that of the strategy before.
+`query` is null in the row of sums, `agrees` where there was nothing to compare with.
 """
-
-FINDINGS = schema(
-    "findings",
-    ("severity", "string"),
-    ("detail", "string"),
-    ("file", "string", True),
-    ("offset", "int64", True),
-    ("scope_id", "int64", True),
-    ("ledger_id", "int64", True),
-    ("first_entry", "int64", True),
-    ("last_entry", "int64", True),
-    ("entries", "int64", True),
-)
-"""Oddities and damage. `entries` says how many of first..last a run is about."""
-
-INSPECT = schema("inspect", ("property", "string"), ("value", "string"))
-"""What `bkstore inspect` says, one property a row."""
 
 METADATA_LEDGERS = schema(
     "metadata_ledgers",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("qualified_name", "string"),
-    ("state", "string"),
-    ("ensemble_size", "int64"),
-    ("write_quorum_size", "int64"),
-    ("ack_quorum_size", "int64"),
-    ("last_entry_id", "int64", True),
-    ("length", "int64", True),
-    ("digest_type", "string", True),
-    ("segments", "int64"),
-    ("ctime", "int64", True),
-    ("underreplicated", "bool", True),
-    ("metadata_format_version", "int32"),
-    ("version", "int64"),
+    "scope_id ledger_id qualified_name state ensemble_size write_quorum_size ack_quorum_size"
+    " last_entry_id? length? digest_type? segments ctime? underreplicated? metadata_format_version"
+    " version",
 )
 """One row a ledger (`bkstore metadata list`): what the metadata store says of it.
 
-Null are `last_entry_id` and `length` of a ledger that is not closed, `ctime` (milliseconds) where
-nothing tells it, and `underreplicated` where the store tells no marks. `version` is the store's.
+Null are `last_entry_id` and `length` of a ledger that is not closed, `ctime` where nothing tells
+it, and `underreplicated` where the store tells no marks. `version` is the store's.
 """
 
 METADATA_SEGMENTS = schema(
     "metadata_segments",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("first_entry", "int64"),
-    ("last_entry", "int64", True),
-    ("ensemble", "string"),
+    "scope_id ledger_id first_entry last_entry? ensemble",
 )
 """One row a segment (`bkstore metadata show`); the last one of an open ledger has no last entry."""
 
 ENSEMBLE_BOOKIES = schema(
     "ensemble_bookies",
-    ("uri", "string"),
-    ("bookie", "string"),
-    ("state", "string", True),
-    ("address", "string", True),
-    ("pid", "int64", True),
-    ("storage", "string"),
-    ("directory", "string"),
-    ("log", "string"),
+    "uri bookie state? address? pid? storage directory log",
+    show="uri storage bookie state address pid log directory",
+    once="uri storage",
+    drop="directory log",
 )
 """One row a bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's.
 

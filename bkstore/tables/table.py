@@ -28,11 +28,31 @@ class Column(NamedTuple):
     nullable: bool = False
 
 
+class ScreenColumns(NamedTuple):
+    """How a table is shown to people: its columns, and what gives way where they are too many.
+
+    columns: in the order of the screen. once: said above the header as long as all rows have the
+    same. quiet: left out while every row has null, or zero where the column cannot be null. drop:
+    the first to be left out where room is short, then the last columns. cut: may be shortened, the
+    first of them last. fold: goes on below itself where the terminal ends, and is never left out.
+    record: a row is shown as fields, one a line.
+    """
+
+    columns: tuple[str, ...]
+    once: tuple[str, ...] = ()
+    quiet: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+    fold: str = ""
+    record: bool = False
+
+
 class Schema(NamedTuple):
-    """A named list of columns."""
+    """A named list of columns; `screen` says what people are shown, if not simply all of them."""
 
     name: str
     columns: tuple[Column, ...]
+    screen: ScreenColumns | None = None
 
     @property
     def names(self) -> list[str]:
@@ -165,8 +185,3 @@ def _offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
 
 def _encodable(values: Values) -> list[Any]:
     return [encodable(value) if isinstance(value, str) else value for value in values]
-
-
-def schema(name: str, *columns: tuple[str, Kind] | tuple[str, Kind, bool]) -> Schema:
-    """Return a schema from (name, kind) and (name, kind, nullable) columns."""
-    return Schema(name, tuple(Column(*column) for column in columns))

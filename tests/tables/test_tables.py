@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bkstore import InvalidArgument, MissingDependency
+from bkstore import InvalidArgument, MissingDependency, tables
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding
+from bkstore.report.sections import SECTIONS
 from bkstore.storage.read_only.ledgers_table import finding_table
 from bkstore.tables import (
     ENTRIES,
@@ -20,8 +21,10 @@ from bkstore.tables import (
     LEDGERS,
     VIOLATIONS,
     Repeated,
+    Schema,
     Table,
 )
+from bkstore.tables.columns import COLUMNS
 
 DESIGNED = {
     "entries": "bookie dir_index scope_id ledger_id entry_id log_id position length",
@@ -123,3 +126,21 @@ def test_arrays_as_cells() -> None:
     assert list(plain.rows()) == list(made.rows())
     assert pa.table(plain) == pa.table(made)
     assert lists == pa.table(made)["missing"].to_pylist()
+
+
+def test_every_column_is_used_and_means_something() -> None:
+    """A described column is in a table, or on the page of a report, and has a meaning."""
+    schemas = [each for name in tables.__all__ if isinstance(each := getattr(tables, name), Schema)]
+    on_page = {column.column for section in SECTIONS.values() for column in section.columns}
+    used = {name for each in schemas for name in each.names} | on_page | {"analysis", "finding"}
+
+    assert set() == COLUMNS.keys() - used - {"says"}
+    assert [] == [name for name, column in COLUMNS.items() if not column.meaning]
+
+
+def test_a_column_is_of_its_described_kind() -> None:
+    """Few names are of another kind in one table than in the others."""
+    schemas = [each for name in tables.__all__ if isinstance(each := getattr(tables, name), Schema)]
+    others = {c.name for s in schemas for c in s.columns if c.kind != COLUMNS[c.name].kind}
+
+    assert {"bookies", "bytes", "groups", "value", "version"} == others

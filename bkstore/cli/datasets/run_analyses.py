@@ -41,20 +41,13 @@ from bkstore.offline.analyses import (
 from bkstore.offline.analyses.engine_steps import top_rows
 from bkstore.offline.reading.places import only_path
 from bkstore.offline.staging_directory import check_target
-from bkstore.tables import Column, Schema, Table
+from bkstore.tables import Table
+from bkstore.tables.columns import schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_SUMMARY = Schema(
-    "summary",
-    (
-        Column("analysis", "string"),
-        Column("rows", "int64"),
-        Column("finding", "bool"),
-        Column("says", "string"),
-    ),
-)
+_SUMMARY = schema("summary", "analysis rows finding says", fold="says")
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
 _HERE = "local[*]"
 _AT_A_TIME = 4096

@@ -1,7 +1,7 @@
 """Tables for people: what fits a terminal of a table's columns, and how it is drawn.
 
-`tables` draws them: read it first. `default_columns` says what a screen has of each table,
-`column_choice` what of it fits, `cells` how a value reads.
+`tables` draws them: read it first. `column_choice` chooses the columns of a table that a screen
+shows, and those of them that fit; `cells` has how a value reads.
 """
 
-__all__ = ["cells", "column_choice", "default_columns", "tables"]
+__all__ = ["cells", "column_choice", "tables"]

@@ -84,11 +84,11 @@ class Screen:
         self._schema = schema
         self._shown = shown
         self._choice = ColumnChoice(schema, shown)
-        self._look = self._choice.look
+        self._columns = self._choice.screen
         kinds = {column.name: column.kind for column in schema.columns}
         self._right = {name for name, kind in kinds.items() if kind in _NUMBERS}
-        self._cut = {n for n in self._look.cut if self._out.terminal or kinds[n] == "binary"}
-        beside = {"scope_id", "qualified_name"} & {*self._look.columns}
+        self._cut = {n for n in self._columns.cut if self._out.terminal or kinds[n] == "binary"}
+        beside = {"scope_id", "qualified_name"} & {*self._columns.columns}
         self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not beside
         self._wanted: list[str] | None = None  # the columns, before room was short
         self._widths: dict[str, int] = {}  # those that are shown
@@ -99,8 +99,8 @@ class Screen:
     def hidden(self) -> list[str]:
         """The columns that were not shown, but for those that would have nothing to add."""
         seen = {*self._widths, *self._choice.said, *self._choice.silent}
-        if self._look.record:
-            seen = {*self._look.columns}
+        if self._columns.record:
+            seen = {*self._columns.columns}
         if "ledger_id" in seen:
             seen |= {"scope_id"} if self._shortened else {"scope_id", "qualified_name"}
         return [name for name in self._schema.names if name not in seen]
@@ -109,14 +109,14 @@ class Screen:
         """Write one piece."""
         if not len(table):
             return
-        if self._look.record:
+        if self._columns.record:
             for row in table.rows():
                 self._record(dict(zip(self._schema.names, row)))
             return
         wanted = self._choice.of(table)
         texts = {name: self._texts(table, name) for name in wanted}
-        if self._look.fold and self._out.terminal:
-            texts = _folded_rows(texts, self._look.fold, self._out.width)
+        if self._columns.fold and self._out.terminal:
+            texts = _folded_rows(texts, self._columns.fold, self._out.width)
         if wanted != self._wanted:
             self._begin(wanted, texts)
         self._rows({name: texts[name] for name in self._widths})
@@ -135,9 +135,9 @@ class Screen:
         self._wanted = wanted
         natural = {name: max(len(name), widest(texts.get(name, []))) for name in wanted}
         room = self._out.width
-        names = fitting(natural, self._look, room) if self._shown.by_default else wanted
+        names = fitting(natural, self._columns, room) if self._shown.by_default else wanted
         shown = {name: natural[name] for name in names}
-        narrow = narrowed(shown, self._look, room)
+        narrow = narrowed(shown, self._columns, room)
         self._widths = {n: narrow[n] if n in self._cut else shown[n] for n in names}
         if self._choice.said:
             said = GAP.join(f"{name}: {text}" for name, text in self._choice.said.items())
@@ -181,7 +181,7 @@ class Screen:
     # -- records
 
     def _record(self, row: Mapping[str, Any]) -> None:
-        names = list(self._look.columns)
+        names = list(self._columns.columns)
         if self._shown.by_default:
             names = [name for name in names if row[name] is not None]
         room = max(self._out.width - max(map(len, names)) - len(GAP), 1)
@@ -202,7 +202,7 @@ class Screen:
         value = row[name]
         if name == "ledger_id" and self._short_ids and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
-        if name in self._look.cut and isinstance(value, bytes):
+        if name in self._columns.cut and isinstance(value, bytes):
             size = f"{counted(len(value), 'byte')}: "
             return size + cut(value[:WIDTH].hex(), room - len(size), self._out.mark)
         return payload_cell(value) if name == "payload" else cell(value)

@@ -22,15 +22,15 @@ from bkstore.offline.reading.dump_folder import DumpFolder
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.row_stream import check_bookie
 from bkstore.tables import require_pyarrow
+from bkstore.tables.columns import schema
 from bkstore.tables.dump import DUMP_TABLES
-from bkstore.tables.table import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     import pyarrow as pa
 
-BOOKIES = schema("bookies", ("bookie", "string"), ("is_read", "bool"))
+BOOKIES = schema("bookies", "bookie is_read:bool")
 """One row a bookie of the manifest, read or not."""
 
 _THREADS = 16

@@ -17,17 +17,13 @@ from bkstore.cluster.store.opening import opened_metadata
 from bkstore.errors import CorruptionError, NoSuchLedger
 from bkstore.ids import LedgerId
 from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid, said_of
-from bkstore.tables.table import Table, schema
+from bkstore.tables.columns import schema
+from bkstore.tables.table import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-METADATA = schema(
-    "metadata",
-    ("scope_id", "int64"),
-    ("ledger_id", "int64"),
-    ("said", "string"),
-)
+METADATA = schema("metadata", "scope_id ledger_id said:string")
 """One row a ledger; `said` is a `LedgerSaid` as a JSON list."""
 
 _UNKNOWN = "UNKNOWN"

@@ -15,8 +15,7 @@ import pytest
 from bkstore import Bookie, LedgerId, tables
 from bkstore.cli.main import main
 from bkstore.cli.screen.cells import width
-from bkstore.cli.screen.column_choice import Shown
-from bkstore.cli.screen.default_columns import look_of
+from bkstore.cli.screen.column_choice import Shown, screen_columns
 from bkstore.cli.screen.tables import Screen
 from bkstore.formats.entry import Coder, encode_explicit_lac, master_key
 from bkstore.index.hierarchical import HierarchicalIndex
@@ -152,20 +151,21 @@ def test_pipes_have_100_characters(bookie: Path, words: tuple[str, ...], capsys:
 def test_every_table_fits(schema: Schema, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every table fits a terminal, with long names and large numbers; its first columns stay."""
     lines = _seen(_on(_terminal(columns, monkeypatch), _filled(schema)))
-    first = next(name for name in look_of(schema).columns if name not in look_of(schema).once)
+    screen = screen_columns(schema)
+    first = next(name for name in screen.columns if name not in screen.once)
 
     assert columns >= max(map(width, lines))
     assert first in " ".join(lines)
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda schema: schema.name)
-def test_looks_name_columns(schema: Schema) -> None:
+def test_screens_name_columns(schema: Schema) -> None:
     """What is said of a table's columns names columns that it has."""
-    look = look_of(schema)
-    named = {*look.columns, *look.once, *look.quiet, *look.drop, *look.cut}
+    screen = screen_columns(schema)
+    named = {*screen.columns, *screen.once, *screen.quiet, *screen.drop, *screen.cut}
 
     assert set() == named - {*schema.names}
-    assert len(look.columns) == len({*look.columns})
+    assert len(screen.columns) == len({*screen.columns})
 
 
 def test_cut_columns_have_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,286 @@
+"""Every column that tables of bkstore have, described once; a schema names its columns.
+
+A column of one name means the same in every table. What a screen and a page need to show it
+stands here: its kind, its heading, how its values are written, when it has nothing to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple, cast
+
+from bkstore.tables.table import Column, Kind, Schema, ScreenColumns
+
+
+class Description(NamedTuple):
+    """A column, in whatever table it is.
+
+    `form` is how a page writes its values: text, long (text that wraps), number, entry (an id),
+    size (bytes), share, decimal, flag, or a form of its own. `label` is its heading there, empty
+    for its name in words. A table on a screen leaves the column out while every row has null or
+    the `idle` value.
+    """
+
+    kind: Kind
+    form: str
+    meaning: str
+    label: str = ""
+    idle: int | None = None
+
+
+_text = partial(Description, "string", "text")
+_long = partial(Description, "string", "long")
+_number = partial(Description, "int64", "number")
+_small = partial(Description, "int32", "number")
+_entry = partial(Description, "int64", "entry")
+_bytes = partial(Description, "int64", "size")
+_flag = partial(Description, "bool", "flag")
+_binary = partial(Description, "binary", "hex")
+
+COLUMNS: Mapping[str, Description] = MappingProxyType(
+    {
+        # -- bookies, directories, files
+        "bookie": _text("the bookie's id"),
+        "bookies": _number("bookies that have entries of the ledger"),
+        "layout": _text("idx or rocksdb: the layout of the index"),
+        "layout_before": _text("the layout of the source"),
+        "storage": _text("sorted, interleaved or db"),
+        "dir_index": _small("number of the ledger directory, in the configured order", idle=0),
+        "directories": _small("ledger directories"),
+        "directory": _text("where the bookie's directories lie"),
+        "file": _text("name or path of a file"),
+        "files": _number("files"),
+        "path": _long("where it lies"),
+        "source": _text("what was read to know this"),
+        "target": _text("the directory that was made"),
+        "offset": _number("where in the file it begins"),
+        "address": _text("host and port"),
+        "pid": _number("the process that runs it"),
+        "log": _text("where the process writes what it logs"),
+        "uri": _text("the service URI of the metadata store"),
+        # -- ledgers
+        "scope_id": Description("int64", "scope", "the scope, in two's complement", "Scope"),
+        "ledger_id": Description("int64", "ledger", "the id, in two's complement", "Ledger"),
+        "qualified_name": _text("scope and ledger as 32 hex digits, whose order is the id order"),
+        "ledgers": _number("ledgers"),
+        "live": _flag("the index knows the ledger"),
+        "live_ledgers": _number("ledgers that the index knows"),
+        "fenced": _flag("no client but one that recovers may add"),
+        "limbo": _flag("entries may be lost: what is not here is not known to be absent", idle=0),
+        "master_key": _binary("digest of the ledger's password"),
+        "explicit_lac": _binary("body of the explicit LAC"),
+        "explicit_lac_entry": _entry("the entry that the explicit LAC names"),
+        "state": _text("state of a ledger in the metadata, or of a bookie in ZooKeeper"),
+        "ensemble_size": _number("bookies of a segment"),
+        "write_quorum_size": _number("bookies that an entry is written to"),
+        "ack_quorum_size": _number("bookies that must have an entry before it is acknowledged"),
+        "segments": _number("segments of the ledger"),
+        "ensemble": _text("bookies of the segment, separated by spaces"),
+        "last_entry_id": _entry("last entry of a closed ledger", "Last entry"),
+        "digest_type": _text("what the digests of its entries are"),
+        "ctime": _number("when it was created, in milliseconds since 1970"),
+        "underreplicated": _flag("the store has a mark that replicas are missing"),
+        "metadata_format_version": _small("version of the serialized metadata"),
+        # -- entries
+        "entry_id": _entry("the entry's id"),
+        "entries": _number("entries"),
+        "first_entry": _entry("the lowest entry id", "First"),
+        "last_entry": _entry("the highest entry id", "Last"),
+        "lac": _entry("last add confirmed, as the entry's writer knew it"),
+        "length": _bytes("payload bytes of the ledger up to this entry, or of a closed ledger"),
+        "payload": _binary("payload, with the digest before it where that is not known"),
+        "digest_ok": _flag("the digest fits"),
+        "ranges": Description("rows", "ranges", "inclusive ranges of entries"),
+        "groups": _number("BP-34 sequence groups"),
+        "sequences": _number("runs of consecutive entries"),
+        "availability": _binary("BP-34's grouped encoding"),
+        "first_sequence_start": _entry("first entry of the group's first sequence"),
+        "last_sequence_start": _entry("first entry of the group's last sequence"),
+        "sequence_size": _number("entries of each sequence"),
+        "sequence_period": _number("distance of the starts of two sequences, 0 for one alone"),
+        # -- entry logs and where entries lie
+        "log_id": Description("int64", "log", "the entry log's id", "Log"),
+        "position": _number("where the record begins in its entry log, or a mark in its journal"),
+        "location": _number("log id << 32, plus position"),
+        "bytes": _bytes("bytes of records, the size before each included, or of a file"),
+        "closed": _flag("the header says where a ledgers map is"),
+        "total_bytes": _bytes("bytes of all records that were written to the log"),
+        "remaining_bytes": _bytes("those of ledgers that are not deleted"),
+        "usage": Description("float64", "share", "remaining bytes by total bytes"),
+        "logs": _number("entry logs that have records of the ledger"),
+        "entry_logs": _number("entry log files", "Files"),
+        "log_changes": _number("how often the next entry lies in another log"),
+        "stretches": _number("runs of entries in one log with rising positions"),
+        "mean_stretch": Description("float64", "decimal", "entries a stretch", "Entries a stretch"),
+        # -- journals
+        "journal_dir": _small("number of the journal directory", idle=0),
+        "journal": _text("name of the journal file"),
+        "journal_id": _number("the journal's id"),
+        "version": _number("version of the journal file, or of the metadata in their store"),
+        "kind": _text("what it is"),
+        # -- what fills a disk
+        "log_file_bytes": _bytes("bytes of the entry log files", "Entry logs"),
+        "record_bytes": _bytes("bytes of records: 4 + size of each"),
+        "live_bytes": _bytes("bytes of records of live ledgers", "Live"),
+        "garbage_bytes": _bytes("bytes of all other records", "Garbage"),
+        "other_bytes": _bytes("bytes of log files that are no record"),
+        "occupancy": Description("float64", "share", "live bytes by record bytes, 0 for none"),
+        "pinned": _flag("something lives in the log, but less than the threshold"),
+        "pinned_logs": _number("logs that are pinned"),
+        "pinned_bytes": _bytes("bytes of pinned logs"),
+        "removable_logs": _number("logs in which nothing lives"),
+        "compactable_logs": _number("logs that garbage collection would compact"),
+        "damaged_logs": _number("logs that are kept because they are damaged"),
+        "fate": _text("what garbage collection would do: keep, compact, remove; or damaged"),
+        "moved_bytes": _bytes("bytes that compaction would write again"),
+        "given_back_bytes": _bytes("bytes that garbage collection would free"),
+        "journal_bytes": _bytes("bytes of journal files"),
+        "index_file_bytes": _bytes("bytes of the index's files"),
+        "index_disk_bytes": _bytes("bytes that they take on the disk"),
+        "index_row_bytes": _bytes("bytes of the index's rows before compression"),
+        "part": _text("idx, or the name of a database"),
+        "file_bytes": _bytes("bytes of files"),
+        "disk_bytes": _bytes("bytes that they take on the disk"),
+        "rows": _number("rows of known ledgers, or of a table"),
+        "row_bytes": _bytes("what rows are before compression"),
+        "pages": _number("pages of index files"),
+        "table_bytes": _bytes("bytes of RocksDB's tables, by its properties"),
+        "estimated_rows": _number("rows that RocksDB estimates"),
+        "dead_rows": _number("what stands in RocksDB's tables beside rows and tombstones"),
+        "tombstones": _number("deletes that RocksDB has not compacted away"),
+        "range_tombstones": _number("deletes of ranges that it has not compacted away"),
+        "waiting": _number("rows of write-ahead logs that are in no table yet", idle=0),
+        "setting": _text("a setting of BookKeeper"),
+        "purpose": _text("what it must be large enough for"),
+        "value": _number("the value that is large enough"),
+        "unit": _text("the setting's unit"),
+        "default": _text("the setting's default"),
+        "formula": _text("how the value is computed"),
+        # -- findings
+        "severity": _text("damage, oddity or note"),
+        "detail": _long("what is wrong"),
+        "damage": _number("findings of data that cannot be read"),
+        "oddities": _number("findings that a bookie gets along with"),
+        "read": _flag("the bookie was read"),
+        "reason": _long("why it was not"),
+        "header_bytes": _bytes("bytes of the log's header"),
+        "map_bytes": _bytes("bytes of its ledgers map"),
+        "padding_bytes": _bytes("bytes of padding"),
+        "unaccounted_bytes": _bytes("bytes that are nothing known"),
+        "unaccounted": Description("rows", "ranges", "[start, end] of those"),
+        "records": _number("records of the log"),
+        "indexed": _number("records where an index row points"),
+        "copies": _number("records of entries whose row points elsewhere"),
+        "unindexed": _number("records of known ledgers that are in no row"),
+        "garbage": _number("records of ledgers that are not known"),
+        "others": _number("records of ledgers that were not asked for"),
+        "unjudged": _number("records that could not be looked up"),
+        "digests": _number("digests that were verified"),
+        # -- replicas
+        "category": Description("string", "category", "the rule of BP-34 that is broken"),
+        "missing": Description("rows", "missing", "inclusive ranges of missing entries", "Entries"),
+        "missing_entries": _number("entries that are missing", "Missing"),
+        "missing_groups": Description("rows", "groups", "missing entries as sequence groups"),
+        "replicas": _number("entries, summed over bookies"),
+        "replicas_due": _number("replicas that bookies should hold", "Due"),
+        "replicas_missing": _number("those that they lack", "Missing"),
+        "replicas_surplus": _number("replicas that they do not have to hold", "Surplus"),
+        "fewest_replicas": _number("replicas of the entry that has the fewest", "Fewest"),
+        "not_judged": _long("why a ledger is not judged, or which bookies were not asked"),
+        "surplus_entries": _number("entries that the bookie does not have to hold"),
+        "surplus_groups": Description("rows", "groups", "those as sequence groups", "Groups"),
+        "stripe": _text('the ledger\'s own stripe on a bookie: "all", or "size of period"'),
+        "holes": _number("entries of the stripe between the first and the last, not there"),
+        "off_stripe": _number("entries that do not fit the stripe", "Off the stripe"),
+        # -- comparisons
+        "before": _number("entries in the first dump"),
+        "after": _number("entries in the second"),
+        "common": _number("entries in both", "In both"),
+        "added": _number("entries in the second alone"),
+        "removed": _number("entries in the first alone"),
+        "change": _text("new, gone, grown, shrunk, changed or same"),
+        "only_in": _text('the side that has it, "a" or "b"'),
+        "a": _text("what the first side has"),
+        "b": _text("what the second side has"),
+        # -- rewrites
+        "duplicates": _number("further copies of entries in the logs"),
+        "left_out": _number("rows or ledgers that were left out, as the bookie does not know them"),
+        "log_bytes": _bytes("bytes of entry logs"),
+        "linked": _flag("the entry logs are hard links"),
+        "renamed_logs": _number("logs that have other ids than in the source"),
+        "second_names": _number("links of logs in further directories"),
+        "other_files": _number("files that were copied as they are"),
+        "compared": _flag("each row and state was read back and compared"),
+        # -- streams
+        "object_id": _number("the object's id"),
+        "world": _text("the image that was asked"),
+        "strategy": _text("how objects were looked for"),
+        "query": _number("number of the look-up"),
+        "stream_id": _number("the stream"),
+        "start": _number("first offset"),
+        "end": _number("offset behind the last"),
+        "limit": _number("how many objects were asked for"),
+        "answer": _text("the objects, stream objects as so24; or the status that is not ok"),
+        "covered_to": _number("offset up to which the answer goes"),
+        "agrees": _flag("the answer is the expected one, and that of the strategy before"),
+        "loads": _number("objects that were loaded"),
+        "waves": _number("loads that had to wait for loads"),
+        "preloads": _number("objects that were loaded ahead"),
+        "filter_refusals": _number("loads that a filter saved"),
+        "index_hits": _number("answers of the range index"),
+        "index_misses": _number("look-ups that it had no answer for"),
+        "dead_entries": _number("its entries whose objects are gone"),
+        "seconds": Description("float64", "decimal", "seconds"),
+        # -- texts
+        "property": _text("a property of the directory"),
+        "analysis": _text("name of the analysis"),
+        "finding": _flag("it found something"),
+        "says": _long("its result in a sentence"),
+    }
+)
+
+
+def schema(
+    name: str,
+    columns: str,
+    *,
+    show: str = "",
+    hide: str = "",
+    once: str = "",
+    quiet: str = "",
+    drop: str = "",
+    cut: str = "",
+    fold: str = "",
+    record: bool = False,
+) -> Schema:
+    """Return a schema of columns by their names, ``name?`` for one that may be null.
+
+    ``name:kind`` is a column of another kind than `COLUMNS` says, or one that it does not have.
+    The others say what a screen shows, also by names (see `ScreenColumns`): those to `show`, or
+    all but those to `hide` and what `ledger_id` stands for.
+
+    >>> schema("pairs", "entries? groups:rows").columns[0]
+    Column(name='entries', kind='int64', nullable=True)
+    """
+    listed = tuple(map(_column, columns.split()))
+    screen = None
+    if record or show or hide or once or quiet or drop or cut or fold:
+        hidden = {"scope_id", "qualified_name", *hide.split()}
+        names = show.split() or [each.name for each in listed if each.name not in hidden]
+        screen = ScreenColumns(
+            tuple(names),
+            tuple(once.split()),
+            tuple(quiet.split()),
+            tuple(drop.split()),
+            tuple(cut.split()),
+            fold,
+            record,
+        )
+    return Schema(name, listed, screen)
+
+
+def _column(word: str) -> Column:
+    name, _, kind = word.removesuffix("?").partition(":")
+    return Column(name, cast(Kind, kind) if kind else COLUMNS[name].kind, word.endswith("?"))
