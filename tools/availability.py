@@ -20,8 +20,6 @@ from tools.lab.experiment import Rows
 from tools.lab.sides import Side, sample
 from tools.lab.table import shown
 
-__all__ = ["EXPERIMENT", "FORMS", "PATTERNS", "roaring"]
-
 ENTRIES = 300_000
 
 PATTERNS: dict[str, Callable[[int, int], Int64Array]] = {
@@ -41,7 +39,7 @@ def _lost(entries: Int64Array, rate: float, seed: int) -> Int64Array:
     return generators.with_holes(entries, rate, seed)
 
 
-class Form(NamedTuple):
+class _Form(NamedTuple):
     """A way to say it: ids to bytes, bytes to what can be asked, and how many are missing."""
 
     encode: Callable[[Int64Array], bytes]
@@ -66,17 +64,17 @@ def _bits_missing(held: object, count: int) -> int:
 
 
 FORMS = {
-    "grouped": Form(
+    "grouped": _Form(
         lambda ids: Availability.from_entries(ids).to_bytes(),
         Availability.from_bytes,
         _groups_missing,
     ),
-    "as built": Form(
+    "as built": _Form(
         lambda ids: Availability.from_entries(ids).to_bytes("bookkeeper"),
         Availability.from_bytes,
         _groups_missing,
     ),
-    "bit vector": Form(
+    "bit vector": _Form(
         _to_bits,
         lambda data: np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"),
         _bits_missing,
@@ -85,17 +83,17 @@ FORMS = {
 """What bkstore can say it in, and plain bits."""
 
 
-def roaring(module: Any) -> Form:
+def roaring(module: Any) -> _Form:
     """Return the form of pyroaring's bitmaps, made by its fast way in."""
 
     def missing(held: object, count: int) -> int:
         return len(module.BitMap(range(count)) - held)
 
-    return Form(lambda ids: encoded(bitmap_of(module, ids)), module.BitMap.deserialize, missing)
+    return _Form(lambda ids: encoded(bitmap_of(module, ids)), module.BitMap.deserialize, missing)
 
 
 def _rows(
-    run: Run, pattern: str, forms: dict[str, Form], ids: Int64Array, count: int
+    run: Run, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
 ) -> Iterator[Row]:
     """Yield a row for each form, all measured beside each other."""
     sides: list[Side] = []
@@ -121,7 +119,7 @@ def _rows(
         }
 
 
-def _sides(form: Form, ids: Int64Array, data: bytes, held: object, count: int) -> list[Side]:
+def _sides(form: _Form, ids: Int64Array, data: bytes, held: object, count: int) -> list[Side]:
     return [
         Side("encode", lambda: form.encode(ids)),
         Side("decode", lambda: form.decode(data)),

@@ -22,15 +22,13 @@ from tools.lab.experiment import Rows
 from tools.lab.sides import Side, sample
 from tools.lab.table import shown
 
-__all__ = ["BATCHES", "EXPERIMENT"]
-
-READ, ADDED = 1_000, 200
+_READ, _ADDED = 1_000, 200
 BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Sizes of a batch; those above what a ledger has would be the same call again."""
 
-PAYLOADS = (100, 1024)
+_PAYLOADS = (100, 1024)
 KEY = b"k" * 20
-SINGLE = 0
+_SINGLE = 0
 """As a batch size: a call for each entry."""
 
 Source = LedgerStorage | Bookie | WireClient
@@ -58,7 +56,7 @@ def _reads(source: Source, ledger: int, held: int) -> list[Side]:
         return calls
 
     sizes = [size for size in BATCHES if size <= held]
-    return [Side(str(SINGLE), singly), *(Side(str(n), partial(batched, n)) for n in sizes)]
+    return [Side(str(_SINGLE), singly), *(Side(str(n), partial(batched, n)) for n in sizes)]
 
 
 def _adds(source: Bookie | WireClient, encode: Callable[[], RecordBatch], added: int) -> list[Side]:
@@ -77,7 +75,7 @@ def _adds(source: Bookie | WireClient, encode: Callable[[], RecordBatch], added:
 
     sizes = [size for size in BATCHES if size <= added]
     return [
-        Side(str(SINGLE), singly, encode),
+        Side(str(_SINGLE), singly, encode),
         *(Side(str(size), partial(batched, size), encode) for size in sizes),
     ]
 
@@ -122,10 +120,10 @@ def _works(
 ) -> Iterator[tuple[Row, list[Side], int]]:
     """Yield what names some rows, their sides, and how many entries a side handles."""
     ledgers = count(10_000)
-    held, added = run.scaled(READ, 40), run.scaled(ADDED, 10)
-    for payload in PAYLOADS:
+    held, added = run.scaled(_READ, 40), run.scaled(_ADDED, 10)
+    for payload in _PAYLOADS:
         yield {"what": "reads", "payload": payload}, _reads(reader, payload, held), held
-    for payload in PAYLOADS:
+    for payload in _PAYLOADS:
 
         def encode(payload: int = payload) -> RecordBatch:
             return _records(run, next(ledgers), payload, added)
@@ -135,13 +133,13 @@ def _works(
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each kind of call, place, payload and batch size; size 0 is single calls."""
-    held = run.scaled(READ, 40)
+    held = run.scaled(_READ, 40)
     journal = JournalOptions(preallocate=1 << 20)
     with (
         LedgerStorage.open(run.directory / "storage", "db") as storage,
         Bookie.open(run.directory / "here", "db", journal=journal) as here,
     ):
-        for payload in PAYLOADS:
+        for payload in _PAYLOADS:
             storage.add_batch(_records(run, payload, payload, held), master_key=KEY)
         storage.flush()
         for key, sides, number in _works(run, storage, here):
@@ -151,7 +149,7 @@ def measure(run: Run) -> Iterator[Row]:
         bookie_process("db", run.directory / "bookie") as bookie,
         WireClient(bookie.address) as client,
     ):
-        for payload in PAYLOADS:
+        for payload in _PAYLOADS:
             client.add_batch(_records(run, payload, payload, held), KEY)
         for key, sides, number in _works(run, client, client):
             run.tell(f"{key['what']}, {key['payload']} bytes, over the socket")
@@ -170,14 +168,14 @@ def found(rows: Rows) -> list[str]:
 
 
 def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> str:
-    sizes = sorted(set(rates) - {SINGLE})
+    sizes = sorted(set(rates) - {_SINGLE})
     best = max(sizes, key=lambda size: rates[size])
     near = [str(size) for size in sizes if rates[size] >= 0.8 * rates[best] and size != best]
     others = f"within a fifth of that are batches of {', '.join(near)}"
     return (
-        f"{what.capitalize()} {where}, {payload} bytes: single ones make {shown(rates[SINGLE])}k "
+        f"{what.capitalize()} {where}, {payload} bytes: single ones make {shown(rates[_SINGLE])}k "
         f"entries a second, batches of {best} {shown(rates[best])}k, "
-        f"{shown(rates[best] / rates[SINGLE])} times as many; "
+        f"{shown(rates[best] / rates[_SINGLE])} times as many; "
         f"{others if near else 'no other size comes within a fifth of that'}."
     )
 

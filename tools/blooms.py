@@ -19,15 +19,13 @@ from tools.lab.experiment import Rows
 from tools.lab.sides import Side, sample
 from tools.lab.table import shown
 
-__all__ = ["EXPERIMENT", "Filter", "Use"]
-
-IDS = (10, 100, 1_000, 10_000, 100_000)
-RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
-ABSENT = 200_000
+_IDS = (10, 100, 1_000, 10_000, 100_000)
+_RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
+_ABSENT = 200_000
 """Ids asked for that no filter holds."""
 
-USUAL_IDS, USUAL_RATE = 9_000, 0.01
-OURS = "bkstore"
+_USUAL_IDS, _USUAL_RATE = 9_000, 0.01
+_OURS = "bkstore"
 
 
 class Filter(NamedTuple):
@@ -72,7 +70,7 @@ def _fastbloom(module: Any) -> Filter:
 
 def _filters(run: Run) -> dict[str, Filter]:
     """Return ours, and those of the peers that are here."""
-    found = {OURS: Filter(BloomFilter.of, _ours, lambda made: made.nbytes, np.asarray)}
+    found = {_OURS: Filter(BloomFilter.of, _ours, lambda made: made.nbytes, np.asarray)}
     for name, maker in (("rbloom", _rbloom), ("fastbloom_rs", _fastbloom)):
         module = run.peer(name)
         if module is not None:
@@ -89,7 +87,7 @@ def _ids(count: int, others: int, seed: int) -> tuple[Int64Array, Int64Array]:
 
 def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iterator[Row]:
     """Yield a row for each filter, all measured beside each other."""
-    ids, absent = _ids(count, run.scaled(ABSENT, 2000), run.seed)
+    ids, absent = _ids(count, run.scaled(_ABSENT, 2000), run.seed)
     uses = {name: Use.of(way, ids, absent, rate) for name, way in filters.items()}
     sides = [side for use in uses.values() for side in use.sides]
     taken = iter(sample(sides, run.rounds, run.shortest))
@@ -105,7 +103,7 @@ def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iter
             "make": next(taken).seconds / count * 1e9,
             "ask": next(taken).seconds / absent.size * 1e9,
         }
-        if name == OURS:
+        if name == _OURS:
             size = filter_size(count, rate)
             row |= {"bytes": 8 * size.words, "hashes": size.hash_count}
             row["filled"] = use.made.expected_fpp
@@ -139,38 +137,39 @@ class Use(NamedTuple):
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each rate at the usual number of ids, then for each number at 1 %."""
     filters = _filters(run)
-    for rate in RATES:
-        run.tell(f"{USUAL_IDS} ids at {rate}")
-        for row in _rows(run, filters, USUAL_IDS, rate):
+    for rate in _RATES:
+        run.tell(f"{_USUAL_IDS} ids at {rate}")
+        for row in _rows(run, filters, _USUAL_IDS, rate):
             yield {"series": "rate", **row}
-    for count in sorted({run.scaled(count, 4) for count in IDS}):
-        run.tell(f"{count} ids at {USUAL_RATE}")
-        for row in _rows(run, filters, count, USUAL_RATE):
+    for count in sorted({run.scaled(count, 4) for count in _IDS}):
+        run.tell(f"{count} ids at {_USUAL_RATE}")
+        for row in _rows(run, filters, count, _USUAL_RATE):
             yield {"series": "ids", **row}
 
 
 def found(rows: Rows) -> list[str]:
     """Return what the rows come to."""
-    ours = [row for row in rows if row["side"] == OURS]
+    ours = [row for row in rows if row["side"] == _OURS]
     rates = {row["rate"]: row for row in ours if row["series"] == "rate"}
     seen = [row for row in rates.values() if row["measured"]]
     worst = max(seen, key=lambda row: abs(math.log(row["measured"] / row["rate"])))
-    usual, least = rates[USUAL_RATE], min(rates)
+    usual, least = rates[_USUAL_RATE], min(rates)
     sentences = [
-        f"At {USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at {least:.2%} "
-        f"{rates[least]['bits_per_id']:.1f}; {USUAL_IDS:,} ids take {shown(usual['bytes'])} bytes.",
-        f"Wrong yes at {USUAL_RATE:.0%} wanted: {usual['measured']:.2%} measured, "
+        f"At {_USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at "
+        f"{least:.2%} {rates[least]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
+        f"{shown(usual['bytes'])} bytes.",
+        f"Wrong yes at {_USUAL_RATE:.0%} wanted: {usual['measured']:.2%} measured, "
         f"{usual['filled']:.2%} by the bits set. Furthest from what was wanted is "
         f"{worst['rate']:g}: {worst['measured']:.4g} measured.",
     ]
-    peers = [row for row in rows if row["side"] != OURS and row["series"] == "rate"]
+    peers = [row for row in rows if row["side"] != _OURS and row["series"] == "rate"]
     return sentences + [
         f"Against {peer['side']}, given a list that was made before, making takes "
         f"{usual['make'] / peer['make']:.2f} times the time and asking "
         f"{usual['ask'] / peer['ask']:.2f} times; its filter takes "
         f"{peer['bits_per_id']:.2f} bits an id and measures {peer['measured']:.2%}."
         for peer in peers
-        if peer["rate"] == USUAL_RATE
+        if peer["rate"] == _USUAL_RATE
     ]
 
 
@@ -185,8 +184,8 @@ EXPERIMENT = Experiment(
         "a list."
     ),
     data=(
-        f"{USUAL_IDS:,} ids (streams of an object) by rate; 10 to 100,000 ids at scale 1 at "
-        f"{USUAL_RATE:.0%}. Ids are random below 2^40."
+        f"{_USUAL_IDS:,} ids (streams of an object) by rate; 10 to 100,000 ids at scale 1 at "
+        f"{_USUAL_RATE:.0%}. Ids are random below 2^40."
     ),
     columns=(
         Column("series", "series", kind="given"),

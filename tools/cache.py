@@ -30,14 +30,12 @@ from tools.lab.workloads.index_loads import load_of_dump
 from tools.lab.workloads.recording import read_recording, spanned
 from tools.lab.workloads.traces import TRACES, Trace, trace
 
-__all__ = ["EXPERIMENT"]
-
-LEDGERS, PER_LEDGER, READS, PAYLOAD = 20, 1_000, 1_000, 200
+LEDGERS, _PER_LEDGER, _READS, PAYLOAD = 20, 1_000, 1_000, 200
 AHEAD = (1, 5, 20, 100, 500)
 """Entries read at a time: 1 is no read-ahead, 100 a bookie's default."""
 
-AHEAD_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
-SHARES = (0.02, 0.1, 0.5)
+_AHEAD_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
+_SHARES = (0.02, 0.1, 0.5)
 """Rooms of the read cache, and of the write cache, as shares of all records' bytes."""
 
 LAGS = (10, 100, 1_000, 5_000)
@@ -62,8 +60,8 @@ def _ids(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
     if recorded is not None:
         return spanned(recorded, MOST)
     if run.dump is not None:
-        return load_of_dump(run.dump, run.scaled(LEDGERS * PER_LEDGER, 600)).expected
-    count = run.scaled(PER_LEDGER, 30)
+        return load_of_dump(run.dump, run.scaled(LEDGERS * _PER_LEDGER, 600)).expected
+    count = run.scaled(_PER_LEDGER, 30)
     return {LedgerId(0, at): generators.contiguous(count) for at in range(LEDGERS)}
 
 
@@ -87,11 +85,11 @@ def _sides(held: Held, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tupl
     """Yield what names a row, and what it measures: no cache, then each room and read-ahead."""
     key: Row = {"series": "no cache", "room": 0, "ahead": 1}
     yield key, Side(str(key), partial(read_singly, queries), lambda: held.storage)
-    for share in SHARES:
+    for share in _SHARES:
         room = int(held.bytes * share)
         ways = [("entries", count, (count, 0)) for count in AHEAD]
-        if share == SHARES[1]:
-            ways += [("bytes", size, (0, size)) for size in AHEAD_BYTES]
+        if share == _SHARES[1]:
+            ways += [("bytes", size, (0, size)) for size in _AHEAD_BYTES]
         for series, ahead, limits in ways:
             key = {"series": series, "room": share * 100, "ahead": ahead}
             fresh = partial(ReadCache, held.storage, room, *limits)
@@ -125,7 +123,7 @@ def _tail(run: Run, share: float) -> Iterator[Row]:
     is flushed.
     """
     coder, payload, top = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
-    tens = run.scaled(PER_LEDGER // 10, 6)
+    tens = run.scaled(_PER_LEDGER // 10, 6)
     each = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
     options = StorageOptions(write_cache=int(share * LEDGERS * tens * 10 * each))
     written: list[tuple[LedgerId, int]] = []
@@ -153,14 +151,14 @@ def measure(run: Run) -> Iterator[Row]:
     recorded = None if run.trace is None else read_recording(run.trace)
     with _filled(run, recorded) as held:
         traces = {
-            order: trace(order, held.entries, run.scaled(READS, 100), run.seed) for order in TRACES
+            order: trace(order, held.entries, run.scaled(_READS, 100), run.seed) for order in TRACES
         }
         if recorded is not None:
             traces["recorded"] = recorded
         for order, reads in traces.items():
             run.tell(order)
             yield from _reads(run, held, order, reads)
-    for share in SHARES:
+    for share in _SHARES:
         run.tell(f"write cache of {share:.0%}")
         yield from _tail(run, share)
 
@@ -168,7 +166,7 @@ def measure(run: Run) -> Iterator[Row]:
 def found(rows: Rows) -> list[str]:
     """Return what the rows come to."""
     by = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
-    room = SHARES[1] * 100
+    room = _SHARES[1] * 100
     straight, random = (by["entries", order, room, 100] for order in ("sequential", "zipf"))
     tail = [by["tail", "tail", room, lag] for lag in LAGS]
     near, far = tail[0], [row for row in tail if row["reads"]][-1]
@@ -206,7 +204,7 @@ def _cheapest(by: dict[Any, Row], order: str, room: float) -> str:
 
 
 def _ahead(title: str, y: str, log: Literal["x", "xy"]) -> Panel:
-    chosen = {"series": "entries", "room": SHARES[1] * 100}
+    chosen = {"series": "entries", "room": _SHARES[1] * 100}
     return Panel(title, "ahead", y, "trace", chosen, log=log, label="entries read at a time")
 
 
@@ -225,8 +223,8 @@ EXPERIMENT = Experiment(
         "bytes."
     ),
     data=(
-        f"{LEDGERS} ledgers of {PER_LEDGER:,} entries of {PAYLOAD} bytes at scale 1, or a dump's; "
-        f"{READS:,} reads by Zipf's law, uniform, and by four sequential readers; with --trace "
+        f"{LEDGERS} ledgers of {_PER_LEDGER:,} entries of {PAYLOAD} bytes at scale 1, or a dump's; "
+        f"{_READS:,} reads by Zipf's law, uniform, and by four sequential readers; with --trace "
         "those of a recording as well, over ledgers that have what it spans."
     ),
     columns=(

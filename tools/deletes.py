@@ -19,12 +19,10 @@ from tools.lab.samples import Asking, latencies_of
 from tools.lab.stores.shrinking_rocks import ShrinkingRocks
 from tools.lab.table import shown
 
-__all__ = ["EXPERIMENT", "STRATEGIES"]
-
-PER_STEP, PER_LEDGER, LIVE_STEPS, STEPS, EVERY = 40, 500, 2, 12, 4
+_PER_STEP, _PER_LEDGER, _LIVE_STEPS, STEPS, _EVERY = 40, 500, 2, 12, 4
 """Ledgers of a step, entries of each, steps that stay live, steps, steps between repairs."""
 
-LEFT = 2
+_LEFT = 2
 """Ledgers that are left in the last step, in which nothing is written."""
 
 Deleting = Callable[[ShrinkingRocks, LedgerId], None]
@@ -53,18 +51,18 @@ class Life(NamedTuple):
             self.live.append(LedgerId(0, step * written + at))
             self.store.put(self.live[-1], seed)
         if self.delete is not None:
-            keep = LEFT if last else LIVE_STEPS * written
+            keep = _LEFT if last else _LIVE_STEPS * written
             for ledger in self.live[:-keep]:
                 self.delete(self.store, ledger)
             del self.live[:-keep]
-        if self.repair is not None and (last or step % EVERY == 0):
+        if self.repair is not None and (last or step % _EVERY == 0):
             self.repair(self.store)
         self.store.settle()
 
     def left(self) -> Row:
         """Return what is in the files."""
         return {
-            "live": len(self.live) * PER_LEDGER,
+            "live": len(self.live) * _PER_LEDGER,
             "rows": self.store.scan(),
             "tombstones": self.store.tombstones(),
             "kib": self.store.table_bytes() / 1024,
@@ -92,11 +90,11 @@ def _asked(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each step and strategy."""
-    written, lives = run.scaled(PER_STEP, 4), {}
+    written, lives = run.scaled(_PER_STEP, 4), {}
     with ExitStack() as closing:
         for number, (name, (delete, repair)) in enumerate(STRATEGIES.items()):
             top = run.directory / f"{number}"
-            store = ShrinkingRocks(top, PER_LEDGER, written * PER_LEDGER // 2)
+            store = ShrinkingRocks(top, _PER_LEDGER, written * _PER_LEDGER // 2)
             closing.callback(store.close)
             lives[name] = Life(store, [], delete, repair)
         for step in range(1, STEPS + 2):
@@ -125,7 +123,7 @@ def found(rows: Rows) -> list[str]:
     }
     return [
         f"{usual('live', ranged)} rows are live. Their database takes {usual('kib', ranged)} KiB "
-        f"by deleteRange, {usual('kib', 'deleteRange, compactRange')} compacted every {EVERY} "
+        f"by deleteRange, {usual('kib', 'deleteRange, compactRange')} compacted every {_EVERY} "
         f"steps, {usual('kib', 'deleteRange, rebuild')} rebuilt as often, "
         f"{usual('kib', points)} by point deletes; {usual('kib', nothing)} where nothing is "
         f"deleted.",
@@ -157,9 +155,9 @@ EXPERIMENT = Experiment(
         "median of the rounds, in which the databases take turns."
     ),
     data=(
-        f"A step writes {PER_STEP} ledgers of {PER_LEDGER} entries at scale 1 and leaves the last "
-        f"{LIVE_STEPS} steps' ledgers live; {STEPS} steps. Then all but {LEFT} ledgers are deleted "
-        "and nothing is written."
+        f"A step writes {_PER_STEP} ledgers of {_PER_LEDGER} entries at scale 1 and leaves the "
+        f"last {_LIVE_STEPS} steps' ledgers live; {STEPS} steps. Then all but {_LEFT} ledgers are "
+        "deleted and nothing is written."
     ),
     columns=(
         Column("strategy", "deleted by", kind="given"),

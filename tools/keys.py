@@ -28,24 +28,22 @@ from tools.lab.stores.peers import Store, peer_stores
 from tools.lab.table import shown
 from tools.lab.workloads.key_orders import KEY_ORDERS, KeyOrder, filling, key_bytes
 
-__all__ = ["EXPERIMENT"]
-
-LEDGERS, PER_LEDGER, QUERIES = 200, 500, 1_000
+LEDGERS, _PER_LEDGER, _QUERIES = 200, 500, 1_000
 USUAL = "ledger, entry"
 TABLES = (".sst", ".ldb", ".mdb")
 
-Opened = Callable[[Path], Store]
+_Opened = Callable[[Path], Store]
 
 
 def _rocksdb(top: Path) -> Store:
     return Database(top, location_options())
 
 
-class KeySide(NamedTuple):
+class _KeySide(NamedTuple):
     """A store and the rows that it gets; a folder of its own."""
 
     order: KeyOrder
-    opened: Opened
+    opened: _Opened
     top: Path
     keys: list[bytes]
     values: list[bytes]
@@ -55,7 +53,7 @@ class KeySide(NamedTuple):
         """The bytes of a key."""
         return len(self.keys[0])
 
-    def emptied(self) -> KeySide:
+    def emptied(self) -> _KeySide:
         """Remove what an earlier round wrote."""
         shutil.rmtree(self.top, ignore_errors=True)
         return self
@@ -78,23 +76,23 @@ class KeySide(NamedTuple):
         return [(head + bytes(8), head + b"\xff" * 8) for head in heads]
 
 
-def _sides(run: Run, count: int) -> dict[str, KeySide]:
+def _sides(run: Run, count: int) -> dict[str, _KeySide]:
     """Return RocksDB with each order of words, then the peers that are here with a bookie's."""
-    stores: list[tuple[str, KeyOrder, Opened]] = [
+    stores: list[tuple[str, KeyOrder, _Opened]] = [
         (name, order, _rocksdb) for name, order in KEY_ORDERS.items()
     ]
     for peer, other in peer_stores(run).items():
         stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], other))
     sides = {}
     for number, (name, order, opened) in enumerate(stores):
-        rows, top = filling(order, count, PER_LEDGER, run.seed), run.directory / f"{number}"
-        sides[name] = KeySide(order, opened, top, key_bytes(rows.keys), values(rows.places))
+        rows, top = filling(order, count, _PER_LEDGER, run.seed), run.directory / f"{number}"
+        sides[name] = _KeySide(order, opened, top, key_bytes(rows.keys), values(rows.places))
     return sides
 
 
-def _written(run: Run, sides: dict[str, KeySide]) -> dict[str, Row]:
+def _written(run: Run, sides: dict[str, _KeySide]) -> dict[str, Row]:
     """Fill every store once a round; return what it takes."""
-    works = [Side(name, KeySide.fill, side.emptied) for name, side in sides.items()]
+    works = [Side(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
     rows: dict[str, Row] = {}
     for (name, side), done in zip(sides.items(), done_in_turns(works, run.rounds)):
         number = len(side.keys)
@@ -109,15 +107,15 @@ def _written(run: Run, sides: dict[str, KeySide]) -> dict[str, Row]:
     return rows
 
 
-def _asked(run: Run, sides: dict[str, KeySide], stores: dict[str, Store]) -> Iterator[Row]:
+def _asked(run: Run, sides: dict[str, _KeySide], stores: dict[str, Store]) -> Iterator[Row]:
     """Yield latencies: of single rows, and of listing and ending a ledger by its prefix."""
     rows = len(next(iter(sides.values())).keys)
-    some = np.random.default_rng(run.seed).integers(0, rows, run.scaled(QUERIES, 50))
+    some = np.random.default_rng(run.seed).integers(0, rows, run.scaled(_QUERIES, 50))
     point, listed, last = {}, {}, {}
     for name, side in sides.items():
         store, width, ranges = stores[name], side.width, side.ranges(some)
         found = {len(store.keys(*ends, width)) for ends in ranges}
-        if found != {PER_LEDGER if side.order.prefix else rows}:
+        if found != {_PER_LEDGER if side.order.prefix else rows}:
             raise RuntimeError(f"a listing of {found} rows")
         point[name] = Asking(store.get, [side.keys[at] for at in some])
         listed[name] = Asking(partial(_listed, store, width), ranges)
@@ -200,7 +198,7 @@ EXPERIMENT = Experiment(
         "payload."
     ),
     data=(
-        f"{LEDGERS} ledgers at scale 1 of {PER_LEDGER} entries each, which arrive interleaved, in "
+        f"{LEDGERS} ledgers at scale 1 of {_PER_LEDGER} entries each, which arrive interleaved, in "
         "ten rounds; ids 1 to n, in scope 0 or in four random scopes, or random 128-bit ids."
     ),
     columns=(

@@ -27,9 +27,7 @@ from tools.lab.table import shown
 from tools.lab.workloads.index_loads import SHAPES, IndexLoad, index_load, load_of_dump
 from tools.lab.workloads.traces import trace
 
-__all__ = ["EXPERIMENT", "SIDES", "TUNED", "batches"]
-
-ENTRIES, QUERIES, BATCH, BUILDS = 60_000, 1_000, 1_000, 3
+ENTRIES, _QUERIES, BATCH, _BUILDS = 60_000, 1_000, 1_000, 3
 ENOUGH = 100
 """Of fewer queries there is no p99: it would be the slowest of them."""
 
@@ -57,13 +55,13 @@ TUNED = {
 }
 """RocksDB with one option other than a bookie's, over one shape."""
 
-Query = tuple[LedgerId, int]
+_Query = tuple[LedgerId, int]
 
 
 def _built(run: Run, side: IndexSide, load: IndexLoad, top: Path) -> tuple[MemtableIndex, Row]:
     """Fill a side below `top` several times; return its memory and what filling takes."""
     spent, memory = [], MemtableIndex()
-    for _ in range(min(run.rounds, BUILDS)):
+    for _ in range(min(run.rounds, _BUILDS)):
         shutil.rmtree(top, ignore_errors=True)
         top.mkdir()
         with spending() as cost:
@@ -81,7 +79,7 @@ def _built(run: Run, side: IndexSide, load: IndexLoad, top: Path) -> tuple[Memta
     }
 
 
-def _first_look(source: Source, load: IndexLoad, queries: Sequence[Query]) -> Row:
+def _first_look(source: Source, load: IndexLoad, queries: Sequence[_Query]) -> Row:
     """Return what is listed, and the bytes that the first reads ask of the system."""
     with spending() as cold:
         found = [source.get(*query) for query in queries]
@@ -94,7 +92,7 @@ def _first_look(source: Source, load: IndexLoad, queries: Sequence[Query]) -> Ro
 
 
 def _latencies(
-    run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[Query]
+    run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
 ) -> dict[str, Row]:
     """Return latencies of each source, all asked beside each other."""
     asked: dict[str, Sequence[Any]] = {
@@ -130,7 +128,7 @@ def _unpacked(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
 
 def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
     """Yield a row for each side: filled one by one, then asked beside each other."""
-    queries = trace("zipf", load.expected, run.scaled(QUERIES, ENOUGH), run.seed).queries
+    queries = trace("zipf", load.expected, run.scaled(_QUERIES, ENOUGH), run.seed).queries
     rows: dict[str, Row] = {}
     sources: dict[str, Source] = {}
     with ExitStack() as closing:

@@ -27,20 +27,18 @@ from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import turned
 
-__all__ = ["CLAIM", "EXPERIMENT"]
-
 CLAIM = (500, 300)
 """Objects and streams of the world that the headline is about."""
 
-OBJECTS, STREAMS, FPP = 200, 120, 0.01
-LENGTHS = (50, 100, 200, 400)
-STREAM_COUNTS = (40, 100, 300)
+_OBJECTS, _STREAMS, _FPP = 200, 120, 0.01
+_LENGTHS = (50, 100, 200, 400)
+_STREAM_COUNTS = (40, 100, 300)
 RATES = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
 KEPT = (0, 20, 200)
 LOAD_MS = (1, 4, 16)
-QUERIES, SLOW_QUERIES = 60, 3
+_QUERIES, _SLOW_QUERIES = 60, 3
 
-Queries = Sequence[tuple[int, int, int, int]]
+_Queries = Sequence[tuple[int, int, int, int]]
 
 
 class Point(NamedTuple):
@@ -48,7 +46,7 @@ class Point(NamedTuple):
 
     objects: int
     streams: int
-    fpp: float = FPP
+    fpp: float = _FPP
     kept: int = 0
     load_ms: int = 0
 
@@ -60,13 +58,13 @@ def _world(point: Point, seed: int) -> StreamImage:
     return stream_image(shape, point.objects, seed)
 
 
-Turn = list[QueryStats]
+_Turn = list[QueryStats]
 """What each query of a turn came to."""
 
 
 def _turns(
-    image: StreamImage, strategies: Sequence[Strategy], queries: Queries, point: Point, rounds: int
-) -> Iterator[tuple[Strategy, list[Turn], float]]:
+    image: StreamImage, strategies: Sequence[Strategy], queries: _Queries, point: Point, rounds: int
+) -> Iterator[tuple[Strategy, list[_Turn], float]]:
     """Ask all queries once, then again in each round; yield the turns, the filters' bytes too.
 
     Strategies take turns. The index and the filters of each are kept from the first one on.
@@ -79,7 +77,7 @@ def _turns(
             filters = ObjectFilters(fpp=point.fpp)
             lookup = StreamLookup(image, reader, strategy, filters=filters, options=options)
             lookups[strategy] = closing.enter_context(lookup)
-        turns: dict[Strategy, list[Turn]] = {strategy: [] for strategy in strategies}
+        turns: dict[Strategy, list[_Turn]] = {strategy: [] for strategy in strategies}
         for nth in range(1 + rounds):
             for strategy in turned(strategies, nth):
                 ask = lookups[strategy].get_objects
@@ -88,7 +86,7 @@ def _turns(
             yield strategy, turns[strategy], lookup.stats["filter_bytes"]
 
 
-def _cost(turns: Sequence[Turn]) -> Row:
+def _cost(turns: Sequence[_Turn]) -> Row:
     """Return loads and waves of the first of some turns, and how long a look-up takes."""
     taken = np.median([[one.seconds for one in turn] for turn in turns], axis=0)
     return {
@@ -126,11 +124,11 @@ def _series(
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each series, point and strategy; the claim's world comes last."""
     ratio = CLAIM[1] / CLAIM[0]
-    queries, slow = run.scaled(QUERIES, 10), run.scaled(SLOW_QUERIES, 2)
-    lengths = [run.scaled(each, 10) for each in LENGTHS]
-    objects, streams = run.scaled(OBJECTS, 20), run.scaled(STREAMS, 15)
+    queries, slow = run.scaled(_QUERIES, 10), run.scaled(_SLOW_QUERIES, 2)
+    lengths = [run.scaled(each, 10) for each in _LENGTHS]
+    objects, streams = run.scaled(_OBJECTS, 20), run.scaled(_STREAMS, 15)
     by_length = [Point(each, max(15, int(each * ratio))) for each in lengths]
-    by_streams = [Point(objects, run.scaled(each, 15)) for each in STREAM_COUNTS]
+    by_streams = [Point(objects, run.scaled(each, 15)) for each in _STREAM_COUNTS]
     usual = Point(objects, streams)
     yield from _series(run, "length", by_length, queries)
     yield from _series(run, "streams", by_streams, queries)
@@ -165,8 +163,8 @@ def found(rows: Rows) -> list[str]:
         f"{slow['sparse-index']['ms']:.0f} by sparse-index, {slow['load-all']['ms']:.0f} by "
         f"load-all with {LookupOptions().workers} loads at a time.",
         f"Keeping {KEPT[-1]} objects at hand brings bloom from {kept[0]['loads']:.2f} loads to "
-        f"{kept[KEPT[-1]]['loads']:.2f}; filters at {RATES[0]:.0%} instead of {FPP:.0%} from "
-        f"{rates[FPP]['loads']:.2f} to {rates[RATES[0]]['loads']:.2f}.",
+        f"{kept[KEPT[-1]]['loads']:.2f}; filters at {RATES[0]:.0%} instead of {_FPP:.0%} from "
+        f"{rates[_FPP]['loads']:.2f} to {rates[RATES[0]]['loads']:.2f}.",
     ]
 
 

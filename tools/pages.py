@@ -23,14 +23,12 @@ from tools.lab.stores.page_pool import PagePool
 from tools.lab.table import shown
 from tools.lab.workloads.traces import TRACES, Trace, trace
 
-__all__ = ["EXPERIMENT", "PAGE_SIZES", "ledgers_of"]
-
-ENTRIES, READS = 30_000, 10_000
+ENTRIES, _READS = 30_000, 10_000
 PAGE_SIZES = (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 POOL_SHARES = (0.01, 0.03, 0.1, 0.3)
 """Rooms of the pool, as shares of the files' bytes; one without room for a page is left out."""
 
-USUAL_POOL = POOL_SHARES[-2] * 100
+_USUAL_POOL = POOL_SHARES[-2] * 100
 
 Ledgers = dict[LedgerId, Int64Array]
 
@@ -132,7 +130,7 @@ def measure(run: Run) -> Iterator[Row]:
         yield from _sizes(run, shape, ledgers, tops)
         for name in TRACES if shape == "long" else ():
             run.tell(f"{shape}: {name}")
-            reads = trace(name, ledgers, run.scaled(READS, 200), run.seed)
+            reads = trace(name, ledgers, run.scaled(_READS, 200), run.seed)
             yield from _pools(run, tops, name, reads)
         for top in tops.values():
             shutil.rmtree(top)
@@ -156,7 +154,7 @@ def found(rows: Rows) -> list[str]:
 
 def _found_in_pools(rows: Rows) -> str:
     """Say what a pool of 10 % answers, or the smallest above it that has a page of 8 KiB."""
-    shares = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= USUAL_POOL}
+    shares = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= _USUAL_POOL}
     if not shares:
         return "No pool that was tried has room for a page of 8 KiB."
     share = min(shares)
@@ -218,11 +216,11 @@ EXPERIMENT = Experiment(
             log="x",
         ),
         Panel(
-            f"A pool of {USUAL_POOL:g} %: bytes read by page size",
+            f"A pool of {_USUAL_POOL:g} %: bytes read by page size",
             "page",
             "read_per_get",
             "trace",
-            {"pool": USUAL_POOL},
+            {"pool": _USUAL_POOL},
             log="x",
         ),
     ),

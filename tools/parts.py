@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
-__all__ = ["PARTS", "RECORD", "Part", "main", "parse_part", "part_of", "read_record"]
-
 ROOT = Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tests" / "parts.json"
 LIMIT = 30 * 60

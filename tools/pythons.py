@@ -21,14 +21,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["CORE", "Python", "Unfit", "choose", "find", "main", "prepare"]
-
 ROOT = Path(__file__).resolve().parent.parent
-OLDEST = (3, 11)
+_OLDEST = (3, 11)
 USUAL = "/usr/bin"
-PINS = ("pyproject.toml", "constraints.txt")
-EXTRAS = ".[arrow,local,spark,report,serve,zookeeper,dev]"
-STAMP = ".installed"
+_PINS = ("pyproject.toml", "constraints.txt")
+_EXTRAS = ".[arrow,local,spark,report,serve,zookeeper,dev]"
+_STAMP = ".installed"
 
 # What a Python can break: bytes and numbers, files and locks, processes, threads, the packages.
 _FAMILIES = """
@@ -120,7 +118,7 @@ def _candidates(path: str) -> Iterator[Path]:
 def _named(folder: Path) -> Iterator[Path]:
     for file in sorted(folder.iterdir()):
         hit = _NAME.fullmatch(file.name)
-        if hit and (3, int(hit[1])) >= OLDEST and os.access(file, os.X_OK) and file.is_file():
+        if hit and (3, int(hit[1])) >= _OLDEST and os.access(file, os.X_OK) and file.is_file():
             yield file
 
 
@@ -133,7 +131,7 @@ def _ask(path: Path) -> Python:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise Unfit("does not answer") from error
     version = tuple(found["version"])
-    if version < OLDEST:
+    if version < _OLDEST:
         raise Unfit(f"is {_dotted(version)}")
     if found["kind"] != "cpython" or found["level"] != "final":
         raise Unfit(f"is {found['kind']} {_dotted(version)} {found['level']}")
@@ -187,14 +185,14 @@ def prepare(python: Python, root: Path, run: Run = subprocess.run) -> Path:
     Raises `Unfit` if the venv cannot be made, or the packages cannot be installed in it.
     """
     folder = root / f".venv-{_dotted(python.version)}"
-    inside, stamp = folder / "bin" / "python", folder / STAMP
-    pins = hashlib.sha256(b"".join((root / name).read_bytes() for name in PINS)).hexdigest()
+    inside, stamp = folder / "bin" / "python", folder / _STAMP
+    pins = hashlib.sha256(b"".join((root / name).read_bytes() for name in _PINS)).hexdigest()
     if stamp.is_file() and stamp.read_text() == pins and inside.exists():
         return inside
     if run([str(python.path), "-m", "venv", "--clear", str(folder)], check=False).returncode:
         raise Unfit(f"no venv can be made at {folder}")
     pip = [str(inside), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if run([*pip, "-c", "constraints.txt", "-e", EXTRAS], cwd=root, check=False).returncode:
+    if run([*pip, "-c", "constraints.txt", "-e", _EXTRAS], cwd=root, check=False).returncode:
         raise Unfit(
             f"the packages of constraints.txt cannot be installed; pip says why above; "
             f"--without {_dotted(python.version)} leaves it out"

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-__all__ = ["PAGE", "ROOMS", "about", "circles", "graph", "modules", "room_of", "with_table"]
-
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "architecture.md"
 _BEGIN, _END = "<!-- rooms: made by tools.rooms -->\n\n", "\n\n<!-- end of rooms -->"
@@ -123,7 +121,7 @@ def modules() -> Mapping[str, Path]:
     return found
 
 
-def is_face(module: str) -> bool:
+def _is_face(module: str) -> bool:
     """Return whether this is a package's ``__init__``."""
     return modules()[module].name == "__init__.py"
 
@@ -134,7 +132,7 @@ def room_of(module: str) -> int:
     The face of a room that has others inside stands behind them all: it shows what they have.
     """
     inside = [at for at, room in enumerate(ROOMS) if _lies_in(room, module)]
-    if is_face(module) and inside:
+    if _is_face(module) and inside:
         return max(inside)
     homes = [at for at, room in enumerate(ROOMS) if _lies_in(module, room)]
     if not homes:

@@ -24,8 +24,6 @@ from typing import Any
 
 from bkstore.offline.analyses import ANALYSES, LocalEngine, open_inputs
 
-__all__ = ["found", "main", "measured", "resident"]
-
 _MIB = 1 << 20
 _COLUMNS = ("analysis", "rows", "seconds", "cpu", "tasks", "shuffled", "task_seconds")
 

@@ -12,8 +12,6 @@ from tools.lab import Column, Experiment, Panel, Row, Run, main as run_command
 from tools.lab.experiment import Rows
 from tools.lab.table import shown, shown_missed
 
-__all__ = ["EXPERIMENT", "main", "told_missed"]
-
 
 def _row_name(text: str) -> str:
     if text not in (names := [row.name for row in ROWS]):

@@ -9,8 +9,6 @@ import numpy as np
 
 from bkstore.ids import Int64Array
 
-__all__ = ["bitmap_of", "encoded"]
-
 
 def bitmap_of(module: Any, ids: Int64Array) -> Any:
     """Return the bitmap of ids below 2^32, made by pyroaring's fast way in.

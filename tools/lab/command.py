@@ -19,8 +19,6 @@ from tools.lab.page import page
 from tools.lab.picture import drawn
 from tools.lab.table import markdown, print_document
 
-__all__ = ["main"]
-
 _OWN_DATA = {
     "dump": ("DIR", "a dump's entries as data"),
     "trace": ("FILE", "recorded reads as one more order of reading"),

@@ -9,9 +9,7 @@ from tools.lab.document import Document
 from tools.lab.experiment import Experiment, kinds
 from tools.lab.table import shown
 
-__all__ = ["differences"]
-
-MOVED = 1.25
+_MOVED = 1.25
 """From this ratio on a measured figure is told, upwards or downwards."""
 
 _SETTING = ("seed", "scale", "rounds", "data", "dump", "trace", "python", "absent")
@@ -67,7 +65,7 @@ def _moved(experiment: Experiment, old: dict[str, Any], new: dict[str, Any]) -> 
         both = f"{column.title} {shown(then) or 'absent'} then, {shown(now) or 'absent'} now"
         if column.kind == "count" or not _number(then) or not _number(now):
             yield both
-        elif max(now / then, then / now) >= MOVED:
+        elif max(now / then, then / now) >= _MOVED:
             yield f"{both}: {now / then:.2f}x"
 
 

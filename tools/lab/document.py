@@ -17,8 +17,6 @@ from tools.lab.experiment import Experiment, Row, Run
 from tools.lab.known_documents import fault, misfit
 from tools.lab.machine import environment
 
-__all__ = ["FORMAT", "Document", "keep", "kept", "made", "read", "save"]
-
 FORMAT = "bkstore-lab/1"
 
 Document = dict[str, Any]

@@ -10,19 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-__all__ = [
-    "Column",
-    "Context",
-    "Experiment",
-    "Kind",
-    "Panel",
-    "Row",
-    "Rows",
-    "Run",
-    "Taken",
-    "kinds",
-]
-
 Row = dict[str, Any]
 """A row of the result: values by the names of columns; one that is absent is None."""
 

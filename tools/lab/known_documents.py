@@ -7,8 +7,6 @@ from typing import Any
 
 from tools.lab.experiment import Experiment, kinds
 
-__all__ = ["fault", "misfit"]
-
 _NUMBER = (int, float)
 _CELL = (str, int, float, type(None))  # bool is an int
 

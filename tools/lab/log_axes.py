@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["floor_of_bars", "labels", "short", "ticks", "widened"]
-
-LEAST, MOST = 3, 7
+_LEAST, MOST = 3, 7
 """How many numbers stand at an axis, about."""
 
 
@@ -20,10 +18,10 @@ def ticks(low: float, high: float) -> list[float]:
     ([1.0, 10.0, 100.0, 1000.0, 10000.0], [10.0, 20.0, 50.0], [1.2, 1.4, 1.6, 1.8])
     """
     decades = list(_multiples((1,), low, high))
-    if len(decades) >= LEAST:
+    if len(decades) >= _LEAST:
         return decades[:: -(-len(decades) // MOST)]
     halves = list(_multiples((1, 2, 5), low, high))
-    return halves if len(halves) >= LEAST else _even(low, high)
+    return halves if len(halves) >= _LEAST else _even(low, high)
 
 
 def _multiples(factors: Sequence[int], low: float, high: float) -> Iterator[float]:
@@ -40,7 +38,7 @@ def _even(low: float, high: float) -> list[float]:
         for factor in (5, 2, 1):
             step = float(f"{factor}e{power}")
             first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-            if last - first + 1 >= LEAST:
+            if last - first + 1 >= _LEAST:
                 return [float(f"{at * step:.12g}") for at in range(first, last + 1)]
         power -= 1
 

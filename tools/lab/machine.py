@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["environment"]
-
 _PACKAGES = (
     "bkstore",
     "numpy",

@@ -9,8 +9,6 @@ from tools.lab.document import Document
 from tools.lab.experiment import Rows
 from tools.lab.table import Columns, Parted, footer, shown, tables_of
 
-__all__ = ["page"]
-
 _STYLE = """
 main { padding: 16px 20px; }
 .finding { background: var(--panel); border: 1px solid var(--line); border-radius: 6px;

@@ -22,14 +22,12 @@ from tools.lab.table import shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["drawn"]
-
 # -- looks: like the report's charts, and readable in grey, so that sides differ by lightness too
 
 _INK, _GRID = "#1a2129", "#d9dfe5"  # of the report's style sheet, on white
 
 
-class Style(NamedTuple):
+class _Style(NamedTuple):
     """How a side is drawn: as a line, and as bars."""
 
     colour: str
@@ -38,22 +36,22 @@ class Style(NamedTuple):
     hatch: str
 
 
-STYLES = (
-    Style("#1f4e86", "o", "-", ""),
-    Style("#c48324", "s", "--", "////"),
-    Style("#5aa3f0", "^", "-.", ""),
-    Style("#7a2e6b", "D", ":", "xxxx"),
-    Style("#9fb5a8", "v", "-", "...."),
-    Style("#17764a", "P", "--", "\\\\\\\\"),
-    Style("#e0b0a0", "X", "-.", ""),
-    Style("#56616d", "*", ":", "----"),
+_STYLES = (
+    _Style("#1f4e86", "o", "-", ""),
+    _Style("#c48324", "s", "--", "////"),
+    _Style("#5aa3f0", "^", "-.", ""),
+    _Style("#7a2e6b", "D", ":", "xxxx"),
+    _Style("#9fb5a8", "v", "-", "...."),
+    _Style("#17764a", "P", "--", "\\\\\\\\"),
+    _Style("#e0b0a0", "X", "-.", ""),
+    _Style("#56616d", "*", ":", "----"),
 )
 """By turns for the sides of a picture, in the order in which the rows name them."""
 
-ALONE = Style("#56616d", "o", "-", "")
+_ALONE = _Style("#56616d", "o", "-", "")
 """The only series of a panel."""
 
-SETTINGS: dict[str, Any] = {
+_SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "bkstore",
     "font.family": "sans-serif",
@@ -100,7 +98,7 @@ def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"
     columns = min(len(panels), 3 if len(panels) > 4 else 2)
     lines = math.ceil(len(panels) / columns)
     out = io.BytesIO()
-    with matplotlib.rc_context(SETTINGS):
+    with matplotlib.rc_context(_SETTINGS):
         size = (_PANEL[0] * columns, _PANEL[1] * lines + 0.5)
         figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
@@ -169,7 +167,7 @@ def _tight(svg: bytes) -> bytes:
 
 
 def _draw(
-    experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: dict[str, Style]
+    experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: dict[str, _Style]
 ) -> dict[str, Any]:
     """Draw a panel; return what a legend needs of each series, by its name."""
     chosen = panel.rows(rows)
@@ -215,21 +213,21 @@ def _name(panel: Panel, row: Row) -> str:
     return "" if panel.by is None else shown(row[panel.by])
 
 
-def _styles(panels: list[Panel], rows: list[Row]) -> dict[str, Style]:
+def _styles(panels: list[Panel], rows: list[Row]) -> dict[str, _Style]:
     """Return a style for each name of a series: one in all panels, and no other name's."""
     by = [panel for panel in panels if panel.by is not None]
     names = dict.fromkeys(_name(panel, row) for panel in by for row in panel.rows(rows))
-    return {"": ALONE} | {name: _style(at) for at, name in enumerate(names)}
+    return {"": _ALONE} | {name: _style(at) for at, name in enumerate(names)}
 
 
-def _style(at: int) -> Style:
+def _style(at: int) -> _Style:
     """Return the style of a name: where colours begin again, with another marker each."""
-    lap, place = divmod(at, len(STYLES))
-    return Style(STYLES[place].colour, *STYLES[(place + lap) % len(STYLES)][1:])
+    lap, place = divmod(at, len(_STYLES))
+    return _Style(_STYLES[place].colour, *_STYLES[(place + lap) % len(_STYLES)][1:])
 
 
 def _lines(
-    panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, Style]
+    panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
 ) -> dict[str, Any]:
     keys = {}
     for name, rows in series.items():
@@ -274,7 +272,7 @@ def _apart(places: list[float]) -> list[float]:
 
 
 def _bars(
-    panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, Style]
+    panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
 ) -> dict[str, Any]:
     groups = list(dict.fromkeys(row[panel.x] for rows in series.values() for row in rows))
     width, keys = 0.8 / len(series), {}

@@ -24,24 +24,6 @@ import numpy as np
 from bkstore.ids import Int64Array
 from tools.lab.sides import Side
 
-__all__ = [
-    "ROWS",
-    "Asking",
-    "Done",
-    "FileSizes",
-    "Latency",
-    "Spent",
-    "done_in_turns",
-    "files_below",
-    "latencies",
-    "latencies_of",
-    "latency",
-    "median_of",
-    "milliseconds",
-    "spending",
-    "turned",
-]
-
 ROWS = (".sst", ".log", ".idx")
 """How names of files with rows of an index end: tables and write-ahead logs, index files."""
 

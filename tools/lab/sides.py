@@ -17,12 +17,10 @@ from typing import Any
 
 from bkstore.offline.reading.kept_memory import keep_freed_memory
 
-__all__ = ["SHORTEST", "Samples", "Side", "sample"]
-
 SHORTEST = 0.02
 """Seconds a sample lasts at least; a shorter side is repeated within its sample."""
 
-MOST_REPEATS = 1000
+_MOST_REPEATS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +68,7 @@ class Samples:
         """Run once unrecorded and choose the repeats."""
         once = self.take(keep=False)
         if self.side.fresh is None:
-            self.repeats = max(1, min(MOST_REPEATS, round(shortest / max(once, 1e-9))))
+            self.repeats = max(1, min(_MOST_REPEATS, round(shortest / max(once, 1e-9))))
 
     @property
     def seconds(self) -> float:

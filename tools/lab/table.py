@@ -14,17 +14,6 @@ from rich.table import Table
 from tools.lab.document import Document
 from tools.lab.experiment import Row, Rows
 
-__all__ = [
-    "Columns",
-    "Parted",
-    "footer",
-    "markdown",
-    "print_document",
-    "shown",
-    "shown_missed",
-    "tables_of",
-]
-
 Parted = Callable[[Row], str]
 
 Columns = Sequence[dict[str, Any]]

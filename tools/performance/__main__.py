@@ -13,8 +13,6 @@ from tools.performance.curves import PICTURES, picture
 from tools.performance.figures import Figures
 from tools.performance.pages import with_tables
 
-__all__ = ["main"]
-
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("performance.md", "performance-figures.md")
 

@@ -9,8 +9,6 @@ from tools.lab import Column, Experiment, Panel, Row
 from tools.lab.picture import drawn
 from tools.performance.figures import Figures
 
-__all__ = ["PICTURES", "Picture", "picture"]
-
 RATIOS = {
     "idx-availability": ("Availability, index file", "contiguous", "<= 2.5"),
     "rocks-availability": ("Availability, RocksDB", "entry ids", ">= 1.6"),

@@ -13,8 +13,6 @@ from tools.lab import Experiment, Row
 from tools.lab.document import Document, kept
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
-__all__ = ["Figures", "Origin", "named"]
-
 
 class Origin(NamedTuple):
     """A row of a result, and the result that it is from."""

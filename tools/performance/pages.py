@@ -20,8 +20,6 @@ from tools.performance.promises import judged
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 from tools.pipeline.steps import SPARKS, STEPS
 
-__all__ = ["named_rows", "with_tables"]
-
 _MARKED = re.compile(
     r"(<!-- made by tools\.performance: (\w+) ?([^>]*) -->)\n.*?(<!-- end of it -->)", re.DOTALL
 )
@@ -90,14 +88,14 @@ def _all_rows(figures: Figures) -> list[Row]:
 
 
 def _peers(figures: Figures, _: Sequence[str]) -> str:
-    ends = tuple(f", {name}" for name in PEERS)
+    ends = tuple(f", {name}" for name in _PEERS)
     rows = [row for row in _all_rows(figures) if row["case"].endswith(ends) and not row["what"]]
     names = ("row", "case", "ratio", "ours", "baseline")
     columns = [column for column in _columns(BENCH.columns) if column["name"] in names]
     return markdown(columns, rows)
 
 
-PEERS = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
+_PEERS = ("lmdb", "plyvel", "pyroaring", "rbloom", "fastbloom-rs")
 """Libraries that cases are named by."""
 
 

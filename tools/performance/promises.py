@@ -9,11 +9,9 @@ from tools.lab.table import shown, shown_missed
 from tools.performance.figures import Figures
 from tools.pipeline.steps import KERNELS, LOADS, STEPS
 
-__all__ = ["PROMISES", "Promise", "judged"]
-
 Values = Callable[[Figures], Mapping[str, float]]
 
-MILLION = 1_000_000
+_MILLION = 1_000_000
 SQL = STEPS["duckdb"]
 
 
@@ -53,7 +51,7 @@ def _fact(row: str, what: str, cases: str = ".*") -> Values:
 
 def _engines(over: str, under: str, steps: tuple[str, ...]) -> Values:
     """Return how the seconds by the clock of two engines compare, over the largest dump."""
-    return lambda figures: figures.engines(over, under, steps, 50 * MILLION, "seconds")
+    return lambda figures: figures.engines(over, under, steps, 50 * _MILLION, "seconds")
 
 
 PROMISES = (
@@ -316,7 +314,7 @@ PROMISES = (
 )
 
 
-class Judgement(NamedTuple):
+class _Judgement(NamedTuple):
     """A promise, the figures it is about, and those of them that are not as they must be."""
 
     promise: Promise
@@ -343,11 +341,11 @@ class Judgement(NamedTuple):
         return "yes"
 
 
-def judged(figures: Figures) -> list[Judgement]:
+def judged(figures: Figures) -> list[_Judgement]:
     """Return each promise with its figures."""
     found = []
     for promise in PROMISES:
         values = promise.values(figures)
         missed = {key: value for key, value in values.items() if not promise.holds(value)}
-        found.append(Judgement(promise, values, missed))
+        found.append(_Judgement(promise, values, missed))
     return found

@@ -15,9 +15,7 @@ from tools.pipeline.other_programs import ASKED
 from tools.pipeline.steps import KERNELS, LOADS, STEPS, TEXTS
 from tools.pipeline.world import opened_world
 
-__all__ = ["EXPERIMENT", "wanted"]
-
-MIB = 1 << 20
+_MIB = 1 << 20
 ENTRIES, LEDGERS = 1_000_000, 1000
 USUAL = "local,spark,duckdb,polars,write batch"
 
@@ -88,8 +86,8 @@ def _row(found: dict[str, Any], entries: int) -> Row:
             "seconds": seconds,
             "cpu": cpu,
             "rate": handled / seconds / 1e6,
-            "peak": found["peak"] // MIB,
-            "below": found["below"] // MIB,
+            "peak": found["peak"] // _MIB,
+            "below": found["below"] // _MIB,
             "samples": {"seconds": found["seconds"], "cpu": found["cpu"]},
         }
     return row

@@ -14,8 +14,6 @@ from typing import Any
 
 from tools.pipeline.steps import steps
 
-__all__ = ["in_a_process", "main", "run_step"]
-
 _CHECKOUT = Path(__file__).parents[2]
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ASKED", "OTHERS", "Work"]
-
 Work = Callable[[], int]
 """Does the step once; returns rows of its answer, or rows written."""
 

@@ -13,8 +13,6 @@ from typing import Any
 from tools.pipeline.other_programs import OTHERS, Work
 from tools.pipeline.world import BOOKIES
 
-__all__ = ["KERNELS", "LOADS", "SPARKS", "STEPS", "TEXTS", "steps"]
-
 KERNELS = ("sequences", "violations", "ledger_health", "surplus", "comparison", "fragmentation")
 TEXTS = ("holes", "orphans", "bytes_by_bookie", "bytes_by_ledger")
 LOADS = ("load to rocksdb", "load to idx")

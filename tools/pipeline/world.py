@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["BOOKIES", "QUORUM", "make_world", "opened_world"]
-
 BOOKIES = ("b0", "b1", "b2")
 QUORUM = 2
 

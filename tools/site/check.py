@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
-__all__ = ["anchors", "problems"]
-
 _LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "link": "href"}
 _NOT_LOADED = {"canonical", "next", "prev", "alternate"}
 _RAW = re.compile(r"```|\]\(|\{ #|^ ?[*-] \w", re.MULTILINE)

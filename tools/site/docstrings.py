@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-__all__ = ["Find", "link_code", "markdown"]
-
 Find = Callable[[str], str | None]
 """The address of what a text between backticks names; None where it names nothing public."""
 

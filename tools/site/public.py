@@ -10,8 +10,6 @@ from typing import NamedTuple
 
 import griffe
 
-__all__ = ["Library", "Name", "first_sentence"]
-
 Item = griffe.Object | griffe.Alias
 
 

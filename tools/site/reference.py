@@ -13,8 +13,6 @@ from tools.site import signatures
 from tools.site.docstrings import Find, markdown
 from tools.site.public import Library, Name, first_sentence
 
-__all__ = ["Page", "page_path", "pages"]
-
 
 class Page(NamedTuple):
     """A page of the reference: its module, its path among the site's sources, its Markdown."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import griffe
 
-__all__ = ["of"]
-
-WIDTH = 88
-LONGEST_VALUE = 400
+_WIDTH = 88
+_LONGEST_VALUE = 400
 _SHOWN = ("property", "cached_property", "classmethod", "staticmethod", "abstractmethod")
 _SHOWN_CONTEXT = ("contextmanager", "contextlib.contextmanager", "overload", "dataclass")
 _MARKS = {"variadic positional": "*", "variadic keyword": "**"}
@@ -62,7 +60,7 @@ def _function(function: griffe.Function) -> str:
     tail = f" -> {function.returns}" if function.returns is not None else ""
     parameters = _parameters(function)
     line = f"{head} {function.name}({', '.join(parameters)}){tail}"
-    if len(line) > WIDTH:
+    if len(line) > _WIDTH:
         inside = "".join(f"    {parameter},\n" for parameter in parameters)
         line = f"{head} {function.name}(\n{inside}){tail}"
     return "\n".join([*_decorators(function), line])
@@ -74,7 +72,7 @@ def _attribute(item: griffe.Attribute) -> str:
         text += f": {item.annotation}"
     if item.value is not None:
         value = str(item.value)
-        text += f" = {value if len(value) <= LONGEST_VALUE else '...'}"
+        text += f" = {value if len(value) <= _LONGEST_VALUE else '...'}"
     return text
 
 

@@ -12,8 +12,6 @@ from tools.site.docstrings import link_code
 from tools.site.public import Library
 from tools.site.reference import Page, page_path, pages
 
-__all__ = ["CONFIG", "write"]
-
 CONFIG = "mkdocs.yml"
 _TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 """Pages that lie beside the README, and their names on the site."""

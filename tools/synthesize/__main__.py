@@ -14,8 +14,6 @@ from bkstore.errors import BkstoreError
 from tools.synthesize.shape import Shape
 from tools.synthesize.writing import write
 
-__all__ = ["main"]
-
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.synthesize", description=__doc__)

@@ -16,8 +16,6 @@ from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding, IndexBatch, LedgerState
 from tools.synthesize.cluster import Cluster, Places
 
-__all__ = ["RECORD", "ROUNDS", "BookieEntries", "LogLedgers"]
-
 RECORD = 256
 """Bytes of a record in its log, with the four of its size."""
 

@@ -15,9 +15,7 @@ import numpy as np
 from bkstore.ids import Int64Array, LedgerId
 from tools.synthesize.shape import LEAST_SEGMENTS, Shape
 
-__all__ = ["Cluster", "Lost", "Places", "bookie_name"]
-
-SOUND, BELOW_WRITE, BELOW_ACK, NO_REPLICA, HOMELESS, LEFTOVERS, UNCLOSED, ORPHAN = range(8)
+_SOUND, BELOW_WRITE, BELOW_ACK, NO_REPLICA, HOMELESS, LEFTOVERS, UNCLOSED, ORPHAN = range(8)
 
 SCOPE = LedgerId(2**63 + 5, 0).scope
 """The other scope; above 2^63, as half of all scopes made from UUIDs are."""
@@ -147,7 +145,7 @@ def _kinds(shape: Shape, chance: np.random.Generator) -> Int64Array:
         UNCLOSED: shape.unclosed,
         ORPHAN: shape.orphans,
     }
-    kinds = np.repeat(np.array([*counts, SOUND]), [*counts.values(), shape.ledgers - shape.marked])
+    kinds = np.repeat(np.array([*counts, _SOUND]), [*counts.values(), shape.ledgers - shape.marked])
     return chance.permutation(kinds).astype(np.int64)
 
 

@@ -17,8 +17,6 @@ from tools.synthesize.cluster import (
     Cluster,
 )
 
-__all__ = ["planted"]
-
 
 def planted(cluster: Cluster) -> dict[str, Any]:
     """Return the numbers by analysis; `violations` and `missing_entries` by category."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from bkstore.arguments import check_fields, number, whole
 from bkstore.errors import InvalidArgument
 
-__all__ = ["FAULTS", "LEAST_SEGMENTS", "Shape"]
-
 LEAST_SEGMENTS = 4
 """Stripes that a segment has at least, so that each place of it has entries to lose."""
 

@@ -31,8 +31,6 @@ from tools.synthesize.cluster import ORPHAN, UNCLOSED, Cluster, bookie_name
 from tools.synthesize.planted import planted
 from tools.synthesize.shape import Shape
 
-__all__ = ["write"]
-
 _LOG_BYTES = 1 << 30
 
 Progress = Callable[[int], None]

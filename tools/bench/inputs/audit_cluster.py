@@ -29,23 +29,6 @@ from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.schedule import expected, write_set
 from tools.bench.inputs.own_memory import peak_memory
 
-__all__ = [
-    "BOOKIES",
-    "LAYOUTS",
-    "MIXED",
-    "Answered",
-    "AtHand",
-    "Cluster",
-    "Columns",
-    "Layout",
-    "Missing",
-    "OneByOne",
-    "audited",
-    "by_entry",
-    "by_entry_in_line",
-    "directories",
-]
-
 BOOKIES = ("bookie-1", "bookie-2", "bookie-3")
 QUORUM = 2
 

@@ -19,8 +19,6 @@ from bkstore.storage.options import JournalOptions, Storage
 from bkstore.wire.server import BookieServer
 from tools.bench.inputs.wire_load import Served
 
-__all__ = ["BookieProcess", "bookie_process", "main"]
-
 _CHECKOUT = Path(__file__).parents[3]
 
 

@@ -23,8 +23,6 @@ from bkstore.formats.entry import Coder, master_key
 from bkstore.storage.options import Storage, StorageOptions
 from tools.bench.inputs.own_memory import KIB, peak_memory
 
-__all__ = ["LOGS", "WORKS", "main", "make"]
-
 LOGS, LEDGERS = 100, 1000
 PASSWORD = "care"
 _AT_ONCE, _PAYLOAD = 100, bytes(60)

@@ -26,8 +26,6 @@ from bkstore.offline.dump import dump
 from bkstore.tables import ENTRIES
 from tools.bench.inputs.own_memory import peak_memory
 
-__all__ = ["KINDS", "Kind", "dumped_by_row", "make_index"]
-
 Kind = Literal["idx", "rocksdb"]
 KINDS: tuple[Kind, ...] = ("idx", "rocksdb")
 _LEDGER = 100_000

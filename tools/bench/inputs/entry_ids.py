@@ -17,20 +17,10 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from tools.bench.measure import Context
 
-__all__ = [
-    "SCOPED",
-    "SCOPE_0",
-    "held_ids",
-    "idx_index",
-    "locations_of",
-    "new_directory",
-    "rocks_index",
-]
-
 SCOPE_0 = LedgerId(0, 7)
 SCOPED = LedgerId(0x1234_5678_9ABC_DEF0, 7)
 
-ENTRY_BYTES = 1024
+_ENTRY_BYTES = 1024
 """Distance of neighbours in the imagined entry log."""
 
 
@@ -42,7 +32,7 @@ def held_ids(count: int, ensemble_size: int, write_quorum: int) -> Int64Array:
 
 def locations_of(ids: Int64Array) -> Int64Array:
     """Return locations one entry after the other, as a flush writes them, in 1 GiB logs."""
-    place = np.arange(ids.size, dtype=np.int64) * ENTRY_BYTES
+    place = np.arange(ids.size, dtype=np.int64) * _ENTRY_BYTES
     return make_locations(place >> 30, (place & (2**30 - 1)) + 1028)
 
 

@@ -17,8 +17,6 @@ from bkstore.storage.ledger_storage import LedgerStorage
 from bkstore.storage.options import Storage
 from tools.bench.inputs.own_memory import peak_memory
 
-__all__ = ["PAYLOAD", "main"]
-
 PAYLOAD = 100
 """Bytes of an entry's payload."""
 

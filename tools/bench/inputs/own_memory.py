@@ -6,8 +6,6 @@ import resource
 import sys
 from pathlib import Path
 
-__all__ = ["KIB", "peak_memory"]
-
 KIB = 1 if sys.platform == "darwin" else 1024
 """The unit of `ru_maxrss`."""
 

@@ -16,8 +16,6 @@ from bkstore.storage.options import Storage
 from bkstore.testing.zookeeper_server import ZooKeeperServer
 from tools.bench.inputs.wire_load import Served
 
-__all__ = ["real_bookie", "why_none"]
-
 _OPENED = ("java.nio", "java.lang", "java.io", "sun.nio.ch", "jdk.internal.misc")
 _CLASSES = {
     "sorted": "SortedLedgerStorage",

@@ -16,8 +16,6 @@ from bkstore.storage.options import Storage, StorageOptions
 from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.measure import Context
 
-__all__ = ["KEY", "STORAGES", "empty_storage", "records_of", "remove_storage", "storage_with"]
-
 STORAGES: tuple[Storage, ...] = ("sorted", "interleaved", "db")
 KEY = b"k" * 20
 

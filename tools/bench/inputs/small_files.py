@@ -10,8 +10,6 @@ import numpy as np
 from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, IdxHeader, encode_header, index_path
 from bkstore.ids import LedgerId
 
-__all__ = ["bare_loop", "one_entry_files", "walk_and_loop"]
-
 _READ = 16 << 10
 
 

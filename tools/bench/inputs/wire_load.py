@@ -22,8 +22,6 @@ from bkstore.wire import v2
 from bkstore.wire.frames import frame
 from tools.bench.inputs.records import KEY
 
-__all__ = ["Load", "Served", "Window", "add_windows", "read_windows", "run_load"]
-
 _ANSWER = 28  # bytes of an answer's frame without a record
 _PIECE = 1 << 20
 

@@ -32,10 +32,8 @@ from tools.bench.inputs.audit_cluster import (
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-__all__ = ["ROWS"]
-
 LEDGERS, ENTRIES = 20_000, 500
-LONG = (100_000, 500)
+_LONG = (100_000, 500)
 _CHECKOUT = Path(__file__).parents[3]
 
 
@@ -138,7 +136,7 @@ def _memory(context: Context) -> Iterator[Iterator[Figures]]:
         name = f"{ledgers} ledgers of {entries} entries"
         return Figures(name, ledgers * entries, "2-of-3 striped", facts)
 
-    sizes = [(LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), LONG]
+    sizes = [(LEDGERS, ENTRIES), (LEDGERS, 100 * ENTRIES), _LONG]
     yield (figures(context.scaled(ledgers), entries) for ledgers, entries in sizes)
 
 

@@ -17,8 +17,6 @@ from tools.bench.inputs.entry_ids import held_ids, idx_index
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 from tools.lab.bitmaps import bitmap_of, encoded
 
-__all__ = ["ROWS"]
-
 
 @contextmanager
 def _idx_availability(context: Context) -> Iterator[list[Case]]:

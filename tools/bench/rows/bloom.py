@@ -13,15 +13,13 @@ from bkstore.bloom import BloomFilter
 from bkstore.ids import Int64Array
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
-__all__ = ["ROWS"]
+_FPP = 0.01
 
-FPP = 0.01
-
-Bits = bytearray
+_Bits = bytearray
 _LOW_63 = 2**63 - 1
 
 
-def _fill_per_key(keys: list[int], size: int, hash_count: int) -> Bits:
+def _fill_per_key(keys: list[int], size: int, hash_count: int) -> _Bits:
     """Fill a bit array key by key, the plain way: mmh3, then each bit."""
     bits, digest, rounds = bytearray(size // 8), mmh3.mmh3_x64_128_utupledigest, range(hash_count)
     for key in keys:
@@ -33,7 +31,7 @@ def _fill_per_key(keys: list[int], size: int, hash_count: int) -> Bits:
     return bits
 
 
-def _ask_per_key(bits: Bits, keys: list[int], hash_count: int) -> list[bool]:
+def _ask_per_key(bits: _Bits, keys: list[int], hash_count: int) -> list[bool]:
     size, digest, rounds = len(bits) * 8, mmh3.mmh3_x64_128_utupledigest, range(hash_count)
     found = []
     for key in keys:
@@ -54,7 +52,7 @@ def _fastbloom(context: Context) -> Callable[[int], Any] | None:
     package = context.peer("fastbloom_rs")
     if package is None:
         return None
-    return lambda count: package.FilterBuilder(count, FPP).build_bloom_filter()
+    return lambda count: package.FilterBuilder(count, _FPP).build_bloom_filter()
 
 
 def _rbloom(context: Context, keys: Int64Array) -> Side | None:
@@ -65,7 +63,7 @@ def _rbloom(context: Context, keys: Int64Array) -> Side | None:
 
     def both() -> list[bool]:
         listed = keys.tolist()
-        made = package.Bloom(keys.size, FPP)
+        made = package.Bloom(keys.size, _FPP)
         made.update(listed)
         return list(map(made.__contains__, listed))
 
@@ -73,7 +71,7 @@ def _rbloom(context: Context, keys: Int64Array) -> Side | None:
 
 
 def _build(keys: Int64Array) -> BloomFilter:
-    made = BloomFilter(keys.size, FPP)
+    made = BloomFilter(keys.size, _FPP)
     made.add_many(keys)
     return made
 
@@ -104,7 +102,7 @@ def _cases(context: Context, keys: Int64Array, absent: Int64Array) -> Iterator[C
             Fact("bytes of the filter", held.nbytes),
         ]
 
-    shape = f"{count} random 64-bit ids, int64 array, fpp {FPP:g}"
+    shape = f"{count} random 64-bit ids, int64 array, fpp {_FPP:g}"
     works = _works(keys, absent, held, bits, fill(keys.tolist()) if make else None, fill)
     for name, items, ours, loop, batch in works:
         judged = name == "build and probe"
@@ -121,7 +119,7 @@ def _works(
     keys: Int64Array,
     absent: Int64Array,
     held: BloomFilter,
-    bits: Bits,
+    bits: _Bits,
     theirs: Any,
     fill: Callable[[list[int]], Any],
 ) -> Iterator[tuple[str, int, Side, Side, Side]]:
@@ -157,7 +155,7 @@ def _works(
 
 
 def _probe(
-    name: str, held: BloomFilter, asked: Int64Array, bits: Bits, theirs: Any
+    name: str, held: BloomFilter, asked: Int64Array, bits: _Bits, theirs: Any
 ) -> tuple[str, int, Side, Side, Side]:
     listed, hash_count = asked.tolist(), held.hash_count
     return (

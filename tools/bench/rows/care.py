@@ -17,8 +17,6 @@ from tools.bench.inputs.care_process import LOGS, WORKS
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Context, Fact, Figures, Row
 
-__all__ = ["ROWS"]
-
 ENTRIES = 10_000_000
 ROUNDS = 5
 _MOST = 512 << 20

@@ -15,8 +15,6 @@ from tools.bench.inputs.dump_indexes import KINDS, Kind, dumped_by_row, make_ind
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-__all__ = ["ROWS"]
-
 ENTRIES = 2_000_000
 SIZES = (1_000_000, 10_000_000, 50_000_000)
 _MEMORY = 600 << 20

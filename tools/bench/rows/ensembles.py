@@ -15,9 +15,7 @@ from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Context, Fact, Figures, Row
 
-__all__ = ["ROWS"]
-
-BOOKIES, APPENDED, READ = 3, 20_000, 6000
+BOOKIES, _APPENDED, _READ = 3, 20_000, 6000
 PAYLOAD = bytes(100)
 _RUNS = 5
 
@@ -111,7 +109,7 @@ def _appends(context: Context) -> Iterator[Iterator[Figures]]:
 
 
 def _append_cases(context: Context) -> Iterator[Figures]:
-    count = context.scaled(APPENDED, 200)
+    count = context.scaled(_APPENDED, 200)
     shape = f"{count} entries, payload 100 bytes, E 3, W 2, A 2, db storage"
     with _on_sockets(context) as (client, processes):
         yield Figures(
@@ -159,7 +157,7 @@ def _reads(context: Context) -> Iterator[Iterator[Figures]]:
 
 
 def _read_cases(context: Context) -> Iterator[Figures]:
-    count = context.scaled(READ, 200)
+    count = context.scaled(_READ, 200)
     with _on_sockets(context) as (client, processes):
         yield from _of_both_shapes(client, processes, "three processes", count)
     with Cluster.open(new_directory(context), bookies=BOOKIES, storage="db") as cluster:

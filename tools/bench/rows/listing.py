@@ -17,10 +17,8 @@ from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.small_files import bare_loop, one_entry_files, walk_and_loop
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
-__all__ = ["ROWS"]
-
 FILES = 100_000
-ROCKS_LEDGERS, ROCKS_ENTRIES = 5_000, 333
+_ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333
 
 
 def _all(index: EntryIndex, names: list[LedgerId] | None = None) -> int:
@@ -87,7 +85,7 @@ def _files(top: Path, count: int) -> Iterator[Case]:
 
 
 def _rocks(top: Path, count: int) -> Iterator[Case]:
-    ids = np.arange(ROCKS_ENTRIES * 3 // 2)
+    ids = np.arange(_ROCKS_ENTRIES * 3 // 2)
     ids = ids[ids % 3 != 0]
     with RocksIndex(top, writable=True) as index:
         for ledger in range(count):
@@ -109,7 +107,7 @@ def _rocks(top: Path, count: int) -> Iterator[Case]:
 def _listing(context: Context) -> Iterator[Iterator[Case]]:
     def cases() -> Iterator[Case]:
         yield from _files(new_directory(context), context.scaled(FILES))
-        yield from _rocks(new_directory(context), context.scaled(ROCKS_LEDGERS))
+        yield from _rocks(new_directory(context), context.scaled(_ROCKS_LEDGERS))
 
     yield cases()
 

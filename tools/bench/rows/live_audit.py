@@ -30,8 +30,6 @@ from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
 from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-__all__ = ["ROWS"]
-
 LEDGERS, ENTRIES = 20_000, 500
 _STORAGES: Mapping[Layout, Storage] = {"idx": "sorted", "rocksdb": "db"}
 

@@ -13,23 +13,21 @@ from bkstore.index.memtable import MemtableIndex
 from tools.bench.inputs.entry_ids import locations_of
 from tools.bench.measure import Case, Context, Row, Side
 
-__all__ = ["ROWS"]
-
 LATE = 0.05
 """The share of entries that come late, as add requests overtake each other."""
 
-LATE_BY = 50
+_LATE_BY = 50
 """By up to how many rounds over the ledgers a late entry is late."""
 
 Flat = SortedDict[tuple[int, int, int], int]
-Arrivals = tuple[Int64Array, Int64Array, Int64Array]
+_Arrivals = tuple[Int64Array, Int64Array, Int64Array]
 
 
-def arrivals(count: int, ledgers: int, seed: int) -> Arrivals:
+def arrivals(count: int, ledgers: int, seed: int) -> _Arrivals:
     """Return (ledger, entry, location) of adds: ledgers in turn, some entries late."""
     rng = np.random.default_rng(seed)
     at = np.arange(count, dtype=np.int64)
-    late = (rng.random(count) < LATE) * rng.integers(1, LATE_BY * ledgers, count)
+    late = (rng.random(count) < LATE) * rng.integers(1, _LATE_BY * ledgers, count)
     order = np.argsort(at + late, kind="stable")
     return (at % ledgers)[order], (at // ledgers)[order], locations_of(at)
 
@@ -93,7 +91,7 @@ def _add_cases(context: Context, count: int, ledgers: int) -> Iterator[Case]:
 Batch = tuple[int, Int64Array, Int64Array]
 
 
-def _batches(columns: Arrivals, ledgers: int, per_batch: int) -> list[Batch]:
+def _batches(columns: _Arrivals, ledgers: int, per_batch: int) -> list[Batch]:
     """Return (ledger, entries, locations) batches, the ledgers in turn."""
     queues = []
     for ledger in range(ledgers):

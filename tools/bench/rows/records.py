@@ -12,10 +12,8 @@ from bkstore.ids import LedgerId
 from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED
 from tools.bench.measure import Case, Context, Row, Side
 
-__all__ = ["ROWS"]
-
 ENTRIES, PAYLOAD = 100_000, 60
-AT_LEAST = 5.0
+_AT_LEAST = 5.0
 """How many times the speed of single calls `encode_batch` must have, for records of one size."""
 
 _LEDGERS: tuple[tuple[str, LedgerId], ...] = (("", SCOPE_0), (", scoped", SCOPED))
@@ -45,7 +43,7 @@ def _cases(context: Context) -> Iterator[Iterator[Case]]:
             for suffix, name in _LEDGERS:
                 for shape, payloads in (f"{PAYLOAD} bytes", even), (f"0 to {2 * PAYLOAD}", mixed):
                     if digest == "CRC32C" or (name is SCOPE_0 and payloads is even):
-                        limit = AT_LEAST if digest == "CRC32C" and payloads is even else None
+                        limit = _AT_LEAST if digest == "CRC32C" and payloads is even else None
                         coder = Coder(digest, "pw")
                         yield from _pair(coder, name, payloads, f"{shape}{suffix}", limit)
 

@@ -19,9 +19,7 @@ from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, r
 from tools.bench.measure import Case, Context, Row, Side
 from tools.lab.stores.peers import Peer, peer_stores
 
-__all__ = ["ROWS", "fresh_index", "remove_index"]
-
-PER_BATCH = 100_000
+_PER_BATCH = 100_000
 """Rows that a peer gets at a time, as ours does."""
 
 
@@ -87,7 +85,7 @@ def _peer_scans(
         top = new_directory(context)
         store = opened(top)
         open_until.callback(store.close)
-        store.put_list(entry_keys(SCOPE_0, ids), values(locations_of(ids)), PER_BATCH)
+        store.put_list(entry_keys(SCOPE_0, ids), values(locations_of(ids)), _PER_BATCH)
         store.compact()
 
         def scan(store: Peer = store) -> Int64Array:
@@ -172,7 +170,7 @@ def _peer_fills(
     keys, stored = entry_keys(SCOPE_0, ids), values(places)
 
     def put(opened: tuple[Peer, Path]) -> None:
-        opened[0].put_list(keys, stored, PER_BATCH)
+        opened[0].put_list(keys, stored, _PER_BATCH)
 
     def done(opened: tuple[Peer, Path]) -> None:
         opened[0].close()

@@ -23,9 +23,7 @@ from tools.bench.inputs.wire_load import (
 )
 from tools.bench.measure import Context, Fact, Figures, Row
 
-__all__ = ["ROWS"]
-
-CONNECTIONS, WINDOW, WINDOWS, PAYLOAD = 64, 50, 40, 100
+_CONNECTIONS, WINDOW, _WINDOWS, PAYLOAD = 64, 50, 40, 100
 ROUNDS = 5
 
 Kind = Literal["adds", "reads", "half and half"]
@@ -83,8 +81,8 @@ def _measured(kind: Kind, bookies: dict[str, Served], connections: int, windows:
 
 
 def _cases(context: Context) -> Iterator[Figures]:
-    connections = context.scaled(CONNECTIONS, 2)
-    windows = context.scaled(WINDOWS, 2)
+    connections = context.scaled(_CONNECTIONS, 2)
+    windows = context.scaled(_WINDOWS, 2)
     for storage in _STORAGES:
         with ExitStack() as stack:
             made = bookie_process(storage, new_directory(context))

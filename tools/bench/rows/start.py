@@ -12,10 +12,8 @@ from pathlib import Path
 
 from tools.bench.measure import Context, Fact, Figures, Row
 
-__all__ = ["ROWS"]
-
-STARTS = 21
-LEAST = 7
+_STARTS = 21
+_LEAST = 7
 _CHECKOUT = Path(__file__).parents[3]
 _NUMPY = "python -c 'import numpy'"
 _LIMITS = {"import bkstore": 0.5, "bkstore --help": 0.75}
@@ -55,7 +53,7 @@ def medians(starts: int) -> dict[str, float]:
 
 @contextmanager
 def _start(context: Context) -> Iterator[Iterator[Figures]]:
-    starts = context.scaled(STARTS, LEAST)
+    starts = context.scaled(_STARTS, _LEAST)
 
     def facts() -> list[Fact]:
         found = medians(starts)

@@ -11,19 +11,17 @@ from bkstore.streams.lookup.options import Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
-__all__ = ["ROWS"]
-
-SHAPE = WorldShape(nodes=1, streams=300, per_object=(5, 15), alone=0, lost=0, moved=0)
-OBJECTS = 500
+_SHAPE = WorldShape(nodes=1, streams=300, per_object=(5, 15), alone=0, lost=0, moved=0)
+_OBJECTS = 500
 ASKED = 390
 
-Query = tuple[int, int, int, int]
+_Query = tuple[int, int, int, int]
 
 
 class _Sides:
     """Look-ups of one strategy each over the same image, closed at the end."""
 
-    def __init__(self, image: StreamImage, queries: list[Query], open_until: ExitStack) -> None:
+    def __init__(self, image: StreamImage, queries: list[_Query], open_until: ExitStack) -> None:
         self._image = image
         self._queries = queries
         self._open = open_until
@@ -64,8 +62,8 @@ class _Sides:
 
 @contextmanager
 def _streams(context: Context) -> Iterator[Iterator[Case]]:
-    objects = context.scaled(OBJECTS)
-    image = stream_image(SHAPE, objects, seed=context.seed)
+    objects = context.scaled(_OBJECTS)
+    image = stream_image(_SHAPE, objects, seed=context.seed)
     queries = random_queries(image, context.scaled(ASKED, least=10), seed=context.seed)
     shape = f"{objects} objects of one node, 300 streams, 5 to 15 in an object; no load latency"
     with ExitStack() as open_until:

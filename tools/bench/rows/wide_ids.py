@@ -33,8 +33,6 @@ from tools.bench.inputs.entry_ids import (
 from tools.bench.measure import Case, Context, Fact, Row, Side
 from tools.bench.rows.rocks import fresh_index, remove_index
 
-__all__ = ["ROWS"]
-
 LEDGER = SCOPE_0.ledger
 ASKED = 1000
 """Single look-ups a run."""

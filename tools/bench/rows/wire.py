@@ -17,12 +17,10 @@ from tools.bench.inputs.entry_ids import new_directory
 from tools.bench.inputs.records import KEY, records_of
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
-__all__ = ["ROWS"]
-
 LEDGER = 7
-PAYLOADS = (100, 1024)
+_PAYLOADS = (100, 1024)
 BATCHES = (100, 500)
-HELD, ADDED = 5000, 500
+_HELD, _ADDED = 5000, 500
 """Entries that a run reads, and that it adds."""
 
 _CODER = Coder("CRC32C")
@@ -82,8 +80,8 @@ def _one_by_one(client: WireClient, held: int) -> Work:
 
 
 def _read_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(HELD, 100)
-    for payload in PAYLOADS:
+    held = context.scaled(_HELD, 100)
+    for payload in _PAYLOADS:
         records = records_of(context, held, payload)
         with (
             bookie_process("db", new_directory(context)) as bookie,
@@ -163,7 +161,7 @@ def _adds(context: Context) -> Iterator[Iterator[Case]]:
 
 
 def _add_cases(context: Context) -> Iterator[Case]:
-    count = context.scaled(ADDED, 60)
+    count = context.scaled(_ADDED, 60)
     protocols: tuple[Literal["v2", "v3"], ...] = ("v2", "v3")
     for protocol in protocols:
         with (

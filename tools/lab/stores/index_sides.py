@@ -17,8 +17,6 @@ from tools.lab.stores.layered import Layered
 from tools.lab.stores.tuned_rocks import Change, TunedFiles
 from tools.lab.workloads.index_loads import IndexLoad, Put
 
-__all__ = ["IndexSide", "Source", "idx_files", "rocksdb"]
-
 Source = EntryIndex | Layered
 Opening = Callable[[Path, bool], EntryIndex]
 

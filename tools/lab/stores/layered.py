@@ -10,8 +10,6 @@ from bkstore.index.layered import LayeredSource
 from bkstore.index.memtable import MemtableIndex
 from bkstore.index.rocks import RocksIndex
 
-__all__ = ["Layered"]
-
 
 class Layered(LayeredSource):
     """A memtable over RocksDB, asked for locations as well, as a storage asks its two."""

@@ -10,8 +10,6 @@ from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 
-__all__ = ["PagePool"]
-
 _SLOT = struct.Struct(">q")
 
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from tools.lab.experiment import Context
 
-__all__ = ["LevelDb", "Lmdb", "Peer", "Store", "peer_stores"]
-
 
 class Store(Protocol):
     """What is asked of a store of sorted rows; `Database` is one."""

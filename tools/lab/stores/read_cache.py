@@ -9,9 +9,7 @@ from typing import NamedTuple
 from bkstore import LedgerStorage
 from bkstore.ids import LedgerId
 
-__all__ = ["ReadCache", "Served", "read_by_cache", "read_singly"]
-
-Query = tuple[LedgerId, int]
+_Query = tuple[LedgerId, int]
 
 
 class Served(NamedTuple):
@@ -67,14 +65,14 @@ class ReadCache:
         self.held += len(record) - len(old)
 
 
-def read_by_cache(queries: Sequence[Query], cache: ReadCache) -> Served:
+def read_by_cache(queries: Sequence[_Query], cache: ReadCache) -> Served:
     """Read entries by a cache that is empty."""
     for query in queries:
         cache.read(*query)
     return Served(cache.hits, cache.fetches, cache.fetched, cache.served)
 
 
-def read_singly(queries: Sequence[Query], storage: LedgerStorage) -> Served:
+def read_singly(queries: Sequence[_Query], storage: LedgerStorage) -> Served:
     """Read entries without a cache, by `read_entry`."""
     size = sum(len(storage.read_entry(*query)) for query in queries)
     return Served(0, len(queries), size, size)

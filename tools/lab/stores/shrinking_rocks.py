@@ -20,8 +20,6 @@ from bkstore.index.rocks.keys import entry_keys, ledger_range, values
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 
-__all__ = ["ShrinkingRocks"]
-
 _ROW = 24  # bytes of a key and a location
 _LEAST = 64 << 10
 _TOP = b"\xff" * 16

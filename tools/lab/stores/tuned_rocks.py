@@ -13,8 +13,6 @@ from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options
 
 from bkstore.files.disk_changes import Files, StrPath
 
-__all__ = ["Change", "TunedFiles", "compressed", "tables", "write_buffer"]
-
 Change = Callable[[Options], None]
 
 

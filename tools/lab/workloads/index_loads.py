@@ -24,11 +24,9 @@ from bkstore.tables.dump import DUMP_TABLES
 from bkstore.testing import generators, workloads
 from bkstore.testing.workloads import Arrivals, Workload
 
-__all__ = ["SHAPES", "IndexLoad", "Put", "index_load", "load_of_dump"]
-
 _DUMPED = ("scope_id", "ledger_id", "entry_id", "log_id", "position")
 
-FLUSH = 20_000
+_FLUSH = 20_000
 """Rows that arrive between two flushes."""
 
 
@@ -72,7 +70,7 @@ SHAPES: dict[str, Callable[[int, int], Workload]] = {
 """Shapes by name: each a function of how many entries, and the seed."""
 
 
-def index_load(shape: str, entries: int, seed: int, flush: int = FLUSH) -> IndexLoad:
+def index_load(shape: str, entries: int, seed: int, flush: int = _FLUSH) -> IndexLoad:
     """Return about so many entries in a shape of `SHAPES`; `KeyError` for another name."""
     load = SHAPES[shape](entries, seed)
     return IndexLoad(_flushes(load.ids(flush), seed), load.expected)
@@ -101,7 +99,7 @@ def _by_ledger(rows: Arrivals, places: Int64Array) -> Iterator[Put]:
         start = end
 
 
-def load_of_dump(place: Path, most: int, flush: int = FLUSH) -> IndexLoad:
+def load_of_dump(place: Path, most: int, flush: int = _FLUSH) -> IndexLoad:
     """Return the first `most` entries of a dump's table `entries`, of its first bookie.
 
     Arrival is the order of the entry logs: by log and position. Locations are the recorded ones.

@@ -10,8 +10,6 @@ import numpy.typing as npt
 from bkstore.ids import Int64Array
 from bkstore.testing.generators import locations
 
-__all__ = ["KEY_ORDERS", "Filling", "KeyOrder", "Words", "filling", "key_bytes"]
-
 Words = npt.NDArray[np.uint64]
 
 

@@ -21,8 +21,6 @@ from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.ids import Int64Array, LedgerId
 from tools.lab.workloads.traces import Trace
 
-__all__ = ["read_recording", "recording", "spanned"]
-
 _FIRST = "bkstore-reads 1"
 
 MOST = 10_000_000

@@ -9,8 +9,6 @@ import numpy as np
 
 from bkstore.ids import Int64Array, LedgerId
 
-__all__ = ["TRACES", "Trace", "trace"]
-
 
 class Trace(NamedTuple):
     """Reads: for each the number of its ledger in `ledgers`, and its entry."""

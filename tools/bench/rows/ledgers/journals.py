@@ -20,14 +20,12 @@ from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import KEY
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-__all__ = ["ROWS"]
-
-THREADS = 8
-ADDS = 2000
+_THREADS = 8
+_ADDS = 2000
 """Synced adds of the eight threads together; one thread alone makes a fourth."""
 
 ROUNDS = 5
-REPLAYED = 500_000
+_REPLAYED = 500_000
 _GROUP = 1000
 _MIB = 1 << 20
 
@@ -84,17 +82,17 @@ def _rate(top: Path, files: _CountedSyncs, threads: int, adds: int) -> tuple[flo
 
 
 def _shared_syncs(context: Context, files: Callable[[], _CountedSyncs]) -> list[Fact]:
-    adds = context.scaled(ADDS)
+    adds = context.scaled(_ADDS)
     alone, together, per_sync = [], [], []
     for _ in range(ROUNDS):
         alone.append(_rate(new_directory(context), files(), 1, adds // 4)[0])
-        rate, shared = _rate(new_directory(context), files(), THREADS, adds)
+        rate, shared = _rate(new_directory(context), files(), _THREADS, adds)
         together.append(rate)
         per_sync.append(shared)
     ratio = round(statistics.median(together) / statistics.median(alone), 2)
     return [
         Fact("adds/s of one thread", round(statistics.median(alone))),
-        Fact(f"adds/s of {THREADS} threads", round(statistics.median(together))),
+        Fact(f"adds/s of {_THREADS} threads", round(statistics.median(together))),
         Fact("times one thread's", ratio, ">= 4", ratio >= 4),
         Fact("adds an fsync", round(statistics.median(per_sync), 2)),
     ]
@@ -148,7 +146,7 @@ class _Walls:
 
 
 def _replay(context: Context) -> Case:
-    count = context.scaled(REPLAYED)
+    count = context.scaled(_REPLAYED)
     prepared, walls = _crashed(context, count), _Walls()
 
     def fresh() -> Path:
@@ -178,8 +176,8 @@ def _cases(context: Context) -> Iterator[Iterator[Case | Figures]]:
 
 
 def _in_turn(context: Context) -> Iterator[Case | Figures]:
-    adds = context.scaled(ADDS)
-    shape = f"{adds} entries of 100 bytes, {THREADS} ledgers"
+    adds = context.scaled(_ADDS)
+    shape = f"{adds} entries of 100 bytes, {_THREADS} ledgers"
     kinds: tuple[tuple[str, type[_CountedSyncs]], ...] = (
         ("synced adds, the disk's fsync", _CountedSyncs),
         ("synced adds, an fsync that sleeps 1 ms", _SlowSyncs),

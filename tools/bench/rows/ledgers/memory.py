@@ -18,8 +18,6 @@ from tools.bench.inputs.load_process import PAYLOAD
 from tools.bench.inputs.records import STORAGES
 from tools.bench.measure import Context, Fact, Figures, Row
 
-__all__ = ["ROWS"]
-
 SIZES, LEDGERS = (10_000_000, 50_000_000), 10
 _MIB = 1 << 20
 _ALLOWANCE = 150 * _MIB

@@ -15,13 +15,11 @@ from tools.bench.inputs.entry_ids import SCOPE_0
 from tools.bench.inputs.records import STORAGES, records_of, storage_with
 from tools.bench.measure import Case, Context, Row, Side
 
-__all__ = ["ROWS"]
-
 LEDGER = SCOPE_0.ledger
-HELD, ASKED = 20_000, 1000
+_HELD, ASKED = 20_000, 1000
 """Entries of the ledger, and of one batch."""
 
-PAYLOADS = (100, 1024)
+_PAYLOADS = (100, 1024)
 _IDX_HEADER, _SLOT, _PREFIX = 1024, 8, 4
 _WORD, _SIZE, _KEY = Struct(">q").unpack, Struct(">i").unpack_from, Struct(">QQ").pack
 
@@ -60,8 +58,8 @@ def _batches(context: Context) -> Iterator[Iterator[Case]]:
 
 
 def _batch_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(HELD)
-    for payload in PAYLOADS:
+    held = context.scaled(_HELD)
+    for payload in _PAYLOADS:
         records = records_of(context, held, payload)
         for name in STORAGES:
             with storage_with(context, name, records, flushed=True) as storage:
@@ -138,8 +136,8 @@ def _singles(context: Context) -> Iterator[Iterator[Case]]:
 
 
 def _single_cases(context: Context) -> Iterator[Case]:
-    held = context.scaled(HELD)
-    for payload, guess in zip(PAYLOADS, (512, 2048)):
+    held = context.scaled(_HELD)
+    for payload, guess in zip(_PAYLOADS, (512, 2048)):
         records = records_of(context, held, payload)
         for name in STORAGES:
             with ExitStack() as stack:

@@ -14,9 +14,7 @@ from tools.bench.inputs.entry_ids import SCOPE_0, SCOPED, new_directory
 from tools.bench.inputs.records import STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
 
-__all__ = ["ROWS"]
-
-HELD, ASKED, PAYLOAD = 20_000, 1000, 100
+_HELD, ASKED, PAYLOAD = 20_000, 1000, 100
 
 
 @contextmanager
@@ -25,7 +23,7 @@ def _scopes(context: Context) -> Iterator[Iterator[Case | Figures]]:
 
 
 def _cases(context: Context) -> Iterator[Case | Figures]:
-    held = context.scaled(HELD)
+    held = context.scaled(_HELD)
     records = {name: records_of(context, held, PAYLOAD, name) for name in (SCOPE_0, SCOPED)}
     for storage in STORAGES:
         yield _adding(context, storage, records)

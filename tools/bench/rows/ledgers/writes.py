@@ -23,12 +23,10 @@ from tools.bench.inputs.entry_ids import SCOPE_0, new_directory
 from tools.bench.inputs.records import KEY, STORAGES, empty_storage, records_of, remove_storage
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
-__all__ = ["ROWS"]
-
 SIZES = ((100, 50_000), (1024, 10_000))
 """(bytes of payload, entries)."""
 
-GROUP = 1000
+_GROUP = 1000
 """Entries that share one fsync of the journal."""
 
 _OTHER = LedgerId(0, 8)
@@ -103,8 +101,8 @@ def _batches(records: list[bytes]) -> list[RecordBatch]:
     """Return records as framed batches of `GROUP`, as `Coder.encode_batch` makes them."""
     entries = range(len(records))
     return [
-        RecordBatch.of(records[at : at + GROUP], entries[at : at + GROUP])
-        for at in range(0, len(records), GROUP)
+        RecordBatch.of(records[at : at + _GROUP], entries[at : at + _GROUP])
+        for at in range(0, len(records), _GROUP)
     ]
 
 
@@ -133,7 +131,7 @@ def _ways_of_adding(
         for batch in batches:
             opened.add_batch(batch)
 
-    yield "add_batch", _adding(context, storage, f"add_batch of {GROUP}", in_batches), 1.0
+    yield "add_batch", _adding(context, storage, f"add_batch of {_GROUP}", in_batches), 1.0
     listed = _adding(context, storage, "add_entries", lambda opened: opened.add_entries(records))
     yield "add_entries", listed, 1.0
     yield "add_entry", _adding(context, storage, "add_entry", single), 2.0
@@ -150,7 +148,7 @@ def _journal(context: Context, storage: Storage, records: list[bytes]) -> Side:
         bookie.close(checkpoint=False)
 
     fresh = lambda: Bookie.open(new_directory(context), storage)  # noqa: E731
-    return Side(f"Bookie.add_batch of {GROUP}, sync", run, fresh, done)
+    return Side(f"Bookie.add_batch of {_GROUP}, sync", run, fresh, done)
 
 
 @contextmanager
@@ -165,7 +163,7 @@ def _write_cases(context: Context) -> Iterator[Case]:
             for way, ours, limit in _ways_of_adding(context, storage, records):
                 name = f"{way}, {storage}, {payload} bytes"
                 yield _case(name, records, payload, ours, _by_write(context, records), limit)
-        ours, by_hand = _journal(context, "sorted", records), _by_write(context, records, GROUP)
+        ours, by_hand = _journal(context, "sorted", records), _by_write(context, records, _GROUP)
         yield _case(f"journal, sorted, {payload} bytes", records, payload, ours, by_hand, 1.0)
 
 
