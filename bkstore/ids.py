@@ -25,6 +25,9 @@ from bkstore.errors import InvalidArgument
 
 Int64Array = npt.NDArray[np.int64]
 
+IntArrayLike = npt.ArrayLike | Iterable[int]
+"""Integers as callers hand them in: an array, what numpy takes for one, or an iterable."""
+
 MAX_ENTRY_ID = 2**63 - 2
 """The highest entry id; 2^63-1 is out of reach of upstream's range deletes and floor searches."""
 
@@ -244,7 +247,7 @@ def check_entry_id(entry: int) -> int:
     return number
 
 
-def as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
+def as_int64(values: IntArrayLike, what: str) -> Int64Array:
     """Return a one-dimensional int64 array; `InvalidArgument` for all that is not integers.
 
     O(n); an int64 array is passed through without a copy. A `range` above `MOST_IDS` is refused.
@@ -263,7 +266,7 @@ def as_int64(values: npt.ArrayLike | Iterable[int], what: str) -> Int64Array:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def _as_array(values: npt.ArrayLike | Iterable[int], what: str) -> npt.NDArray[Any]:
+def _as_array(values: IntArrayLike, what: str) -> npt.NDArray[Any]:
     """Return an array of what numpy takes for one, or of what an iterable yields."""
     if isinstance(values, (str, bytes, bytearray)):
         raise InvalidArgument(f"{what} must be integers, not {type(values).__name__}")
@@ -294,7 +297,7 @@ def _of_range(values: range, what: str) -> Int64Array:
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 
-def as_entry_ids(entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+def as_entry_ids(entries: IntArrayLike) -> Int64Array:
     """Return entry ids as a one-dimensional int64 array; `InvalidArgument` outside 0..2^63-2.
 
     O(n); an int64 array is passed through without a copy.
@@ -314,7 +317,7 @@ def check_location(location: int) -> int:
     return number
 
 
-def as_locations(locations: npt.ArrayLike | Iterable[int]) -> Int64Array:
+def as_locations(locations: IntArrayLike) -> Int64Array:
     """Return locations as a one-dimensional int64 array, all > 0 (0 means absent on disk)."""
     array = as_int64(locations, "locations")
     if array.size and int(array.min()) <= 0:

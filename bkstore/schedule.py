@@ -8,17 +8,16 @@ E is the ensemble size, W the write quorum, A the ack quorum.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.arguments import check_compat, whole
 from bkstore.availability import Availability, Compat
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequence_groups import INT32_MAX, Groups, clip
 from bkstore.errors import InvalidArgument
-from bkstore.ids import Int64Array, as_entry_ids, check_entry_id
+from bkstore.ids import Int64Array, IntArrayLike, as_entry_ids, check_entry_id
 
 
 def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
@@ -28,9 +27,7 @@ def _check_quorum(ensemble_size: int, write_quorum: int) -> None:
         whole(1, size)("write_quorum", write_quorum)
 
 
-def write_sets(
-    entries: npt.ArrayLike | Iterable[int], ensemble_size: int, write_quorum: int
-) -> Int64Array:
+def write_sets(entries: IntArrayLike, ensemble_size: int, write_quorum: int) -> Int64Array:
     """Return int64[n, W]: for each entry the bookie indexes that store it, in order. O(n W).
 
     >>> write_sets([0, 1, 2], 3, 2).tolist()

@@ -10,7 +10,7 @@ in stored groups: which ids a look-up finds, and what a walk reports, is told gr
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from bkstore.availability.patterns import Pattern, emit
 from bkstore.availability.sequence_groups import Groups, empty
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, InvalidArgument
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, as_int64
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, IntArrayLike, as_int64
 
 _NO_ENTRY = -1  # INVALID_ENTRYID upstream: "no current sequence"
 _AT_A_TIME = 1 << 16
@@ -44,7 +44,7 @@ class BookkeeperAvailability(Availability):
     _stored: Groups
 
     @classmethod
-    def from_insertions(cls, entries: npt.ArrayLike | Iterable[int]) -> BookkeeperAvailability:
+    def from_insertions(cls, entries: IntArrayLike) -> BookkeeperAvailability:
         """Return what the built encoder makes of ids in the order given (any int64 values)."""
         rows: dict[int, int] = {}
         start, size = _NO_ENTRY, 0
@@ -129,7 +129,7 @@ class BookkeeperAvailability(Availability):
             return False
         return bool(self.contains_many(np.array([entry], np.int64))[0])
 
-    def contains_many(self, entries: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
+    def contains_many(self, entries: IntArrayLike) -> npt.NDArray[np.bool_]:
         """Return bool[n]: the built look-up's answer for each id. O(n log groups)."""
         ids = as_int64(entries, "entry ids")
         if not self._stored.first.size:

@@ -18,7 +18,7 @@ from bkstore.availability.sequence_groups import Groups
 from bkstore.availability.set_operations import combine
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
-from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, as_entry_ids
+from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, IntArrayLike, as_entry_ids
 
 __all__ = ["Availability", "Compat", "Encoding"]
 
@@ -28,7 +28,7 @@ Compat = Literal["bookkeeper"]
 class CompatAnswers(Protocol):
     """A class whose availability answers are those of another implementation."""
 
-    def from_insertions(self, entries: npt.ArrayLike | Iterable[int]) -> Availability:
+    def from_insertions(self, entries: IntArrayLike) -> Availability:
         """Return what that implementation makes of ids in the order given."""
 
     def from_stored(self, groups: Groups) -> Availability:
@@ -77,9 +77,7 @@ class Availability:
         return cls.compat_answers[word]
 
     @classmethod
-    def from_entries(
-        cls, entries: npt.ArrayLike | Iterable[int], compat: Compat | None = None
-    ) -> Availability:
+    def from_entries(cls, entries: IntArrayLike, compat: Compat | None = None) -> Availability:
         """Return the set of `entries`, in any order, duplicates allowed.
 
         ``compat="bookkeeper"`` feeds them in the given order through the rule of
@@ -254,7 +252,7 @@ class Availability:
             return False
         return bool(self.contains_many(np.array([entry], np.int64))[0])
 
-    def contains_many(self, entries: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
+    def contains_many(self, entries: IntArrayLike) -> npt.NDArray[np.bool_]:
         """Return bool[n]: for each entry id, is it here? O(n log groups)."""
         return sequence_groups.contains(self._groups, as_entry_ids(entries))
 

@@ -16,7 +16,6 @@ All integers are big-endian. Persisted format: do not renumber. Derivation and w
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from bkstore.arguments import choice, data as as_data, number, whole
 from bkstore.bloom.bit_array import BitArray, add_keys, contains_keys, count_ones
 from bkstore.bloom.murmur3 import as_keys, hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
-from bkstore.ids import check_integer
+from bkstore.ids import IntArrayLike, check_integer
 
 HEADER_SIZE = 6
 STRATEGY = 1
@@ -136,7 +135,7 @@ class BloomFilter:
         return made
 
     @classmethod
-    def of(cls, keys: npt.ArrayLike | Iterable[int], fpp: float = 0.01) -> BloomFilter:
+    def of(cls, keys: IntArrayLike, fpp: float = 0.01) -> BloomFilter:
         """Return a frozen filter sized for exactly these keys and holding them. O(n).
 
         A key given twice counts twice in the size. No keys make the filter of one insertion.
@@ -210,7 +209,7 @@ class BloomFilter:
             h1 += h2
         return changed
 
-    def add_many(self, keys: npt.ArrayLike | Iterable[int]) -> None:
+    def add_many(self, keys: IntArrayLike) -> None:
         """Add ids, any one-dimensional integers that fit int64. O(n k)."""
         self._check_open()
         given = as_keys(keys)
@@ -256,7 +255,7 @@ class BloomFilter:
             h1 += h2
         return True
 
-    def contains_many(self, keys: npt.ArrayLike | Iterable[int]) -> npt.NDArray[np.bool_]:
+    def contains_many(self, keys: IntArrayLike) -> npt.NDArray[np.bool_]:
         """Return bool[n]: for each id, may it be here? False is certain. O(n k)."""
         given = as_keys(keys)
         if given.size > _FEW:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bkstore.arguments import shown
 from bkstore.errors import InvalidArgument
-from bkstore.ids import Int64Array
+from bkstore.ids import Int64Array, IntArrayLike
 
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -54,7 +54,7 @@ def _plain(key: int) -> int:
     raise InvalidArgument(f"key {shown(key)} is not an integer")
 
 
-def as_keys(keys: npt.ArrayLike | Iterable[int]) -> Int64Array:
+def as_keys(keys: IntArrayLike) -> Int64Array:
     """Return keys as a one-dimensional int64 array; an int64 array is passed through. O(n).
 
     Raises `InvalidArgument` unless they are integers in -2^63 .. 2^63-1: floats and bools are
@@ -75,7 +75,7 @@ def as_keys(keys: npt.ArrayLike | Iterable[int]) -> Int64Array:
     return np.ascontiguousarray(array, dtype=np.int64)
 
 
-def hash_keys(keys: npt.ArrayLike | Iterable[int]) -> tuple[UInt64Array, UInt64Array]:
+def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
     """Return (h1, h2), uint64[n] each, of n keys: bit for bit what `hash_key` gives. O(n).
 
     Keys and errors as in `as_keys`.

@@ -32,7 +32,6 @@ from types import TracebackType
 from typing import Literal, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.arguments import check_batch, data, each, instance
 from bkstore.availability import Availability
@@ -46,6 +45,7 @@ from bkstore.errors import (
 from bkstore.formats.state_checks import state_oddities
 from bkstore.ids import (
     Int64Array,
+    IntArrayLike,
     LedgerId,
     as_entry_ids,
     as_locations,
@@ -262,12 +262,7 @@ class EntryIndex(EntrySource, Closing):
         """Whether this index takes changes; else they raise `ReadOnlyError`."""
 
     @abstractmethod
-    def put_many(
-        self,
-        ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
-        locations: npt.ArrayLike | Iterable[int],
-    ) -> None:
+    def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Store locations for entries, any integers in any order, equally many of both.
 
         An unknown ledger becomes known, without entries too, its state `LedgerState()`; a known
@@ -277,7 +272,7 @@ class EntryIndex(EntrySource, Closing):
         """
 
     @abstractmethod
-    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return int64[n]: the location of each entry asked for, 0 where absent; in the order
         asked, as often as asked."""
 
@@ -404,9 +399,7 @@ def check_state(state: LedgerState) -> None:
         data("explicit LAC", state.explicit_lac)
 
 
-def check_put(
-    entries: npt.ArrayLike | Iterable[int], locations: npt.ArrayLike | Iterable[int]
-) -> tuple[Int64Array, Int64Array]:
+def check_put(entries: IntArrayLike, locations: IntArrayLike) -> tuple[Int64Array, Int64Array]:
     """Return checked entry ids and locations of equal length; else `InvalidArgument`."""
     ids, places = as_entry_ids(entries), as_locations(locations)
     if ids.size != places.size:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from threading import RLock
 
 import numpy as np
-import numpy.typing as npt
 from sortedcontainers import SortedDict
 
 from bkstore.availability import Availability
@@ -21,6 +20,7 @@ from bkstore.errors import IllegalOperation, NoSuchLedger
 from bkstore.ids import (
     MAX_ENTRY_ID,
     Int64Array,
+    IntArrayLike,
     LedgerId,
     as_entry_ids,
     check_bounds,
@@ -147,12 +147,7 @@ class MemtableIndex(EntryIndex):
             with self._lock:
                 table.seal_tail()
 
-    def put_many(
-        self,
-        ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
-        locations: npt.ArrayLike | Iterable[int],
-    ) -> None:
+    def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Append a batch: one copy, sorted at the next read."""
         ids, places = check_put(entries, locations)
         with self._lock:
@@ -161,7 +156,7 @@ class MemtableIndex(EntryIndex):
             if ids.size:
                 table.pending.append((ids.copy(), places.copy()))
 
-    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent; one binary search an entry."""
         wanted = as_entry_ids(entries)
         ids, places = self.items(ledger)

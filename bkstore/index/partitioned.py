@@ -11,12 +11,11 @@ import heapq
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore.arguments import check_batch
 from bkstore.availability import Availability
 from bkstore.errors import InvalidArgument
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, IntArrayLike, LedgerId
 from bkstore.index.api import (
     DEFAULT_BATCH,
     EntryIndex,
@@ -91,7 +90,7 @@ class PartitionedIndex(EntryIndex):
         """Return the location of one entry, None if absent."""
         return self._part(ledger).get(ledger, entry)
 
-    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations from the ledger's part."""
         return self._part(ledger).get_many(ledger, entries)
 
@@ -101,12 +100,7 @@ class PartitionedIndex(EntryIndex):
         """Return (entries, locations) from the ledger's part."""
         return self._part(ledger).items(ledger, first, last)
 
-    def put_many(
-        self,
-        ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
-        locations: npt.ArrayLike | Iterable[int],
-    ) -> None:
+    def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Store in the ledger's part."""
         self._part(ledger).put_many(ledger, entries, locations)
 

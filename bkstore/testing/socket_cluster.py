@@ -11,8 +11,6 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, ClassVar, Literal, TypeVar
 
-import numpy.typing as npt
-
 from bkstore.availability import Availability
 from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
@@ -20,7 +18,7 @@ from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
 from bkstore.cluster.in_process.cluster import Cluster
 from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import RecordBatch
-from bkstore.ids import LedgerId
+from bkstore.ids import IntArrayLike, LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.index.many_ledgers import Errors
 from bkstore.storage.bookie import Bookie
@@ -158,7 +156,7 @@ class _SocketClient(LocalClient):
     def read_many(
         self,
         ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
+        entries: IntArrayLike,
         errors: dict[int, BkstoreError] | None = None,
         *,
         fence: bool = False,

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy.typing as npt
-
 from bkstore.arguments import data as as_data, each, instance
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry.batches.coding import (
@@ -19,7 +17,7 @@ from bkstore.formats.entry.batches.coding import (
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_digest
 from bkstore.formats.entry.header import NO_ENTRY, Entry, encode_header, record_header
-from bkstore.ids import Int64Array, LedgerId, check_entry_id, check_integer
+from bkstore.ids import Int64Array, IntArrayLike, LedgerId, check_entry_id, check_integer
 
 _check_entry = instance(Entry)
 _check_batch = instance(RecordBatch)
@@ -79,7 +77,7 @@ class Coder:
     def encode_batch(
         self,
         ledger: int | LedgerId,
-        entries: npt.ArrayLike | Iterable[int],
+        entries: IntArrayLike,
         payloads: Payloads,
         *,
         lac: int | Int64Array = NO_ENTRY,

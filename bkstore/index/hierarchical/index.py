@@ -5,10 +5,6 @@ Formats: `docs/formats/idxfile.md`. `reader` has the reading half; here is what 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import numpy.typing as npt
-
 from bkstore.errors import (
     InvalidArgument,
     NoSuchLedger,
@@ -18,9 +14,7 @@ from bkstore.errors import (
 from bkstore.files.os_errors import writing
 from bkstore.formats import idxfile
 from bkstore.formats.idxfile import IdxHeader, index_path
-from bkstore.ids import (
-    LedgerId,
-)
+from bkstore.ids import IntArrayLike, LedgerId
 from bkstore.index.api import (
     LedgerLike,
     LedgerState,
@@ -77,12 +71,7 @@ class HierarchicalIndex(HierarchicalReader):
             self._tree.files[name] = self._changes.name_of(name)
         return self._hold(name, fd, path)
 
-    def put_many(
-        self,
-        ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
-        locations: npt.ArrayLike | Iterable[int],
-    ) -> None:
+    def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Store locations; the last of equal entries wins. Rewrites the pages they lie in.
 
         `InvalidArgument` where the file would need more than `max_pages` pages; `WriteFailed`

@@ -10,7 +10,6 @@ from threading import RLock
 from typing import Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore import forks
 from bkstore.arguments import check_batch, check_compat, paths, truth, whole
@@ -29,6 +28,7 @@ from bkstore.formats import idxfile
 from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE, IdxHeader, index_path
 from bkstore.ids import (
     Int64Array,
+    IntArrayLike,
     LedgerId,
     as_entry_ids,
     check_bounds,
@@ -317,7 +317,7 @@ class HierarchicalReader(EntryIndex):
 
         return self._with_file(ledger, act, None)
 
-    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent; reads the stretches that hold entries asked for."""
         wanted = as_entry_ids(entries)
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import ExitStack
 
-import numpy.typing as npt
-
 from bkstore import forks
 from bkstore.arguments import each
 from bkstore.errors import ReadOnlyError
 from bkstore.files.scratch import scratch_directory
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import LedgerData
-from bkstore.ids import (
-    LedgerId,
-    check_entry_id,
-    check_location,
-)
+from bkstore.ids import IntArrayLike, LedgerId, check_entry_id, check_location
 from bkstore.index.api import (
     IndexBatch,
     LedgerLike,
@@ -103,12 +97,7 @@ class RocksIndex(RocksReader):
         name, database = self._writing_entries(ledger)
         database.put(entry_key(name, entry), location.to_bytes(8, "big"))
 
-    def put_many(
-        self,
-        ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
-        locations: npt.ArrayLike | Iterable[int],
-    ) -> None:
+    def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
         """Store locations in write batches; the last of equal entries wins. 0.3 us a row."""
         ids, places = check_put(entries, locations)
         name, database = self._writing_entries(ledger)

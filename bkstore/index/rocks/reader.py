@@ -13,7 +13,6 @@ from operator import itemgetter
 from struct import Struct
 
 import numpy as np
-import numpy.typing as npt
 
 from bkstore import forks
 from bkstore.arguments import check_batch, path, truth
@@ -32,6 +31,7 @@ from bkstore.formats.ledgerdata import LedgerData
 from bkstore.ids import (
     MAX_ENTRY_ID,
     Int64Array,
+    IntArrayLike,
     LedgerId,
     as_entry_ids,
     check_bounds,
@@ -274,7 +274,7 @@ class RocksReader(EntryIndex):
         value = database.get(key) if database else None
         return location_of(database, key, value) if database and value is not None else None
 
-    def get_many(self, ledger: LedgerLike, entries: npt.ArrayLike | Iterable[int]) -> Int64Array:
+    def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
         """Return locations, 0 where absent.
 
         A scan of the covering range when most of it is wanted, else sorted look-ups.

@@ -5,7 +5,7 @@ The bytes and the rules are those of `coder`, which does it one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +18,14 @@ from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import Digest
 from bkstore.formats.entry.header import FLAGS_V2, NO_ENTRY, V1_HEADER, V2_HEADER
 from bkstore.formats.syntax.framing import PREFIX, bytes_at, windows
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, as_entry_ids, check_integer
+from bkstore.ids import (
+    MAX_ENTRY_ID,
+    Int64Array,
+    IntArrayLike,
+    LedgerId,
+    as_entry_ids,
+    check_integer,
+)
 
 Payloads = Sequence[bytes] | npt.NDArray[np.uint8] | RecordBatch
 """Payloads of entries: a list, rows of equal length (uint8[n, size]), or a buffer with offsets."""
@@ -59,7 +66,7 @@ class DecodedBatch(NamedTuple):
 def encode_batch(
     digest: Digest,
     ledger: int | LedgerId,
-    entries: npt.ArrayLike | Iterable[int],
+    entries: IntArrayLike,
     payloads: Payloads,
     lac: int | Int64Array,
     length: int,
