@@ -297,6 +297,11 @@ def _of_range(values: range, what: str) -> Int64Array:
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
 
 
+def is_ascending(values: Int64Array) -> bool:
+    """Return whether each value is above the one before it."""
+    return bool((values[1:] > values[:-1]).all())
+
+
 def as_entry_ids(entries: IntArrayLike) -> Int64Array:
     """Return entry ids as a one-dimensional int64 array; `InvalidArgument` outside 0..2^63-2.
 

@@ -50,6 +50,7 @@ from bkstore.ids import (
     as_entry_ids,
     as_locations,
     check_entry_id,
+    is_ascending,
 )
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 
@@ -415,11 +416,17 @@ def locations_of(wanted: Int64Array, entries: Int64Array, locations: Int64Array)
     return np.where(entries[at] == wanted, locations[at], np.int64(0))
 
 
-def sorted_last_wins(entries: Int64Array, values: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Return both sorted by entry, one row an entry: the last of equal ones. O(n) if sorted."""
-    if entries.size < 2 or bool((entries[1:] > entries[:-1]).all()):
+def sorted_distinct(
+    entries: Int64Array, values: Int64Array, duplicates: Literal["first", "last"]
+) -> tuple[Int64Array, Int64Array]:
+    """Return both sorted by entry, one row an entry; O(n) if they are already.
+
+    `duplicates` says which of equal entries stays.
+    """
+    if is_ascending(entries):
         return entries, values
     order = np.argsort(entries, kind="stable")
     entries, values = entries[order], values[order]
-    keep = np.concatenate((entries[1:] != entries[:-1], [True]))
+    changes = entries[1:] != entries[:-1]
+    keep = np.concatenate(([True], changes) if duplicates == "first" else (changes, [True]))
     return entries[keep], values[keep]

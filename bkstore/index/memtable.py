@@ -35,6 +35,7 @@ from bkstore.index.api import (
     check_put,
     check_state,
     locations_of,
+    sorted_distinct,
 )
 from bkstore.index.many_ledgers import Errors
 
@@ -79,11 +80,7 @@ class _Table:
             parts = [(self.entries, self.locations), *self.pending]
             entries = np.concatenate([part[0] for part in parts])
             locations = np.concatenate([part[1] for part in parts])
-            if entries.size > 1 and not (entries[1:] > entries[:-1]).all():
-                order = np.argsort(entries, kind="stable")
-                entries, locations = entries[order], locations[order]
-                keep = np.concatenate(([True], entries[1:] != entries[:-1]))
-                entries, locations = entries[keep], locations[keep]
+            entries, locations = sorted_distinct(entries, locations, "first")
             self.entries, self.locations, self.pending = entries, locations, []
             entries.flags.writeable = locations.flags.writeable = False
         return self.entries, self.locations

@@ -20,7 +20,7 @@ from bkstore.index.api import (
     LedgerState,
     check_put,
     check_state,
-    sorted_last_wins,
+    sorted_distinct,
 )
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.hierarchical.file_tree import find_index_file
@@ -78,7 +78,7 @@ class HierarchicalIndex(HierarchicalReader):
         where the system refuses: the pages it refused are as they were.
         """
         self._check_writable()
-        ids, places = sorted_last_wins(*check_put(entries, locations))
+        ids, places = sorted_distinct(*check_put(entries, locations), "last")
         if ids.size and int(ids[-1]) // self._page_slots >= self._max_pages:
             raise InvalidArgument(
                 f"entry {int(ids[-1])} needs page {int(ids[-1]) // self._page_slots}, "

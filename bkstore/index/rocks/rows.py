@@ -20,7 +20,7 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats import ledgerdata
 from bkstore.formats.ledgerdata import FLAGS_KEY, LedgerData
 from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
-from bkstore.index.api import Finding, IndexBatch, check_put, sorted_last_wins
+from bkstore.index.api import Finding, IndexBatch, check_put, sorted_distinct
 from bkstore.index.rocks.database import Database, Words
 from bkstore.index.rocks.keys import entry_keys, ledger_key, values as row_values
 from bkstore.index.rocks.options import location_options
@@ -298,7 +298,7 @@ def write_table(file: Path, merged: dict[LedgerId, tuple[Int64Array, Int64Array]
     writer.open(str(file))
     count = 0
     for name in sorted(merged):
-        ids, places = sorted_last_wins(*merged[name])
+        ids, places = sorted_distinct(*merged[name], "last")
         for key, value in zip(entry_keys(name, ids), row_values(places)):
             writer[key] = value
         count += ids.size

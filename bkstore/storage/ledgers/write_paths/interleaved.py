@@ -5,6 +5,7 @@ Source: `InterleavedLedgerStorage`. The locations wait in memory as its index pa
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,13 @@ import numpy as np
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.entry import BatchLedgers, RecordBatch
+from bkstore.formats.idxfile import HEADER_SIZE
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.index.api import EntrySource
+from bkstore.index.api import EntrySource, LedgerLike
 from bkstore.index.layered import LayeredSource
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.api import WritePath
-from bkstore.storage.ledgers.write_paths.bookkeeper_compat import PagewisePending
-from bkstore.storage.ledgers.write_paths.pending_locations import PendingLocations
+from bkstore.storage.ledgers.write_paths.pending import PendingLocations, merged
 from bkstore.storage.ledgers.write_paths.slot_reader import SlotReader
 from bkstore.storage.options import StorageOptions
 
@@ -57,7 +58,7 @@ class InterleavedPath(WritePath):
     @property
     def listed(self) -> EntrySource:
         """The entries in memory as the real storage lists them."""
-        return PagewisePending(self.pending, self._tree, self.options.page_size)
+        return _PagewisePending(self.pending, self._tree, self.options.page_size)
 
     def add(self, name: LedgerId, entry: int, record: bytes) -> None:
         """Append to the entry log; note the location."""
@@ -131,18 +132,9 @@ class InterleavedPath(WritePath):
 
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
         """Return both kinds merged; one in memory wins."""
-        entries, above = self.pending.items(name, first, last)
-        below = self.index.items(name, first, last)
-        if not entries.size:
-            return below
-        if not below[0].size:
-            return entries, above
-        entries = np.concatenate((entries, below[0]))
-        locations = np.concatenate((above, below[1]))
-        order = np.argsort(entries, kind="stable")
-        entries, locations = entries[order], locations[order]
-        keep = np.concatenate(([True], entries[1:] != entries[:-1]))
-        return entries[keep], locations[keep]
+        waiting = self.pending.items(name, first, last)
+        written = self.index.items(name, first, last)
+        return merged([waiting, written]) if waiting[0].size else written
 
     def first_cached(self, name: LedgerId, first: int, last: int) -> int | None:
         """Return None: no record is kept in memory."""
@@ -188,3 +180,40 @@ class InterleavedPath(WritePath):
     def checkpoint(self) -> None:
         """Flush everything: what a checkpoint promises, whatever log it lies in."""
         self.flush()
+
+
+class _PagewisePending(EntrySource):
+    """Locations in memory over index files, listed page by page with an exclusive upper bound.
+
+    `IndexInMemPageMgr.PageEntriesIterableImpl` visits pages while their first entry is *below*
+    the highest entry in memory: where that is 0, 1024, 2048, ... and its page is not in the
+    file yet, it is left out.
+    """
+
+    def __init__(self, pending: EntrySource, index: HierarchicalIndex, page_size: int) -> None:
+        self._pending = pending
+        self._index = index
+        self._page_size = page_size
+
+    def ledgers(self, scope: int | None = None) -> list[LedgerId]:
+        """Return the ledgers with entries in memory."""
+        return self._pending.ledgers(scope)
+
+    def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
+        """Return the entries in memory, without the one that the real listing misses."""
+        found = self._pending.entries(ledger, first, last)
+        if found.size and self._is_missed(LedgerId.of(ledger), int(found[-1])):
+            return found[:-1]
+        return found
+
+    def last_entry(self, ledger: LedgerLike) -> int | None:
+        """Return the highest entry in memory, listed or not."""
+        return self._pending.last_entry(ledger)
+
+    def _is_missed(self, name: LedgerId, highest: int) -> bool:
+        slots = self._page_size // 8
+        if highest % slots or highest != self._pending.last_entry(name):
+            return False
+        path = self._index.path(name)
+        size = os.path.getsize(path) - HEADER_SIZE if path and os.path.exists(path) else 0
+        return highest >= slots * (size // self._page_size)

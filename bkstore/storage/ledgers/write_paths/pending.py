@@ -16,8 +16,8 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 
-from bkstore.ids import Int64Array, LedgerId, check_bounds, check_scope
-from bkstore.index.api import EntrySource, LedgerLike
+from bkstore.ids import Int64Array, LedgerId, check_bounds, check_scope, is_ascending
+from bkstore.index.api import EntrySource, LedgerLike, locations_of, sorted_distinct
 
 _T = TypeVar("_T")
 
@@ -25,11 +25,6 @@ FEWEST = 16
 """Entries below which a batch is kept one by one: a run of its own would cost more."""
 
 _NONE = np.empty(0, np.int64)
-
-
-def is_ascending(entries: Int64Array) -> bool:
-    """Return whether each id is above the one before it."""
-    return bool((entries[1:] > entries[:-1]).all())
 
 
 class Run(Generic[_T]):
@@ -259,3 +254,72 @@ class Pending(EntrySource, Generic[_T]):
         """Return the highest id here, None if there is none. O(1)."""
         table = self._tables.get(LedgerId.of(ledger))
         return None if table is None or table.highest < 0 else table.highest
+
+
+class _Locations(Run[int]):
+    """Locations of ascending entries."""
+
+    def __init__(self, entries: Int64Array, locations: Int64Array) -> None:
+        super().__init__(entries)
+        self.locations = locations
+
+    def value(self, at: int) -> int:
+        return int(self.locations[at])
+
+
+class PendingLocations(Pending[int]):
+    """Locations of entries whose index pages are not written yet; the last of equal ones stays.
+
+    They stand for the pages that BookKeeper's interleaved storage keeps in memory
+    (`IndexInMemPageMgr`). Memory: 16 bytes an entry of a batch, about 150 of one that came alone.
+
+    >>> pending, name = PendingLocations(), LedgerId(ledger=7)
+    >>> pending.put(name, 3, 1028), pending.put(name, 3, 2000)
+    (True, False)
+    >>> pending.get(name, 3), pending.entries(7).tolist()
+    (2000, [3])
+    """
+
+    def __init__(self) -> None:
+        super().__init__("last")
+
+    def put_many(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
+        """Store locations, in this order: int64[n] each, which nobody may change later."""
+        if entries.size >= FEWEST and is_ascending(entries):
+            self.put_run(name, _Locations(entries, locations))
+        else:
+            for entry, location in zip(entries.tolist(), locations.tolist()):
+                self.put(name, entry, location)
+
+    def items(self, name: LedgerId, first: int, last: int | None) -> tuple[Int64Array, Int64Array]:
+        """Return (entries, locations) of first..last, sorted. Cost: as `entries`."""
+        table = self._tables.get(name)
+        if table is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        single = table.single_ids(first, last)
+        parts = [(np.array(single, np.int64), _values(table, single))]
+        for run, part in table.runs_in(first, last):
+            assert isinstance(run, _Locations)
+            parts.append((run.entries[part], run.locations[part]))
+        return merged(parts)
+
+    def get_many(self, name: LedgerId, entries: Int64Array) -> Int64Array:
+        """Return the locations of these entries, 0 where there is none."""
+        if not entries.size or name not in self._tables:
+            return np.zeros(entries.size, np.int64)
+        return locations_of(entries, *self.items(name, int(entries.min()), int(entries.max())))
+
+    def tables(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
+        """Yield (ledger, sorted entry ids, their locations), ledgers in unsigned order."""
+        for name in sorted(self._tables):
+            yield name, *self.items(name, 0, None)
+
+
+def _values(table: Table[int], ids: list[int]) -> Int64Array:
+    return np.fromiter(map(table.values.__getitem__, ids), np.int64, len(ids))
+
+
+def merged(parts: list[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
+    """Return (entries, locations) of all parts by entry; of equal ones the first stays."""
+    entries, locations = (np.concatenate(columns) for columns in zip(*parts))
+    return sorted_distinct(entries, locations, "first")

@@ -15,8 +15,9 @@ import numpy as np
 
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import PREFIX
-from bkstore.ids import LedgerId
-from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table, is_ascending
+from bkstore.ids import LedgerId, is_ascending
+from bkstore.index.api import sorted_distinct
+from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table
 
 ENTRY_OVERHEAD = 150
 """Bytes that an entry counts beside its record: objects and a dict slot, as measured.
@@ -212,6 +213,5 @@ def _batches(table: Table[bytes]) -> Iterator[RecordBatch]:
             continue
         single = RecordBatch.of(list(map(table.values.__getitem__, ids)), ids)
         both = RecordBatch.joined([single, run.batch])
-        order = np.argsort(both.entries, kind="stable")
-        found = both.entries[order]
-        yield both.at(order[np.concatenate(([True], found[1:] != found[:-1]))]).framed()
+        _, rows = sorted_distinct(both.entries, np.arange(len(both)), "first")
+        yield both.at(rows).framed()

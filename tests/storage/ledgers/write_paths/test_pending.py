@@ -13,8 +13,7 @@ from hypothesis import given, strategies as st
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.write_paths import write_cache
-from bkstore.storage.ledgers.write_paths.pending import FEWEST
-from bkstore.storage.ledgers.write_paths.pending_locations import PendingLocations
+from bkstore.storage.ledgers.write_paths.pending import FEWEST, PendingLocations
 from bkstore.storage.ledgers.write_paths.write_cache import ENTRY_OVERHEAD, WriteCache
 from tests.worlds.batches import SHAPES, shaped
 
