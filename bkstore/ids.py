@@ -13,8 +13,9 @@ from __future__ import annotations
 import operator
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -295,6 +296,19 @@ def _of_range(values: range, what: str) -> Int64Array:
     if values[MOST_IDS:]:
         raise InvalidArgument(f"{what} of {values} are more than {MOST_IDS}: too long for an array")
     return np.arange(len(values), dtype=np.int64) * values.step + values.start
+
+
+def ledger_stretches(
+    scopes: Int64Array, ledgers: Int64Array
+) -> Iterator[tuple[LedgerId, int, int]]:
+    """Yield (ledger, start, stop) of each stretch of rows of one ledger, by their signed ids."""
+    if not ledgers.size:
+        return
+    changes = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
+    starts = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    names = map(LedgerId.from_signed, scopes[starts].tolist(), ledgers[starts].tolist())
+    for name, (start, stop) in zip(names, pairwise([*starts.tolist(), ledgers.size])):
+        yield name, start, stop
 
 
 def is_ascending(values: Int64Array) -> bool:

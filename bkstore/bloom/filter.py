@@ -23,9 +23,9 @@ import numpy.typing as npt
 
 from bkstore.arguments import choice, data as as_data, number, whole
 from bkstore.bloom.bit_array import BitArray, add_keys, contains_keys, count_ones
-from bkstore.bloom.murmur3 import as_keys, hash_key
+from bkstore.bloom.murmur3 import hash_key
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
-from bkstore.ids import IntArrayLike, check_integer
+from bkstore.ids import IntArrayLike, as_int64, check_integer
 
 HEADER_SIZE = 6
 STRATEGY = 1
@@ -143,7 +143,7 @@ class BloomFilter:
         >>> BloomFilter.of(range(90)).nbytes
         112
         """
-        given = as_keys(keys)
+        given = as_int64(keys, "keys")
         made = cls(given.size, fpp)
         made.add_many(given)
         return made.freeze()
@@ -212,7 +212,7 @@ class BloomFilter:
     def add_many(self, keys: IntArrayLike) -> None:
         """Add ids, any one-dimensional integers that fit int64. O(n k)."""
         self._check_open()
-        given = as_keys(keys)
+        given = as_int64(keys, "keys")
         if given.size > _FEW:
             add_keys(self._bits, self._hash_count, given)
             return
@@ -257,7 +257,7 @@ class BloomFilter:
 
     def contains_many(self, keys: IntArrayLike) -> npt.NDArray[np.bool_]:
         """Return bool[n]: for each id, may it be here? False is certain. O(n k)."""
-        given = as_keys(keys)
+        given = as_int64(keys, "keys")
         if given.size > _FEW:
             return contains_keys(self._bits, self._hash_count, given)
         return np.array([key in self for key in given.tolist()], np.bool_)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import mmh3
 import numpy as np
@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from bkstore.arguments import shown
 from bkstore.errors import InvalidArgument
-from bkstore.ids import Int64Array, IntArrayLike
+from bkstore.ids import Int64Array, IntArrayLike, as_int64
 
 UInt64Array = npt.NDArray[np.uint64]
 
@@ -54,37 +54,16 @@ def _plain(key: int) -> int:
     raise InvalidArgument(f"key {shown(key)} is not an integer")
 
 
-def as_keys(keys: IntArrayLike) -> Int64Array:
-    """Return keys as a one-dimensional int64 array; an int64 array is passed through. O(n).
-
-    Raises `InvalidArgument` unless they are integers in -2^63 .. 2^63-1: floats and bools are
-    refused, uint64 only where a value does not fit.
-    """
-    if isinstance(keys, (str, bytes, bytearray)):
-        raise InvalidArgument(f"keys are integers, not {type(keys).__name__}")
-    lazy = isinstance(keys, Iterable) and not isinstance(keys, (np.ndarray, list, tuple))
-    array = np.asarray(list(keys) if lazy else keys)  # type: ignore[arg-type]
-    if array.ndim != 1:
-        raise InvalidArgument(f"keys must be one-dimensional, not of shape {array.shape}")
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu":
-        raise InvalidArgument(f"keys must be integers that fit int64, not {array.dtype}")
-    if array.dtype == np.uint64 and int(array.max()) >= 2**63:
-        raise InvalidArgument(f"key {array.max()} is outside -2^63..2^63-1")
-    return np.ascontiguousarray(array, dtype=np.int64)
-
-
 def hash_keys(keys: IntArrayLike) -> tuple[UInt64Array, UInt64Array]:
     """Return (h1, h2), uint64[n] each, of n keys: bit for bit what `hash_key` gives. O(n).
 
-    Keys and errors as in `as_keys`.
+    Raises `InvalidArgument` for what are no integers in -2^63 .. 2^63-1.
 
     >>> h1, h2 = hash_keys([7, 420000])
     >>> (int(h1[1]), int(h2[1])) == hash_key(420000)
     True
     """
-    words = as_keys(keys).view(np.uint64)
+    words = as_int64(keys, "keys").view(np.uint64)
     h1, h2 = np.empty((2, words.size), np.uint64)
     spare = np.empty(min(words.size, BLOCK), np.uint64)
     for start in range(0, words.size, BLOCK):

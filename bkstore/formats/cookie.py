@@ -14,7 +14,13 @@ from dataclasses import dataclass
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax import proto_text
-from bkstore.formats.syntax.proto_messages import OPTIONAL, REQUIRED, STRING, declare
+from bkstore.formats.syntax.proto_messages import (
+    OPTIONAL,
+    REQUIRED,
+    STRING,
+    check_complete,
+    declare,
+)
 
 FILE_NAME = "VERSION"
 _OLDEST_VERSION = 3
@@ -74,9 +80,7 @@ def _from_lines(text: str) -> Cookie:
 def _from_text(version: int, data: bytes, body: int) -> Cookie:
     message = _Message()
     proto_text.merge(data, body, message, "cookie")
-    if not message.IsInitialized():
-        missing = ", ".join(message.FindInitializationErrors())
-        raise CorruptionError(None, body, f"cookie lacks {missing}")
+    check_complete(message, body, "cookie")
     return Cookie(
         version,
         message.bookieHost,

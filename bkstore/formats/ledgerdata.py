@@ -25,7 +25,14 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from bkstore.errors import CorruptionError
 from bkstore.formats.state_checks import state_oddities
-from bkstore.formats.syntax.proto_messages import BOOL, BYTES, OPTIONAL, REQUIRED, declare
+from bkstore.formats.syntax.proto_messages import (
+    BOOL,
+    BYTES,
+    OPTIONAL,
+    REQUIRED,
+    check_complete,
+    declare,
+)
 from bkstore.ids import LedgerId
 
 FLAGS_KEY = (-0xEEFD).to_bytes(8, "big", signed=True)
@@ -81,9 +88,7 @@ def decode(value: bytes) -> LedgerData:
         message.ParseFromString(value)
     except DecodeError as error:
         raise CorruptionError(None, 0, f"row is no LedgerData message: {error}") from error
-    if not message.IsInitialized():
-        lacking = ", ".join(message.FindInitializationErrors())
-        raise CorruptionError(None, 0, f"row is no LedgerData message: lacks {lacking}")
+    check_complete(message, 0, "row is no LedgerData message:")
     return LedgerData(
         message.masterKey,
         message.fenced,

@@ -4,8 +4,7 @@
 `layered` puts unflushed entries over flushed ones; `partitioned` joins the databases of several
 directories. `scope_marker` is the file that says that a directory holds scopes other than 0,
 `damage_runs` tells of damage in runs, `many_ledgers` has what listing many ledgers takes.
-`offset_range`, made of one `offset_range_item` for each stream and node, answers for stream
-offsets what the others do for entries.
+`offset_range` answers for stream offsets what the others do for entries.
 
 Backends are imported by module, so that only the one in use loads its libraries.
 """

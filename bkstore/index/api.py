@@ -51,6 +51,7 @@ from bkstore.ids import (
     as_locations,
     check_entry_id,
     is_ascending,
+    ledger_stretches,
 )
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 
@@ -123,15 +124,8 @@ class IndexBatch(NamedTuple):
 
     def by_ledger(self) -> Iterator[tuple[LedgerId, Int64Array, Int64Array]]:
         """Yield (ledger, entries, locations) for each stretch of rows of one ledger."""
-        if not self.entry_id.size:
-            return
-        change = (self.scope_id[1:] != self.scope_id[:-1]) | (
-            self.ledger_id[1:] != self.ledger_id[:-1]
-        )
-        opens = np.concatenate(([0], np.flatnonzero(change) + 1))
-        for lo, hi in zip(opens, np.concatenate((opens[1:], [self.entry_id.size]))):
-            ledger = LedgerId.from_signed(int(self.scope_id[lo]), int(self.ledger_id[lo]))
-            yield ledger, self.entry_id[lo:hi], self.location[lo:hi]
+        for ledger, start, stop in ledger_stretches(self.scope_id, self.ledger_id):
+            yield ledger, self.entry_id[start:stop], self.location[start:stop]
 
 
 @dataclass(frozen=True, slots=True)

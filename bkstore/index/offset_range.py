@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 import operator
 import time
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from threading import Lock
@@ -21,7 +23,6 @@ import numpy as np
 from bkstore.arguments import call, choice, number, shown, whole
 from bkstore.errors import InvalidArgument
 from bkstore.ids import Int64Array
-from bkstore.index.offset_range_item import OffsetItem
 
 DEFAULT_TTL = 600.0
 """Seconds that an item lives."""
@@ -37,6 +38,62 @@ _ITEM_BYTES = 350  # key, array, item and its place in the table, beside 16 byte
 
 Key = tuple[int, int]
 Reason = Literal["age", "items", "entries"]
+
+
+class _OffsetItem:
+    """The entries of one stream on one node, one at least, each start distinct.
+
+    `data` has n start offsets and then their n object ids: one array of 16 bytes an entry, where
+    a sorted map of Python numbers takes some 100. `since` is when its life began. Not safe beside
+    writers: the index has the lock.
+
+    >>> item = _OffsetItem(0.0, 686, 14)
+    >>> item.put(0, 3), item.put(686, 22), item.floor(700), item.size
+    (None, 14, (686, 22), 2)
+    """
+
+    __slots__ = ("data", "since")
+
+    def __init__(self, since: float, start: int, object_id: int) -> None:
+        self.since = since
+        self.data = array("q", (start, object_id))  # one array: half the fixed cost of two
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return len(self.data) >> 1
+
+    def find(self, start: int, object_id: int) -> int:
+        """Return the number of the entry at `start` that names this object; -1 if none does."""
+        size = self.size
+        at = bisect_left(self.data, start, 0, size)
+        same = at < size and self.data[at] == start and self.data[size + at] == object_id
+        return at if same else -1
+
+    def floor(self, offset: int) -> tuple[int, int] | None:
+        """Return (start, object id) of the greatest start <= offset."""
+        size = self.size
+        at = bisect_right(self.data, offset, 0, size) - 1
+        return None if at < 0 else (self.data[at], self.data[size + at])
+
+    def put(self, start: int, object_id: int) -> int | None:
+        """Add an entry and return None; where the start is there, return whom it named."""
+        data, size = self.data, self.size
+        at = size if data[size - 1] < start else bisect_left(data, start, 0, size)
+        if at < size and data[at] == start:
+            before, data[size + at] = data[size + at], object_id
+            return before
+        data.insert(size + at, object_id)
+        data.insert(at, start)
+        return None
+
+    def remove(self, at: int) -> None:
+        """Take one entry out."""
+        del self.data[self.size + at], self.data[at]
+
+    def objects(self) -> array[int]:
+        """Return the object ids."""
+        return self.data[self.size :]
 
 
 class OffsetRangeIndex:
@@ -80,7 +137,7 @@ class OffsetRangeIndex:
         self._clock = call("clock", clock)
         self._by_use = expire_after == "use"
         self._lock = Lock()
-        self._items: OrderedDict[Key, OffsetItem] = OrderedDict()  # in the order of `since`
+        self._items: OrderedDict[Key, _OffsetItem] = OrderedDict()  # in the order of `since`
         self._entries = 0
         # object -> (node, when the oldest of its items began): each of its entries is here
         self._complete: dict[int, tuple[int, float]] = {}
@@ -128,7 +185,7 @@ class OffsetRangeIndex:
         """Add one entry, and return when the life of its item began."""
         item = self._live(key, now)
         if item is None:
-            self._items[key] = OffsetItem(now, start, object_id)
+            self._items[key] = _OffsetItem(now, start, object_id)
             self._entries += 1
             return now
         before = item.put(start, object_id)
@@ -187,7 +244,7 @@ class OffsetRangeIndex:
 
     # -- letting go; under the lock
 
-    def _live(self, key: Key, now: float) -> OffsetItem | None:
+    def _live(self, key: Key, now: float) -> _OffsetItem | None:
         """Return an item that is not due; by use, it is the youngest now."""
         item = self._items.get(key)
         if item is None:

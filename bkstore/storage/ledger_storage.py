@@ -251,7 +251,7 @@ class LedgerStorage(Adds, Closing):
                     for name in here:
                         self._confirmed.forget(name)
                     deleted += here
-        return deleted
+        return sorted(deleted)
 
     def _suspect(self, names: Iterable[LedgerId]) -> None:
         for path in self.paths:

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2
+
+from bkstore.formats.syntax.proto_messages import classes_of
 
 _ENUMS = {
     "ProtocolVersion": "VERSION_ONE 1, VERSION_TWO 2, VERSION_THREE 3",
@@ -143,10 +145,7 @@ def _compile(package: str, messages: dict[str, list[str]]) -> Schema:
             )
             if kind not in _TYPES:
                 added.type_name = f".{package}.{kind}"
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    found = (pool.FindMessageTypeByName(f"{package}.{name}") for name in Schema._fields)
-    return Schema(*map(message_factory.GetMessageClass, found))
+    return Schema(*classes_of(file, *Schema._fields))
 
 
 PLAIN = _compile("bkstore.wire", _declared(_MESSAGES))

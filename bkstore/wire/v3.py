@@ -14,6 +14,7 @@ from typing import Any
 from google.protobuf.message import DecodeError, EncodeError
 
 from bkstore.errors import CorruptionError, IllegalOperation, InvalidArgument
+from bkstore.formats.syntax.proto_messages import check_complete
 from bkstore.ids import LedgerId, signed64
 from bkstore.wire.schema import EXTENDED, PLAIN
 from bkstore.wire.status import Status
@@ -144,9 +145,7 @@ def _decode(message: Any, data: bytes | memoryview, what: str) -> Any:
         message.ParseFromString(bytes(data))
     except DecodeError as error:
         raise CorruptionError(None, 0, f"no v3 {what}: {error}") from None
-    if not message.IsInitialized():
-        missing = ", ".join(message.FindInitializationErrors())
-        raise CorruptionError(None, 0, f"v3 {what} lacks {missing}")
+    check_complete(message, 0, f"v3 {what}")
     return message
 
 

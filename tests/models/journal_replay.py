@@ -16,7 +16,7 @@ from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal import scan_journal
 from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten
-from bkstore.storage.journal.torn_records import why_torn
+from bkstore.storage.journal.replay import why_torn
 from bkstore.storage.ledger_storage import LedgerStorage
 
 

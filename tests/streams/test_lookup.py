@@ -44,7 +44,7 @@ def test_failed_preload_fails_no_look_up(options: dict[str, Any]) -> None:
 
         assert [AnswerObject("SSO", 7, 60, 70)] == result.objects
         assert 0 < result.stats.failed_preloads <= result.stats.preloads
-        assert not {12, 16, 20} & set(lookup.filters.filters.keys())
+        assert not {12, 16, 20} & set(lookup.filters.keys())
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -55,7 +55,7 @@ def test_failed_load(strategy: Any) -> None:
         for _ in range(2):
             with pytest.raises(LoadFailed, match="object 2"):
                 lookup.get_objects(S, 0, 30, 9)
-        assert 2 not in lookup.filters.filters
+        assert 2 not in lookup.filters
         assert lookup.index.floor(S, 1, 15) in (None, (0, 1))
         assert lookup._loader.kept(2) is None
         assert 2 == lookup.stats["lookups_error"]
@@ -281,7 +281,7 @@ def test_object_gone_while_it_is_loaded(strategy: Any) -> None:
         result = lookup.get_objects(S, 0, 10, 1)
 
         assert [1] == [one.object_id for one in result.objects]
-        assert 0 == len(lookup.filters.filters)
+        assert 0 == len(lookup.filters)
         assert lookup._loader.kept(1) is None
         assert [] == lookup.get_objects(S, 0, 10, 1).objects
 
@@ -347,7 +347,7 @@ def test_false_positives_are_loads_that_a_filter_let_through() -> None:
         assert 0 == first.stats.filter_false_positives
         # A filter made of this stream takes an object that lacks it for one that has it.
         lookup.filters.drop([2])
-        lookup.filters.filters.build(2, np.array([S], np.int64))
+        lookup.filters.build(2, np.array([S], np.int64))
         lookup.index.clear()
         second = lookup.get_objects(S, 0, 10, 1)
 

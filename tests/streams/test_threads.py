@@ -154,7 +154,7 @@ def test_look_ups_beside_image_changes(options: dict[str, Any]) -> None:
 
         in_threads(work)
         listed = set(history[-1].node_of)
-        filters = set(lookup.filters.filters.keys())
+        filters = set(lookup.filters.keys())
 
         assert [] == reader.twice
         assert filters <= listed

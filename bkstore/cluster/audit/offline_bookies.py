@@ -13,7 +13,7 @@ from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequence_groups import Groups
 from bkstore.errors import BookieUnavailable
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, ledger_stretches
 from bkstore.index.api import LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for, one_by_one
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -70,13 +70,8 @@ class GroupsBookie:
         order = np.lexsort((groups.first, ledger_id, scope_id))
         scopes, ledgers = scope_id[order], ledger_id[order]
         self._groups = groups.take(order)
-        change = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
-        opens = np.flatnonzero(np.concatenate(([order.size > 0], change)))
-        ends = np.concatenate((opens[1:], [order.size]))
-        self._rows = {
-            LedgerId.from_signed(int(scopes[lo]), int(ledgers[lo])): (int(lo), int(hi))
-            for lo, hi in zip(opens, ends)
-        }
+        stretches = ledger_stretches(scopes, ledgers)
+        self._rows = {name: (start, stop) for name, start, stop in stretches}
 
     def availability(self, ledger: LedgerLike) -> Availability:
         """Return which entries of the ledger are here; none of an unknown one."""

@@ -6,9 +6,15 @@ records travel as a `RecordBatch`: `batches`.
 """
 
 from bkstore.formats.entry.batches.coding import DecodedBatch, Payloads
-from bkstore.formats.entry.batches.ids import BatchIds, BatchLedgers, ids_of, order_by_ledger
+from bkstore.formats.entry.batches.ids import (
+    BatchIds,
+    BatchLedgers,
+    ids_of,
+    order_by_ledger,
+    rows_of_ledgers,
+)
 from bkstore.formats.entry.batches.record_batch import RecordBatch
-from bkstore.formats.entry.coder import Coder, decode, encode
+from bkstore.formats.entry.coder import CHECKSUMS, Coder, decode, encode, fitting_checksum
 from bkstore.formats.entry.digest import master_key
 from bkstore.formats.entry.explicit_lac import (
     decode_explicit_lac,
@@ -27,6 +33,7 @@ from bkstore.formats.entry.header import (
 )
 
 __all__ = [
+    "CHECKSUMS",
     "NO_ENTRY",
     "V1_HEADER",
     "V2_HEADER",
@@ -43,10 +50,12 @@ __all__ = [
     "encode",
     "encode_explicit_lac",
     "explicit_lac_entry",
+    "fitting_checksum",
     "ids_of",
     "is_v2",
     "master_key",
     "order_by_ledger",
     "record_header",
     "record_ids",
+    "rows_of_ledgers",
 ]

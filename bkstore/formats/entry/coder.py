@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 from bkstore.arguments import data as as_data, each, instance
-from bkstore.errors import CorruptionError
+from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.entry.batches.coding import (
     DecodedBatch,
     Payloads,
@@ -18,6 +19,9 @@ from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.digest import DIGEST_SIZES, Digest, digest_name, new_digest
 from bkstore.formats.entry.header import NO_ENTRY, Entry, encode_header, record_header
 from bkstore.ids import Int64Array, IntArrayLike, LedgerId, check_entry_id, check_integer
+
+CHECKSUMS = ("CRC32C", "CRC32")
+"""The digest types that need no password."""
 
 _check_entry = instance(Entry)
 _check_batch = instance(RecordBatch)
@@ -177,3 +181,16 @@ def decode(
     header = record_header(record)
     skip = 0 if header.digest is None else DIGEST_SIZES[digest_name(header.digest)]
     return Entry(*header[:4], record[header.size + skip :])
+
+
+def fitting_checksum(record: bytes) -> str | None:
+    """Return the type of `CHECKSUMS` that verifies a record, None if none does.
+
+    >>> fitting_checksum(encode(Entry(7, 0, -1, 5, b"hello"), "CRC32"))
+    'CRC32'
+    """
+    for digest_type in CHECKSUMS:
+        with suppress(CorruptionError, InvalidArgument):
+            Coder(digest_type).decode(record)
+            return digest_type
+    return None

@@ -6,9 +6,7 @@ Field numbers and enum values are persisted by BookKeeper: do not renumber. Sour
 
 from __future__ import annotations
 
-from typing import Any
-
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+from bkstore.formats.syntax.proto_messages import declare_file
 
 _FILE = """
 name: "bkstore/ledgermetadata.proto"
@@ -71,17 +69,7 @@ message_type {
 }
 """
 
-
-def _message(pool: descriptor_pool.DescriptorPool, name: str) -> type[Any]:
-    found = pool.FindMessageTypeByName(f"bkstore.metadata.{name}")
-    return message_factory.GetMessageClass(found)
-
-
-_pool = descriptor_pool.DescriptorPool()
-_pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
-
-LedgerMetadataFormat = _message(_pool, "LedgerMetadataFormat")
-"""The class of the message that versions 2 and 3 hold."""
-
-UnderreplicatedLedgerFormat = _message(_pool, "UnderreplicatedLedgerFormat")
-"""The class of the message that an underreplicated mark is."""
+LedgerMetadataFormat, UnderreplicatedLedgerFormat = declare_file(
+    _FILE, "LedgerMetadataFormat", "UnderreplicatedLedgerFormat"
+)
+"""The classes of the message that versions 2 and 3 hold, and of an underreplicated mark."""

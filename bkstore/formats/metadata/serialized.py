@@ -19,6 +19,7 @@ from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.metadata.messages import LedgerMetadataFormat, UnderreplicatedLedgerFormat
 from bkstore.formats.metadata.version1 import decode_lines, encode_lines
 from bkstore.formats.syntax import proto_text
+from bkstore.formats.syntax.proto_messages import check_complete
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import NEWEST_VERSION, NO_ENTRY, LedgerMetadata, Segment, State
 
@@ -91,9 +92,7 @@ def _message(data: bytes, version: int, body: int) -> Any:
         proto_text.merge(data, body, message, "ledger metadata")
     else:
         _parse_delimited(data, body, message)
-    if not message.IsInitialized():
-        missing = ", ".join(message.FindInitializationErrors())
-        raise CorruptionError(None, body, f"ledger metadata lacks {missing}")
+    check_complete(message, body, "ledger metadata")
     return message
 
 

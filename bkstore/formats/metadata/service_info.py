@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
+from bkstore.formats.syntax.proto_messages import check_complete, declare_file
 
 BOOKIE_RPC = "bookie-rpc"
 """The protocol of the endpoint that clients read and write by."""
@@ -57,11 +57,7 @@ message_type {
 }
 """
 
-_pool = descriptor_pool.DescriptorPool()
-_pool.Add(text_format.Parse(_FILE, descriptor_pb2.FileDescriptorProto()))
-_Message: type[Any] = message_factory.GetMessageClass(
-    _pool.FindMessageTypeByName("bkstore.registration.BookieServiceInfoFormat")
-)
+(_Message,) = declare_file(_FILE, "BookieServiceInfoFormat")
 
 
 class Endpoint(NamedTuple):
@@ -132,9 +128,7 @@ def decode_service_info(data: bytes, bookie: str) -> ServiceInfo:
         message.ParseFromString(data)
     except DecodeError as error:
         raise CorruptionError(None, 0, f"service info does not parse: {error}") from error
-    if not message.IsInitialized():
-        missing = ", ".join(message.FindInitializationErrors())
-        raise CorruptionError(None, 0, f"service info lacks {missing}")
+    check_complete(message, 0, "service info")
     endpoints = tuple(
         Endpoint(each.id, each.port, each.host, each.protocol, (*each.auth,), (*each.extensions,))
         for each in message.endpoints

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.formats.syntax import proto_text
-from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, declare
+from bkstore.formats.syntax.proto_messages import REQUIRED, STRING, check_complete, declare
 from bkstore.ids import LedgerId
 
 BASIC_LAYOUT = b'type: "BASIC"\nversion: 1\n'
@@ -78,8 +78,7 @@ def decode_holder(data: bytes) -> str:
     """Return whose a lock or a vote is; `CorruptionError` if the bytes do not tell."""
     message = _Holder()
     proto_text.merge(data, 0, message, "holder")
-    if not message.IsInitialized():
-        raise CorruptionError(None, 0, "holder lacks bookieId")
+    check_complete(message, 0, "holder")
     return str(message.bookieId)
 
 

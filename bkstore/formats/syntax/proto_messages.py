@@ -6,6 +6,8 @@ from typing import Any
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from bkstore.errors import CorruptionError
+
 BOOL, STRING, BYTES = 8, 9, 12
 OPTIONAL, REQUIRED = 1, 2
 
@@ -18,7 +20,26 @@ def declare(name: str, *fields: tuple[str, int, int, int]) -> type[Any]:
     message = file.message_type.add(name=name)
     for field, number, kind, label in fields:
         message.field.add(name=field, number=number, type=kind, label=label)
+    return classes_of(file, name)[0]
+
+
+def declare_file(text: str, *names: str) -> list[type[Any]]:
+    """Return the classes of messages of a file descriptor in protobuf's text format."""
+    from google.protobuf import text_format  # which the messages of ledger rows do not need
+
+    return classes_of(text_format.Parse(text, descriptor_pb2.FileDescriptorProto()), *names)
+
+
+def classes_of(file: descriptor_pb2.FileDescriptorProto, *names: str) -> list[type[Any]]:
+    """Return the classes of messages of a file descriptor, in a pool of their own."""
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
-    found = pool.FindMessageTypeByName(f"bkstore.{name}")
-    return message_factory.GetMessageClass(found)
+    found = (pool.FindMessageTypeByName(f"{file.package}.{name}") for name in names)
+    return list(map(message_factory.GetMessageClass, found))
+
+
+def check_complete(message: Any, offset: int, what: str) -> None:
+    """Raise `CorruptionError`, led by `what`, for a message that lacks required fields."""
+    if not message.IsInitialized():
+        missing = ", ".join(message.FindInitializationErrors())
+        raise CorruptionError(None, offset, f"{what} lacks {missing}")

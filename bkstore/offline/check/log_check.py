@@ -19,7 +19,7 @@ from bkstore.errors import BkstoreError, SystemRefused
 from bkstore.formats.entry import order_by_ledger
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.formats.syntax.framing import PREFIX
-from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId
+from bkstore.ids import MAX_ENTRY_ID, Int64Array, LedgerId, ledger_stretches
 from bkstore.index.api import EntryIndex, Finding
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.entry_runs import EntryRuns
@@ -196,9 +196,8 @@ class _LogCheck:
         rows = np.concatenate(self._alone)
         self._alone, self._waiting = [], 0
         rows = rows[order_by_ledger(rows[:, 0], rows[:, 1])]
-        cuts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
-        for own in np.split(rows, cuts):
-            self._judge(LedgerId.from_signed(int(own[0, 0]), int(own[0, 1])), own)
+        for name, start, stop in ledger_stretches(rows[:, 0], rows[:, 1]):
+            self._judge(name, rows[start:stop])
 
     def _judge(self, ledger: LedgerId, own: Int64Array) -> None:
         known, seen = self._view.known, self.coverage

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bkstore.errors import BkstoreError, CorruptionError
 from bkstore.files.disk_changes import Files
 from bkstore.files.os_errors import syncing, writing
-from bkstore.formats.entry import V1_HEADER, V2_HEADER, order_by_ledger, record_header
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, record_header, rows_of_ledgers
 from bkstore.formats.entrylog import (
     HEADER_SIZE,
     MAP_FIELDS_OFFSET,
@@ -245,21 +245,8 @@ def _copy_frames(
     return out
 
 
-def rows_of_ledgers(found: LogRecords) -> list[tuple[LedgerId, Int64Array]]:
-    """Return the numbers of each ledger's records."""
-    order = order_by_ledger(found.scope_id, found.ledger_id)
-    scope, ledger = found.scope_id[order], found.ledger_id[order]
-    change = np.flatnonzero((scope[1:] != scope[:-1]) | (ledger[1:] != ledger[:-1])) + 1
-    parts = [rows for rows in np.split(order, change) if rows.size]
-    firsts = [int(rows[0]) for rows in parts]
-    names = [
-        LedgerId.from_signed(int(found.scope_id[at]), int(found.ledger_id[at])) for at in firsts
-    ]
-    return list(zip(names, parts))
-
-
 def _bytes_of_each(found: LogRecords) -> dict[LedgerId, int]:
     return {
         name: int(found.size[rows].sum()) + PREFIX * rows.size
-        for name, rows in rows_of_ledgers(found)
+        for name, rows in rows_of_ledgers(found.scope_id, found.ledger_id)
     }

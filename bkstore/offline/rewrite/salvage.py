@@ -22,7 +22,7 @@ from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, DirectoryInUse, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.os_errors import writing
-from bkstore.formats.entry import Coder
+from bkstore.formats.entry import Coder, rows_of_ledgers
 from bkstore.formats.entrylog import log_name
 from bkstore.ids import Int64Array, LedgerId, log_ids
 from bkstore.index.api import EntryIndex, Finding, IndexBatch
@@ -38,7 +38,6 @@ from bkstore.offline.rewrite.fresh_logs import (
     LogRecords,
     fresh_positions,
     read_records,
-    rows_of_ledgers,
     write_fresh,
 )
 from bkstore.offline.rewrite.known_states import known_ledgers
@@ -247,7 +246,7 @@ class _Salvage:
         """Add the records of ledgers that count; those that the index names weigh more."""
         rows = found.rows(log.dir_index, log.log_id, located)
         keep = np.zeros(rows.entry_id.size, np.bool_)
-        for name, here in rows_of_ledgers(found):
+        for name, here in rows_of_ledgers(found.scope_id, found.ledger_id):
             keep[here] = self.choice.takes(name, log.dir_index)
         some = IndexBatch(*(column[keep] for column in rows))
         self.rows.add(self.names.located(some), found.confirmed[keep].astype(np.int64))

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.counts import counted
-from bkstore.formats.entry import Coder, RecordBatch
+from bkstore.formats.entry import Coder, RecordBatch, rows_of_ledgers
 from bkstore.formats.entrylog import PREFIX
 from bkstore.ids import LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.offline.rewrite.fresh_logs import LogRecords, LostBytes, rows_of_ledgers
+from bkstore.offline.rewrite.fresh_logs import LogRecords, LostBytes
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resync import LogBytes
 
@@ -36,7 +36,7 @@ def leave_out_unfit(
     with LogBytes(log.path) as data:
         unfit = _unfit(data, found, coder)
     told = []
-    for name, rows in rows_of_ledgers(found):
+    for name, rows in rows_of_ledgers(found.scope_id, found.ledger_id):
         if known(name) and unfit[rows].all():
             unfit[rows] = False
             told.append(_another_type(log, name, rows.size, coder))

@@ -16,10 +16,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
+from bkstore.errors import DirectoryInUse
 from bkstore.files.opening import open_regular, past_hole
 from bkstore.files.os_errors import readable
-from bkstore.formats.entry import V1_HEADER, V2_HEADER, Coder, record_header, record_ids
+from bkstore.formats.entry import V1_HEADER, V2_HEADER, fitting_checksum, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
 from bkstore.formats.syntax.framing import PREFIX, Bytes, find_frames, run_end, words, words_at
 from bkstore.ids import Int64Array
@@ -273,15 +273,7 @@ def _verifies(log: LogBytes, at: int) -> bool:
     if not V1_HEADER <= size <= min(_LONGEST_VERIFIED, log.size - at - PREFIX):
         return False
     record = log.peek(at + PREFIX, size)
-    return any(_fits(kind, record) for kind in ("CRC32C", "CRC32"))
-
-
-def _fits(kind: str, record: bytes) -> bool:
-    try:
-        Coder(kind).decode(record)
-    except (CorruptionError, InvalidArgument):
-        return False
-    return True
+    return fitting_checksum(record) is not None
 
 
 def _candidates(data: Bytes, left: int) -> Int64Array:

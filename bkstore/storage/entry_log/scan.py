@@ -20,7 +20,7 @@ import numpy as np
 
 from bkstore.counts import counted
 from bkstore.errors import BkstoreError, CorruptionError, UnsupportedLayout
-from bkstore.formats.entry import RecordBatch, order_by_ledger
+from bkstore.formats.entry import RecordBatch, rows_of_ledgers
 from bkstore.formats.entrylog import (
     HEADER_SIZE,
     LogHeader,
@@ -88,14 +88,7 @@ class LogBatch:
 
     def ledgers(self) -> list[tuple[LedgerId, Int64Array]]:
         """Return (ledger, row numbers) for each ledger here, rows in log order."""
-        order = order_by_ledger(self.scope_id, self.ledger_id)
-        scopes, ledgers = self.scope_id[order], self.ledger_id[order]
-        breaks = np.flatnonzero((scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])) + 1
-        parts = [rows for rows in np.split(order, breaks) if rows.size]
-        return [(self._ledger(int(rows[0])), rows) for rows in parts]
-
-    def _ledger(self, at: int) -> LedgerId:
-        return LedgerId.from_signed(int(self.scope_id[at]), int(self.ledger_id[at]))
+        return rows_of_ledgers(self.scope_id, self.ledger_id)
 
     def where(self, rows: Int64Array) -> LogBatch:
         """Return some of the records; shares the buffer."""

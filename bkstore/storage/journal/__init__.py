@@ -3,10 +3,9 @@
 `writer` appends records to journal files and `scan` reads one file: read these two first.
 `group_commit` lets many threads that wait share one fsync.
 `last_mark` knows the files of a journal directory and the mark up to which ledger storage has it
-all; `replay` does again what came after it. `blank_sectors` are what a crash leaves of records that
-were not synced, and `torn_records` tells which of these are not to be replayed. `ledger_journals`
-are all journals of a bookie, with which ledger's records go where. The bytes are
-`bkstore.formats.journal`'s.
+all; `replay` does again what came after it, but for torn records: `blank_sectors` finds what a
+crash left of those that were not synced. `ledger_journals` are all journals of a bookie, with which
+ledger's records go where. The bytes are `bkstore.formats.journal`'s.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Replay: what journals say since the last mark, done again in a ledger storage.
 
 Source: `bookie/BookieImpl.readJournal`, `bookie/Journal.replay`. Records that were in storage
-already are found there again; storage keeps one of equal entries.
+already are found there again; storage keeps one of equal entries. Records that a power loss
+tore are left out.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +19,31 @@ from bkstore.errors import (
     CorruptionError,
     InvalidArgument,
     NoSuchLedger,
+    SystemRefused,
     TooManyRequests,
     UnauthorizedAccess,
 )
-from bkstore.formats.entry import BatchLedgers, RecordBatch, ids_of
+from bkstore.formats.entry import (
+    CHECKSUMS,
+    BatchLedgers,
+    RecordBatch,
+    decode_explicit_lac,
+    fitting_checksum,
+    ids_of,
+)
 from bkstore.formats.journal import JournalRecord, LogMark, decode_record
 from bkstore.formats.syntax.framing import PREFIX
-from bkstore.ids import Int64Array
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.api import Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.journal.blank_sectors import blank_sectors, is_unwritten, suspicious
 from bkstore.storage.journal.last_mark import journal_files, journal_name, read_last_mark
 from bkstore.storage.journal.scan import scan_journal
-from bkstore.storage.journal.torn_records import has_crc, why_torn
 from bkstore.storage.ledger_storage import LedgerStorage
 
 _log = logging.getLogger("bkstore")
+
+_ZERO_TAIL = 4  # zero bytes that end a torn key: 2^-32 for a whole one
 
 
 class Replay:
@@ -187,3 +198,54 @@ class Replay:
 
 def _contradiction(path: Path, offset: int, error: BkstoreError) -> CorruptionError:
     return CorruptionError(path, offset + PREFIX, f"cannot be replayed: {error}")
+
+
+# -- torn records: which of those with an unwritten sector are not to be replayed
+#
+# A journal has no checksums. Where a power loss took the last sectors of a record that was not
+# synced yet, they read as zeros, and the record looks whole: upstream replays it, under whatever
+# ids are left of it, over an entry that was acknowledged long ago. Entries with a CRC can be
+# checked without a password, though; where that does not help, what is there already stays.
+
+
+def why_torn(record: JournalRecord, storage: LedgerStorage) -> str | None:
+    """Return why a record with an unwritten sector is not to be replayed, None if it is.
+
+    An entry whose CRC fits is whole. One whose does not is torn if its ledger's last entry has
+    a CRC; else (HMAC, no digest) it must not replace what is there.
+    """
+    if record.kind == "master_key":
+        key = record.body
+        return "key" if key and not any(key[-_ZERO_TAIL:]) else None
+    if record.kind not in ("add", "explicit_lac") or has_crc(record):
+        return None
+    if _ledger_has_crcs(storage, record.ledger):
+        return "digest"
+    if record.kind == "add" and _is_there(storage, record):
+        return "entry that is there"
+    return None
+
+
+def has_crc(record: JournalRecord) -> bool:
+    """Return whether an entry or explicit LAC has a CRC that fits: it is whole then."""
+    if record.kind == "add":
+        return fitting_checksum(record.body) is not None
+    for digest_type in CHECKSUMS:
+        with suppress(CorruptionError):
+            decode_explicit_lac(record.body, digest_type)
+            return True
+    return False
+
+
+def _ledger_has_crcs(storage: LedgerStorage, ledger: LedgerId) -> bool:
+    try:
+        last = storage.read_entry(ledger)
+    except SystemRefused:
+        raise
+    except BkstoreError:  # unknown, empty, unreadable: it says nothing
+        return False
+    return fitting_checksum(last) is not None
+
+
+def _is_there(storage: LedgerStorage, record: JournalRecord) -> bool:
+    return bool(storage.entries(record.ledger, record.entry_id, record.entry_id).size)

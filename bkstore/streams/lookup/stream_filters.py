@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from bkstore.bloom import FilterSet, hash_key
-from bkstore.streams.image.object_ranges import ObjectRanges
 
 
 class StreamProbe:
@@ -20,25 +17,13 @@ class StreamProbe:
         return self._filters.refuses(object_id, self._hashed)
 
 
-class ObjectFilters:
+class ObjectFilters(FilterSet):
     """A static bloom filter for each object of any node that was loaded, up to `max_bytes`.
 
     5,000 filters of 9,000 streams take 53.9 million bytes. The least recently asked go first.
     Threads: safe.
     """
 
-    def __init__(self, max_bytes: int = 64 << 20, fpp: float = 0.01) -> None:
-        self.filters = FilterSet(max_bytes, fpp)
-
-    def build(self, object_id: int, held: ObjectRanges) -> None:
-        """Make an object's filter if it has none; it never changes."""
-        if object_id not in self.filters:
-            self.filters.build(object_id, held.streams)
-
     def probe(self, stream: int) -> StreamProbe:
         """Return a stream's question to the filters."""
-        return StreamProbe(self.filters, stream)
-
-    def drop(self, object_ids: Iterable[int]) -> None:
-        """Drop the filters of objects that are gone."""
-        self.filters.drop(object_ids)
+        return StreamProbe(self, stream)

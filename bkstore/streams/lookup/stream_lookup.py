@@ -141,7 +141,7 @@ class StreamLookup(Closing):
             node_id = image.node_of[object_id]
             self.index.put_object(node_id, object_id, held.streams, held.starts)
         if self.strategy == "bloom":
-            self.filters.build(object_id, held)
+            self.filters.build(object_id, held.streams)
         if self._is_gone(object_id):  # asked last: an image that comes now drops it by itself
             self._drop({object_id})
 
@@ -153,7 +153,7 @@ class StreamLookup(Closing):
     @property
     def stats(self) -> dict[str, float]:
         """Counts of all look-ups so far, and the sizes of index and filters."""
-        index, filters = self.index, self.filters.filters
+        index, filters = self.index, self.filters
         return {
             **self.totals.as_dict(),
             "index_items": index.items,

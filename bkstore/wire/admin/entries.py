@@ -14,7 +14,7 @@ from typing import Any
 from bkstore.availability import Availability
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import CorruptionError, NoSuchLedger
-from bkstore.formats.entry import Coder, record_header
+from bkstore.formats.entry import Coder, fitting_checksum, record_header
 from bkstore.formats.entry.digest import DIGEST_SIZES, digest_name
 from bkstore.ids import MAX_ENTRY_ID, LedgerId
 from bkstore.storage.bookie import Bookie
@@ -30,7 +30,6 @@ MOST_RANGES = 100_000
 
 _READ_AT_ONCE = 1 << 20
 _DIGESTS = ("CRC32", "CRC32C", "MAC", "HMAC", "DUMMY")
-_TOLD_BY_BYTES = ("CRC32C", "CRC32")
 _HERE = {SOURCE: "bookie"}
 
 
@@ -151,11 +150,7 @@ def _told_by(record: bytes) -> str | None:
     said = record_header(record).digest
     if said is not None:
         return digest_name(said)
-    for kind in _TOLD_BY_BYTES:
-        with suppress(CorruptionError):
-            Coder(kind).decode(record)
-            return kind
-    return None
+    return fitting_checksum(record)
 
 
 def _span(request: Request, page: int | None) -> tuple[int, int]:

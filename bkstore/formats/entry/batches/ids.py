@@ -10,7 +10,7 @@ from bkstore.arguments import instance
 from bkstore.formats.entry.batches.record_batch import RecordBatch
 from bkstore.formats.entry.header import FLAGS_V2, V1_HEADER, V2_HEADER
 from bkstore.formats.syntax.framing import words
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, ledger_stretches
 
 _check_batch = instance(RecordBatch)
 
@@ -61,6 +61,13 @@ def order_by_ledger(scopes: Int64Array, ledgers: Int64Array) -> Int64Array:
     else:
         order = np.argsort(ledgers, kind="stable")
     return order.astype(np.int64, copy=False)
+
+
+def rows_of_ledgers(scopes: Int64Array, ledgers: Int64Array) -> list[tuple[LedgerId, Int64Array]]:
+    """Return (ledger, row numbers) of each ledger; rows in their order."""
+    order = order_by_ledger(scopes, ledgers)
+    stretches = ledger_stretches(scopes[order], ledgers[order])
+    return [(name, order[start:stop]) for name, start, stop in stretches]
 
 
 class BatchLedgers:
