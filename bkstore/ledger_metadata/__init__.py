@@ -5,15 +5,21 @@ questions that readers and checkers ask of it: which bookies have an entry, wher
 What it is not: bytes; those are in `bkstore.formats.metadata.serialized` (as BookKeeper keeps them)
 and `bkstore.formats.metadata.json_file` (a JSON file).
 
-`model` has `LedgerMetadata`, over its bare `fields`: read it first. `rules` says what sound
-metadata keeps to, `printing` is the form that bookie shell shows.
+`model` has it all: `LedgerMetadata`, what sound metadata keeps to, and the form that bookie shell
+shows.
 
 Metadata written by others may contradict itself. It can be held, read and written here all the
 same, so that a checker can say what is wrong; `LedgerMetadata.checked` refuses it.
 """
 
-from bkstore.ledger_metadata.fields import NEWEST_VERSION, NO_ENTRY, Segment, State
-from bkstore.ledger_metadata.model import LedgerMetadata, SegmentRange
+from bkstore.ledger_metadata.model import (
+    NEWEST_VERSION,
+    NO_ENTRY,
+    LedgerMetadata,
+    Segment,
+    SegmentRange,
+    State,
+)
 
 __all__ = [
     "NEWEST_VERSION",
