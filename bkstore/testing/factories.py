@@ -27,6 +27,7 @@ _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 """What tests want: a bookie's settings, but for 16 MiB of zeros in each journal file."""
 
 _T = TypeVar("_T", LedgerStorage, Bookie, Cluster)
+_J = TypeVar("_J", Bookie, Cluster)
 
 
 class _Made(NamedTuple, Generic[_T]):
@@ -99,6 +100,19 @@ class _Factory(Generic[_T]):
         """Close without a flush."""
 
 
+class _JournaledFactory(_Factory[_J]):
+    """A factory of what has journals, which make up for a flush."""
+
+    def reopen(self, opened: _J, *, checkpoint: bool = True) -> _J:
+        """Close one (without a checkpoint its journals are replayed) and open it again."""
+        made = self._find(opened)
+        opened.close(checkpoint=checkpoint)
+        return self._keep(made.path, made.open_at, made.files)
+
+    def _drop(self, opened: _J) -> None:
+        opened.close(checkpoint=False)
+
+
 class StorageFactory(_Factory[LedgerStorage]):
     """Makes `LedgerStorage`s; a call returns a new one.
 
@@ -145,7 +159,7 @@ class StorageFactory(_Factory[LedgerStorage]):
         opened.close(flush=False)
 
 
-class BookieFactory(_Factory[Bookie]):
+class BookieFactory(_JournaledFactory[Bookie]):
     """Makes `Bookie`s with small journals; a call returns a new one.
 
     >>> import tempfile
@@ -192,12 +206,6 @@ class BookieFactory(_Factory[Bookie]):
 
         return self._keep(self._place("bookie") if path is None else Path(path), open_at, files)
 
-    def reopen(self, bookie: Bookie, *, checkpoint: bool = True) -> Bookie:
-        """Close one (without a checkpoint its journals are replayed) and open it again."""
-        made = self._find(bookie)
-        bookie.close(checkpoint=checkpoint)
-        return self._keep(made.path, made.open_at, made.files)
-
     def crash(self, bookie: Bookie) -> Bookie:
         """Return a bookie over a copy of the files as they are now, and close the old one.
 
@@ -210,11 +218,8 @@ class BookieFactory(_Factory[Bookie]):
         bookie.close(checkpoint=False)
         return self._keep(copy, made.open_at, made.files)
 
-    def _drop(self, opened: Bookie) -> None:
-        opened.close(checkpoint=False)
 
-
-class ClusterFactory(_Factory[Cluster]):
+class ClusterFactory(_JournaledFactory[Cluster]):
     """Makes `Cluster`s with small journals; a call returns a new one.
 
     >>> import tempfile
@@ -251,15 +256,6 @@ class ClusterFactory(_Factory[Cluster]):
             return Cluster.open(place, bookies, kinds, store=metadata, files=layer, **settings)
 
         return self._keep(self._place("cluster") if path is None else Path(path), open_at, files)
-
-    def reopen(self, cluster: Cluster, *, checkpoint: bool = True) -> Cluster:
-        """Close all bookies and open them again, with the same metadata store."""
-        made = self._find(cluster)
-        cluster.close(checkpoint=checkpoint)
-        return self._keep(made.path, made.open_at, made.files)
-
-    def _drop(self, opened: Cluster) -> None:
-        opened.close(checkpoint=False)
 
 
 def _no_sleep(seconds: float) -> None:

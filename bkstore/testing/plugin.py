@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from bkstore.testing.factories import BookieFactory, ClusterFactory, StorageFactory
     from bkstore.testing.faults import FaultPlan
     from bkstore.testing.servers import ServerFactory
+
+_Factory = TypeVar("_Factory", "StorageFactory", "BookieFactory", "ClusterFactory")
 
 KINDS = ("sorted", "interleaved", "db")
 CHECKED = ("linux", "darwin")
@@ -126,10 +128,7 @@ def bkstore_storage(
     """
     from bkstore.testing.factories import StorageFactory
 
-    factory = StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind)
-    _choose_layer(request, factory)
-    yield factory
-    _finish(factory)
+    yield from _used(request, StorageFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
 
 
 @pytest.fixture
@@ -142,10 +141,7 @@ def bkstore_bookie(
     """
     from bkstore.testing.factories import BookieFactory
 
-    factory = BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind)
-    _choose_layer(request, factory)
-    yield factory
-    _finish(factory)
+    yield from _used(request, BookieFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
 
 
 @pytest.fixture
@@ -173,10 +169,7 @@ def bkstore_cluster(
     """
     from bkstore.testing.factories import ClusterFactory
 
-    factory = ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind)
-    _choose_layer(request, factory)
-    yield factory
-    _finish(factory)
+    yield from _used(request, ClusterFactory(tmp_path_factory.mktemp("bkstore"), bkstore_kind))
 
 
 @pytest.fixture
@@ -199,18 +192,18 @@ _WITHOUT_FAULTS = pytest.StashKey[dict[str, Any]]()
 """Of a test: its factories that write through the system's calls, by the names of fixtures."""
 
 
-def _choose_layer(
-    request: pytest.FixtureRequest, factory: StorageFactory | BookieFactory | ClusterFactory
-) -> None:
-    """Let a factory write through the fault plan, if the test has one; else note that it does not.
+def _used(request: pytest.FixtureRequest, factory: _Factory) -> Iterator[_Factory]:
+    """Yield a factory that writes through the fault plan, if the test has one; then close it.
 
-    A test that asks for the plan later finds the note.
+    Else it is noted that it does not: a test that asks for the plan later finds the note.
     """
     if "bkstore_faults" in request.fixturenames:
         factory.files = request.getfixturevalue("bkstore_faults")
-        return
-    assert request.fixturename is not None
-    request.node.stash.setdefault(_WITHOUT_FAULTS, {})[request.fixturename] = factory
+    else:
+        assert request.fixturename is not None
+        request.node.stash.setdefault(_WITHOUT_FAULTS, {})[request.fixturename] = factory
+    yield factory
+    _finish(factory)
 
 
 def _finish(factory: StorageFactory | BookieFactory | ClusterFactory | EnsembleFactory) -> None:

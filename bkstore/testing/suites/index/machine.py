@@ -60,40 +60,50 @@ def _runs(entries: list[int]) -> list[list[int]]:
     return runs
 
 
-class IndexMachine(RuleBasedStateMachine):
-    """One index and its model; `index_machine` makes the subclass of a backend.
+class DirectoryMachine(RuleBasedStateMachine):
+    """A state machine over what `open_at` opens in a directory.
 
     Every run has a directory of its own, removed at its end.
     """
 
-    make_index: ClassVar[Callable[[Path], EntryIndex]]
-    reopen: ClassVar[Callable[[Path], EntryIndex | None]]
+    open_at: ClassVar[Callable[[Path], Any]]
 
     def __init__(self) -> None:
         super().__init__()
         self.scratch = tempfile.TemporaryDirectory(prefix="bkstore-machine-")
-        self.path = Path(self.scratch.name) / "index"
+        self.path = Path(self.scratch.name) / "opened"
+        self.opened: Any = None
+
+    @initialize()
+    def open(self) -> None:
+        """Open what is in `path`: at first nothing."""
+        self.opened = type(self).open_at(self.path)
+
+    def teardown(self) -> None:
+        """Close what is open and remove its directory."""
+        try:
+            if self.opened is not None:
+                self.opened.close()
+        finally:
+            self.scratch.cleanup()
+
+
+class IndexMachine(DirectoryMachine):
+    """One index and its model; `index_machine` makes the subclass of a backend."""
+
+    reopen: ClassVar[Callable[[Path], EntryIndex | None]]
+
+    def __init__(self) -> None:
+        super().__init__()
         self.rows: dict[Name, dict[int, int]] = {}
         self.states: dict[Name, LedgerState] = {}
-        self.index: EntryIndex | None = None
 
     @property
     def live(self) -> EntryIndex:
         """The open index."""
-        assert self.index is not None
+        assert isinstance(self.opened, EntryIndex)
 
-        return self.index
-
-    @initialize()
-    def start(self) -> None:
-        """Begin with a fresh index."""
-        self.index = type(self).make_index(self.path)
-
-    def teardown(self) -> None:
-        """Close the index and remove its directory."""
-        if self.index is not None:
-            self.index.close()
-        self.scratch.cleanup()
+        return self.opened
 
     # -- the model
 
@@ -163,7 +173,7 @@ class IndexMachine(RuleBasedStateMachine):
         """Flush."""
         self.live.flush()
 
-    @precondition(lambda self: self.index is not None and self.index.durable)
+    @precondition(lambda self: self.opened is not None and self.opened.durable)
     @rule()
     def reopen_for_writing(self) -> None:
         """Close, look at what is kept through a read-only index, and write on."""
@@ -172,7 +182,7 @@ class IndexMachine(RuleBasedStateMachine):
         if kept is not None:
             with kept:
                 self.same_as_model(kept)
-        self.index = type(self).make_index(self.path)
+        self.open()
 
     # -- rules that ask
 
@@ -258,8 +268,8 @@ class IndexMachine(RuleBasedStateMachine):
     @invariant()
     def same_ledgers_and_entries(self) -> None:
         """Index and model know the same ledgers and entries."""
-        if self.index is not None:
-            self.same_as_model(self.index)
+        if self.opened is not None:
+            self.same_as_model(self.live)
 
     def same_as_model(self, index: EntryIndex) -> None:
         """Compare ledgers, entries and states with the model."""
@@ -283,5 +293,5 @@ def index_machine(
     `make_index(path)` gives a writable index, also on a path that has one; `reopen(path)` a
     read-only one, None if nothing is kept. Both as in `EntryIndexSuite`.
     """
-    members = {"make_index": staticmethod(make_index), "reopen": staticmethod(reopen)}
+    members = {"open_at": staticmethod(make_index), "reopen": staticmethod(reopen)}
     return type("IndexMachineOfBackend", (IndexMachine,), members)

@@ -11,30 +11,32 @@ rules one by one; that is `bkstore.testing.StorageSuite`.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from abc import abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from bkstore.errors import LedgerFenced, NoSuchEntry, NoSuchLedger, UnauthorizedAccess
 from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.ledger_storage import LedgerStorage
+from bkstore.testing.suites.index.machine import DirectoryMachine
 from bkstore.testing.suites.storage.model import Name, StorageModel, batch_size, key_of
 
 NAMES: list[Name] = [(0, 0), (0, 7), (0, 2**63 - 1), (1, 7), (2**64 - 1, 2**63)]
 """(scope, ledger): few, so that rules meet; the order is the unsigned one."""
+
+_M = TypeVar("_M", bound="_StorageRules")
 
 _names = st.sampled_from(NAMES)
 _entries = st.integers(0, 12) | st.sampled_from([1022, 1023, 1024, 1025]) | st.integers(0, 3000)
 _sizes = st.integers(0, 60) | st.integers(0, 400)
 
 
-class _StorageRules(RuleBasedStateMachine):
+class _StorageRules(DirectoryMachine):
     """The rules and questions that storage and bookie have in common."""
 
     duplicates: ClassVar[Literal["first", "last"]]
@@ -42,29 +44,9 @@ class _StorageRules(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.scratch = tempfile.TemporaryDirectory(prefix="bkstore-machine-")
-        self.path = Path(self.scratch.name) / "storage"
         self.model = StorageModel(self.duplicates, self.exact)
-        self.opened: Any = None
-
-    @initialize()
-    def start(self) -> None:
-        """Begin with an empty directory."""
-        self.open()
-
-    def teardown(self) -> None:
-        """Close what is open and remove its directory."""
-        try:
-            if self.opened is not None:
-                self.opened.close()
-        finally:
-            self.scratch.cleanup()
 
     # -- what differs between the two
-
-    @abstractmethod
-    def open(self) -> None:
-        """Open what is in `path`."""
 
     @abstractmethod
     def store(self) -> LedgerStorage:
@@ -114,6 +96,12 @@ class _StorageRules(RuleBasedStateMachine):
         if shuffle is not None:
             shuffle.shuffle(entries)
         self.add_all(name, entries, size, recovery=True)
+
+    @rule()
+    def flush(self) -> None:
+        """Flush the storage, behind the back of a bookie as a full cache does."""
+        self.store().flush()
+        self.model.flush()
 
     @rule(name=_names)
     def delete(self, name: Name) -> None:
@@ -251,19 +239,10 @@ class _StorageRules(RuleBasedStateMachine):
 
 
 class StorageMachine(_StorageRules):
-    """One `LedgerStorage` and its model; `storage_machine` makes the class of a kind of it.
-
-    Every run has a directory of its own, removed at its end.
-    """
-
-    make_storage: ClassVar[Callable[[Path], LedgerStorage]]
-
-    def open(self) -> None:
-        """Open the storage in `path`."""
-        self.opened = type(self).make_storage(self.path)
+    """One `LedgerStorage` and its model; `storage_machine` makes the class of a kind of it."""
 
     def store(self) -> LedgerStorage:
-        """Return the storage."""
+        """Inherited."""
         assert isinstance(self.opened, LedgerStorage)
 
         return self.opened
@@ -301,12 +280,6 @@ class StorageMachine(_StorageRules):
             assert body == self.store().explicit_lac(LedgerId(*name))
 
     @rule()
-    def flush(self) -> None:
-        """Flush."""
-        self.store().flush()
-        self.model.flush()
-
-    @rule()
     def checkpoint(self) -> None:
         """Checkpoint."""
         self.store().checkpoint()
@@ -334,16 +307,10 @@ class StorageMachine(_StorageRules):
 class BookieMachine(_StorageRules):
     """One `Bookie` and its model; `bookie_machine` makes the class of a kind of it."""
 
-    open_bookie: ClassVar[Callable[[Path], Bookie]]
-
     def __init__(self) -> None:
         super().__init__()
         self.lives = 0
         self.unforced: set[Name] = set()
-
-    def open(self) -> None:
-        """Open the bookie in `path`."""
-        self.opened = type(self).open_bookie(self.path)
 
     def bookie(self) -> Bookie:
         """Return the bookie."""
@@ -352,7 +319,7 @@ class BookieMachine(_StorageRules):
         return self.opened
 
     def store(self) -> LedgerStorage:
-        """Return the storage behind the bookie."""
+        """Inherited."""
         return self.bookie().storage
 
     def send(self, name: Name, records: list[bytes], recovery: bool) -> list[int]:
@@ -383,12 +350,6 @@ class BookieMachine(_StorageRules):
         self.bookie().set_explicit_lac(LedgerId(*name), body, key_of(name))
 
         assert body == self.bookie().explicit_lac(LedgerId(*name))
-
-    @rule()
-    def flush(self) -> None:
-        """Flush the storage behind the bookie's back, as a full cache does."""
-        self.store().flush()
-        self.model.flush()
 
     @rule()
     def checkpoint(self) -> None:
@@ -452,12 +413,7 @@ def storage_machine(
     `duplicates` says which of equal unflushed entries stays: "first" for sorted storage, else
     "last". `flushes_alone` tells that its caches are so small that they flush in between.
     """
-    members = {
-        "make_storage": staticmethod(make_storage),
-        "duplicates": duplicates,
-        "exact": not flushes_alone,
-    }
-    return type("StorageMachineOfKind", (StorageMachine,), members)
+    return _of_kind(StorageMachine, make_storage, duplicates, flushes_alone)
 
 
 def bookie_machine(
@@ -467,9 +423,18 @@ def bookie_machine(
     flushes_alone: bool = False,
 ) -> type[BookieMachine]:
     """Return the state machine class of one kind of bookie; else as `storage_machine`."""
+    return _of_kind(BookieMachine, open_bookie, duplicates, flushes_alone)
+
+
+def _of_kind(
+    machine: type[_M],
+    open_at: Callable[[Path], Any],
+    duplicates: Literal["first", "last"],
+    flushes_alone: bool,
+) -> type[_M]:
     members = {
-        "open_bookie": staticmethod(open_bookie),
+        "open_at": staticmethod(open_at),
         "duplicates": duplicates,
         "exact": not flushes_alone,
     }
-    return type("BookieMachineOfKind", (BookieMachine,), members)
+    return type(f"{machine.__name__}OfKind", (machine,), members)
