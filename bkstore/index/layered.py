@@ -39,7 +39,7 @@ class LayeredSource(EntrySource):
         self.below = below
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers that either knows, in unsigned order."""
+        """Inherited."""
         return sorted({*self.top.ledgers(scope), *self.below.ledgers(scope)})
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:

@@ -193,7 +193,7 @@ class MemtableIndex(EntryIndex):
                 yield name, found if ids.size <= _SHORT else Availability.from_entries(ids)
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the known ledgers in unsigned order."""
+        """Inherited."""
         scope = check_scope(scope)
         with self._lock:
             self._check_open()
@@ -202,7 +202,7 @@ class MemtableIndex(EntryIndex):
             return [name for name in self._tables if name.scope == scope]
 
     def state(self, ledger: LedgerLike) -> LedgerState:
-        """Return the ledger's state; `NoSuchLedger` if it is unknown."""
+        """Inherited."""
         with self._lock:
             table = self._find(ledger)
             if table is None:
@@ -210,13 +210,13 @@ class MemtableIndex(EntryIndex):
             return table.state
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Store the ledger's state, making the ledger known."""
+        """Inherited."""
         check_state(state)
         with self._lock:
             (self._find(ledger) or self._make(ledger)).state = state
 
     def delete(self, ledger: LedgerLike) -> None:
-        """Forget the ledger."""
+        """Inherited."""
         with self._lock:
             self._check_open()
             name = LedgerId.of(ledger)

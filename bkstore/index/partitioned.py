@@ -30,8 +30,9 @@ from bkstore.index.many_ledgers import Errors, over_parts
 class PartitionedIndex(EntryIndex):
     """Several indexes of one layout; ledger L belongs to number ``L mod n``.
 
-    Look-ups go to one part. A ledger found in a part where it does not belong is out of a
-    bookie's reach: it is not listed, `findings` names it. Threads: as its parts. Closes them.
+    Every question about a ledger goes to its part. A ledger found in a part where it does not
+    belong is out of a bookie's reach: it is not listed, `findings` names it. Threads: as its parts.
+    Closes them.
     """
 
     def __init__(self, parts: Sequence[EntryIndex]) -> None:
@@ -45,7 +46,7 @@ class PartitionedIndex(EntryIndex):
 
     @property
     def writable(self) -> bool:
-        """Whether every part is."""
+        """Inherited."""
         return all(part.writable for part in self.parts)
 
     @property
@@ -69,15 +70,15 @@ class PartitionedIndex(EntryIndex):
         return list(heapq.merge(*lists))
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:
-        """Return the entry ids of the ledger's part."""
+        """Inherited."""
         return self._part(ledger).entries(ledger, first, last)
 
     def last_entry(self, ledger: LedgerLike) -> int | None:
-        """Return the highest entry id of the ledger's part."""
+        """Inherited."""
         return self._part(ledger).last_entry(ledger)
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return the answer of the ledger's part."""
+        """Inherited."""
         return self._part(ledger).availability(ledger)
 
     def availability_many(
@@ -87,50 +88,50 @@ class PartitionedIndex(EntryIndex):
         return over_parts(self.parts, self.dir_index, self._names_asked(ledgers), errors)
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
-        """Return the location of one entry, None if absent."""
+        """Inherited."""
         return self._part(ledger).get(ledger, entry)
 
     def get_many(self, ledger: LedgerLike, entries: IntArrayLike) -> Int64Array:
-        """Return locations from the ledger's part."""
+        """Inherited."""
         return self._part(ledger).get_many(ledger, entries)
 
     def items(
         self, ledger: LedgerLike, first: int = 0, last: int | None = None
     ) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) from the ledger's part."""
+        """Inherited."""
         return self._part(ledger).items(ledger, first, last)
 
     def put_many(self, ledger: LedgerLike, entries: IntArrayLike, locations: IntArrayLike) -> None:
-        """Store in the ledger's part."""
+        """Inherited."""
         self._part(ledger).put_many(ledger, entries, locations)
 
     def state(self, ledger: LedgerLike) -> LedgerState:
-        """Return the state kept in the ledger's part."""
+        """Inherited."""
         return self._part(ledger).state(ledger)
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
-        """Return the state kept in the ledger's part, and what in it contradicts itself."""
+        """Inherited."""
         return self._part(ledger).checked_state(ledger)
 
     def set_state(self, ledger: LedgerLike, state: LedgerState) -> None:
-        """Store the state in the ledger's part."""
+        """Inherited."""
         self._part(ledger).set_state(ledger, state)
 
     def can_store_explicit_lac(self, ledger: LedgerLike) -> bool:
-        """Return what the ledger's part answers."""
+        """Inherited."""
         return self._part(ledger).can_store_explicit_lac(ledger)
 
     def delete(self, ledger: LedgerLike) -> None:
-        """Forget the ledger in its part."""
+        """Inherited."""
         self._part(ledger).delete(ledger)
 
     def flush(self) -> None:
-        """Flush every part."""
+        """Inherited."""
         for part in self.parts:
             part.flush()
 
     def close(self) -> None:
-        """Close every part."""
+        """Inherited."""
         for part in self.parts:
             part.close()
 

@@ -418,7 +418,7 @@ def test_power_loss_in_a_compaction(
     storage: str, way: str, compacted: Callable[[str, str], set[str]]
 ) -> None:
     """Nothing of a ledger that lives is lost, however far a compaction came."""
-    assert any("Aside.publish" in site for site in compacted(storage, way))
+    assert any("CompactionOutput.publish" in site for site in compacted(storage, way))
 
 
 @pytest.mark.parametrize(("way", "seed"), [(WAYS[seed % 2], seed) for seed in range(8)])
@@ -465,9 +465,12 @@ def test_every_sync_is_needed(
             sites.setdefault(site, {})["storage", storage] = None
     wanted = sorted(set(sites) - INDEX_SYNCS)
 
-    assert {"Aside.publish", "EntryLogger._sync", "JournalWriter._fsync", "write_last_mark"} <= {
-        site.split(":")[1] for site in wanted
-    }
+    assert {
+        "CompactionOutput.publish",
+        "EntryLogger._sync",
+        "JournalWriter._fsync",
+        "write_last_mark",
+    } <= {site.split(":")[1] for site in wanted}
     for number, site in enumerate(wanted):
         assert loses(list(sites[site]), way, tmp_path / str(number), site), f"{site} is not needed"
 
@@ -475,7 +478,7 @@ def test_every_sync_is_needed(
 def loses(met: list[tuple[str, str]], way: str, top: Path, site: str) -> bool:
     """Return whether some run fails without the syncs of one site."""
     try:
-        if "Aside" in site:
+        if "CompactionOutput" in site:
             for storage in STORAGES:
                 compact(storage, way, top, site)
         for seed in range(30):

@@ -116,7 +116,7 @@ class HierarchicalReader(EntryIndex):
 
     @property
     def writable(self) -> bool:
-        """Whether it was opened for writing."""
+        """Inherited."""
         return self._writable
 
     def _check_open(self) -> None:

@@ -122,7 +122,7 @@ class RocksReader(EntryIndex):
 
     @property
     def writable(self) -> bool:
-        """Whether it was opened for writing."""
+        """Inherited."""
         return self._writable
 
     def _database(self, kind: str, wide: bool) -> Database:
@@ -371,7 +371,7 @@ class RocksReader(EntryIndex):
 
     @property
     def storage_flags(self) -> int | None:
-        """The storage flags row (bit 0 = needs integrity check), None if there is none."""
+        """Inherited."""
         database = self._held("ledgers", False)
         return storage_flags(database) if database else None
 

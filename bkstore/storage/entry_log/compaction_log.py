@@ -31,23 +31,27 @@ COMPACTED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.(0|[1-9a-f][0-9a-f]{0,7
 _UNFINISHED = re.compile(r"(0|[1-9a-f][0-9a-f]{0,7})\.log\.compacting")
 
 
-class Aside:
-    """The output of compacting one log; made only when there is something to keep."""
+class CompactionOutput:
+    """The log that takes the wanted records of one that is compacted; one thread's."""
 
     def __init__(self, logger: EntryLogger, old_id: int) -> None:
         self._logger = logger
         self._files: Files = logger.files
         self._old_id = old_id
-        self._log = logger.create_aside(COMPACTING)
+        self._log = logger.create_temporary(COMPACTING)
         self._linked: Path | None = None
 
     def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
         """Append the records of a framed batch; yield the locations they will have, int64[n]."""
-        return self._log.add_batch(batch, ledgers)
+        if any(name.scope for name in ledgers.names):
+            self._log.mark_wide()
+        yield self._log.add_batch(batch, ledgers)
 
     def publish(self) -> None:
-        """Give the finished log its name, and the one that says what it replaces."""
+        """Finish the log; give it its name, and the one that says what it replaces."""
         self._log.finish()
+        self._log.sync()
+        self._log.close()
         folder = self._log.path.parent
         final = folder / log_name(self._log.log_id)
         self._linked = folder / f"{final.name}.{self._old_id:x}.compacted"

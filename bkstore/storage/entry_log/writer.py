@@ -321,12 +321,12 @@ class EntryLogger(Closing):
 
     # -- logs written by compaction, under another name until they are whole
 
-    def create_aside(self, suffix: str) -> AsideLog:
+    def create_temporary(self, suffix: str) -> OpenLog:
         """Begin a log of a new id under its name and `suffix`, out of every reader's sight."""
         with self._lock:
             log = self._create(suffix)
             del self._paths[log.log_id], self._writing[log.log_id]
-            return AsideLog(log)
+            return log
 
     # -- removing
 
@@ -357,31 +357,6 @@ class EntryLogger(Closing):
                 while self._writing:
                     self._writing.popitem()[1].close()
                 self.reader.close()
-
-
-class AsideLog:
-    """A log that is written under another name until it is whole; one thread's."""
-
-    def __init__(self, log: OpenLog) -> None:
-        self._log = log
-        self.log_id = log.log_id
-        self.path = log.path
-
-    def add_batch(self, batch: RecordBatch, ledgers: BatchLedgers) -> Iterator[Int64Array]:
-        """Append the records of a framed batch; yield the locations they will have, int64[n]."""
-        if any(name.scope for name in ledgers.names):
-            self._log.mark_wide()
-        yield self._log.add_batch(batch, ledgers)
-
-    def finish(self) -> None:
-        """Append the ledgers map, sync, close."""
-        self._log.finish()
-        self._log.sync()
-        self._log.close()
-
-    def close(self) -> None:
-        """Close as it is. Idempotent."""
-        self._log.close()
 
 
 def _logs_in(current: Path) -> dict[int, Path]:

@@ -25,7 +25,11 @@ from bkstore.formats.entry import BatchLedgers, RecordBatch
 from bkstore.formats.entrylog import LogMetadata
 from bkstore.ids import Int64Array, LedgerId, make_locations
 from bkstore.index.api import Finding
-from bkstore.storage.entry_log.compaction_log import Aside, drop_unfinished, finish_compacted
+from bkstore.storage.entry_log.compaction_log import (
+    CompactionOutput,
+    drop_unfinished,
+    finish_compacted,
+)
 from bkstore.storage.entry_log.scan import LogBatch, read_log_metadata, scan_log
 from bkstore.storage.entry_log.torn_end import cut_at, is_pointed_at
 from bkstore.storage.ledgers.garbage_pass import (
@@ -172,7 +176,7 @@ class GarbageCollector:
                 continue
             metadata = self._known[log_id]
             compact = (
-                self._compact_aside if compaction.transactional else self._compact_into_current
+                self._compact_into_new if compaction.transactional else self._compact_into_current
             )
             with self._path.watching():
                 done = compact(metadata, compaction, report)
@@ -209,29 +213,29 @@ class GarbageCollector:
             self._path.logger.flush()
         self._switch(moves, report)
 
-    def _compact_aside(
+    def _compact_into_new(
         self, metadata: LogMetadata, compaction: Compaction, report: GarbageReport
     ) -> bool:
         """Write wanted records to a log of their own, which appears at once or not at all."""
         damage: list[Finding] = []
         moves: list[_Move] = []
         size = 0
-        aside = Aside(self._path.logger, metadata.log_id)
+        output = CompactionOutput(self._path.logger, metadata.log_id)
         try:
             for wanted in self._paced(metadata, compaction, damage):
-                moves += wanted.copied(aside.add_batch)
+                moves += wanted.copied(output.add_batch)
                 size += int(wanted.records.sizes.sum())
             given_up = bool(damage) or compaction.throttle.given_up
             if moves and not given_up:
-                aside.publish()
+                output.publish()
         finally:
-            aside.discard()
+            output.discard()
         report.findings += damage
         if given_up:
             return False
         report.moved_bytes += size
         self._switch(moves, report)
-        aside.settle()
+        output.settle()
         return True
 
     def _switch(self, moves: list[_Move], report: GarbageReport) -> None:

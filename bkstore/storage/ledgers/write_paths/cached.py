@@ -75,7 +75,7 @@ class CachedPath(WritePath):
         """Do what follows a flush that a full cache made necessary."""
 
     def fits(self, size: int) -> bool:
-        """Return whether the active cache has room for a record of `size` bytes."""
+        """Inherited."""
         active = self.active
         return active.size + size + ENTRY_OVERHEAD <= active.limit
 

@@ -196,7 +196,7 @@ class _PagewisePending(EntrySource):
         self._page_size = page_size
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers with entries in memory."""
+        """Inherited."""
         return self._pending.ledgers(scope)
 
     def entries(self, ledger: LedgerLike, first: int = 0, last: int | None = None) -> Int64Array:

@@ -233,7 +233,7 @@ class Pending(EntrySource, Generic[_T]):
     # -- as an entry source
 
     def ledgers(self, scope: int | None = None) -> list[LedgerId]:
-        """Return the ledgers that have entries here, in unsigned order."""
+        """Inherited."""
         scope = check_scope(scope)
         return sorted(
             name

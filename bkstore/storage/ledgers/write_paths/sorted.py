@@ -38,19 +38,19 @@ class SortedPath(CachedPath):
         return LayeredSource(LayeredSource(self.active, self.snapshot), self.below.unflushed)
 
     def location(self, name: LedgerId, entry: int) -> int | None:
-        """Return where a record lies in an entry log."""
+        """Inherited."""
         return self.below.location(name, entry)
 
     def locations(self, name: LedgerId, first: int, last: int) -> tuple[Int64Array, Int64Array]:
-        """Return (entries, locations) as far as they are in entry logs."""
+        """Inherited."""
         return self.below.locations(name, first, last)
 
     def locations_of(self, name: LedgerId, entries: Int64Array) -> Int64Array:
-        """Return where the records of these entries lie, 0 where in no entry log."""
+        """Inherited."""
         return self.below.locations_of(name, entries)
 
     def put_locations(self, name: LedgerId, entries: Int64Array, locations: Int64Array) -> None:
-        """Keep locations in memory until the next flush."""
+        """Inherited."""
         self.below.put_locations(name, entries, locations)
 
     @property
@@ -85,11 +85,11 @@ class SortedPath(CachedPath):
         self.below.forget(name)
 
     def gone(self, name: LedgerId) -> None:
-        """Close the ledger's index file."""
+        """Inherited."""
         self.below.gone(name)
 
     def close(self) -> None:
-        """Close index, logs and index files."""
+        """Inherited."""
         self.below.close()
 
     def write_snapshot(self) -> None:
