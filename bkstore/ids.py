@@ -328,6 +328,16 @@ def as_entry_ids(entries: IntArrayLike) -> Int64Array:
     return ids
 
 
+def consecutive(entries: Int64Array, start: int) -> int:
+    """Return how many of the sorted `entries` are start, start + 1, and so on.
+
+    >>> consecutive(np.array([5, 6, 8]), 5), consecutive(np.array([6]), 5)
+    (2, 0)
+    """
+    gaps = entries != start + np.arange(entries.size)
+    return int(np.argmax(gaps)) if gaps.any() else int(entries.size)
+
+
 def check_location(location: int) -> int:
     """Return `location` if it is a positive int64, else raise `InvalidArgument`."""
     number = check_integer(location, "location")

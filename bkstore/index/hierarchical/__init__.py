@@ -2,8 +2,8 @@
 
 `index` has `HierarchicalIndex` and is the one to read first; `reader` is the half of it that
 changes nothing. `file_tree` finds the files below ``current/``, `file_slots` reads and writes the
-locations of one, `small_files` many at once, `headers` has a file's state, `unsynced_changes`
-knows what is not durable yet. The bytes are `bkstore.formats.idxfile`'s.
+locations of one, `small_files` many at once, `unsynced_changes` knows what is not durable yet. The
+bytes are `bkstore.formats.idxfile`'s.
 """
 
 from bkstore.index.hierarchical.index import HierarchicalIndex

@@ -5,6 +5,8 @@ Formats: `docs/formats/idxfile.md`. `reader` has the reading half; here is what 
 
 from __future__ import annotations
 
+from typing import Literal
+
 from bkstore.errors import (
     InvalidArgument,
     NoSuchLedger,
@@ -13,7 +15,7 @@ from bkstore.errors import (
 )
 from bkstore.files.os_errors import writing
 from bkstore.formats import idxfile
-from bkstore.formats.idxfile import IdxHeader, index_path
+from bkstore.formats.idxfile import FENCED_BIT, IdxHeader, index_path
 from bkstore.ids import IntArrayLike, LedgerId
 from bkstore.index.api import (
     LedgerLike,
@@ -24,7 +26,6 @@ from bkstore.index.api import (
 )
 from bkstore.index.hierarchical import file_slots
 from bkstore.index.hierarchical.file_tree import find_index_file
-from bkstore.index.hierarchical.headers import changed
 from bkstore.index.hierarchical.reader import HierarchicalReader
 
 
@@ -103,7 +104,9 @@ class HierarchicalIndex(HierarchicalReader):
             old = IdxHeader(version=self._header_version)
             if held is not None:
                 old = file_slots.read_header(*held, self._compat)
-            data = idxfile.encode_header(changed(old, state, self._header_version, self._compat))
+            data = idxfile.encode_header(
+                _changed_header(old, state, self._header_version, self._compat)
+            )
             fd, path = self._file_to_write(name)
             self._changes.wrote(path)
             with writing(path):
@@ -157,3 +160,20 @@ class HierarchicalIndex(HierarchicalReader):
                 self._closed = True
                 while self._open:
                     self._files.close(self._open.popitem()[1][0])
+
+
+def _changed_header(
+    old: IdxHeader, state: LedgerState, newest: int, compat: Literal["bookkeeper"] | None
+) -> IdxHeader:
+    """Return the header for a new state; other state bits stay as they were read.
+
+    A header of version 0 becomes one of version 1 for an explicit LAC, if `newest` allows it.
+    """
+    bits = old.state_bits | FENCED_BIT if state.fenced else old.state_bits & ~FENCED_BIT
+    lac, version = state.explicit_lac, old.version
+    if lac is not None and version == idxfile.VERSION_0:
+        if compat:  # upstream keeps version 0 and loses the LAC at restart
+            lac = None
+        elif newest >= idxfile.VERSION_1:
+            version = idxfile.VERSION_1
+    return IdxHeader(state.master_key, bits, lac, version)

@@ -52,7 +52,6 @@ from bkstore.index.hierarchical.file_tree import (
     find_plain_file,
     scan_trees,
 )
-from bkstore.index.hierarchical.headers import state_of
 from bkstore.index.hierarchical.small_files import read_files
 from bkstore.index.hierarchical.unsynced_changes import Changes
 from bkstore.index.many_ledgers import Errors, one_by_one
@@ -361,7 +360,7 @@ class HierarchicalReader(EntryIndex):
 
     def state(self, ledger: LedgerLike) -> LedgerState:
         """Return master key, fenced flag and explicit LAC from the header."""
-        return state_of(self.header(ledger))
+        return _state_of(self.header(ledger))
 
     def checked_state(self, ledger: LedgerLike) -> tuple[LedgerState, list[Finding]]:
         """Return the state, and what of the header does not fit; one read."""
@@ -370,7 +369,7 @@ class HierarchicalReader(EntryIndex):
         def act(fd: int, path: str) -> tuple[LedgerState, list[Finding]]:
             header = self._read_header(fd, path)
             odd = idxfile.header_oddities(os.pread(fd, HEADER_SIZE, 0), header, name)
-            return state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
+            return _state_of(header), [Finding("oddity", why, path, at, name) for at, why in odd]
 
         return self._of_header(name, act)
 
@@ -441,3 +440,7 @@ class HierarchicalReader(EntryIndex):
         if self._writable:
             self._closed = True
             self._open.clear()  # the descriptors go with the child
+
+
+def _state_of(header: IdxHeader) -> LedgerState:
+    return LedgerState(header.master_key, header.fenced, False, header.explicit_lac)

@@ -37,6 +37,7 @@ from bkstore.ids import (
     check_bounds,
     check_entry_id,
     check_scope,
+    consecutive,
 )
 from bkstore.index.api import (
     DEFAULT_BATCH,
@@ -330,8 +331,7 @@ class RocksReader(EntryIndex):
             if whole and int(locations.min()) > 0:
                 return locations
         entries, locations = self.items(name, first, first + count - 1)
-        gaps = np.flatnonzero(entries != np.arange(first, first + entries.size))
-        return locations[: int(gaps[0])] if gaps.size else locations
+        return locations[: consecutive(entries, first)]
 
     def scan(
         self, batch: int = DEFAULT_BATCH, findings: list[Finding] | None = None

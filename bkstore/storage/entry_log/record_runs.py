@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from bkstore.formats.entry import RecordBatch
-from bkstore.ids import Int64Array
+from bkstore.formats.syntax.framing import PREFIX
 
 FIRST_LOOK = 1024
 """Entries that a batch read looks for first; four times as many each time after."""
 
 _MOST = 1 << 16
-_PREFIX = 4
 
 Piece = Callable[[int, int, int], RecordBatch]
 """(first entry, at most so many, bytes left) -> the records from there up to a gap."""
@@ -37,18 +34,8 @@ def read_run(piece: Piece, start: int, count: int, max_bytes: int) -> RecordBatc
         parts.append(part)
         at += len(part)
         count -= len(part)
-        left -= int(part.sizes.sum()) + _PREFIX * len(part)
+        left -= int(part.sizes.sum()) + PREFIX * len(part)
         if not len(part) or part.stopped is not None:
             break
         look = min(4 * look, _MOST)
     return RecordBatch.joined(parts)
-
-
-def consecutive(entries: Int64Array, start: int) -> int:
-    """Return how many of the sorted `entries` are start, start + 1, and so on.
-
-    >>> consecutive(np.array([5, 6, 8]), 5), consecutive(np.array([6]), 5)
-    (2, 0)
-    """
-    gaps = entries != start + np.arange(entries.size)
-    return int(np.argmax(gaps)) if gaps.any() else int(entries.size)

@@ -16,12 +16,12 @@ from typing import Literal
 from bkstore.errors import CorruptionError, DataUnknown, NoSuchEntry
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.entrylog import log_name
-from bkstore.ids import LedgerId, check_entry_id, check_integer, positions
+from bkstore.ids import LedgerId, check_entry_id, check_integer, consecutive, positions
 from bkstore.index.api import DEFAULT_BATCH, Closing, EntryIndex, Finding
 from bkstore.index.damage_runs import DamageRuns
 from bkstore.storage.batch_limits import DEFAULT_MAX_SIZE, check_limits, how_many, most_records
 from bkstore.storage.entry_log.reader import LogReader
-from bkstore.storage.entry_log.record_runs import consecutive, read_run
+from bkstore.storage.entry_log.record_runs import read_run
 
 LAST_ENTRY = -1
 """As an entry id in a read: the last one (`BookieProtocol.LAST_ADD_CONFIRMED`)."""

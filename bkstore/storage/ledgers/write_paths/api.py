@@ -15,10 +15,10 @@ import numpy as np
 
 from bkstore.errors import CorruptionError, ReadOnlyError, SyncFailed, WriteFailed
 from bkstore.formats.entry import BatchLedgers, RecordBatch
-from bkstore.ids import Int64Array, LedgerId
+from bkstore.ids import Int64Array, LedgerId, consecutive
 from bkstore.index.api import Closing, EntryIndex, EntrySource
 from bkstore.index.layered import LayeredSource
-from bkstore.storage.entry_log.record_runs import consecutive, read_run
+from bkstore.storage.entry_log.record_runs import read_run
 from bkstore.storage.entry_log.writer import EntryLogger
 from bkstore.storage.ledgers.write_paths.ledger_states import LedgerStates
 from bkstore.storage.options import StorageOptions

@@ -15,7 +15,7 @@ import numpy as np
 
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.syntax.framing import PREFIX
-from bkstore.ids import LedgerId, is_ascending
+from bkstore.ids import LedgerId, consecutive, is_ascending
 from bkstore.index.api import sorted_distinct
 from bkstore.storage.ledgers.write_paths.pending import FEWEST, Pending, Run, Table
 
@@ -180,8 +180,7 @@ def _slice_of(run: Run[bytes], part: slice, table: Table[bytes], start: int) -> 
     """
     assert isinstance(run, _Records)
     entries = run.entries[part]
-    gaps = entries != np.arange(start, start + entries.size)
-    count = int(gaps.argmax()) if gaps.any() else int(entries.size)
+    count = consecutive(entries, start)
     if table.replaced:
         single = table.single_ids(start, start + count - 1)
         count = single[0] - start if single else count
