@@ -123,7 +123,7 @@ def _compact(starts: Int64Array, ends: Int64Array) -> Groups:
     return Groups(starts, starts, sizes, np.zeros_like(starts))
 
 
-def _runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
+def runs_of_mask(mask: BoolArray, base: int = 0) -> tuple[Int64Array, Int64Array]:
     """Return half-open runs (starts, ends) of the set positions of `mask`, plus `base`.
 
     O(len(mask)) bytes of work; ids inside a run are never made.
@@ -146,7 +146,7 @@ def presence(mask: BoolArray, base: int = 0) -> Groups:
     if found == mask.size and found:
         return _stripe(base, 0, base, found, found, 0)
     regular = _regular_mask(mask, base)
-    return _compact(*_runs_of_mask(mask, base)) if regular is None else regular
+    return _compact(*runs_of_mask(mask, base)) if regular is None else regular
 
 
 def _regular_mask(mask: BoolArray, base: int) -> Groups | None:

@@ -13,6 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from bkstore.availability.entry_set import Availability
+from bkstore.availability.from_entries import runs_of_mask
 from bkstore.availability.grouping import from_runs_of_many
 from bkstore.availability.sequence_groups import BoolArray, Groups, empty
 from bkstore.ids import Int64Array
@@ -49,10 +50,7 @@ def from_mask_of_many(mask: BoolArray, base: Int64Array) -> tuple[Groups, Int64A
     >>> groups.first.tolist(), groups.last.tolist(), owner.tolist()
     ([0, 1], [0, 3], [0, 1])
     """
-    edges = np.flatnonzero(mask[1:] != mask[:-1]) + 1
-    parts = ([0] if mask[:1].any() else [], edges, [mask.size] if mask[-1:].any() else [])
-    edges = np.concatenate([np.asarray(part, np.int64) for part in parts])
-    starts, ends = edges[0::2], edges[1::2]
+    starts, ends = runs_of_mask(mask)
     owner = np.searchsorted(base, starts, "right") - 1
     zero = base[owner]
     return from_runs_of_many(starts - zero, ends - zero, owner)

@@ -103,13 +103,10 @@ def emit(p: Pattern, lo: Int64Array, hi: Int64Array, where: BoolArray) -> Groups
     first = lo - (lo - phase) % period
     last = first + (hi - 1 - first) // period * period
     striped = clip(Groups(first, last, p.size[some], period), lo, hi)
-    if not flat.first.size:
-        return striped
-    merged = Groups(*(np.concatenate(pair) for pair in zip(flat, striped)))
-    return merged.take(np.argsort(merged.first, kind="stable"))
+    return merged([flat, striped]) if flat.first.size else striped
 
 
 def merged(pieces: list[Groups]) -> Groups:
     """Return disjoint groups in ascending order."""
-    merged = Groups(*(np.concatenate(columns) for columns in zip(*pieces)))
-    return merged.take(np.argsort(merged.first, kind="stable"))
+    joined = Groups(*(np.concatenate(columns) for columns in zip(*pieces)))
+    return joined.take(np.argsort(joined.first, kind="stable"))

@@ -119,6 +119,16 @@ def _too_long(path: StrPath, limit: int) -> CorruptionError:
     return CorruptionError(path, limit, f"is longer than the {limit} bytes that it may have")
 
 
+def read_fully(fd: int, size: int, offset: int) -> bytes:
+    """Return `size` bytes from `offset` on; fewer only where the file ends."""
+    parts = [os.pread(fd, size, offset)]
+    got = len(parts[0])
+    while got < size and parts[-1]:
+        parts.append(os.pread(fd, size - got, offset + got))
+        got += len(parts[-1])
+    return parts[0] if got == len(parts[0]) else b"".join(parts)
+
+
 def past_hole(fd: int, offset: int) -> int | None:
     """Return where data begin at or after `offset`, holes passed over; None if none follow.
 

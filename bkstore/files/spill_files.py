@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from bkstore.errors import ReadFailed
 from bkstore.files.disk_changes import Files, StrPath
+from bkstore.files.opening import read_fully
 from bkstore.files.os_errors import reading_back, writing
 
 
@@ -37,16 +38,12 @@ class SpillReader:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return exactly `size` bytes from `offset` on; `ReadFailed` if there are fewer."""
-        parts: list[bytes] = []
         with reading_back(self._path):
-            while size:
-                part = os.pread(self._fd, size, offset)
-                if not part:
-                    reason = f"ends at {offset}, where more was written"
-                    raise ReadFailed(self._path, OSError(errno.EIO, reason))
-                parts.append(part)
-                offset, size = offset + len(part), size - len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            data = read_fully(self._fd, size, offset)
+        if len(data) < size:
+            reason = f"ends at {offset + len(data)}, where more was written"
+            raise ReadFailed(self._path, OSError(errno.EIO, reason))
+        return data
 
 
 @contextmanager

@@ -36,7 +36,7 @@ _U32 = 0xFFFFFFFF
 
 
 @dataclass
-class LogReader:
+class FramedLogReader:
     """The logical records of one file, in order, each with the offset where it begins.
 
     After the iteration `torn_at` is the offset of a last record that the file does not hold

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bkstore.errors import CorruptionError
 from bkstore.files.opening import opened
-from bkstore.index.rocks.log_framing import LogReader, read_varint
+from bkstore.index.rocks.log_framing import FramedLogReader, read_varint
 
 _COMPARATOR, _LOG_NUMBER, _NEXT_FILE, _LAST_SEQUENCE = 1, 2, 3, 4
 _COMPACT_CURSOR, _DELETED_FILE, _NEW_FILE, _PREVIOUS_LOG, _KEEP_LOGS = 5, 6, 7, 9, 10
@@ -48,7 +48,7 @@ class Manifest:
 def read_manifest(path: Path) -> Manifest:
     """Return what the manifest at `path` says; `CorruptionError` names the damaged place."""
     manifest = Manifest(path)
-    reader = LogReader(path)
+    reader = FramedLogReader(path)
     for offset, record in reader.records():
         try:
             manifest.understood = manifest.understood and _apply(manifest, record)
@@ -139,7 +139,7 @@ def check_logs(manifest: Manifest, directory: Path) -> list[tuple[Path, int]]:
     torn: list[tuple[Path, int]] = []
     known = manifest.last_sequence
     for path in needed_logs(manifest, directory).values():
-        reader, begun = LogReader(path), False
+        reader, begun = FramedLogReader(path), False
         for offset, record in reader.records():
             if torn:
                 raise CorruptionError(*torn[-1], f"ends inside a record, but {path.name} goes on")

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bkstore.errors import DirectoryInUse
-from bkstore.files.opening import open_regular, past_hole
+from bkstore.files.opening import open_regular, past_hole, read_fully
 from bkstore.files.os_errors import readable
 from bkstore.formats.entry import V1_HEADER, V2_HEADER, fitting_checksum, record_header, record_ids
 from bkstore.formats.entrylog import DIRECT_HEADER_SIZE, HEADER_SIZE
@@ -61,15 +61,11 @@ class LogBytes(Closing):
     def peek(self, at: int, count: int) -> bytes:
         """Return the bytes of at..at+count; fewer where the file ends."""
         wanted = max(min(count, self.size - at), 0)
-        parts: list[bytes] = []
-        got = 0
         with readable(self.path):
-            while got < wanted:
-                parts.append(os.pread(self._fd, wanted - got, at + got))
-                got += len(parts[-1])
-                if not parts[-1]:
-                    raise DirectoryInUse(f"{self.path}: became shorter while it was read")
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+            data = read_fully(self._fd, wanted, at)
+        if len(data) < wanted:
+            raise DirectoryInUse(f"{self.path}: became shorter while it was read")
+        return data
 
     def read(self, at: int, count: int | None = None) -> Bytes:
         """Return `count` bytes from `at` on (None: a window) as an array; fewer at the end."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from bkstore.counts import counted
 from bkstore.errors import CorruptionError, DirectoryInUse, InvalidArgument
-from bkstore.files.opening import open_regular
+from bkstore.files.opening import open_regular, read_fully
 from bkstore.files.os_errors import readable
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
@@ -72,19 +72,11 @@ class _Window:
         if skip < 0 or skip + count > len(self.data):
             self.data = b""  # let go before as much is read
             with readable(self.path):
-                self.data = self._fill(at, max(count, CHUNK))
+                self.data = read_fully(self.fd, max(count, CHUNK), at)
             self.base, skip = at, 0
             if len(self.data) < count:
                 raise DirectoryInUse(f"{self.path}: became shorter while it was read")
         return skip
-
-    def _fill(self, at: int, count: int) -> bytes:
-        pieces = [os.pread(self.fd, count, at)]
-        missing = count - len(pieces[0])
-        while missing and (piece := os.pread(self.fd, missing, at + count - missing)):
-            pieces.append(piece)
-            missing -= len(piece)
-        return b"".join(pieces)
 
 
 class JournalScan:

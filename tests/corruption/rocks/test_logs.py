@@ -19,7 +19,7 @@ from bkstore import (
     CorruptionError,
 )
 from bkstore.index.rocks import RocksIndex
-from bkstore.index.rocks.log_framing import LogReader
+from bkstore.index.rocks.log_framing import FramedLogReader
 from tests.corruption.rocks.databases import (
     LEDGERS,
     Answers,
@@ -51,7 +51,7 @@ def test_log_damaged(
     top, _ = unflushed
     file = only_file(top / "current" / database, "*.log")
     data = file.read_bytes()
-    starts = [at for at, _ in LogReader(file).records()]
+    starts = [at for at, _ in FramedLogReader(file).records()]
     for at in sorted({*np.linspace(0, starts[-1] - 16, 24).astype(int).tolist(), *range(12)}):
         with changed(file, damage(data, at)):
             with pytest.raises(CorruptionError) as caught:
