@@ -107,11 +107,7 @@ class WritePath(Closing):
 
     def delete(self, names: Sequence[LedgerId]) -> None:
         """Forget ledgers; the caller holds `lock`."""
-        for name in names:
-            self._met.discard(name)
-            self.touch(name)
-            self.states.delete(name)
-            self.forget(name)
+        self._forget_all(names)
         try:
             with self.noting_failure():
                 self.index.delete_many(names)
@@ -122,6 +118,13 @@ class WritePath(Closing):
                     self.logger.ledger_deleted(name)
         for name in names:
             self.states.deleted_from_index(name)
+
+    def _forget_all(self, names: Sequence[LedgerId]) -> None:
+        for name in names:
+            self._met.discard(name)
+            self.touch(name)
+            self.states.delete(name)
+            self.forget(name)
 
     def clean_up(self) -> None:
         """Take deleted ledgers out of the index, where `delete` put that off."""

@@ -56,11 +56,7 @@ class DbPath(CachedPath):
         """Forget ledgers; in compat mode their locations stay until the next flush."""
         if self.options.compat is None:
             return super().delete(names)
-        for name in names:
-            self._met.discard(name)
-            self.touch(name)
-            self.states.delete(name)
-            self.forget(name)
+        self._forget_all(names)
         self._to_delete.update(names)
         return None
 
