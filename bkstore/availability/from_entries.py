@@ -61,6 +61,7 @@ def _regular_ids(ids: Int64Array) -> Groups | None:
     """
     if ids.size < 2:
         return None
+    # The first two gaps give size and period; what stands before the first is a cut sequence.
     probe = ids[:_PROBE]
     breaks = np.flatnonzero(probe[1:] - probe[:-1] > 1)[:2] + 1
     head, second = breaks.tolist() if breaks.size == 2 else (0, 1)

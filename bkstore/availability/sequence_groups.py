@@ -181,13 +181,16 @@ def clip(groups: Groups, lo: Int64Array, hi: Int64Array) -> Groups:
 
 def clip_rows(groups: Groups, lo: Int64Array, hi: Int64Array) -> tuple[Groups, Int64Array]:
     """Return `clip`'s pieces, and for each the number of the group that it comes from."""
+    # A group of one sequence counts as a stripe whose period no extent reaches.
     period = np.maximum(groups.period, groups.ends - groups.first)
     period = np.where(groups.period > 0, groups.period, period)
     into = (lo - groups.first) % period
     # Distances from lo, not ids: near 2^63 an id plus a size would overflow.
     span = hi - lo
+    # `lo` may lie inside a sequence: what is left of that one is the head.
     head = np.minimum(groups.size - into, span)
     has_head = (into > 0) & (head > 0)
+    # Whole sequences from the next start on; the last one may be cut by `hi`.
     whole = np.where(into > 0, period - into, 0)
     final = whole + (span - 1 - whole) // period * period
     tail_cut = (final >= whole) & (groups.size > span - final)

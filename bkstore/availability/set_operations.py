@@ -138,6 +138,7 @@ class _Unlike(NamedTuple):
 
     def _taken_apart(self, rows: npt.NDArray[np.intp]) -> Iterator[Groups]:
         """Yield the answer of some stretches, cut so that no part takes too many apart."""
+        # Long stretches are cut, then short ones gathered: each part takes about as many apart.
         step = self.longer[rows] * _AT_A_TIME
         cuts = (self.hi - self.lo)[rows] // step + 1
         which = np.repeat(np.arange(rows.size), cuts)
@@ -176,6 +177,8 @@ def _regular(window: Groups, lo: int, span: int) -> Pattern | None:
 
     Guessed from the first sequences, of which the window's ends may cut one; then proved.
     """
+    # Two neighbours inside the window give size and period; with fewer sequences the window's
+    # ends may have cut the one that goes on in the next.
     head = sequences(first_sequences(window, 3))
     starts, ends = (column.tolist() for column in head)
     if len(starts) == 3:
@@ -186,6 +189,7 @@ def _regular(window: Groups, lo: int, span: int) -> Pattern | None:
         guesses.append((starts[1], second + ends[0] - starts[0], span))
     else:
         guesses = [(starts[0], ends[0] - starts[0], span)]
+    # A guess is right if it makes the very window, and if the window ends with a period.
     yes, borders = np.ones(1, np.bool_), (np.array([lo]), np.array([lo + span]))
     for guess in guesses:
         phase, size, period = (np.array([value], np.int64) for value in guess)

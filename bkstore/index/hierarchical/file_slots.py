@@ -63,7 +63,7 @@ def _chunks(fd: int, path: str, first: int, stop: int) -> Iterator[tuple[int, In
     sparse = info.st_blocks * 512 < info.st_size - SLOT_SIZE * CHUNK_SLOTS
     at = first
     while at < stop:
-        if sparse:
+        if sparse:  # a file of few entries far apart: what was never written is not read
             data = past_hole(fd, HEADER_SIZE + SLOT_SIZE * at)
             if data is None:
                 return
@@ -129,12 +129,14 @@ def gather(fd: int, path: str, entries: Int64Array, slots: int) -> Int64Array:
 
     Reads the chunks that hold entries asked for, each once.
     """
+    # In ascending order, so that each chunk is read once; those past the end stay 0.
     result = np.zeros(entries.size, np.int64)
     order = np.argsort(entries, kind="stable") if _unsorted(entries) else np.arange(entries.size)
     ids = entries[order]
     ids = ids[: np.searchsorted(ids, slots)]
     at = 0
     while at < ids.size:
+        # One read for all entries of a chunk's length, from the first of them on.
         first = int(ids[at])
         end = int(np.searchsorted(ids, first + CHUNK_SLOTS))
         words = np.empty(int(ids[end - 1]) - first + 1, np.int64)

@@ -111,10 +111,13 @@ def scan_trees(currents: list[Path]) -> Tree:
     tree = Tree()
     leftovers: list[tuple[LedgerId, str]] = []
     for current in currents:
+        # Files by their canonical names; those of ledgers that an earlier directory has are judged
+        # with the odd names below.
         walk = _Walk(current, tree)
         second = walk.files.keys() & tree.files.keys() if tree.files else ()
         walk.others += ((tuple(index_path(name).split("/")), True) for name in second)
         tree.files = walk.files | tree.files
+        # Other names may be a ledger's all the same (upper case, say), or leftovers, or nothing.
         for parts, regular in sorted(walk.others):
             path = os.path.join(current, *parts)
             ledger = ledger_of_path(parts)
@@ -130,6 +133,7 @@ def scan_trees(currents: list[Path]) -> Tree:
                 tree.files[ledger] = path
                 if not regular:
                     tree.unusual.add(ledger)
+    # Last, as a leftover counts only where no directory has the ledger's file.
     for ledger, path in leftovers:
         _add_leftover(tree, ledger, path)
     tree.findings += map(Finding.of, tree.hidden)

@@ -55,6 +55,8 @@ class Read(NamedTuple):
         ends = np.append(self.base[1:] - _HEADER_WORDS, self.words.size)
         for some in np.split(np.arange(read.size), cuts):
             if some.size:
+                # The slots of neighbours lie one behind the other: one look finds all that hold a
+                # location, and where each file begins says whose each is.
                 lo, hi = int(some[0]), int(some[-1])
                 begin = int(self.base[lo])
                 here = np.flatnonzero(self.words[begin : int(ends[hi])]) + begin
@@ -103,12 +105,15 @@ def read_files(files: Iterable[tuple[LedgerId, str | None]], page_size: int) -> 
 
 
 def _judged(names: list[LedgerId], numbers: list[int], words: Int64Array, at: list[int]) -> Read:
+    # Headers go to zeros once they are judged: what is left of the buffer are slots.
     begin = np.array(at, np.int64) // SLOT_SIZE
     good = _good_headers(words, begin)
     _clear_headers(words, begin)
+    # One pass says whether any location is negative; which files have one is rarely asked.
     if words.size and np.bitwise_or.reduce(words) & _SIGN_BYTE:
         negative = np.flatnonzero(words & _SIGN_BYTE)
         good[np.searchsorted(begin, negative, "right") - 1] = False
+    # Files that are not certain are left out as if they had not been read.
     if not good.all():
         ends = np.concatenate((begin[1:], [words.size]))
         for one in np.flatnonzero(~good).tolist():

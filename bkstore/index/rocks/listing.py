@@ -89,9 +89,11 @@ class _Asked:
 
     def _listed(self, entries: Int64Array, owner: Int64Array, upto: int) -> Listed:
         """Return the ledgers up to `upto`; keep what has come of that one."""
+        # What was kept of the ledger that may go on stands before the new rows.
         if self._rest.size:
             entries = np.concatenate((self._rest, entries))
             owner = np.concatenate((np.full(self._rest.size, self.done), owner))
+        # A ledger longer than a block is condensed block by block; here come its last rows.
         cut = int(np.searchsorted(owner, upto))
         complete = upto - self.done
         found: list[Availability] = []
@@ -101,10 +103,12 @@ class _Asked:
             found.append(Availability.from_canonical(grouping.join(parts)))
             self._begun = []
             entries, owner, cut = entries[rest:], owner[rest:], cut - rest
+        # All other complete ones are made together, those without rows too.
         if len(found) < complete:
             first = self.done + len(found)
             groups = from_ids_of_many(entries[:cut], owner[:cut] - first)
             found += sets_of(*groups, complete - len(found))
+        # Rows of the ledger that may go on: kept as ids while they are few, else condensed.
         self._rest = entries[cut:]
         if self._rest.size >= _MOST:
             self._begun.append(from_entries.from_ids(self._rest))

@@ -225,6 +225,8 @@ def scan_rows(
                 last = keys[-1].tobytes()
             lo = None
         except CorruptionError as error:
+            # All rows before the damaged place are out. An iterator does not get past it, but one
+            # that begins at a later ledger may, if its rows lie in other blocks.
             if findings is None:
                 raise
             lo = _next_readable(database, last, rows, wide, findings)

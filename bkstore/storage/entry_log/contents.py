@@ -36,6 +36,8 @@ class _Rows(NamedTuple):
 
     def groups(self) -> Iterator[tuple[LedgerId, Int64Array]]:
         """Yield (ledger, sequence groups) of each ledger, the groups ordered and disjoint."""
+        # By ledger, each ledger's rows in log order. A run of ids ends where the ledger changes, or
+        # where the next id is not one more.
         order = order_by_ledger(self.scope_id, self.ledger_id)
         scopes, ledgers, entries = (column[order] for column in self)
         other = (scopes[1:] != scopes[:-1]) | (ledgers[1:] != ledgers[:-1])
@@ -43,9 +45,12 @@ class _Rows(NamedTuple):
         starts = np.concatenate(([0], opens))
         first, size = entries[starts], np.diff(starts, append=entries.size)
         runs = np.stack((first, first, size, np.zeros_like(first)), axis=1)
+        # Which runs are each ledger's, and which ledgers have a run that begins before the end of
+        # the one above it: late entries and copies, which have to be sorted.
         own = np.concatenate(([0], np.flatnonzero(other[opens - 1]) + 1, [starts.size]))
         back = np.flatnonzero(first[1:] < first[:-1] + size[:-1]) + 1  # not those of a new ledger
         unsorted = set(np.searchsorted(own, np.setdiff1d(back, own), "right").tolist())
+        # A few ordered runs are groups as they are. The others take the way that finds stripes.
         for number, (lo, hi) in enumerate(pairwise(own.tolist()), 1):
             at = starts[lo]
             name = LedgerId.from_signed(int(scopes[at]), int(ledgers[at]))

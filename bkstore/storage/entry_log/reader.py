@@ -195,6 +195,7 @@ class LogReader(Closing):
         parts: list[RecordBatch] = []
         left = max_bytes
         window = WINDOW if left is None else min(max(left, _GUESS) + _WIDEST_GAP, WINDOW)
+        # Most batches lie in one piece: one read brings all, and nothing has to be joined.
         if _in_one_read(locations, window):
             first = self._window(ledger, entries, locations, window)
             if len(first) == len(entries):
@@ -204,6 +205,8 @@ class LogReader(Closing):
             left = None if left is None else left - _frames(first)
             if left is not None and left < 0:
                 return first
+        # The rest lies in several pieces, or the first read met something odd: it is taken piece
+        # by piece, up to the limit or to damage.
         for part in self._windows(ledger, entries, locations, window):
             parts.append(part)
             if part.stopped is not None:
@@ -224,6 +227,8 @@ class LogReader(Closing):
         lonely: list[int] = []
         try:
             for start, stop in _runs(locations):
+                # Lonely records wait for others, which must not overtake them: those that wait
+                # come out before a longer stretch does.
                 if stop - start < _FEW:
                     lonely.extend(range(start, stop))
                     if len(lonely) < _MANY_LONELY and stop < entries.size:
@@ -286,10 +291,13 @@ class LogReader(Closing):
         entries: Int64Array,
     ) -> RecordBatch:
         """Return those records of one read that are whole, up to the first that is not wanted."""
+        # Offsets behind the bytes that were read belong to the next read.
         fit = offsets <= len(data)
         if base < 0 or not fit[0]:
             raise self._ended(handle, base)
         offsets = offsets if fit.all() else offsets[: int(np.argmin(fit))]
+        # Of the others those count that are whole; a first one that is cut is read by itself, as
+        # it may be longer than a window, or damaged.
         raw = np.frombuffer(data, np.uint8)
         sizes = _sizes(raw, offsets)
         whole = (sizes >= V1_HEADER) & (offsets + sizes <= len(data))
@@ -297,6 +305,7 @@ class LogReader(Closing):
         if count == 0:
             record = self._uncommon(handle, data, base + PREFIX, ledger, int(entries[0]))
             return RecordBatch.of([record], entries[:1])
+        # Ids are compared last, where a whole header is known to stand.
         offsets, sizes, entries = offsets[:count], sizes[:count], entries[:count]
         wrong = _other_ids(raw, offsets, ledger, entries)
         if wrong == 0:

@@ -235,10 +235,12 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
     the digest fits, else if a chain of records leads on from it, over `at` and two records
     further, or in order to the end, and nothing better stands between it and that chain.
     """
+    # The size at `at` may be right and only what it counts damaged: then records go on behind it.
     size = int.from_bytes(log.peek(at, PREFIX), "big", signed=True)
     behind, dead = at + PREFIX + size, set[int]()
     if size >= V1_HEADER and (behind == log.size or _chain(log, behind, at, dead)):
         return behind
+    # Else no size can be trusted: every place where a record could begin is tried, in order.
     chain, known, limit, ordered = list[int](), set[int](), log.size, False
     begin = start + 1 if start == at else start + PREFIX + V1_HEADER
     while begin < limit:
@@ -250,6 +252,8 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
                 return int(place)
             if ordered or place in known or not (here := _chain(log, place, at, dead)):
                 continue
+            # The first chain stays unless one in order comes; the search ends where its records
+            # are known to be right, as nothing better can stand behind that.
             ordered = _in_order(log, place)
             if not chain:
                 near = here[1 : 1 + _LOOK_BACK]
@@ -258,7 +262,7 @@ def next_record(log: LogBytes, at: int, start: int) -> int:
                 chain, known = here, set(here)
         if begin + data.size >= min(limit, log.size):
             break
-        begin += data.size - _HEAD
+        begin += data.size - _HEAD  # the windows overlap: no head is cut in two
     return chain[0] if chain else log.size
 
 

@@ -204,12 +204,14 @@ class JournalScan:
         size, at = window.size, self.start
         padding = PADDING_MASK if self.version >= PADDED_VERSION else None
         while at + PREFIX <= size:
+            # What stands in a length's place says what follows: a record, the end of the data,
+            # padding up to an aligned offset, or nothing that can be.
             length = int.from_bytes(window.read(at, PREFIX), "big", signed=True)
             if length > size - at - PREFIX:
                 left = counted(size - at - PREFIX, "is", "are")
                 detail = f"record of {counted(length, 'byte')} is cut off: {left} left"
                 return self._end(size, "damage", detail, at)
-            if length > 0:
+            if length > 0:  # all records that follow each other in the window, at once
                 skip = window.hold(at, PREFIX + length)
                 frames = find_frames(np.frombuffer(window.data, np.uint8), skip, 1, padding)
                 yield window.base, window.data, frames

@@ -221,6 +221,8 @@ class Adds(KnownLedgers):
             path.reserve(int(taking.batch.sizes[start]))
             with path.lock:
                 path.check_writable()
+                # So many fit before a flush is due. Their ledgers are admitted first: at one that
+                # takes no adds the batch ends, and what stands before its first record is stored.
                 upto = min(start + path.room(taking.batch.between(start, stop)), stop)
                 ledgers = taking.ledgers.between(start, upto)
                 for number, name in enumerate(ledgers.names):

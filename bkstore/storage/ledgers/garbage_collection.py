@@ -220,6 +220,7 @@ class GarbageCollector:
         damage: list[Finding] = []
         moves: list[_Move] = []
         size = 0
+        # Until `publish` a crash leaves a file that the next start drops: the old log counts.
         output = CompactionOutput(self._path.logger, metadata.log_id)
         try:
             for wanted in self._paced(metadata, compaction, damage):
@@ -233,6 +234,7 @@ class GarbageCollector:
         report.findings += damage
         if given_up:
             return False
+        # From now on the next start would finish the switch: what asks for that goes last.
         report.moved_bytes += size
         self._switch(moves, report)
         output.settle()
@@ -342,12 +344,14 @@ def recover_compaction(path: WritePath, findings: list[Finding]) -> list[tuple[i
     logger = path.logger
 
     def switch(new_id: int, old_id: int) -> bool:
+        # All of the new log is read before anything is switched: with damage both logs stay.
         damage: list[Finding] = []
         for _ in scan_log(logger.path(new_id), damage):
             pass
         findings.extend(damage)
         if damage:
             return False
+        # Only rows that still point into the old log: what was added again since lies elsewhere.
         for batch in scan_log(logger.path(new_id)):
             for name, rows in batch.ledgers():
                 entries = batch.entry_id[rows]

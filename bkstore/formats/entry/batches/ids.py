@@ -96,10 +96,12 @@ class BatchLedgers:
         first = LedgerId.from_signed(int(scopes[0]), int(ledgers[0]))
         if (ledgers == ledgers[0]).all() and (scopes == scopes[0]).all():
             return cls([first])
+        # Sorted by ledger, equal ones are one stretch: its number ranks the ledger.
         order = order_by_ledger(scopes, ledgers)
         begins = (np.diff(ledgers[order]) != 0) | (np.diff(scopes[order]) != 0)
         ranks = np.cumsum(np.concatenate(([0], begins)))
         firsts = order[np.concatenate(([True], begins))]  # a stable sort: the first of each
+        # Ranks are in the order of ids; ledgers are numbered as they first appear.
         order_of_names, numbers = _by_first(firsts, ranks)
         named = firsts[order_of_names]
         unsorted = np.empty_like(numbers)

@@ -256,6 +256,8 @@ class WritePath(Closing):
 
     def _logged_run(self, name: LedgerId, start: int, count: int, left: int) -> RecordBatch:
         """Return records from entry logs; once more where compaction moved some meanwhile."""
+        # A compaction may move records, and remove their log, between the look into the index and
+        # the read. So what fails is tried again, as long as the index says another thing now.
         locations = self._unchanged_run(name, start, count)
         while True:
             failed = None
