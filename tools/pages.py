@@ -6,12 +6,15 @@ have. The pool keeps pages that were read, the least recently used goes first.
 
 from __future__ import annotations
 
+import os
 import shutil
+import struct
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
+from bkstore.formats.idxfile import HEADER_SIZE, SLOT_SIZE
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
@@ -19,7 +22,6 @@ from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
 from tools.lab.samples import Asking, done_in_turns, files_below, latencies_of
 from tools.lab.sides import Side
-from tools.lab.stores.page_pool import PagePool
 from tools.lab.table import shown
 from tools.lab.workloads.traces import TRACES, Trace, trace
 
@@ -48,6 +50,42 @@ def ledgers_of(shape: str, count: int, seed: int) -> Ledgers:
 
 
 SHAPES = ("short", "long", "scattered")
+
+
+_SLOT = struct.Struct(">q")
+
+
+class PagePool:
+    """Slots of index files, through pages of which `most` stay in memory."""
+
+    def __init__(self, index: HierarchicalIndex, page_size: int, most: int) -> None:
+        self._index = index
+        self._slots = page_size // SLOT_SIZE
+        self._fds: dict[LedgerId, int] = {}
+        self.bytes_read = 0
+        self.page = lru_cache(most)(self._read)
+
+    def _read(self, ledger: LedgerId, number: int) -> bytes:
+        fd = self._fds.get(ledger)
+        if fd is None:
+            path = self._index.path(ledger)
+            assert path is not None
+            fd = self._fds[ledger] = os.open(path, os.O_RDONLY)
+        size = self._slots * SLOT_SIZE
+        data = os.pread(fd, size, HEADER_SIZE + number * size)
+        self.bytes_read += len(data)
+        return data
+
+    def get(self, ledger: LedgerId, entry: int) -> int:
+        """Return the location of one entry, 0 if absent."""
+        number, slot = divmod(entry, self._slots)
+        location: int = _SLOT.unpack_from(self.page(ledger, number), slot * SLOT_SIZE)[0]
+        return location
+
+    def close(self) -> None:
+        """Close the files."""
+        while self._fds:
+            os.close(self._fds.popitem()[1])
 
 
 def _emptied(top: Path) -> Path:

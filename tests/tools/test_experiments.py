@@ -29,14 +29,13 @@ from bkstore.index.rocks import RocksIndex
 from tests.paths import ROOT
 from tools.lab import Experiment, main
 from tools.lab.experiment import kinds
-from tools.lab.stores.layered import Layered
-from tools.lab.stores.page_pool import PagePool
+from tools.lab.stores.index_sides import Layered
 from tools.lab.stores.read_cache import ReadCache
 from tools.lab.workloads.index_loads import index_load
 from tools.lab.workloads.recording import read_recording, recording, spanned
 from tools.lab.workloads.traces import Trace, trace
 from tools.layouts import DETAILED
-from tools.pages import PAGE_SIZES, ledgers_of
+from tools.pages import PAGE_SIZES, PagePool, ledgers_of
 
 NAMES = (
     "layouts",

@@ -1,13 +1,12 @@
 """Commands about dumps: made, loaded into a new index, analysed.
 
-`run_analyses` is what `analyze` does, `analyze_summary` what it says of each analysis in one line,
-`checked_by_analyses` whether there was anything to check; `dump_place` is how a dump is named.
+`run_analyses` is what `analyze` does, `analyze_summary` what it says of each analysis in one line;
+`dump_place` is how a dump is named.
 """
 
 __all__ = [
     "analyze",
     "analyze_summary",
-    "checked_by_analyses",
     "dump",
     "dump_place",
     "load",

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from bkstore.offline.analyses import ANALYSES, Engine, Inputs
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
 import argparse
 import os
 from collections.abc import Iterator, Mapping
@@ -10,7 +19,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bkstore.cli.datasets.analyze_summary import JUDGED_BY_ALL_ROWS, Line, summarise
-from bkstore.cli.datasets.checked_by_analyses import has_checked
 from bkstore.cli.datasets.dump_place import name_of
 from bkstore.cli.screen.column_choice import Shown
 from bkstore.cli.terminal.exit_codes import verdict
@@ -29,10 +37,7 @@ from bkstore.errors import InvalidArgument, WriteFailed
 from bkstore.files.disk_changes import OS_FILES
 from bkstore.files.user_outputs import check_output, refuse_inputs
 from bkstore.offline.analyses import (
-    ANALYSES,
     Analysis,
-    Engine,
-    Inputs,
     LocalEngine,
     Options,
     find,
@@ -51,6 +56,32 @@ _SUMMARY = schema("summary", "analysis rows finding says", fold="says")
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
 _HERE = "local[*]"
 _AT_A_TIME = 4096
+
+
+_JUDGING = frozenset({"violations", "homeless", "ledger_health"})
+_FINDING_HOLES = frozenset({"holes"})
+
+
+def has_checked(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:
+    """Return whether one of the analyses that look for losses has looked at an entry.
+
+    True where none of them was asked for: the others only count. Against metadata the rule is the
+    audit's: a ledger was judged, and if some of those judged have entries, entries of one were
+    due at a bookie that was read. `tables` has all rows of `ledger_health`; it is run for this
+    where it was not asked for.
+    """
+    if inputs.metadata is None:
+        has_groups = any(file.rows for file in inputs.dump.files["groups"])
+        return has_groups or not _FINDING_HOLES & tables.keys()
+    if not _JUDGING & tables.keys():
+        return True
+    health = tables.get("ledger_health")
+    if health is None:
+        health = engine.run(ANALYSES["ledger_health"], inputs)
+    due, last_entries = (health.column(n).to_pylist() for n in ("replicas_due", "last_entry_id"))
+    judged = [(count, last) for count, last in zip(due, last_entries) if count is not None]
+    has_entries = any(last >= 0 for _, last in judged)
+    return any(count for count, _ in judged) or bool(judged and not has_entries)
 
 
 def run_analyses(args: argparse.Namespace) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,16 +10,52 @@ from pathlib import Path
 
 import numpy as np
 
+from bkstore.formats.idxfile import DEFAULT_PAGE_SIZE, IdxHeader, encode_header, index_path
 from bkstore.ids import LedgerId
 from bkstore.index.api import EntryIndex
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.index.rocks import RocksIndex
 from tools.bench.inputs.entry_ids import new_directory
-from tools.bench.inputs.small_files import bare_loop, one_entry_files, walk_and_loop
 from tools.bench.measure import Case, Context, Fact, Row, Side
 
 FILES = 100_000
 _ROCKS_LEDGERS, _ROCKS_ENTRIES = 5_000, 333
+
+
+_READ = 16 << 10
+
+
+def one_entry_files(top: Path, ledgers: int) -> list[str]:
+    """Write ledgers 0..ledgers-1 of one entry, a page each; return the paths, in that order."""
+    header = encode_header(IdxHeader(b"k" * 20))
+    page = np.zeros(DEFAULT_PAGE_SIZE // 8, ">i8")
+    paths = []
+    for ledger in range(ledgers):
+        path = os.path.join(top, "current", index_path(LedgerId(0, ledger)))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        page[:] = 0
+        page[ledger % 7] = 1028 + ledger
+        with open(path, "wb") as file:
+            file.write(header + page.tobytes())
+        paths.append(path)
+    return paths
+
+
+def bare_loop(paths: list[str]) -> None:
+    """Open, read and close each file; nothing is made of the bytes."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY)
+        os.read(fd, _READ)
+        os.close(fd)
+
+
+def walk_and_loop(top: Path) -> None:
+    """Find the files first, two folders deep, as they lie there."""
+    paths = []
+    for upper in os.scandir(top / "current"):
+        for lower in os.scandir(upper.path):
+            paths += [file.path for file in os.scandir(lower.path)]
+    bare_loop(paths)
 
 
 def _all(index: EntryIndex, names: list[LedgerId] | None = None) -> int:
