@@ -156,8 +156,8 @@ class Bookie(EntrySource, Closing):
             ]
             below.flush()
             cookie = place.write_cookie(bookie_id, instance_id, files)
-            writer = JournalWriter.of_options
-            writers = [undo.enter_context(writer(c, settings, files)) for c in place.journal]
+            made = (JournalWriter(each, files=files, options=settings) for each in place.journal)
+            writers = [undo.enter_context(writer) for writer in made]
             bookie = cls(below, writers, place, settings, files, ExitStack())
             bookie._write_marks(marks)
             bookie.bookie_id = cookie.bookie_id

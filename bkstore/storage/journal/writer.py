@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 from bkstore import forks
 from bkstore.arguments import optional, whole
@@ -21,8 +20,6 @@ from bkstore.files.disk_changes import OS_FILES, Files, check_files
 from bkstore.files.os_errors import syncing, writing
 from bkstore.formats.entry import RecordBatch
 from bkstore.formats.journal import (
-    ALIGNMENT,
-    NEWEST_VERSION,
     PADDED_VERSION,
     SPECIAL_VERSIONS,
     LogMark,
@@ -77,31 +74,21 @@ class JournalWriter(Closing):
         current: Path,
         *,
         files: Files = OS_FILES,
-        version: int = NEWEST_VERSION,
-        max_size: int = 2 << 30,
-        preallocate: int = 16 << 20,
-        alignment: int = ALIGNMENT,
-        write_buffer: int = 64 << 10,
         first_id: int | None = None,
-        clock: Callable[[], float] = time.time,
+        options: JournalOptions | None = None,
+        **settings: Any,
     ) -> None:
-        JournalOptions(  # which checks them
-            version=version,
-            max_size=max_size,
-            preallocate=preallocate,
-            alignment=alignment,
-            write_buffer=write_buffer,
-            clock=clock,
-        )
+        """Begin a file; `settings` are fields of `JournalOptions`, for who has no `options`."""
+        options = JournalOptions(**settings) if options is None else options
         first_id = optional(whole(0))("first_id", first_id)
         self.current = Path(current)
-        self.version = version
-        self._header = encode_header(version)
+        self.version = options.version
+        self._header = encode_header(options.version)
         self._files = check_files("files", files)
-        self._max_size = max_size
-        self._step = preallocate
-        self._alignment = alignment
-        self._write_buffer = write_buffer
+        self._max_size = options.max_size
+        self._step = options.preallocate
+        self._alignment = options.alignment
+        self._write_buffer = options.write_buffer
         self._lock = threading.Lock()  # the buffer, the file, closed or not
         self._commit = GroupCommit()  # one fsync, roll or close at a time; before _lock
         self._failure: BaseException | None = None
@@ -112,24 +99,10 @@ class JournalWriter(Closing):
         if there:
             first_id = there[-1][0] + 1
         elif first_id is None:
-            first_id = int(clock() * 1000) + 1
+            first_id = int(options.clock() * 1000) + 1
         self._open(first_id)
 
     # -- where we are
-
-    @classmethod
-    def of_options(cls, current: Path, options: JournalOptions, files: Files) -> Self:
-        """Return the writer of a bookie's journal directory with these settings."""
-        return cls(
-            current,
-            files=files,
-            version=options.version,
-            max_size=options.max_size,
-            preallocate=options.preallocate,
-            alignment=options.alignment,
-            write_buffer=options.write_buffer,
-            clock=options.clock,
-        )
 
     @property
     def mark(self) -> LogMark:
