@@ -14,13 +14,12 @@ import numpy.typing as npt
 from bkstore.arguments import check_compat, whole
 from bkstore.availability import codec, from_entries, grouping, inputs, sequence_groups
 from bkstore.availability.codec import Encoding
+from bkstore.availability.patterns import Operation
 from bkstore.availability.sequence_groups import Groups
 from bkstore.availability.set_operations import combine
 from bkstore.counts import counted
 from bkstore.errors import InvalidArgument
 from bkstore.ids import MAX_ENTRY_ID, MOST_IDS, Int64Array, IntArrayLike, as_entry_ids
-
-__all__ = ["Availability", "Compat", "Encoding"]
 
 Compat = Literal["bookkeeper"]
 
@@ -64,14 +63,6 @@ class Availability:
         self._groups = sequence_groups.empty()
 
     @classmethod
-    def _of(cls, groups: Groups) -> Availability:
-        made = Availability.__new__(Availability)
-        made._groups = groups
-        for column in groups:
-            column.flags.writeable = False
-        return made
-
-    @classmethod
     def _compat(cls, word: Compat) -> CompatAnswers:
         check_compat("compat", word)
         return cls.compat_answers[word]
@@ -88,8 +79,8 @@ class Availability:
         if compat is not None:
             return cls._compat(compat).from_insertions(entries)
         if isinstance(entries, range):
-            return cls._of(inputs.stripe(entries))
-        return cls._of(from_entries.from_ids(as_entry_ids(entries)))
+            return cls.from_canonical(inputs.stripe(entries))
+        return cls.from_canonical(from_entries.from_ids(as_entry_ids(entries)))
 
     @classmethod
     def from_ranges(cls, ranges: npt.ArrayLike | Iterable[tuple[int, int]]) -> Availability:
@@ -110,17 +101,21 @@ class Availability:
         ends = np.maximum.accumulate(pairs[:, 1] + 1)
         opens = np.flatnonzero(np.concatenate(([True], pairs[1:, 0] > ends[:-1])))
         closes = np.concatenate((opens[1:], [len(pairs)])) - 1
-        return cls._of(grouping.from_runs(pairs[opens, 0], ends[closes]))
+        return cls.from_canonical(grouping.from_runs(pairs[opens, 0], ends[closes]))
 
     @classmethod
     def from_runs(cls, starts: Int64Array, ends: Int64Array) -> Availability:
         """Return the set of ordered, disjoint half-open runs; the scanners' way in. O(runs)."""
-        return cls._of(grouping.from_runs(starts.copy(), ends))
+        return cls.from_canonical(grouping.from_runs(starts.copy(), ends))
 
     @classmethod
     def from_canonical(cls, groups: Groups) -> Availability:
         """Return the set of groups that `grouping.fold` or `join` made; not checked. O(1)."""
-        return cls._of(groups)
+        made = Availability.__new__(Availability)
+        made._groups = groups
+        for column in groups:
+            column.flags.writeable = False
+        return made
 
     @classmethod
     def each_of(cls, parts: Iterable[tuple[Int64Array, ...]]) -> list[Availability]:
@@ -149,7 +144,7 @@ class Availability:
         rows = inputs.groups(groups)
         if compat is not None:
             return cls._compat(compat).from_stored(rows)
-        return cls._of(grouping.fold(codec.checked(rows)))
+        return cls.from_canonical(grouping.fold(codec.checked(rows)))
 
     @classmethod
     def from_bytes(
@@ -165,7 +160,7 @@ class Availability:
         if compat is not None:
             return cls._compat(compat).from_stored(codec.read_raw(data, any_header=True))
         few = codec.decode_few(data)
-        return cls._of(grouping.fold(codec.decode(data)) if few is None else few)
+        return cls.from_canonical(grouping.fold(codec.decode(data)) if few is None else few)
 
     def to_bytes(self, encoding: Encoding = "grouped") -> bytes:
         """Return the encoded set: 64 bytes and 24 for each group.
@@ -257,19 +252,18 @@ class Availability:
         return sequence_groups.contains(self._groups, as_entry_ids(entries))
 
     def __and__(self, other: Availability) -> Availability:
-        if not isinstance(other, Availability):
-            return NotImplemented
-        return self._of(combine(self._groups, other._groups, "and"))
+        return self._combined(other, "and")
 
     def __or__(self, other: Availability) -> Availability:
-        if not isinstance(other, Availability):
-            return NotImplemented
-        return self._of(combine(self._groups, other._groups, "or"))
+        return self._combined(other, "or")
 
     def __sub__(self, other: Availability) -> Availability:
+        return self._combined(other, "sub")
+
+    def _combined(self, other: Availability, operation: Operation) -> Availability:
         if not isinstance(other, Availability):
             return NotImplemented
-        return self._of(combine(self._groups, other._groups, "sub"))
+        return self.from_canonical(combine(self._groups, other._groups, operation))
 
     def missing(
         self,

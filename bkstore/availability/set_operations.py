@@ -28,8 +28,6 @@ from bkstore.availability.patterns import Operation, Pattern, answer_of, emit, m
 from bkstore.availability.sequence_groups import Groups, first_sequences, refuse_above, sequences
 from bkstore.ids import Int64Array
 
-__all__ = ["Operation", "combine", "pieces"]
-
 _WORTH = 1 << 12
 """Sequences from which looking for a window costs less than taking them apart."""
 

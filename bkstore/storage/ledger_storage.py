@@ -18,14 +18,14 @@ from bkstore.errors import (
     InvalidArgument,
     NoSuchEntry,
 )
-from bkstore.files.disk_changes import OS_FILES, Files, check_files
+from bkstore.files.disk_changes import OS_FILES, Files, StrPath, check_files
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import MAX_ENTRY_ID, LedgerId, check_entry_id, check_integer
 from bkstore.index.api import Closing, Finding, LedgerLike
 from bkstore.storage.batch_limits import check_limits, fencing_key, how_many, most_records
 from bkstore.storage.directories.writer_lock import WriterLock
 from bkstore.storage.ledgers.adds import Adds
-from bkstore.storage.ledgers.assembly import StrPath, compose
+from bkstore.storage.ledgers.assembly import compose
 from bkstore.storage.ledgers.garbage_collection import GarbageCollector
 from bkstore.storage.ledgers.garbage_pass import (
     MAJOR_THRESHOLD,

@@ -24,8 +24,6 @@ from bkstore.storage.ledgers.write_paths.api import WritePath
 from bkstore.storage.ledgers.write_paths.interleaved import InterleavedPath
 from bkstore.storage.options import Storage, StorageOptions, check_storage
 
-__all__ = ["StrPath", "compose"]
-
 
 def compose(
     ledger_dirs: Sequence[StrPath],

@@ -14,8 +14,9 @@ import numpy as np
 
 from bkstore.availability.from_entries import from_ids
 from bkstore.availability.grouping import fold
+from bkstore.availability.patterns import Operation
 from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty
-from bkstore.availability.set_operations import Operation, combine, pieces
+from bkstore.availability.set_operations import combine, pieces
 from bkstore.ids import Int64Array
 
 _AXIS = 2**62
