@@ -20,7 +20,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from bkstore.errors import InvalidArgument
 from bkstore.formats.entry import Coder, Entry, RecordBatch, encode_explicit_lac
+from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.storage.journal import journal_files, scan_journal
 from bkstore.storage.options import JournalOptions, Storage, StorageOptions
@@ -39,6 +41,7 @@ from tests.worlds.batch_adds import (
     sendings,
     told,
 )
+from tests.worlds.batches import shaped
 
 CODER = Coder("CRC32C", "pw")
 
@@ -334,3 +337,17 @@ def test_batch_of_ledgers_that_were_made_again(
             assert list(range(first, 30)) == again.entries(name).tolist(), name
         for name, entry in [(name, entry) for entry in range(20, 30) for name in NAMES]:
             assert again.read_entry(name, entry).endswith(b"new")
+
+
+def test_a_wrong_claim_behind_a_ledger_that_was_deleted(tmp_path: Path) -> None:
+    """A batch that is cut for a checkpoint is refused as a whole one: `stored` counts all."""
+    records = [CODER.encode(Entry(name, 0, -1, 0, b"")) for name in (LedgerId(1, 7), 7)]
+    with Bookie.open(tmp_path, "sorted") as bookie:
+        bookie.add_entry(records[0], KEY)
+        bookie.delete_ledger(LedgerId(1, 7))
+        with pytest.raises(InvalidArgument, match="lists entry 1, its record is 0") as refused:
+            bookie.add_batch(shaped("apart", records, [0, 1]), KEY)
+
+        assert 1 == refused.value.stored
+        assert [0] == bookie.storage.entries(LedgerId(1, 7)).tolist()
+        assert not bookie.ledger_exists(7)

@@ -208,14 +208,11 @@ Outcome = tuple[str, str, int]
 
 def add_one_by_one(sent: Sent, add: Callable[[bytes], int]) -> Outcome:
     """Add the records by single calls, up to the first that is refused."""
-    starts = [start for start, _ in sent.batches()]
     for at, record in enumerate(sent.records):
         try:
             if at == sent.wrong:
-                begin = max(start for start in starts if start <= at)
-                said = sent.says[at]
                 raise InvalidArgument(  # what only a batch can be refused for
-                    f"record {at - begin} of the batch is entry {_entry_of(record)}, not {said}"
+                    f"the batch lists entry {sent.says[at]}, its record is {_entry_of(record)}"
                 )
             add(record)
         except BkstoreError as error:

@@ -133,7 +133,7 @@ class Adds(KnownLedgers):
             for path, start, stop in self._by_path(taking.ledgers, good):
                 self._take(path, taking, start, stop)
             if good < len(batch):
-                raise self._why_not(batch, good)
+                raise self._refusal_of(batch, good)
         except BkstoreError as error:
             error.stored = taking.stored
             raise
@@ -193,13 +193,14 @@ class Adds(KnownLedgers):
         wrong |= (entries < 0) | (entries != taking.batch.entries[:count])
         return int(wrong.argmax()) if wrong.any() else count
 
-    def _why_not(self, batch: RecordBatch, at: int) -> BkstoreError:
+    def _refusal_of(self, batch: RecordBatch, number: int) -> BkstoreError:
+        """Return why a record is refused; its number in the caller's batch is `stored`."""
         try:
-            _, entry, _ = self._parsed(bytes(batch[at]))
+            _, entry, _ = self._parsed(bytes(batch[number]))
         except BkstoreError as error:
             return error
-        said = int(batch.entries[at])
-        return InvalidArgument(f"record {at} of the batch is entry {entry}, not {said}")
+        listed_entry = int(batch.entries[number])
+        return InvalidArgument(f"the batch lists entry {listed_entry}, its record is {entry}")
 
     # -- taking a batch
 
