@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             partial = partial_path(args.out)
             if partial.is_dir():
-                _say(f"interrupted; what is done is kept in {partial}, the same dump goes on")
+                tell(f"interrupted; what is done is kept in {partial}, the same dump goes on")
             raise
     _tell(args.out, result)
     return report_findings(result.findings)
@@ -111,8 +111,4 @@ def _tell(out: Path, result: DumpResult) -> None:
     )
     if result.kept:
         told += f"; {result.kept} of {result.pieces} pieces were there already"
-    _say(f"{out}: {told}")
-
-
-def _say(text: str) -> None:
-    tell(text)
+    tell(f"{out}: {told}")

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     duplicates = (
         f", {counted(result.duplicates, 'duplicate')} passed over" if result.duplicates else ""
     )
-    _say(
+    tell(
         f"{args.out}: {counted(result.rows, 'entry', 'entries')} of "
         f"{counted(result.ledgers, 'ledger')} of bookie "
         f"{result.bookie} ({result.to}){duplicates}; {told}"
@@ -117,7 +117,3 @@ def _by_spark(args: argparse.Namespace) -> LoadResult:
             compare=args.compare,
             partitions=args.partitions,
         )
-
-
-def _say(text: str) -> None:
-    tell(text)
