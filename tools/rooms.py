@@ -77,6 +77,7 @@ ROOMS = (
     "offline.worker_pool",
     "offline.reading",
     "offline.dump",
+    "offline.spilled_rows",
     "offline.index_building",
     "offline.load",
     "offline.analyses.kernels",

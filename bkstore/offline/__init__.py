@@ -4,7 +4,8 @@
 dump what is missing, what fills the disk, what changed. `check` holds a directory's index and logs
 against each other, `usage` says what fills its disk, `diff` what two of them, or dumps, do not have
 alike. `rewrite` makes a new directory of one: converted, with a rebuilt index, or salvaged.
-`index_building` is how loads and rewrites make an index of rows.
+`index_building` is how loads and rewrites make an index of rows, `spilled_rows` how rows are sorted
+on disk.
 `reading` is how files of dumps are read where they lie, in tasks and in order.
 `staging_directory` is where dumps, loads and rewrites are made until they have their name,
 `worker_pool` has the processes of dumps and checks.
@@ -19,6 +20,7 @@ __all__ = [
     "load",
     "reading",
     "rewrite",
+    "spilled_rows",
     "staging_directory",
     "usage",
     "worker_pool",

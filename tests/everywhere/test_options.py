@@ -325,7 +325,7 @@ ARGUMENTS: dict[str, tuple[Callable[[Path, Any], Any], tuple[Any, ...]]] = {
         (0, -1, True, 1.5, "2"),
     ),
     "compare": (lambda top, bad: load(top, top / "out", compare=bad), FLAG),
-    "bucket_rows": (lambda _, bad: LocalLoad(bad), POSITIVE),
+    "run_rows": (lambda _, bad: LocalLoad(bad), POSITIVE),
     "memory": (lambda _, bad: LocalEngine(bad), (*POSITIVE, 63)),
     "threads": (lambda _, bad: LocalEngine(threads=bad), (0, -1, True, 1.5, "2")),
     "strategy": (

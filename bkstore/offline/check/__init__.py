@@ -1,8 +1,8 @@
 """Checking a bookie's directories: index against logs, logs against index, and all they say.
 
 `run` has `Check`: read it first. `findings` lists the kinds of what can be found, `coverage` says
-what was looked at. `index_rows` brings the index into the order of the logs, `log_check` joins one
-log with it, in `workers` side by side; `log_sizes`, `record_digests` and `entry_runs` are its
+what was looked at. `log_check` joins one log with the rows of the index that point into it, in
+`workers` side by side; `log_sizes`, `record_digests` and `entry_runs` are its
 parts. `states`, `journals` and `directories` check what has no records.
 """
 

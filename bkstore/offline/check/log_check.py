@@ -24,9 +24,9 @@ from bkstore.index.api import EntryIndex, Finding
 from bkstore.offline.check.coverage import LogCoverage
 from bkstore.offline.check.entry_runs import EntryRuns
 from bkstore.offline.check.findings import CheckFinding, Severity
-from bkstore.offline.check.index_rows import LogRows, Segment
 from bkstore.offline.check.log_sizes import LogSizes, size_findings
 from bkstore.offline.check.record_digests import RecordDigests
+from bkstore.offline.spilled_rows.rows_by_log import LogRows, Segment
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.log_account import LogAccount
 from bkstore.storage.entry_log.scan import LogBatch, scan_log

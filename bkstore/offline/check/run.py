@@ -21,11 +21,11 @@ from bkstore.index.api import EntryIndex, Finding, IndexBatch, LedgerLike
 from bkstore.offline.check.coverage import Coverage
 from bkstore.offline.check.directories import check_directories
 from bkstore.offline.check.findings import CheckFinding
-from bkstore.offline.check.index_rows import RowSpill
 from bkstore.offline.check.journals import JournalFacts, check_against_journals, read_journals
 from bkstore.offline.check.log_check import LogTask
 from bkstore.offline.check.states import Secret, check_other_layout, check_states
 from bkstore.offline.check.workers import LogChecks, check_logs
+from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.scan import read_log_metadata
 from bkstore.storage.read_only.bookie_dir import BookieDir
@@ -156,7 +156,7 @@ class Check:
             yield from check_other_layout(self.bookie)
             yield from check_against_journals(index, self._facts)
 
-    def _spill(self, spill: RowSpill, found: list[Finding]) -> None:
+    def _spill(self, spill: RowsByLog, found: list[Finding]) -> None:
         """Read every row that is to be checked into `spill`."""
         for rows in self._rows(found):
             self._note_lowest(rows)
@@ -192,7 +192,7 @@ class Check:
     # -- the logs
 
     def _logs(self, path: Path, partial: bool) -> Iterator[CheckFinding]:
-        spill, found = RowSpill(path), list[Finding]()
+        spill, found = RowsByLog(path), list[Finding]()
         if self._index is not None:
             try:
                 self._spill(spill, found)
@@ -236,7 +236,7 @@ class Check:
             self._facts.replayed(),
         )
 
-    def _tasks(self, spill: RowSpill, cached: dict[tuple[int, int], LogMetadata]) -> list[LogTask]:
+    def _tasks(self, spill: RowsByLog, cached: dict[tuple[int, int], LogMetadata]) -> list[LogTask]:
         """Return the logs to check: those that are here, then those that are only pointed at."""
         here = {(log.dir_index, log.log_id): log for log in reversed(self.bookie.entry_logs)}
         chosen = {at: log for at, log in here.items() if self.log_id in (None, log.log_id)}

@@ -26,7 +26,7 @@ from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.index_building.row_writers import TableFile, row_writer
 from bkstore.offline.load.dump_rows import LoadSource, open_dump
 from bkstore.offline.load.dumped_states import read_states
-from bkstore.offline.load.key_order import BUCKET_ROWS, OrderedRows, survey
+from bkstore.offline.load.key_order import RUN_ROWS, OrderedRows, survey
 from bkstore.offline.reading.places import is_remote, only_path
 from bkstore.offline.staging_directory import StagingDirectory, check_target
 from bkstore.storage.directories.layout import check_layout
@@ -81,18 +81,18 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """One process: rows in order go straight through, others through buckets on disk."""
+    """One process: rows in order go straight through, others are sorted on disk."""
 
-    def __init__(self, bucket_rows: int = BUCKET_ROWS) -> None:
-        self._bucket_rows = whole(1)("bucket_rows", bucket_rows)
+    def __init__(self, run_rows: int = RUN_ROWS) -> None:
+        self._run_rows = whole(1)("run_rows", run_rows)
         self._ordered: list[OrderedRows] = []
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
         """Read all rows twice, once to see how they lie. Some 0.3 us a row to RocksDB."""
-        seen = survey(job.source, self._bucket_rows)
-        scratch = job.work / "buckets"
+        seen = survey(job.source)
+        scratch = job.work / "sorted"
         self._ordered = [
-            OrderedRows(job.source, seen, at, scratch, self._bucket_rows, job.files)
+            OrderedRows(job.source, seen, at, scratch, self._run_rows, job.files)
             for at in range(job.source.directories)
         ]
         writer = row_writer(job.to, job.work / "local", job.files, job.states)

@@ -31,7 +31,7 @@ from bkstore.offline.rewrite.frame import (
 )
 from bkstore.offline.rewrite.known_states import KnownLedgers, known_ledgers
 from bkstore.offline.rewrite.log_names import LogNames, in_log_order
-from bkstore.offline.rewrite.sorted_rows import RowSorter
+from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
@@ -96,7 +96,7 @@ def _rebuilt(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
     logs = job.bookie.entry_logs
     choice = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
     names = LogNames(logs, choice.by_directory, job.to, job.result.directories)
-    rows = RowSorter(job.work, "rows", job.files)
+    rows = RowsByKey(job.work, "rows", job.files)
     job.step("reading logs", sum(log.bytes for log in logs))
     for log in in_log_order(logs):
         for found in rows_of(choice, log, job.result.findings):

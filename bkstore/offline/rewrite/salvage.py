@@ -43,8 +43,9 @@ from bkstore.offline.rewrite.fresh_logs import (
 from bkstore.offline.rewrite.known_states import known_ledgers
 from bkstore.offline.rewrite.log_names import LogNames, in_log_order
 from bkstore.offline.rewrite.rebuild import Choice, old_flags, tell_ledgers
-from bkstore.offline.rewrite.sorted_rows import RowsByLog, RowSorter
 from bkstore.offline.rewrite.unfit_records import leave_out_unfit
+from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
+from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 
@@ -167,8 +168,8 @@ class _Salvage:
         count = job.result.directories
         self.names = LogNames(self.logs, self.choice.by_directory, job.to, count)
         self.old = RowsByLog(job.work / "old", job.files)
-        self.rows = RowSorter(job.work, "rows", job.files)
-        self.missing = RowSorter(job.work, "missing", job.files)
+        self.rows = RowsByKey(job.work, "rows", job.files)
+        self.missing = RowsByKey(job.work, "missing", job.files)
 
     def run(self) -> SalvageResult:
         job, known = self.job, self.choice.known
@@ -199,6 +200,7 @@ class _Salvage:
             raise
         except BkstoreError as error:
             met.append(Finding.of(error))
+        self.old.finish()
         add_unreported(self.job.result.findings, met)
 
     # -- logs

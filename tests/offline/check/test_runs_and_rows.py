@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 
 from bkstore.ids import LedgerId
 from bkstore.index.api import IndexBatch
-from bkstore.offline.check import index_rows
 from bkstore.offline.check.entry_runs import MOST_RUNS, EntryRuns
-from bkstore.offline.check.index_rows import LogRows, RowSpill
+from bkstore.offline.spilled_rows import rows_by_log
+from bkstore.offline.spilled_rows.rows_by_log import LogRows, RowsByLog
 
 ROWS = st.lists(st.tuples(st.integers(0, 1), st.integers(-2, 3), st.integers(0, 30)), max_size=60)
 
@@ -84,9 +84,9 @@ def test_rows_come_back_by_location(
     tmp_path: Path, piece: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the pieces, each log's rows come back once, in ascending positions."""
-    monkeypatch.setattr(index_rows, "PIECE", piece)
+    monkeypatch.setattr(rows_by_log, "PIECE", piece)
     random = np.random.default_rng(3)
-    spill = RowSpill(tmp_path / "rows")
+    spill = RowsByLog(tmp_path / "rows")
     wanted: dict[tuple[int, int], list[int]] = {}
     for _ in range(20):
         logs = random.integers(0, 3, 40)

@@ -73,13 +73,13 @@ def test_random_worlds(tmp_path: Path, source: str, to: Any, seed: int) -> None:
 
 
 @pytest.mark.parametrize("to", LAYOUTS)
-@pytest.mark.parametrize("bucket_rows", [97, 1 << 20])
-def test_any_order_and_duplicates(tmp_path: Path, to: Any, bucket_rows: int) -> None:
-    """Rows in any order, some several times: the highest location wins, whatever the buckets."""
+@pytest.mark.parametrize("run_rows", [97, 1 << 20])
+def test_any_order_and_duplicates(tmp_path: Path, to: Any, run_rows: int) -> None:
+    """Rows in any order, some several times: the highest location wins, whatever the runs."""
     world = make_world(11, 20)
     given, expected = jumbled(world, 12)
     plain_dump(tmp_path / "dump", world, given)
-    engine = LocalEngine(bucket_rows)
+    engine = LocalEngine(run_rows)
     result = load(tmp_path / "dump", tmp_path / "out", to, engine=engine)
     kept = sum(len(entries) for entries, _ in expected.values())
 
@@ -118,7 +118,7 @@ def test_scopes_next_to_each_other(tmp_path: Path, to: Any, step: int) -> None:
 
 
 def test_order_is_unsigned_across_files(tmp_path: Path) -> None:
-    """Rows in unsigned order are in order: no bucket file is made for them."""
+    """Rows in unsigned order are in order: nothing is sorted for them."""
     names = [LedgerId.of(5), LedgerId(1, 2**63 - 1), LedgerId(1, 2**63), LedgerId(2**63, 0)]
     world: World = {name: ({0: 9}, LedgerState()) for name in names}
     given = [entry_row(name, 0, 9) for name in names]
@@ -127,7 +127,7 @@ def test_order_is_unsigned_across_files(tmp_path: Path) -> None:
 
     def look(at: LoadProgress) -> None:
         seen.extend(path.name for path in (tmp_path / "out.partial").rglob("local"))
-        seen.extend(path.name for path in (tmp_path / "out.partial").rglob("buckets"))
+        seen.extend(path.name for path in (tmp_path / "out.partial").rglob("sorted"))
 
     load(tmp_path / "dump", tmp_path / "out", "rocksdb", look)
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings, strategies as st
 from bkstore import LedgerId
 from bkstore.index.api import IndexBatch
 from bkstore.offline.rewrite.log_names import LogNames, in_log_order
-from bkstore.offline.rewrite.sorted_rows import RowsByLog, RowSorter
+from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
+from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 
 _SCOPES = st.sampled_from([0, 1, 2**63, 2**64 - 1])
@@ -43,7 +44,7 @@ def test_any_rows(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Runs of any size give what a dict of the greatest (weight, arrival) gives, each time."""
-    sorter = RowSorter(tmp_path_factory.mktemp("sorter"), "rows", run_rows=run)
+    sorter = RowsByKey(tmp_path_factory.mktemp("sorter"), "rows", run_rows=run)
     best: dict[tuple[int, int, int], tuple[int, int]] = {}
     for at in range(0, len(rows), cut):
         part = rows[at : at + cut]
@@ -66,7 +67,7 @@ def test_any_rows(
 def test_pieces_are_bounded(tmp_path: Path) -> None:
     """However many rows there are, no piece is much larger than a run."""
     rng = np.random.default_rng(4)
-    sorter, count = RowSorter(tmp_path, "rows", run_rows=2000), 60_000
+    sorter, count = RowsByKey(tmp_path, "rows", run_rows=2000), 60_000
     ids = rng.permutation(count)
     for part in np.array_split(ids, 40):
         sorter.add(IndexBatch.of_ledger(LedgerId.of(7), part, part + 1))
@@ -83,6 +84,7 @@ def test_rows_by_log(tmp_path: Path) -> None:
         entries = np.arange(6)
         places = np.array([3, 1, 3, 1, 3, 3], np.int64) << 32 | np.array([9, 8, 7, 6, 5, 4])
         rows.add(IndexBatch.of_ledger(LedgerId(5, 2**63), entries, places, directory))
+    rows.finish()
     found = rows.of(1, 3)
 
     assert [(-1, 1), (-1, 3), (0, 1), (0, 3), (1, 1), (1, 3)] == rows.logs()

@@ -1,4 +1,4 @@
-"""Every row of an index, brought into the order of locations in bounded memory.
+"""RowsByLog: every row of an index by the entry log that it points into, in bounded memory.
 
 An index is in the order of ledgers, a log in that of writing. So rows are sorted by location in
 pieces of a million, written to one scratch file, and read back a stretch of a log at a time: a
@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from bkstore.files.disk_changes import OS_FILES
+from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.spill_files import append_spill, opened_spill
-from bkstore.ids import Int64Array, positions
+from bkstore.ids import Int64Array, make_locations, positions
 from bkstore.index.api import IndexBatch
 
 PIECE = 1 << 20
@@ -42,14 +42,15 @@ class _Piece:
 
 
 @dataclass
-class RowSpill:
-    """Takes index rows in any order, and gives those of one log back by position.
+class RowsByLog:
+    """Takes index rows in any order; `of` gives those of one log, `LogRows` as they are needed.
 
-    `path` is the scratch file. Disk: 32 bytes a row. Memory: one piece, and 32 bytes for each
-    stretch and piece.
+    `path` is the scratch file; `dir_index` is the directory of the log (-1: in none). Disk: 32
+    bytes a row. Memory: one piece, and 32 bytes for each stretch and piece.
     """
 
     path: Path
+    files: Files = OS_FILES
     rows: int = 0
     _waiting: list[IndexBatch] = field(default_factory=list)
     _held: int = 0
@@ -75,7 +76,7 @@ class RowSpill:
         counts = np.diff(np.append(starts, order.size))
         piece = _Piece(numbers[starts], stretches[starts], starts + self.rows, counts)
         table = np.column_stack([column[order] for column in rows[1:]])
-        append_spill(self.path, table.data, OS_FILES)
+        append_spill(self.path, table.data, self.files)
         self._pieces.append(piece)
         self.rows += order.size
 
@@ -99,6 +100,14 @@ class RowSpill:
             )
             found += zip(*(column.tolist() for column in columns))
         return sorted(found)
+
+    def of(self, dir_index: int, log_id: int) -> IndexBatch:
+        """Return all rows of one log, by location. Memory: 64 bytes a row."""
+        parts = LogRows(self.path, self.segments(dir_index, log_id)).rest()
+        rows = np.concatenate([np.empty((0, _COLUMNS), np.int64), *parts])
+        scope, ledger, entry, position = map(np.ascontiguousarray, rows.T)
+        directory = np.full(position.size, dir_index)
+        return IndexBatch(directory, scope, ledger, entry, make_locations(log_id, position))
 
 
 class LogRows:
