@@ -3,9 +3,9 @@
 One frame, three sources of rows: `convert` takes them from the index, `rebuild` from the entry
 logs, `salvage` from damaged logs and whatever index there is. `frame` has what they share: read it
 first. `directories` says where the source's files go, `log_names` which names entry logs have in
-the other layout, `carried_files` copies them. `index_writer` writes and compares the index, `known_states` finds
-ledgers and their states, `fresh_logs` reads a damaged log and writes a new one, `unfit_records` are
-those whose digest does not fit.
+the other layout, `carried_files` copies them. `index_writer` writes and compares the index,
+`known_states` finds ledgers and their states, `fresh_logs` reads a damaged log and writes a new
+one, `unfit_records` are those whose digest does not fit.
 """
 
 from bkstore.offline.rewrite.convert import convert

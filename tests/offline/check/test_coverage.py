@@ -11,7 +11,8 @@ import pytest
 from bkstore import BookieDir, InvalidArgument, LedgerStorage
 from bkstore.formats.entry import Coder
 from bkstore.index.hierarchical import HierarchicalIndex
-from bkstore.offline.check import Check, Coverage, index_rows
+from bkstore.offline.check import Check, Coverage
+from bkstore.offline.spilled_rows import rows_by_log
 from tests.offline.check.small_trees import DIGEST, KINDS, PASSWORD, Kind, make_tree
 
 
@@ -140,8 +141,8 @@ def test_arguments(tmp_path: Path) -> None:
 def test_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three times as many rows and records take no more memory: 200,000 rows more would be 6 MB
     as they are spilled, and more in every other form."""
-    monkeypatch.setattr(index_rows, "PIECE", 1 << 14)
-    monkeypatch.setattr(index_rows, "STRETCH_BITS", 20)
+    monkeypatch.setattr(rows_by_log, "PIECE", 1 << 14)
+    monkeypatch.setattr(rows_by_log, "STRETCH_BITS", 20)
     peaks = []
     for ledgers in (1, 3):
         top = tmp_path / str(ledgers)
