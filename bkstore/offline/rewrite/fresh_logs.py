@@ -82,11 +82,11 @@ class LogRecords:
 def read_records(
     log: LogFile, old: IndexBatch, findings: list[Finding], most: int = MAX_ENTRY_ID
 ) -> LogRecords:
-    """Return what a log holds, by a scan and by the rows `old` of the index into it.
+    """Return what a scan finds in a log, held against the rows `old` of the index into it.
 
-    Entries above `most` are left out, as no index has a place for them. Damage is told in
-    `findings`; a log that cannot be read at all has no records. Memory: some 100 bytes a record.
-    Cost: a scan, and a read for each row that the scan did not bear out.
+    `add_hidden_records` goes on from there. Entries above `most` are left out, as no index has a
+    place for them. Damage is told in `findings`; a log that cannot be read at all has no records.
+    Memory: some 100 bytes a record.
     """
     met: list[Finding] = []
     columns: list[tuple[Int64Array, ...]] = []
@@ -108,11 +108,6 @@ def read_records(
     found = LogRecords(scope, ledger, entry, position, size, borne, rest)
     found.unreadable = unreadable
     found.damaged = any(finding.severity == "damage" for finding in met)
-    if not unreadable:
-        with LogBytes(log.path) as data:
-            _add_hidden(data, found, most)
-            found.damaged |= found.hidden > 0
-            found.lost = _lost(data, found) if found.damaged else []
     return found
 
 
@@ -132,8 +127,17 @@ def _borne_out(
     return borne, IndexBatch(*(column[~fits] for column in old))
 
 
+def add_hidden_records(data: LogBytes, found: LogRecords, most: int) -> None:
+    """Add the records that the index names and the scan passed over; note what bytes are lost.
+
+    Cost: a read for each row that the scan did not bear out, in the order of the log.
+    """
+    _add_hidden(data, found, most)
+    found.damaged |= found.hidden > 0
+    found.lost = _lost(data, found) if found.damaged else []
+
+
 def _add_hidden(data: LogBytes, found: LogRecords, most: int) -> None:
-    """Read what the index names and the scan passed over; add the records that are there."""
     rest = found.missing
     sizes = np.zeros(rest.location.size, np.int64)
     names = zip(rest.scope_id.tolist(), rest.ledger_id.tolist(), rest.entry_id.tolist())
@@ -191,12 +195,13 @@ def fresh_positions(found: LogRecords) -> Int64Array:
 
 
 def write_fresh(
-    source: Path,
+    data: LogBytes,
     target: Path,
     found: LogRecords,
     files: Files,
 ) -> int:
-    """Write the records into a fresh log, durably but for its name; return its bytes.
+    """Write the records of the log `data` into a fresh one, durably but for its name; return its
+    bytes.
 
     They lie at `fresh_positions`. Neighbours are copied together. A map that would not fit below
     2^31-1 bytes is left out, as a bookie does. `WriteFailed` where the system refuses.
@@ -207,7 +212,7 @@ def write_fresh(
     try:
         with writing(target):
             files.pwrite(fd, encode_header(LogHeader(version)), 0)
-        end = _copy_frames(source, target, fd, found, files)
+        end = _copy_frames(data, target, fd, found, files)
         sizes = _bytes_of_each(found)
         ledgers_map = encode_ledgers_map(sizes)
         if ledgers_map and end + len(ledgers_map) <= HARD_LIMIT:
@@ -223,7 +228,7 @@ def write_fresh(
 
 
 def _copy_frames(
-    source: Path,
+    data: LogBytes,
     target: Path,
     fd: int,
     found: LogRecords,
@@ -235,13 +240,12 @@ def _copy_frames(
     first = np.concatenate(([0], opens)) if starts.size else opens
     last = np.append(opens, starts.size) - 1 if starts.size else opens
     out = HEADER_SIZE
-    with LogBytes(source) as data:
-        for begin, end in zip(starts[first].tolist(), ends[last].tolist()):
-            while begin < end:
-                piece = data.peek(begin, min(end - begin, _COPY))
-                with writing(target):
-                    files.pwrite(fd, piece, out)
-                begin, out = begin + len(piece), out + len(piece)
+    for begin, end in zip(starts[first].tolist(), ends[last].tolist()):
+        while begin < end:
+            piece = data.peek(begin, min(end - begin, _COPY))
+            with writing(target):
+                files.pwrite(fd, piece, out)
+            begin, out = begin + len(piece), out + len(piece)
     return out
 
 

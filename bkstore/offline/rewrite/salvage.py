@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -36,6 +35,7 @@ from bkstore.offline.rewrite.frame import (
 )
 from bkstore.offline.rewrite.fresh_logs import (
     LogRecords,
+    add_hidden_records,
     fresh_positions,
     read_records,
     write_fresh,
@@ -48,6 +48,7 @@ from bkstore.offline.spilled_rows.rows_by_key import RowsByKey
 from bkstore.offline.spilled_rows.rows_by_log import RowsByLog
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
+from bkstore.storage.entry_log.resync import LogBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +122,7 @@ def salvage(
     about 300 MiB. Cost: about 2 us a record, and the copy.
 
     >>> import tempfile
-    >>> from pathlib import Path
-    >>> from bkstore import LedgerStorage
+    >>>     >>> from bkstore import LedgerStorage
     >>> from bkstore.formats.entry import Entry, encode
     >>> with tempfile.TemporaryDirectory() as top:
     ...     with LedgerStorage.open(f"{top}/b", storage="sorted") as storage:
@@ -213,33 +213,44 @@ class _Salvage:
         for log in in_log_order(self.logs):
             old = self.old.of(log.dir_index, log.log_id)
             found = read_records(log, old, job.result.findings, self.choice.most)
-            if self.coder is not None and not found.unreadable:
-                told = leave_out_unfit(log, found, self.coder, self._may_be_another_s)
-                job.result.findings += told
-            self.missing.add(found.missing)
-            self._account(log, found)
-            located = fresh_positions(found) if found.damaged else found.position
-            if (log.dir_index, log.log_id) in kept and not found.unreadable:
-                if found.damaged:
-                    self._write(log, found)
-                else:
+            if found.unreadable:
+                detail = "the log cannot be read"
+                self.result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
+            else:
+                is_kept = (log.dir_index, log.log_id) in kept
+                with LogBytes(log.path) as data:
+                    self._complete(log, data, found)
+                    if is_kept and found.damaged:
+                        self._write(log, data, found)
+                if is_kept and not found.damaged:
                     sound.append(log)
+            self.missing.add(found.missing)
+            located = fresh_positions(found) if found.damaged else found.position
             self._add(log, found, located)
             job.did(log.bytes, found.position.size)
         job.carry_logs(self.names, sound)
         job.result.logs += self.result.fresh
+
+    def _complete(self, log: LogFile, data: LogBytes, found: LogRecords) -> None:
+        """Add what only the index finds, leave out what does not fit its digest, note losses."""
+        add_hidden_records(data, found, self.choice.most)
+        if self.coder is not None:
+            known = self._may_be_another_s
+            self.job.result.findings += leave_out_unfit(log, data, found, self.coder, known)
+        for offset, size, why in found.lost:
+            self.result.losses.append(Loss("bytes", log.path, offset, why, size))
 
     def _may_be_another_s(self, name: LedgerId) -> bool:
         """Whether a ledger may have a digest type of its own: not if nobody knows it."""
         known = self.choice.known
         return not known.told or name in known
 
-    def _write(self, log: LogFile, found: LogRecords) -> None:
+    def _write(self, log: LogFile, data: LogBytes, found: LogRecords) -> None:
         folder = self.job.ledger_currents()[log.dir_index]
         with writing(folder):
             self.job.files.makedirs(folder)
         target = folder / log_name(self.names.new_id(log.dir_index, log.log_id))
-        size = write_fresh(Path(log.path), target, found, self.job.files)
+        size = write_fresh(data, target, found, self.job.files)
         self.job.result.log_bytes += size
         self.result.fresh += 1
         self.result.hidden += found.hidden
@@ -252,13 +263,6 @@ class _Salvage:
             keep[here] = self.choice.takes(name, log.dir_index)
         some = IndexBatch(*(column[keep] for column in rows))
         self.rows.add(self.names.located(some), found.confirmed[keep].astype(np.int64))
-
-    def _account(self, log: LogFile, found: LogRecords) -> None:
-        for offset, size, why in found.lost:
-            self.result.losses.append(Loss("bytes", log.path, offset, why, size))
-        if found.unreadable:
-            detail = "the log cannot be read"
-            self.result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
 
     # -- entries that are nowhere
 

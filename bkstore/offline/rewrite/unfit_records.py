@@ -25,7 +25,11 @@ _WINDOW = 4 << 20
 
 
 def leave_out_unfit(
-    log: LogFile, found: LogRecords, coder: Coder, known: Callable[[LedgerId], bool]
+    log: LogFile,
+    data: LogBytes,
+    found: LogRecords,
+    coder: Coder,
+    known: Callable[[LedgerId], bool],
 ) -> list[Finding]:
     """Take the records whose digest does not fit out of `found`; return what is told of the rest.
 
@@ -33,8 +37,7 @@ def leave_out_unfit(
     bookie has, whose records may be of another type. Memory: a window of the log, a byte a record.
     Cost: a second reading of the log, some 100 ns a record and its digest.
     """
-    with LogBytes(log.path) as data:
-        unfit = _unfit(data, found, coder)
+    unfit = _unfit(data, found, coder)
     told = []
     for name, rows in rows_of_ledgers(found.scope_id, found.ledger_id):
         if known(name) and unfit[rows].all():
