@@ -6,23 +6,22 @@ bookies that say that they know it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import Any
-
-import numpy.typing as npt
+from typing import Any, TypeVar
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import LastConfirmed
-from bkstore.errors import BkstoreError, IllegalOperation
-from bkstore.formats.entry import RecordBatch, record_header
+from bkstore.errors import IllegalOperation
 from bkstore.ids import LedgerId
 from bkstore.index.api import Closing, LedgerLike
 from bkstore.index.many_ledgers import Errors, asked_for
 from bkstore.wire.client import WireClient
+from bkstore.wire.client.forwarding_client import ForwardingClient
+
+_T = TypeVar("_T")
 
 
-class ScopedClient(Closing):
+class ScopedClient(ForwardingClient, Closing):
     """A `BookieClient` over sockets for ledgers of all scopes, if the bookie is `extended`.
 
     For another bookie a ledger of a scope is `IllegalOperation`, and nothing is sent. `options` are
@@ -63,74 +62,8 @@ class ScopedClient(Closing):
             )
         return self._scoped
 
-    def add_entry(
-        self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
-    ) -> int:
-        """As `BookieClient.add_entry`."""
-        client = self._of(record_header(record).ledger)
-        return client.add_entry(record, master_key, recovery=recovery, sync=sync)
-
-    def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
-        """As `WireClient.add_batch`, of records of one ledger."""
-        if len(batch):
-            client = self._of(record_header(batch[0]).ledger)
-            client.add_batch(batch, master_key, recovery=recovery)
-
-    def read_entry(
-        self,
-        ledger: LedgerLike,
-        entry: int,
-        *,
-        fence: bool = False,
-        master_key: bytes | None = None,
-    ) -> bytes:
-        """As `BookieClient.read_entry`."""
-        return self._of(ledger).read_entry(ledger, entry, fence=fence, master_key=master_key)
-
-    def read_many(
-        self,
-        ledger: LedgerLike,
-        entries: npt.ArrayLike | Iterable[int],
-        errors: dict[int, BkstoreError] | None = None,
-        *,
-        fence: bool = False,
-        master_key: bytes | None = None,
-    ) -> RecordBatch:
-        """As `WireClient.read_many`."""
-        return self._of(ledger).read_many(
-            ledger, entries, errors, fence=fence, master_key=master_key
-        )
-
-    def read_entries(
-        self,
-        ledger: LedgerLike,
-        start: int,
-        max_count: int = 0,
-        max_size: int = 0,
-        *,
-        fence: bool = False,
-        master_key: bytes | None = None,
-    ) -> RecordBatch:
-        """As `BookieClient.read_entries`."""
-        return self._of(ledger).read_entries(
-            ledger, start, max_count, max_size, fence=fence, master_key=master_key
-        )
-
-    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
-        """As `BookieClient.read_lac`."""
-        return self._of(ledger).read_lac(ledger)
-
-    def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
-        """As `BookieClient.write_lac`."""
-        self._of(ledger).write_lac(ledger, body, master_key)
-
-    def force(self, ledger: LedgerLike) -> None:
-        """As `BookieClient.force`."""
-        self._of(ledger).force(ledger)
-
-    def availability(self, ledger: LedgerLike) -> Availability:
-        """As `BookieClient.availability`."""
-        return self._of(ledger).availability(ledger)
+    def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
+        return call(self._of(ledger))
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None

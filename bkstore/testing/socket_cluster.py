@@ -12,17 +12,17 @@ from threading import Lock, Thread
 from typing import Any, ClassVar, Literal, TypeVar
 
 from bkstore.availability import Availability
-from bkstore.cluster.client.bookie_client import LastConfirmed
 from bkstore.cluster.in_process.bookie import EVERYONE, LocalBookie
 from bkstore.cluster.in_process.bookie_client import LocalClient, LocalClients
 from bkstore.cluster.in_process.cluster import Cluster
-from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
+from bkstore.errors import BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import RecordBatch
-from bkstore.ids import IntArrayLike, LedgerId
+from bkstore.ids import LedgerId
 from bkstore.index.api import LedgerLike
 from bkstore.index.many_ledgers import Errors
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.client import WireClient
+from bkstore.wire.client.forwarding_client import ForwardingClient
 from bkstore.wire.server import BookieServer
 
 _T = TypeVar("_T")
@@ -133,82 +133,28 @@ class _SocketBookie(LocalBookie):
             self._wait()
 
 
-class _SocketClient(LocalClient):
+class _SocketClient(ForwardingClient, LocalClient):
     """One client's view of a `_SocketBookie`."""
 
     server: _SocketBookie
 
-    def _ask(self, work: Callable[[WireClient], _T]) -> _T:
-        return self.server.ask(self.client, work)
+    def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
+        return self.server.ask(self.client, call)
 
     @property
     def batch_reads(self) -> bool:
-        return self.server.batch_reads and self._ask(lambda wire: wire.batch_reads)
-
-    def add_entry(
-        self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
-    ) -> int:
-        return self._ask(lambda w: w.add_entry(record, master_key, recovery=recovery, sync=sync))
-
-    def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
-        self._ask(lambda wire: wire.add_batch(batch, master_key, recovery=recovery))
-
-    def read_many(
-        self,
-        ledger: LedgerLike,
-        entries: IntArrayLike,
-        errors: dict[int, BkstoreError] | None = None,
-        *,
-        fence: bool = False,
-        master_key: bytes | None = None,
-    ) -> RecordBatch:
-        return self._ask(
-            lambda wire: wire.read_many(ledger, entries, errors, fence=fence, master_key=master_key)
+        return self.server.batch_reads and self.server.ask(
+            self.client, lambda wire: wire.batch_reads
         )
 
-    def read_entry(
-        self,
-        ledger: LedgerLike,
-        entry: int,
-        *,
-        fence: bool = False,
-        master_key: bytes | None = None,
-    ) -> bytes:
-        return self._ask(
-            lambda wire: wire.read_entry(ledger, entry, fence=fence, master_key=master_key)
-        )
-
-    def read_entries(
-        self,
-        ledger: LedgerLike,
-        start: int,
-        max_count: int = 0,
-        max_size: int = 0,
-        *,
-        fence: bool = False,
-        master_key: bytes | None = None,
-    ) -> RecordBatch:
+    def read_entries(self, *arguments: Any, **options: Any) -> RecordBatch:
         if not self.server.batch_reads:
             raise IllegalOperation(f"{self.bookie_id} does not know batch reads")
-        return self._ask(
-            lambda wire: wire.read_entries(
-                ledger, start, max_count, max_size, fence=fence, master_key=master_key
-            )
-        )
-
-    def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
-        return self._ask(lambda wire: wire.read_lac(ledger))
-
-    def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
-        self._ask(lambda wire: wire.write_lac(ledger, body, master_key))
-
-    def force(self, ledger: LedgerLike) -> None:
-        self._ask(lambda wire: wire.force(ledger))
-
-    def availability(self, ledger: LedgerLike) -> Availability:
-        return self._ask(lambda wire: wire.availability(ledger))
+        return super().read_entries(*arguments, **options)
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        return iter(self._ask(lambda wire: list(wire.availability_many(ledgers, errors))))
+        return iter(
+            self.server.ask(self.client, lambda wire: list(wire.availability_many(ledgers, errors)))
+        )
