@@ -31,6 +31,7 @@ ROOMS = (
     "schedule",
     "ledger_metadata",
     "tables",
+    "durability",
     "metrics",
     "formats.syntax",
     "formats.entry",

@@ -23,11 +23,12 @@ from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.bookkeeper_compat import ledger_ranges
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
 from bkstore.cluster.audit.pace import Pace
-from bkstore.cluster.audit.report import DURABILITY, AuditReport
+from bkstore.cluster.audit.report import AuditReport
 from bkstore.cluster.audit.resume_file import RunFile
 from bkstore.cluster.placement.policies import DefaultPlacement, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.counts import counted
+from bkstore.durability import DURABILITY
 from bkstore.errors import BkstoreError
 from bkstore.files.disk_changes import StrPath
 from bkstore.ids import LedgerId
@@ -311,7 +312,9 @@ class _Outcomes:
         if self._compat:  # as built: the counters tell of the last range only
             for category in DURABILITY:
                 self.report.counts[category] = 0
-        outcome.add_to(self.report)
+        self.report.add_counts(outcome)
+        for violations in outcome.found.values():
+            self.report.add(violations)
 
 
 class _Stopped(Exception):

@@ -15,9 +15,9 @@ from typing import TypeGuard
 import numpy as np
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.durability import Due, Held, missing_entries
 from bkstore.cluster.audit.options import EntriesOfLedger
 from bkstore.cluster.client.bookie_client import BookieClient
+from bkstore.durability import Due, Held, missing_entries
 from bkstore.errors import (
     BkstoreError,
     BookieUnavailable,

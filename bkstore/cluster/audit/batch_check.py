@@ -20,12 +20,18 @@ from bkstore.availability import Availability
 from bkstore.cluster.audit.availability_queries import Answers, DueRow, Questions, ask_bookies
 from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.bookkeeper_compat import missing_as_built
-from bkstore.cluster.audit.durability import due_places, shortage
-from bkstore.cluster.audit.looks import BookieLists, Lack, Looks, Subject
+from bkstore.cluster.audit.looks import BookieLists, Looks, Subject
 from bkstore.cluster.audit.options import AuditOptions, EntriesOfLedger
-from bkstore.cluster.audit.report import Absence, Violation, category_of
+from bkstore.cluster.audit.report import Absence
 from bkstore.cluster.placement.policies import Adherence, PlacementPolicy
 from bkstore.cluster.store.api import MetadataStore
+from bkstore.durability import (
+    MissingReplicas,
+    Violation,
+    due_places,
+    durability_violations,
+    shortage,
+)
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
 
@@ -117,7 +123,8 @@ class Checker:
         lacks = _lacks_as_built(asked, found) if self._built else found.lacks(asked)
         for row, missing in lacks:
             subject = subjects[row[0]]
-            subject.lacks.append(Lack(_segment(subject, row), row[3], missing))
+            first, _, ensemble = _segment(subject, row)
+            subject.missing.append(MissingReplicas(first, ensemble, row[3], missing))
         for row in asked.rows if found.silent or found.unlisted else ():
             subject = subjects[row[0]]
             for told, reasons in (
@@ -253,19 +260,10 @@ def _lacks_as_built(asked: Questions, found: Answers) -> Iterator[tuple[DueRow, 
 
 
 def _durability(subject: Subject) -> Iterator[Violation]:
-    """Yield a row for each segment and bookie; the worst entry decides the category of all."""
-    worst = shortage(lack.missing for lack in subject.lacks)
+    """Return the rows about replicas that are missing."""
+    worst = shortage(each.missing for each in subject.missing)
     if worst is None:
-        return
+        return iter(())
     metadata = subject.metadata
-    quorum, ack = metadata.write_quorum_size, metadata.ack_quorum_size
-    left = quorum - worst.missing
-    category = category_of(left, quorum, ack)
-    for segment, at, missing in subject.lacks:
-        detail = (
-            f"index {at} of {' '.join(segment.ensemble)}; W {quorum}, A {ack}; "
-            f"entry {worst.entry} of the ledger lacks {worst.missing} of {quorum} replicas"
-        )
-        yield Violation(
-            category, metadata.ledger, segment.first_entry, segment.ensemble[at], missing, detail
-        )
+    quorums = metadata.write_quorum_size, metadata.ack_quorum_size
+    return durability_violations(metadata.ledger, subject.missing, worst, *quorums)

@@ -2,67 +2,33 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.report import CATEGORIES, Absence, AuditReport, Violation
+from bkstore.cluster.audit.report import ABSENCES, COUNTERS, NUMBERS, Absence, AuditCounts
+from bkstore.durability import CATEGORIES, Violation
 from bkstore.ids import LedgerId, check_entry_id
 
 
 @dataclass
-class Outcome:
+class Outcome(AuditCounts):
     """The verdicts on a batch; `again` are ledgers to be looked at once more, not judged yet."""
 
-    checked: int = 0
-    empty: int = 0
-    replicas: int = 0
-    redone: int = 0
-    undated: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
-    excused: Counter[str] = field(default_factory=Counter)
-    absent: dict[str, Absence] = field(default_factory=dict)
-    unlisted: dict[str, Absence] = field(default_factory=dict)
-    without: int = 0
     found: dict[LedgerId, list[Violation]] = field(default_factory=dict)
-    unreadable: list[tuple[LedgerId, str]] = field(default_factory=list)
-    unsettled: list[LedgerId] = field(default_factory=list)
-    unanswered: dict[LedgerId, tuple[str, ...]] = field(default_factory=dict)
     again: list[LedgerId] = field(default_factory=list)
 
     def merge(self, other: Outcome) -> None:
         """Add another outcome, of other ledgers."""
-        self._count_into(other, self)
+        self.add_counts(other)
         self.found.update(other.found)
         self.again += other.again
 
-    def add_to(self, report: AuditReport) -> None:
-        """Add everything but `again` to a report."""
-        self._count_into(self, report)
-        for violations in self.found.values():
-            report.add(violations)
-
-    @staticmethod
-    def _count_into(given: Outcome, into: Outcome | AuditReport) -> None:
-        for name in _NUMBERS:
-            setattr(into, name, getattr(into, name) + getattr(given, name))
-        for name in _COUNTERS:
-            getattr(into, name).update(getattr(given, name))
-        for of in _ABSENCES:
-            there = getattr(into, of)
-            for name, absence in getattr(given, of).items():
-                there[name] = there[name] + absence if name in there else absence
-        into.unreadable += given.unreadable
-        into.unsettled += given.unsettled
-        into.unanswered.update(given.unanswered)
-
     def to_json(self) -> dict[str, Any]:
         """Return plain values that `from_json` makes the same outcome of."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in _NUMBERS}
-        plain |= {name: dict(getattr(self, name)) for name in _COUNTERS}
-        for of in _ABSENCES:
+        plain: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
+        plain |= {name: dict(getattr(self, name)) for name in COUNTERS}
+        for of in ABSENCES:
             plain[of] = {name: list(absence) for name, absence in getattr(self, of).items()}
         return plain | {
             "found": [_plain(each) for violations in self.found.values() for each in violations],
@@ -81,16 +47,16 @@ class Outcome:
         Raises `KeyError`, `TypeError`, `AttributeError` or `ValueError` (of which
         `InvalidArgument` and `CorruptionError` are) for anything else.
         """
-        numbers: dict[str, Any] = {name: int(_number(plain[name])) for name in _NUMBERS}
+        numbers: dict[str, Any] = {name: int(_number(plain[name])) for name in NUMBERS}
         made = cls(**numbers)
-        for name in _COUNTERS:
+        for name in COUNTERS:
             counts = {_text(key): _number(count) for key, count in plain[name].items()}
             getattr(made, name).update(counts)
         for each in plain["found"]:
             name, *rest = each
             ledger = _ledger(name)
             made.found.setdefault(ledger, []).append(_violation(ledger, *rest))
-        for of in _ABSENCES:
+        for of in ABSENCES:
             setattr(made, of, {_text(name): _absence(*kept) for name, kept in plain[of].items()})
         made.unreadable = [(_ledger(name), _text(why)) for name, why in plain["unreadable"]]
         made.unsettled = [_ledger(name) for name in plain["unsettled"]]
@@ -143,8 +109,3 @@ def _number(value: Any) -> float:
         raise ValueError(f"no count: {value!r:.80}")
     number: float = value
     return number
-
-
-_NUMBERS = ("checked", "empty", "replicas", "redone", "undated", "without")
-_COUNTERS = ("skipped", "seconds", "excused")
-_ABSENCES = ("absent", "unlisted")

@@ -11,27 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
-from bkstore.availability import Availability
 from bkstore.cluster.audit.batch_outcome import Outcome
 from bkstore.cluster.audit.options import AuditOptions
-from bkstore.cluster.audit.report import Violation
 from bkstore.cluster.store.api import MetadataStore, Versioned
+from bkstore.durability import MissingReplicas, Violation
 from bkstore.errors import CorruptionError
 from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange
-
-
-class Lack(NamedTuple):
-    """Entries of a segment that a bookie lacks."""
-
-    segment: SegmentRange
-    bookie_index: int
-    missing: Availability
-
 
 _Silence = dict[str, tuple[str, list[SegmentRange]]]
 """Bookies without an answer: the reason, and the segments concerned."""
@@ -50,7 +39,7 @@ class Subject:
     due: bool = False
     marked: bool = False
     placement: list[Violation] = field(default_factory=list)
-    lacks: list[Lack] = field(default_factory=list)
+    missing: list[MissingReplicas] = field(default_factory=list)
     silent: _Silence = field(default_factory=dict)
     unlisted: _Silence = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
@@ -63,7 +52,7 @@ class Subject:
     @property
     def amiss(self) -> bool:
         """Whether there is something to look at again before a verdict."""
-        return bool(self.placement or self.lacks or self.silent or self.unlisted)
+        return bool(self.placement or self.missing or self.silent or self.unlisted)
 
 
 class BookieLists:

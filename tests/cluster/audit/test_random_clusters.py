@@ -16,8 +16,7 @@ from bkstore.availability import Availability
 from bkstore.availability.sequence_groups import Groups
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, AuditReport, DirectoryBookie, GroupsBookie
-from bkstore.cluster.audit.durability import Due, Held, has_due, missing_entries, shortage
-from bkstore.cluster.audit.report import DURABILITY
+from bkstore.durability import DURABILITY, Due, Held, has_due, missing_entries, shortage
 from bkstore.formats.entry import Entry, encode
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata

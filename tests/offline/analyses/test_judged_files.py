@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings, strategies as st
 
 from bkstore.availability import Availability
-from bkstore.cluster.audit.durability import shortage
+from bkstore.durability import shortage
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata, Segment
 from bkstore.offline import analyses

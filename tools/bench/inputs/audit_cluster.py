@@ -18,8 +18,8 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.cluster import MemoryStore
 from bkstore.cluster.audit import AuditOptions, Auditor, EntriesOfLedger
-from bkstore.cluster.audit.durability import Due, Held, missing_entries
 from bkstore.cluster.store.api import MetadataStore, Versioned
+from bkstore.durability import Due, Held, missing_entries
 from bkstore.errors import InvalidArgument
 from bkstore.files.disk_changes import Files
 from bkstore.ids import Int64Array, LedgerId

@@ -16,21 +16,19 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequence_groups import Groups
-from bkstore.cluster.audit.durability import Due, Held, Shortage, due_places, missing_groups
+from bkstore.durability import (
+    Due,
+    Held,
+    MissingReplicas,
+    Shortage,
+    due_places,
+    missing_groups,
+)
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, count, fold_many, opens
 from bkstore.offline.analyses.kernels.shortages import shortages
 from bkstore.schedule import expected_many
-
-
-class Lack(NamedTuple):
-    """Entries that the bookie at `place` of the segment that begins at `first` lacks."""
-
-    first: int
-    ensemble: list[str]
-    place: int
-    missing: Availability
 
 
 @dataclass(slots=True)
@@ -45,7 +43,7 @@ class Subject:
     worst: Shortage | None = None
     unread: set[str] = field(default_factory=set)
     absent: set[str] = field(default_factory=set)
-    lacks: list[Lack] = field(default_factory=list)
+    lacks: list[MissingReplicas] = field(default_factory=list)
     surplus: list[tuple[str, Availability]] = field(default_factory=list)
 
 
@@ -180,7 +178,7 @@ def _note_lacks(
         subject = subjects[place.ledger]
         subject.missing += int(counts[at])
         gone = Availability.from_canonical(Groups(*(column[lo:hi] for column in lacks.groups)))
-        subject.lacks.append(Lack(place.first, place.ensemble, place.place, gone))
+        subject.lacks.append(MissingReplicas(place.first, place.ensemble, place.place, gone))
     return whose, lacks
 
 

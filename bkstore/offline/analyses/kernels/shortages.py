@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bkstore.cluster.audit.durability import Shortage
+from bkstore.durability import Shortage
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, combined, opens
 

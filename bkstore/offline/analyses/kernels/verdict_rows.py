@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
-from bkstore.cluster.audit.report import Category, Violation, category_of
+from bkstore.durability import category_of, durability_violations
 from bkstore.offline.analyses.kernels.judged_ledgers import Subject
 from bkstore.tables import HEALTH, HOMELESS, SURPLUS, VIOLATIONS, Schema
 
@@ -20,27 +20,14 @@ def _ids(subject: Subject) -> Row:
 
 
 def _violations(subject: Subject) -> Iterator[Row]:
-    verdict = _verdict(subject)
-    if verdict is None:
+    if subject.worst is None:
         return
-    category, entry, missing = verdict
-    quorum, ack = subject.said.write_quorum, subject.said.ack_quorum
-    for lack in sorted(subject.lacks, key=lambda each: (each.first, each.ensemble[each.place])):
-        detail = (
-            f"index {lack.place} of {' '.join(lack.ensemble)}; W {quorum}, A {ack}; "
-            f"entry {entry} of the ledger lacks {missing} of {quorum} replicas"
-        )
-        bookie = lack.ensemble[lack.place]
-        yield Violation(category, subject.ledger, lack.first, bookie, lack.missing, detail).cells()
-
-
-def _verdict(subject: Subject) -> tuple[Category, int, int] | None:
-    """Return the ledger's category, its worst entry, and how many replicas that one lacks."""
-    worst, said = subject.worst, subject.said
-    if worst is None:
-        return None
-    left = said.write_quorum - worst.missing
-    return category_of(left, said.write_quorum, said.ack_quorum), worst.entry, worst.missing
+    said = subject.said
+    lacks = sorted(subject.lacks, key=lambda each: (each.first_entry, each.bookie))
+    for each in durability_violations(
+        subject.ledger, lacks, subject.worst, said.write_quorum, said.ack_quorum
+    ):
+        yield each.cells()
 
 
 def _health(subject: Subject) -> Iterator[Row]:
@@ -48,12 +35,12 @@ def _health(subject: Subject) -> Iterator[Row]:
     counts: Row = (None,) * 5
     reason = said.skip
     if reason is None:
-        verdict = _verdict(subject)
-        fewest = None
-        if subject.due:
-            fewest = said.write_quorum - (verdict[2] if verdict else 0)
+        worst, quorum, category = subject.worst, said.write_quorum, None
+        fewest = quorum if subject.due else None
+        if worst is not None:
+            fewest = quorum - worst.missing
+            category = category_of(fewest, quorum, said.ack_quorum)
         extra = sum(len(found) for _, found in subject.surplus)
-        category = verdict[0] if verdict else None
         counts = (subject.due, subject.missing, extra, fewest, category)
         reason = _unjudged(subject)
     yield (

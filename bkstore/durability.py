@@ -1,15 +1,16 @@
-"""Which replicas are missing: set algebra on the sequence groups of many ledgers at once.
+"""Durability: which replicas are missing, and what that violates, for audits and analyses alike.
 
-The kernel of the durability check. Ledgers are laid side by side on one axis of entry ids, each
-moved up by an offset of its own; then what is due at a bookie and what it holds are two sets of
-groups, and one set difference answers for all of them. Entries are never taken one by one.
-Rule: `client/RoundRobinDistributionSchedule`, and BP-34's durability contract.
+The kernel is set algebra on the sequence groups of many ledgers at once. Ledgers are laid side by
+side on one axis of entry ids, each moved up by an offset of its own; then what is due at a bookie
+and what it holds are two sets of groups, and one set difference answers for all of them. Entries
+are never taken one by one. Rule: `client/RoundRobinDistributionSchedule`, and BP-34's durability
+contract.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -17,8 +18,10 @@ from bkstore.availability import Availability
 from bkstore.availability.grouping import fold
 from bkstore.availability.sequence_groups import Groups, clip_rows, empty
 from bkstore.availability.set_operations import pieces
-from bkstore.ids import Int64Array
+from bkstore.errors import InvalidArgument
+from bkstore.ids import Int64Array, LedgerId
 from bkstore.schedule import expected_many
+from bkstore.tables import VIOLATIONS, Table
 
 _AXIS = 2**62
 """Ledgers share an axis up to this length; a longer one has an axis of its own."""
@@ -61,6 +64,20 @@ class Shortage(NamedTuple):
 
     missing: int
     entry: int
+
+
+class MissingReplicas(NamedTuple):
+    """Entries that a bookie lacks of the segment that begins at `first_entry`."""
+
+    first_entry: int
+    ensemble: Sequence[str]
+    bookie_index: int
+    missing: Availability
+
+    @property
+    def bookie(self) -> str:
+        """The bookie's id."""
+        return self.ensemble[self.bookie_index]
 
 
 def has_due(first: int, last: int, index: int, ensemble_size: int, write_quorum: int) -> bool:
@@ -199,3 +216,103 @@ def shortage(missing: Iterable[Availability]) -> Shortage | None:
     if not layers:
         return None
     return Shortage(len(layers), layers[-1].first_entry or 0)
+
+
+Category = Literal[
+    "no_replica",
+    "below_ack_quorum",
+    "below_write_quorum",
+    "placement",
+    "placement_soft",
+    "overdue",
+    "bookie_unavailable",
+]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+DURABILITY: tuple[Category, ...] = CATEGORIES[:3]
+
+MOST_RANGES = 10_000
+"""Ranges that a table row lists; of more, the row has the groups only."""
+
+
+class Violation(NamedTuple):
+    """One violation, in full.
+
+    `first_entry` is the segment's, `bookie` whose replica is concerned; None where the ledger as
+    a whole is meant. `ledger` is None for a bookie of which nothing is known, whatever the
+    ledger. `missing` are the segment's entries that the bookie should hold and does not, empty
+    where entries are not the matter, None where a bookie gave no answer about them.
+    """
+
+    category: Category
+    ledger: LedgerId | None
+    first_entry: int | None = None
+    bookie: str | None = None
+    missing: Availability | None = Availability()
+    detail: str = ""
+
+    @property
+    def order(self) -> tuple[bool, LedgerId, int, str, str]:
+        """What reports are sorted by: ledger (unsigned; none first), segment, category, bookie."""
+        first = -1 if self.first_entry is None else self.first_entry
+        ledger = self.ledger or LedgerId(0, 0)
+        return self.ledger is not None, ledger, first, self.category, self.bookie or ""
+
+    def row(self) -> tuple[Any, ...]:
+        """Return the row of the `violations` table, of plain values."""
+        cells = self.cells()
+        return tuple(each.tolist() if isinstance(each, np.ndarray) else each for each in cells)
+
+    def cells(self) -> tuple[Any, ...]:
+        """Return the same with ranges and groups as int64[n, 2] and int64[n, 4]."""
+        ids: tuple[Any, ...] = (None, None, None)
+        if self.ledger is not None:
+            ids = (*self.ledger.signed, self.ledger.qualified_name)
+        place = (self.first_entry, self.bookie)
+        return self.category, *ids, *place, *_missing(self.missing), self.detail
+
+
+def _missing(
+    entries: Availability | None,
+) -> tuple[int | None, Int64Array | None, Int64Array | None]:
+    """Return how many entries, their ranges unless they are too many, and their groups."""
+    if entries is None:
+        return None, None, None
+    groups = entries.groups
+    few = int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
+    return len(entries), entries.ranges() if few else None, groups
+
+
+def violations_table(violations: Iterable[Violation]) -> Table:
+    """Return the `violations` table of some violations."""
+    return Table.from_rows(VIOLATIONS, (each.row() for each in violations))
+
+
+def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
+    """Return the category of a ledger whose worst entry has `replicas` of W replicas.
+
+    >>> [category_of(left, 3, 2) for left in (0, 1, 2)]
+    ['no_replica', 'below_ack_quorum', 'below_write_quorum']
+    """
+    if not 0 <= replicas < write_quorum:
+        raise InvalidArgument(f"{replicas} of {write_quorum} replicas are no shortage")
+    if replicas == 0:
+        return "no_replica"
+    return "below_ack_quorum" if replicas < ack_quorum else "below_write_quorum"
+
+
+def durability_violations(
+    ledger: LedgerId,
+    missing: Sequence[MissingReplicas],
+    worst: Shortage,
+    write_quorum: int,
+    ack_quorum: int,
+) -> Iterator[Violation]:
+    """Yield a row for each segment and bookie; the worst entry decides the category of all."""
+    category = category_of(write_quorum - worst.missing, write_quorum, ack_quorum)
+    for each in missing:
+        detail = (
+            f"index {each.bookie_index} of {' '.join(each.ensemble)}; W {write_quorum}, "
+            f"A {ack_quorum}; entry {worst.entry} of the ledger lacks {worst.missing} of "
+            f"{write_quorum} replicas"
+        )
+        yield Violation(category, ledger, each.first_entry, each.bookie, each.missing, detail)
