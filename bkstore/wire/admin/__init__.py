@@ -4,10 +4,9 @@
 what is answered is decided without the network: `routes` knows the paths, who may do what, and
 what an error looks like; `ledgers` and `entries` are the endpoints about ledgers, `disk` and
 `garbage` those about the bookie's files, with what goes on behind an answer, `operations` those
-of probes and operators, about its condition and its cluster; `ledger_json` shows metadata. They
-take and give what `messages` has, and `parameters` reads the query. `transport`
-puts them on aiohttp, `guard` bounds what a connection may cost, `counters` counts into
-Prometheus. Page: `docs/http-admin.md`.
+of probes and operators, about its condition and its cluster. They take and give what `messages`
+has, and `parameters` reads the query. `transport` puts them on aiohttp, `guard` bounds what a
+connection may cost, `counters` counts into Prometheus. Page: `docs/http-admin.md`.
 """
 
 from bkstore.wire.admin.counters import OperationCounters

@@ -1,4 +1,8 @@
-"""Link: the connection to one bookie in one dialect, made when it is wanted and made again."""
+"""Link: the connection to one bookie in one dialect, made when it is wanted and made again.
+
+A connection proves who its client is before anything is asked over it. Source:
+`proto/AuthHandler.ClientSideHandler`, `sasl/SASLClientAuthProvider`.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +13,14 @@ from threading import RLock
 from typing import Generic, TypeVar
 
 from bkstore import forks
+from bkstore.errors import BookieUnavailable, CorruptionError, UnauthorizedAccess
 from bkstore.wire.client.connection import Connection
 from bkstore.wire.client.interrupts import release_owned, repaired
-from bkstore.wire.client.login import log_in
 from bkstore.wire.client.requests import Dialect
 from bkstore.wire.client.stream import Stream, address_text, connect
 from bkstore.wire.sasl import SaslUser
+from bkstore.wire.sasl.digest_md5 import DigestClient
+from bkstore.wire.sasl.plugins import AUTH_DISABLED, SASL
 from bkstore.wire.v3 import Operation
 
 _D = TypeVar("_D", bound=Dialect)
@@ -90,7 +96,7 @@ class Link(Generic[_D]):
                 unasked=_TLS_REFUSED if made.user is not None else (),
             )
             if made.user is not None:
-                log_in(connection, self.dialect, made.user, made.name)
+                _log_in(connection, self.dialect, made.user, made.name)
             return connection
         except BaseException:
             if stream is not None:
@@ -123,3 +129,33 @@ class Link(Generic[_D]):
         current, self._connection = self._connection, None
         if current is not None:
             current.abandon()
+
+
+def _log_in(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
+    """Authenticate as a user; return at once where the bookie says that it asks nobody to.
+
+    The last message is empty, and its answer is not waited for. `name` is the bookie's in errors:
+    `UnauthorizedAccess` where it refuses, or does not know the password itself; `BookieUnavailable`
+    where it gives no answer, as real bookies do to a wrong password; `CorruptionError` for an
+    answer that is none.
+    """
+    mechanism = DigestClient(user)
+    token = b""
+    while not mechanism.complete:
+        try:
+            answer = connection.ask(dialect.auth(token))
+        except BookieUnavailable as error:
+            hint = "a bookie gives no answer to a wrong name or password"
+            text = f"{error} (authenticating as {user.username!r}: {hint})"
+            raise BookieUnavailable(text) from None
+        if answer.plugin == AUTH_DISABLED:
+            return
+        if answer.plugin != SASL:
+            raise CorruptionError(name, None, "the answer to AUTH is of another plugin than sasl")
+        try:
+            token = mechanism.respond(answer.payload)
+        except CorruptionError as error:
+            raise error.within(f"{name}: authentication") from None
+        except UnauthorizedAccess as error:
+            raise UnauthorizedAccess(f"{name}: {error}") from None
+    connection.tell(dialect.auth(token))

@@ -53,8 +53,7 @@ class Authentication:
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
-            refused = of_v2.operation_of(request)
-            return Ready(refused.name, 2, refused.reply, status=Status.EUA)
+            return of_v2.operation_of(request).as_refusal(Status.EUA)
         if request.plugin != SASL:
             raise CorruptionError(None, None, "authentication by another plugin than sasl")
         token = self._token(request.payload)

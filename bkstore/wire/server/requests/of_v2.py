@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array, LedgerId
@@ -20,20 +21,21 @@ from bkstore.wire.server.requests.operations import (
 )
 from bkstore.wire.status import Status
 
-_NEWEST = v2.CURRENT
 _FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
 _URGENT = int(v2.Flags.HIGH_PRIORITY)  # numbers: flags are slow to combine
 
 
 def operation_of(message: v2.Request) -> Operation:
     """Return what a request asks; one that the server refuses by itself is `Ready`."""
+    if isinstance(message, v2.AuthRequest):
+        return Ready("AUTH", 2, _auth_reply)
     if isinstance(message, v2.AddRequest):
-        return _add(message)
-    if isinstance(message, v2.ReadRequest):
-        return _read(message)
-    if isinstance(message, v2.BatchReadRequest):
-        return _batch(message)
-    return Ready("AUTH", 2, _auth_reply)
+        operation = _add(message)
+    elif isinstance(message, v2.ReadRequest):
+        operation = _read(message)
+    else:
+        operation = _batch(message)
+    return operation if message.version <= v2.CURRENT else operation.as_refusal(Status.EBADVERSION)
 
 
 def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | ReadMany:
@@ -56,54 +58,43 @@ def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | R
 
 
 def _add(message: v2.AddRequest) -> Operation:
-    reply = partial(_add_reply, message.version, message.ledger, message.entry)
-    if message.version > _NEWEST:
-        return Ready("ADD_ENTRY", 2, reply, status=Status.EBADVERSION)
-    if message.scoped:
-        return Ready("ADD_ENTRY", 2, reply, status=Status.EBADREQ)
     flags = message.flags
-    return Add(
+    add = Add(
         "ADD_ENTRY",
         2,
-        reply,
+        partial(_add_reply, message.version, message.ledger, message.entry),
         record=message.record,
         master_key=message.master_key,
         recovery=bool(flags & _RECOVERY),
         urgent=bool(flags & _URGENT),
     )
+    return add.as_refusal(Status.EBADREQ) if message.scoped else add
 
 
 def _read(message: v2.ReadRequest) -> Operation:
     reply = partial(_read_reply, message.version, message.ledger, message.entry)
-    if message.version > _NEWEST:
-        return Ready("READ_ENTRY", 2, reply, status=Status.EBADVERSION)
-    return Read(
-        "READ_ENTRY",
-        2,
-        reply,
-        ledger_number=int(message.ledger),  # type: ignore[arg-type]
-        entry=message.entry,
-        fence=bool(message.flags & _FENCE),
-        master_key=message.master_key,
-    )
+    return Read("READ_ENTRY", 2, reply, **_read_fields(message))
 
 
 def _batch(message: v2.BatchReadRequest) -> Operation:
     ids = message.ledger, message.entry, message.request_id
-    reply = partial(_batch_reply, message.version, ids)
-    if message.version > _NEWEST:
-        return Ready("BATCH_READ_ENTRY", 2, reply, status=Status.EBADVERSION)
     return BatchRead(
         "BATCH_READ_ENTRY",
         2,
-        reply,
-        ledger_number=int(message.ledger),  # type: ignore[arg-type]
-        entry=message.entry,
+        partial(_batch_reply, message.version, ids),
+        **_read_fields(message),
         max_count=message.max_count,
         max_size=message.max_size,
-        fence=bool(message.flags & _FENCE),
-        master_key=message.master_key,
     )
+
+
+def _read_fields(message: v2.ReadRequest | v2.BatchReadRequest) -> dict[str, Any]:
+    return {
+        "ledger_number": message.ledger,
+        "entry": message.entry,
+        "fence": bool(message.flags & _FENCE),
+        "master_key": message.master_key,
+    }
 
 
 def _auth_reply(_status: Status) -> bytes:

@@ -46,7 +46,7 @@ def operation_of(message: Any, *, tls: bool = False) -> Operation:
         return Ready(name, 3, partial(_bare, message), status=Status.EBADREQ)
     operation = make(message)
     if message.header.version != v3.VERSION and make is not _auth:
-        return Ready(name, 3, operation.reply, status=Status.EBADVERSION)
+        return operation.as_refusal(Status.EBADVERSION)
     return operation
 
 
@@ -89,27 +89,24 @@ def _begun(message: Any, asked: Any, status: Status, field: str) -> tuple[Any, A
     return answer, body
 
 
-def _of_ledger(message: Any) -> dict[str, Any]:
-    asked = v3.body_of(message)
+def _of_ledger(asked: Any) -> dict[str, Any]:
     return {"ledger_number": asked.ledgerId, "scope": getattr(asked, "ledgerScopeId", 0)}
 
 
 def _add(message: Any) -> Operation:
     asked = message.addRequest
-    reply = partial(_add_reply, message)
-    scoped = asked.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
-    if scoped:
-        return Ready("ADD_ENTRY", 3, reply, status=Status.EBADREQ)
-    return Add(
+    add = Add(
         "ADD_ENTRY",
         3,
-        reply,
+        partial(_add_reply, message),
         record=asked.body,
         master_key=asked.masterKey,
         recovery=asked.HasField("flag") and asked.flag == _RECOVERY,
         sync=not asked.writeFlags & _DEFERRED_SYNC,
         urgent=message.header.priority >= _URGENT,
     )
+    scoped = asked.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
+    return add.as_refusal(Status.EBADREQ) if scoped else add
 
 
 def _add_reply(message: Any, status: Status) -> bytes:
@@ -119,22 +116,27 @@ def _add_reply(message: Any, status: Status) -> bytes:
 
 def _read(message: Any) -> Operation:
     asked = message.readRequest
-    flag = asked.flag if asked.HasField("flag") else 0
-    fence = flag == _FENCE
+    fields = _read_fields(asked)
+    waits = asked.HasField("previousLAC") and not fields["fence"]
     return Read(
         "READ_ENTRY",
         3,
         partial(_read_reply, message),
-        ledger_number=asked.ledgerId,
-        scope=getattr(asked, "ledgerScopeId", 0),
+        **fields,
         entry=asked.entryId,
-        fence=fence,
-        master_key=asked.masterKey if asked.HasField("masterKey") else None,
-        tells_lac=not fence,
-        piggyback=flag == _PIGGYBACK,
-        previous_lac=asked.previousLAC if asked.HasField("previousLAC") and not fence else None,
+        piggyback=asked.HasField("flag") and asked.flag == _PIGGYBACK,
+        previous_lac=asked.previousLAC if waits else None,
         time_out=asked.timeOut if asked.HasField("timeOut") else None,
     )
+
+
+def _read_fields(asked: Any) -> dict[str, Any]:
+    fence = asked.HasField("flag") and asked.flag == _FENCE
+    return _of_ledger(asked) | {
+        "fence": fence,
+        "master_key": asked.masterKey if asked.HasField("masterKey") else None,
+        "tells_lac": not fence,
+    }
 
 
 def _read_reply(
@@ -159,18 +161,14 @@ def _read_reply(
 
 def _batch(message: Any) -> Operation:
     asked = v3.body_of(message)
-    fence = asked.HasField("flag") and asked.flag == _FENCE
     return BatchRead(
         "BATCH_READ_ENTRY",
         3,
         partial(_batch_reply, message),
-        **_of_ledger(message),
+        **_read_fields(asked),
         entry=asked.startEntryId,
         max_count=asked.maxCount,
         max_size=asked.maxSize,
-        fence=fence,
-        master_key=asked.masterKey if asked.HasField("masterKey") else None,
-        tells_lac=not fence,
     )
 
 
@@ -187,7 +185,7 @@ def _write_lac(message: Any) -> Operation:
     asked = v3.body_of(message)
     key, body = asked.masterKey, asked.body
     reply = partial(_ledger_reply, message)
-    return WriteLac("WRITE_LAC", 3, reply, **_of_ledger(message), master_key=key, body=body)
+    return WriteLac("WRITE_LAC", 3, reply, **_of_ledger(asked), master_key=key, body=body)
 
 
 def _ledger_reply(message: Any, status: Status) -> bytes:
@@ -195,7 +193,7 @@ def _ledger_reply(message: Any, status: Status) -> bytes:
 
 
 def _read_lac(message: Any) -> Operation:
-    return ReadLac("READ_LAC", 3, partial(_lac_reply, message), **_of_ledger(message))
+    return ReadLac("READ_LAC", 3, partial(_lac_reply, message), **_of_ledger(v3.body_of(message)))
 
 
 def _lac_reply(
@@ -205,12 +203,14 @@ def _lac_reply(
 
 
 def _force(message: Any) -> Operation:
-    return Force("FORCE_LEDGER", 3, partial(_ledger_reply, message), **_of_ledger(message))
+    return Force(
+        "FORCE_LEDGER", 3, partial(_ledger_reply, message), **_of_ledger(v3.body_of(message))
+    )
 
 
 def _list(message: Any) -> Operation:
     name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
-    return ListEntries(name, 3, partial(_list_reply, message), **_of_ledger(message))
+    return ListEntries(name, 3, partial(_list_reply, message), **_of_ledger(v3.body_of(message)))
 
 
 def _list_reply(message: Any, status: Status, availability: bytes | None = None) -> bytes:

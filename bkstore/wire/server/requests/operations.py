@@ -59,6 +59,10 @@ class Operation:
         """Return the answer that all of it is refused with."""
         return self.answer(status)
 
+    def as_refusal(self, status: Status) -> Ready:
+        """Return the operation that no bookie is asked for: it is refused by itself."""
+        return Ready(self.name, self.protocol, self.reply, status=status)
+
     def answers(self, statuses: list[Status]) -> list[Answer]:
         """Return the answers in order; `statuses` has one for each request."""
         return [self.answer(*statuses)]
