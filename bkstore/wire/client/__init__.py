@@ -1,8 +1,8 @@
 """A client of bookies over their protocols: what `cluster.client` asks of a bookie, by sockets.
 
 `wire_client` has `WireClient`: read it first; `wire_clients` has one for each bookie of a cluster,
-`forwarding_client` is the base of clients that choose one for each call. A client makes requests in a
-dialect (`v2_dialect`, `v3_dialect`; what they share is in `requests`) and asks them over a `link`,
+`forwarding_client` is the base of clients that choose one for each call. Requests are made in a
+dialect (`v2_dialect`, `v3_dialect`; what they share is in `requests`) and asked over a `link`,
 which connects and authenticates as needed. `connection` has many requests under way on one
 `stream`, which knows sockets and TLS; `interrupts` repairs what an interrupted call leaves.
 """
