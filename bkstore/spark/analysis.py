@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bkstore.arguments import whole
 from bkstore.errors import MissingDependency
 from bkstore.offline.analyses.catalog import Analysis, Inputs, Options, Pass
-from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.engine_steps import checked, finish, tables_in, top_rows
 from bkstore.offline.analyses.kernels.holes import Holes
 from bkstore.offline.analyses.sorted_files import Direct
 from bkstore.offline.analyses.sql import READ_GROUPS
 from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.offline.reading.read_tasks import loose_tasks, split_repeating
 from bkstore.spark.errors import spark_errors
 from bkstore.spark.read_tasks import (

@@ -19,7 +19,7 @@ from bkstore.cli.screen.tables import Screen
 from bkstore.cli.terminal.table_output import write_tables
 from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.offline.dump import dump
-from bkstore.offline.dump.manifest import read_manifest
+from bkstore.offline.reading.manifest import read_manifest
 from bkstore.tables import FINDINGS, LOCATIONS, Table
 from bkstore.tables.columns import schema
 

@@ -272,9 +272,9 @@ def _command(*words: object) -> Reader:
 
 
 def _read_dump(path: Path) -> Readers:
-    from bkstore.offline.analyses.dump_files import open_dump
     from bkstore.offline.dump import TABLES
     from bkstore.offline.load.dump_rows import open_dump as open_load, read_ledgers, read_rows
+    from bkstore.offline.reading.open_dump import open_dump
 
     def tables(findings: list[Finding]) -> Any:
         dump = open_dump(path)

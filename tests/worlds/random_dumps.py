@@ -18,8 +18,8 @@ from bkstore.formats.metadata.serialized import Mark
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.offline.dump import TABLES
-from bkstore.offline.dump.manifest import MANIFEST, encode_manifest
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
+from bkstore.offline.reading.manifest import MANIFEST, encode_manifest
 from bkstore.tables import Schema, Table
 from tests.models.audit import random_world
 from tests.models.sequence_groups import groups_of

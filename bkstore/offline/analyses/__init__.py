@@ -1,8 +1,8 @@
 """Analyses of a dump: each a function from tables to a table, written once, run by two engines.
 
 `catalog` lists them: read it first. `sql` has those that are texts, the room `kernels` those that
-work on Arrow batches; `sorted_files` and `judged_files` are answered as they lie. `dump_files` and
-`metadata_table` open what is analysed, `engine_steps` is what engines share, `local_engine` the one
+work on Arrow batches; `sorted_files` and `judged_files` are answered as they lie. `metadata_table`
+has what ledger metadata say, `engine_steps` is what engines share, `local_engine` the one
 of a single machine (DuckDB and numpy); Spark's is `bkstore.spark.analysis`. Rules, columns and
 costs: `docs/analyses.md`.
 """
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.offline.analyses.catalog import ANALYSES, Analysis, Inputs, Options, find
-from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.engine_steps import Engine, open_inputs
 from bkstore.offline.analyses.local_engine import LocalEngine
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
+from bkstore.offline.reading.open_dump import Dump, open_dump
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from bkstore.arguments import check_fields, instance, number, optional, whole
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses import sql
-from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.judged_files import JudgedFiles
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
 from bkstore.offline.analyses.kernels.holes import Holes
@@ -29,6 +28,7 @@ from bkstore.offline.analyses.kernels.sequences import (
 from bkstore.offline.analyses.kernels.verdict_rows import Output
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.sorted_files import Answering, Direct
+from bkstore.offline.reading.open_dump import Dump
 from bkstore.tables import (
     BOOKIE_BYTES,
     COMPARISON,

@@ -12,8 +12,8 @@ import numpy as np
 from bkstore.cluster.store.api import MetadataStore
 from bkstore.errors import InvalidArgument
 from bkstore.offline.analyses.catalog import Analysis, Inputs, Options
-from bkstore.offline.analyses.dump_files import Dump, open_dump
 from bkstore.offline.analyses.metadata_table import Metadata, read_metadata
+from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:

@@ -19,14 +19,14 @@ import numpy as np
 
 from bkstore.availability.sequence_groups import Groups
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.kernels.index_columns import groups_of, int64
 from bkstore.offline.analyses.kernels.judge import METADATA_ROW, UNREAD_ROW, Judge, subjects_of
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many, opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.analyses.sorted_files import Planned, sound_rows, unread_ledgers
 from bkstore.offline.reading.dump_file import DumpFile
-from bkstore.offline.reading.ledger_ranges import LedgerKeys, ledger_keys
+from bkstore.offline.reading.ledger_ranges import LedgerKeys, ledger_keys, run_starts
+from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.read_tasks import Read, read_of
 from bkstore.tables import GROUPS
 
@@ -95,7 +95,7 @@ class JudgedFiles:
         with pa.ipc.open_stream(task.said) as stream:
             (said,) = stream.read_all().combine_chunks().to_batches()
         scope, ledger = (int64(said, name) for name in _IDS)
-        starts = opens(scope, ledger)
+        starts = run_starts(scope, ledger)
         keys = ledger_keys(scope[starts], ledger[starts])
         held = {
             bookie: _groups_of(reads, keys, threads)
@@ -248,7 +248,7 @@ def _groups_of(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owned:
 
 def _looked_up(batch: pa.RecordBatch, keys: LedgerKeys) -> Owned:
     scope, ledger = (int64(batch, name) for name in _IDS)
-    starts = opens(scope, ledger)
+    starts = run_starts(scope, ledger)
     mine = ledger_keys(scope[starts], ledger[starts])
     at = np.minimum(np.searchsorted(keys, mine), keys.size - 1)
     number = np.where(keys[at] == mine, at, -1)
@@ -263,7 +263,7 @@ def _blocks(held: Iterable[Owned], ledgers: int) -> Iterator[tuple[int, int]]:
     for rows in held:
         counts += np.bincount(rows.owner, minlength=ledgers)
     number = (np.cumsum(counts) - 1) // _MOST
-    bounds = [*opens(number).tolist(), ledgers]
+    bounds = [*run_starts(number).tolist(), ledgers]
     yield from pairwise(bounds)
 
 

@@ -15,12 +15,11 @@ import numpy as np
 
 from bkstore.errors import CorruptionError, InvalidArgument
 from bkstore.ids import LedgerId
-from bkstore.offline.analyses.dump_files import Dump
 from bkstore.offline.analyses.kernels.index_columns import check_columns, int64
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.analyses.metadata_table import Metadata
 from bkstore.offline.reading.dump_file import DumpFile, check_footer, has_nulls, is_pure
-from bkstore.offline.reading.ledger_ranges import SORTED_BY
+from bkstore.offline.reading.ledger_ranges import SORTED_BY, run_starts
+from bkstore.offline.reading.open_dump import Dump
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import (
     Read,
@@ -142,7 +141,7 @@ def _without(
     left_out = {ledger.signed for ledger in ledgers}
     for batch in batches:
         scope, ledger = int64(batch, "scope_id"), int64(batch, "ledger_id")
-        starts = opens(scope, ledger)
+        starts = run_starts(scope, ledger)
         keep = [
             pair not in left_out for pair in zip(scope[starts].tolist(), ledger[starts].tolist())
         ]

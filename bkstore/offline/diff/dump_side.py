@@ -15,11 +15,11 @@ import numpy as np
 from bkstore.availability import Availability
 from bkstore.errors import BkstoreError, CorruptionError, InvalidArgument
 from bkstore.ids import Int64Array, LedgerId
-from bkstore.offline.analyses.dump_files import Dump, open_dump
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.diff.sides import Held, Kept
-from bkstore.offline.dump.manifest import MANIFEST
 from bkstore.offline.reading.dump_file import DumpFile
+from bkstore.offline.reading.ledger_ranges import run_starts
+from bkstore.offline.reading.manifest import MANIFEST
+from bkstore.offline.reading.open_dump import Dump, open_dump
 from bkstore.offline.reading.places import opened_parquet
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[_Row]:
     for batch in batches:
         scope, number = (batch.column(at).to_numpy() for at in (0, 1))
         rows = np.stack([batch.column(at).to_numpy() for at in range(2, 6)], axis=1)
-        starts = opens(scope, number)
+        starts = run_starts(scope, number)
         for lo, hi in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)]):
             yield LedgerId.from_signed(int(scope[lo]), int(number[lo])), rows[lo:hi]
 

@@ -19,7 +19,6 @@ from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.disk_changes import OS_FILES, Files
 from bkstore.files.user_outputs import refuse_inputs
 from bkstore.index.api import Finding
-from bkstore.offline.dump.manifest import encode_manifest, finding_to_json, read_manifest
 from bkstore.offline.dump.parquet import ParquetFile
 from bkstore.offline.dump.partial_dump import PartialDump, dumped_name
 from bkstore.offline.dump.piece import FileDone, PieceDone
@@ -32,6 +31,7 @@ from bkstore.offline.dump.plan import (
     plan_bookie,
 )
 from bkstore.offline.dump.workers import Task, Unread, run_tasks
+from bkstore.offline.reading.manifest import encode_manifest, finding_to_json, read_manifest
 from bkstore.offline.reading.places import only_path
 from bkstore.offline.staging_directory import check_target
 from bkstore.offline.worker_pool import TaskLost

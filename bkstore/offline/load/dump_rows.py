@@ -22,14 +22,16 @@ from bkstore.files.opening import files_below
 from bkstore.files.os_errors import readable
 from bkstore.ids import MAX_ENTRY_ID, MAX_LOG_ID, Int64Array, LedgerId
 from bkstore.index.api import Finding, IndexBatch
-from bkstore.offline.dump.manifest import MANIFEST, read_manifest
-from bkstore.offline.reading.dump_file import DumpFile, check_footer, described
+from bkstore.offline.reading.dump_file import DumpFile, check_footer
 from bkstore.offline.reading.dump_folder import DumpFolder, no_dump
 from bkstore.offline.reading.ledger_ranges import SORTED_BY
+from bkstore.offline.reading.manifest import MANIFEST
+from bkstore.offline.reading.open_dump import open_dump as read_dump
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.read_tasks import Read, read_of
 from bkstore.offline.reading.row_stream import read_rows as stored_rows
 from bkstore.tables import ENTRIES, LEDGERS, Schema, require_pyarrow
+from bkstore.tables.dump import DUMP_TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,39 +112,31 @@ def open_dump(
     return _by_files(Path(folder.place), bookie, directories or 1)
 
 
-def _by_manifest(dump: DumpFolder, bookie: str | None) -> LoadSource:
-    manifest = read_manifest(dump)
+def _by_manifest(folder: DumpFolder, bookie: str | None) -> LoadSource:
+    dump = read_dump(folder)
+    by_name = {said["id"]: said for said in dump.manifest["bookies"]}
+    name = _chosen(folder, list(by_name), bookie)
+    if name in dump.unread:
+        raise InvalidArgument(f"{folder}: {dump.unread[name]}")
     try:
-        by_name = {said["id"]: said for said in manifest["bookies"]}
-        name = _chosen(dump, list(by_name), bookie)
-        said = by_name[name]
-        if not said["read"]:
-            raise InvalidArgument(f"{dump}: {said['reason']}")
-        files = {table: _listed(dump, manifest, table, name) for table in ("entries", "ledgers")}
-        index = said["directories"]["index"]
-        layout, damage = said["layout"], said["damage"]
+        index = by_name[name]["directories"]["index"]
+        layout, damage = by_name[name]["layout"], by_name[name]["damage"]
     except (KeyError, TypeError) as error:
-        raise CorruptionError(dump.of(MANIFEST), None, f"lacks {error}") from None
+        raise CorruptionError(folder.of(MANIFEST), None, f"lacks {error}") from None
+    entries, ledgers = (
+        tuple(file for file in dump.files[table] if file.bookie == name)
+        for table in ("entries", "ledgers")
+    )
+    for file in (*entries, *ledgers):
+        _footer(file.path, DUMP_TABLES[file.table], file.rows)
     findings: tuple[Finding, ...] = ()
     if damage:
         some = counted(damage, "finding")
         detail = f"{some} of damage: what bookie {name} could not read is not loaded"
-        findings = (Finding("damage", detail, dump.of("findings")),)
-    ledgers = tuple(file.path for file in files["ledgers"])
+        findings = (Finding("damage", detail, folder.of("findings")),)
     spread = len(index) if layout == "rocksdb" else 1
-    entries = tuple(files["entries"])
-    return LoadSource(str(dump), name, layout, entries, ledgers, True, spread, findings)
-
-
-def _listed(dump: DumpFolder, manifest: dict[str, Any], table: str, bookie: str) -> list[DumpFile]:
-    """Return the files of a bookie's table, each as the manifest says it."""
-    found = []
-    for said in manifest["tables"][table]["files"]:
-        if said["bookie"] == bookie:
-            path = dump.file(said["path"], MANIFEST)
-            _footer(path, ENTRIES if table == "entries" else LEDGERS, said["rows"])
-            found.append(described(path, said, table))
-    return found
+    paths = tuple(file.path for file in ledgers)
+    return LoadSource(str(folder), name, layout, entries, paths, True, spread, findings)
 
 
 def _by_files(dump: Path, bookie: str | None, directories: int) -> LoadSource:

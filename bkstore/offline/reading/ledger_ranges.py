@@ -89,6 +89,21 @@ def ledger_keys(scope: Int64Array, ledger: Int64Array) -> LedgerKeys:
     return words.view("S16").ravel()
 
 
+def run_starts(*columns: Int64Array) -> Int64Array:
+    """Return at which rows any of the columns has another value than the row before; O(rows).
+
+    >>> run_starts(np.array([7, 7, 8, 8]), np.array([1, 1, 1, 2])).tolist()
+    [0, 2, 3]
+    """
+    if not columns[0].size:
+        return np.empty(0, np.int64)
+    change = np.ones(columns[0].size, np.bool_)
+    change[1:] = False
+    for column in columns:
+        change[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(change)
+
+
 class OrderWatch:
     """Sees rows batch by batch, and tells the first that does not stand behind the one before.
 

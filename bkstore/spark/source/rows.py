@@ -16,10 +16,10 @@ from bkstore.files.scratch import scratch_directory
 from bkstore.ids import log_ids, positions
 from bkstore.index.api import Finding, IndexBatch
 from bkstore.offline.dump.index_rows import PieceIndex
-from bkstore.offline.dump.manifest import finding_to_json
 from bkstore.offline.dump.piece import write_piece
 from bkstore.offline.dump.plan import Piece, fingerprint
 from bkstore.offline.dump.record_lengths import RecordLengths
+from bkstore.offline.reading.manifest import finding_to_json
 from bkstore.spark.source.filters import Bounds
 from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, Schema, Table
 

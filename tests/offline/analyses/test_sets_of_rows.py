@@ -10,7 +10,7 @@ import pytest
 from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, LocalEngine
 from bkstore.offline.analyses.kernels.fragmentation import Fragmentation
-from bkstore.offline.dump.manifest import MANIFEST
+from bkstore.offline.reading.manifest import MANIFEST
 from bkstore.tables import ENTRIES, Table
 from tests.models.analyses import Expected, rows_of
 from tests.worlds.random_dumps import later_dump, random_dump, repeat_files, write_dump

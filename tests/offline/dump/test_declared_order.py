@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from bkstore.ids import LedgerId
-from bkstore.offline.dump.manifest import read_manifest
 from bkstore.offline.dump.parquet import ParquetFile
 from bkstore.offline.reading.ledger_ranges import SORTED_BY, LedgerRange
+from bkstore.offline.reading.manifest import read_manifest
 from bkstore.tables import ENTRIES, Table
 
 pq = pytest.importorskip("pyarrow.parquet")

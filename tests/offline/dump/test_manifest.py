@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from bkstore import CorruptionError, InvalidArgument, UnsupportedLayout
-from bkstore.offline.analyses.dump_files import open_dump as analysed_dump
 from bkstore.offline.dump import TABLES, DumpSource, dump
-from bkstore.offline.dump.manifest import read_manifest
 from bkstore.offline.load.dump_rows import open_dump as loaded_dump
+from bkstore.offline.reading.manifest import read_manifest
+from bkstore.offline.reading.open_dump import open_dump as analysed_dump
 from bkstore.tables import Schema
 from tests.docs.format_pages import FORMATS
 from tests.worlds.dumps import CONTENT, NAMES, contents

@@ -16,7 +16,7 @@ from bkstore.cli.main import main
 from bkstore.errors import BkstoreError, DirectoryInUse
 from bkstore.index.rocks import RocksIndex
 from bkstore.offline.dump import DumpProgress, DumpSource, dump
-from bkstore.offline.dump.manifest import read_manifest
+from bkstore.offline.reading.manifest import read_manifest
 from tests.worlds.dumps import CONTENT, contents, fill, idx, rows
 
 pq = pytest.importorskip("pyarrow.parquet")

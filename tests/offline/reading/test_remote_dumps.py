@@ -167,14 +167,14 @@ def test_files_are_looked_at_where_they_are_used(
     """Opening a dump reads its manifest and no other file; an analysis looks at the footers of
     its own tables, once.
     """
-    from bkstore.offline.analyses import dump_files
+    from bkstore.offline.reading import open_dump
 
     made = shutil.copytree(dumped[0], tmp_path / "dump")
     shutil.rmtree(made / "entries")
     opened = analyses.open_dump(made)
     seen: list[str] = []
-    real = dump_files.check_file
-    monkeypatch.setattr(dump_files, "check_file", lambda file: seen.append(file.path) or real(file))
+    real = open_dump.check_file
+    monkeypatch.setattr(open_dump, "check_file", lambda file: seen.append(file.path) or real(file))
     for _ in range(2):
         ENGINE.run(ANALYSES["bytes_by_bookie"], Inputs(opened))
     tables = {Path(path).parent.name for path in seen}

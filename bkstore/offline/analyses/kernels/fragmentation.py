@@ -11,8 +11,8 @@ import numpy as np
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
 from bkstore.offline.analyses.kernels.last_places import last_places
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import opens
 from bkstore.offline.analyses.kernels.whole_ledger_blocks import qualified_names
+from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import FRAGMENTATION, Table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class _Runs:
         self._place = int64(batch, "dir_index") << 32
         self._place += int64(batch, "log_id")
         self._position = int64(batch, "position")
-        self._starts = opens(*self._keys)
+        self._starts = run_starts(*self._keys)
         self._bounds = np.append(self._starts, batch.num_rows)
         self._count()
 
@@ -109,7 +109,7 @@ class _Runs:
         run = np.searchsorted(self._starts, heads, "right") - 1
         place = self._place[heads]
         order = np.lexsort((place, run))
-        new = opens(run[order], place[order])
+        new = run_starts(run[order], place[order])
         return np.bincount(run[order][new], minlength=runs)
 
     def _key(self, run: int) -> _Key:

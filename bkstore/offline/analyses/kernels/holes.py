@@ -17,9 +17,9 @@ from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     common,
     count,
     fold_many,
-    opens,
 )
 from bkstore.offline.analyses.kernels.whole_ledger_blocks import ledger_groups
+from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import HOLES, Table
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class _Counted(NamedTuple):
     @classmethod
     def of(cls, rows: Owned, owners: int) -> _Counted:
         """Return what is counted of canonical groups; every owner has some."""
-        starts = opens(rows.owner)
+        starts = run_starts(rows.owner)
         low, high = rows.groups.first[starts], np.maximum.reduceat(rows.groups.ends, starts)
         stored = count(rows, owners)
         size, period, off = (np.zeros(owners, np.int64) for _ in range(3))
@@ -108,7 +108,7 @@ def _stripes(rows: Owned, stored: Int64Array) -> _Stripes:
     first, _, size, period = rows.groups
     entries = rows.groups.counts * size
     order = np.lexsort((first, -entries, period, size, rows.owner))
-    heads = opens(rows.owner[order], size[order], period[order])
+    heads = run_starts(rows.owner[order], size[order], period[order])
     if not heads.size:
         return _Stripes(heads, heads, heads, heads)
     covered = np.add.reduceat(entries[order], heads)

@@ -17,9 +17,10 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
 from bkstore.offline.analyses.kernels.judged_ledgers import Subject, judge_ledgers
 from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many, opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many
 from bkstore.offline.analyses.kernels.verdict_rows import OUTPUTS, Output
 from bkstore.offline.analyses.kernels.whole_ledger_blocks import whole_blocks
+from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import Schema, Table
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _mask(rows: np.typing.NDArray[np.bool_]) -> pa.Array:
 
 def _owners(block: pa.RecordBatch) -> Int64Array:
     """Return the number of each row's ledger in the block."""
-    starts = opens(*(int64(block, name) for name in _KEYS))
+    starts = run_starts(*(int64(block, name) for name in _KEYS))
     return np.repeat(np.arange(starts.size), np.diff(np.append(starts, block.num_rows)))
 
 
@@ -104,7 +105,7 @@ def _held_rows(block: pa.RecordBatch, role: Int64Array, owner: Int64Array) -> di
     rows = np.flatnonzero(role == GROUPS_ROW)
     order = rows[np.argsort(number[rows], kind="stable")]
     of_bookie = number[order]
-    starts = opens(of_bookie)
+    starts = run_starts(of_bookie)
     bounds = np.append(starts, order.size).tolist()
     groups = groups_of(block, order)
     found = {}

@@ -26,8 +26,9 @@ from bkstore.durability import (
 )
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, count, fold_many, opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, count, fold_many
 from bkstore.offline.analyses.kernels.shortages import shortages
+from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.schedule import expected_many
 
 
@@ -83,7 +84,7 @@ def judge_ledgers(
     numbers are passed over. `bookies` are those that were read.
     """
     rows = _paired(subjects, held, _due_rows(subjects, bookies))
-    for number in np.unique(rows.ledger[rows.held.owner[opens(rows.held.owner)]]).tolist():
+    for number in np.unique(rows.ledger[rows.held.owner[run_starts(rows.held.owner)]]).tolist():
         subjects[number].held = True
     extra = count(rows.held, rows.ledger.size)
     dues = _due_counts(rows.due)
@@ -171,7 +172,7 @@ def _note_lacks(
     lacks = fold_many(Owned(np.concatenate(owner), Groups(*map(np.concatenate, zip(*groups)))))
     counts = count(lacks, len(rows.places))
     np.add.at(extra, rows.due.ledger, counts)
-    starts = opens(lacks.owner)
+    starts = run_starts(lacks.owner)
     bounds = np.append(starts, lacks.owner.size).tolist()
     for at, lo, hi in zip(lacks.owner[starts].tolist(), bounds, bounds[1:]):
         place = rows.places[at]

@@ -18,6 +18,7 @@ from bkstore.availability.patterns import Operation
 from bkstore.availability.sequence_groups import INT32_MAX, BoolArray, Groups, empty
 from bkstore.availability.set_operations import combine, pieces
 from bkstore.ids import Int64Array
+from bkstore.offline.reading.ledger_ranges import run_starts
 
 _AXIS = 2**62
 _GAP = INT32_MAX + 1
@@ -39,21 +40,6 @@ class Owned(NamedTuple):
         return Owned(self.owner[which], self.groups.take(which))
 
 
-def opens(*columns: Int64Array) -> Int64Array:
-    """Return at which rows any of the columns has another value than the row before; O(rows).
-
-    >>> opens(np.array([7, 7, 8, 8]), np.array([1, 1, 1, 2])).tolist()
-    [0, 2, 3]
-    """
-    if not columns[0].size:
-        return np.empty(0, np.int64)
-    change = np.ones(columns[0].size, np.bool_)
-    change[1:] = False
-    for column in columns:
-        change[1:] |= column[1:] != column[:-1]
-    return np.flatnonzero(change)
-
-
 def count(rows: Owned, owners: int) -> Int64Array:
     """Return int64[owners]: how many entries each has. O(groups)."""
     found = np.zeros(owners, np.int64)
@@ -70,7 +56,7 @@ def condense(owner: Int64Array, ids: Int64Array) -> Owned:
     >>> found.owner.tolist(), [column.tolist() for column in found.groups]
     ([0, 0, 5], [[4, 7, 6], [4, 7, 6], [2, 1, 1], [0, 0, 0]])
     """
-    starts = opens(owner)
+    starts = run_starts(owner)
     if starts.size == 1:
         groups = from_ids(ids)
         return Owned(np.full(groups.first.size, owner[0]), groups)
@@ -143,7 +129,7 @@ def _axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
 
 def _laid_out(rows: Owned) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
     """Yield groups on an axis, the offsets of the owners there, and which owners they are."""
-    starts = opens(rows.owner)
+    starts = run_starts(rows.owner)
     spans = np.maximum.reduceat(rows.groups.ends, starts) if starts.size else starts
     bounds = np.append(starts, rows.owner.size)
     for lo, hi, offsets in _axes(spans):
@@ -179,7 +165,7 @@ def _disjoint(rows: Owned) -> Owned:
     if not clash.any():
         return rows
     bad = rows.owner[1:][clash]
-    bad = bad[opens(bad)]
+    bad = bad[run_starts(bad)]
     parts, at = [], 0
     for name in bad.tolist():
         lo, hi = np.searchsorted(rows.owner, [name, name + 1]).tolist()

@@ -22,9 +22,9 @@ from bkstore.offline.analyses.kernels.ledgers_side_by_side import (
     condense,
     count,
     fold_many,
-    opens,
 )
 from bkstore.offline.analyses.kernels.whole_ledger_blocks import ledger_groups
+from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import COMPARISON, GROUPS, SEQUENCES, Table
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Condense:
             keys = [scope, ledger]
             if self.bookie is None:
                 keys.append(codes(batch, "bookie")[0])
-            starts = opens(*keys)
+            starts = run_starts(*keys)
             owner = np.repeat(starts, np.diff(np.append(starts, entries.size)))
             yield self._groups(batch, condense(owner, entries))
 
@@ -80,7 +80,7 @@ class Sequences:
         """Yield batches of `sequences`."""
         for block in ledger_groups(batches):
             found = fold_many(block.groups)
-            first = opens(found.owner)
+            first = run_starts(found.owner)
             bounds = np.append(first, found.owner.size)
             made: dict[str, Any] = {
                 **block.ids(),

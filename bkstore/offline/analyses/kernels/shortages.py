@@ -6,7 +6,8 @@ import numpy as np
 
 from bkstore.durability import Shortage
 from bkstore.ids import Int64Array
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, combined, opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, combined
+from bkstore.offline.reading.ledger_ranges import run_starts
 
 
 def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
@@ -28,7 +29,7 @@ def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int
             layers.append(carry)
     found: dict[int, Shortage] = {}
     for depth, layer in enumerate(layers, 1):
-        heads = opens(layer.owner)
+        heads = run_starts(layer.owner)
         firsts = layer.groups.first[heads].tolist()
         for name, first in zip(layer.owner[heads].tolist(), firsts):
             found[name] = Shortage(depth, first)

@@ -13,7 +13,8 @@ import numpy as np
 
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.index_columns import codes, groups_of, int64
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, opens
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned
+from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import GROUPS
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def whole_blocks(
         if size < limit:
             continue
         whole = _together(pa.Table.from_batches(waiting))
-        at = int(opens(*(_key(whole, key) for key in keys))[-1])
+        at = int(run_starts(*(_key(whole, key) for key in keys))[-1])
         if at:
             yield whole.slice(0, at)
         waiting, size = [whole.slice(at)], size - at
@@ -105,6 +106,6 @@ def ledger_groups(
             numbers, names = codes(rows, "bookie")
         else:
             numbers, names = np.zeros(rows.num_rows, np.int64), [bookie]
-        starts = opens(numbers, int64(rows, "scope_id"), int64(rows, "ledger_id"))
+        starts = run_starts(numbers, int64(rows, "scope_id"), int64(rows, "ledger_id"))
         owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.num_rows)))
         yield LedgerGroups(rows, starts, Owned(owner, groups_of(rows)), numbers, names)

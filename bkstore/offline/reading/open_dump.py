@@ -1,4 +1,4 @@
-"""A dump as analyses read it: its manifest, and files that must be as it says."""
+"""Opening a dump: its manifest, and its files, which must be as that says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bkstore.errors import CorruptionError
-from bkstore.offline.dump.manifest import MANIFEST, read_manifest
 from bkstore.offline.reading.dump_file import (
     DumpFile,
     check_footer,
@@ -19,6 +18,7 @@ from bkstore.offline.reading.dump_file import (
     row_groups,
 )
 from bkstore.offline.reading.dump_folder import DumpFolder
+from bkstore.offline.reading.manifest import MANIFEST, read_manifest
 from bkstore.offline.reading.places import opened_parquet
 from bkstore.offline.reading.row_stream import check_bookie
 from bkstore.tables import require_pyarrow
@@ -114,7 +114,7 @@ def check_file(file: DumpFile) -> None:
             check_bookie(file.path, opened, file.bookie)
 
 
-def open_dump(place: str | os.PathLike[str]) -> Dump:
+def open_dump(place: str | os.PathLike[str] | DumpFolder) -> Dump:
     """Return the dump at a path or a URI (`docs/spark.md`); reads its manifest and nothing else.
 
     Raises `InvalidArgument` where there is none, or no such file system, `MissingDependency`
@@ -122,7 +122,7 @@ def open_dump(place: str | os.PathLike[str]) -> Dump:
     `read_manifest` raises. Memory: some 1 KB a file.
     """
     require_pyarrow("reading a dump")
-    folder = DumpFolder(place)
+    folder = place if isinstance(place, DumpFolder) else DumpFolder(place)
     manifest = read_manifest(folder)
     try:
         files = {name: tuple(_files(folder, manifest, name)) for name in DUMP_TABLES}
