@@ -58,6 +58,9 @@ public class BkstoreServer extends BookieServer {
     public BkstoreServer(ServerConfiguration conf) {
         super(conf);
         this.conf = conf;
+        if (!STORAGE.isEmpty()) { // a bookie of the test's own that takes over the directory has it too
+            conf.setLedgerStorageClass(CLASSES.get(STORAGE));
+        }
         if (conf.getBookiePort() == 0) {
             conf.setBookiePort(PortManager.nextFreePort());
         }
@@ -105,8 +108,7 @@ public class BkstoreServer extends BookieServer {
             lines.remove("fileInfoFormatVersionToWrite");
         }
         lines.put("ledgerDirectories", String.join(",", conf.getLedgerDirNames()));
-        String storage = STORAGE.isEmpty() ? conf.getLedgerStorageClass() : CLASSES.get(STORAGE);
-        lines.put("ledgerStorageClass", storage);
+        lines.put("ledgerStorageClass", conf.getLedgerStorageClass());
         try {
             lines.put("metadataServiceUri", conf.getMetadataServiceUri());
         } catch (Exception error) {
