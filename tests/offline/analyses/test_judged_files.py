@@ -20,8 +20,8 @@ from bkstore.offline import analyses
 from bkstore.offline.analyses import ANALYSES, Inputs, LocalEngine, judged_files
 from bkstore.offline.analyses.catalog import Pass
 from bkstore.offline.analyses.judged_files import JudgedFiles, JudgedTask
+from bkstore.offline.analyses.kernels.judged_ledgers import shortages
 from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, fold_many
-from bkstore.offline.analyses.kernels.shortages import shortages
 from tests.models.analyses import Expected, rows_of
 from tests.models.sequence_groups import groups_of
 from tests.worlds.loads import edit_manifest

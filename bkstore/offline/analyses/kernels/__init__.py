@@ -1,11 +1,10 @@
 """Kernels of analyses: Arrow batches in, Arrow batches out, the same in every engine.
 
 `sequences` condenses entries and compares groups, `holes` counts what a stripe lacks,
-`fragmentation` stretches, of which `last_places` gives it one row an entry. `judge` holds ledger
-metadata against groups: `ledger_said` is what a ledger is judged by, `judged_ledgers` what comes of
-it, `shortages` the worst of each ledger, `verdict_rows` the rows that are told. Batches are cut
-into `whole_ledger_blocks`, many ledgers are done at once by `ledgers_side_by_side`.
-`index_columns` are what all of them take out of batches, and refuse.
+`fragmentation` stretches. `judge` holds ledger metadata against groups: `ledger_said` is what a
+ledger is judged by, `judged_ledgers` what comes of it, `verdict_rows` the rows that are told.
+Batches are cut into `whole_ledger_blocks`, many ledgers are done at once by
+`ledgers_side_by_side`. `index_columns` are what all of them take out of batches, and refuse.
 """
 
 __all__ = [
@@ -14,11 +13,9 @@ __all__ = [
     "index_columns",
     "judge",
     "judged_ledgers",
-    "last_places",
     "ledger_said",
     "ledgers_side_by_side",
     "sequences",
-    "shortages",
     "verdict_rows",
     "whole_ledger_blocks",
 ]

@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bkstore.ids import Int64Array
 from bkstore.offline.analyses.kernels.index_columns import codes, entry_ids, int64
-from bkstore.offline.analyses.kernels.last_places import last_places
 from bkstore.offline.analyses.kernels.whole_ledger_blocks import qualified_names
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.tables import FRAGMENTATION, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_KEYS = ("scope_id", "ledger_id", "entry_id")
 
 _Key = tuple[str, int, int]
 
@@ -57,7 +59,7 @@ class Fragmentation:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `fragmentation`."""
         open_one: _Ledger | None = None
-        for batch in last_places(batches) if self.repeated else batches:
+        for batch in _last_places(batches) if self.repeated else batches:
             if batch.num_rows:
                 entry_ids(batch)  # the order is by them; nothing else of them is asked
                 rows = _Runs(batch, self.bookie)
@@ -177,3 +179,36 @@ class _Runs:
             "mean_stretch": entries / stretches,
         }
         return Table(FRAGMENTATION, made)
+
+
+def _last_places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield rows that come by bookie, ledger, entry and place: of each entry the last.
+
+    Loads keep the same one of several (`OrderedRows`). Memory: a batch; the last row of each
+    waits for the next.
+    """
+    import pyarrow as pa
+
+    held: pa.RecordBatch | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if held is not None:
+            (batch,) = pa.Table.from_batches([held, batch]).combine_chunks().to_batches()
+        held = batch.slice(batch.num_rows - 1)
+        ends = _ends_of_entries(batch)
+        before = batch.slice(0, batch.num_rows - 1)
+        yield before if ends.all() else before.filter(pa.array(ends))
+    if held is not None:
+        yield held
+
+
+def _ends_of_entries(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return for each row but the last whether the next one is another entry's."""
+    columns = [int64(batch, name) for name in _KEYS]
+    if "bookie" in batch.schema.names:
+        columns.append(codes(batch, "bookie")[0])
+    ends = np.zeros(batch.num_rows - 1, np.bool_)
+    for column in columns:
+        ends |= column[1:] != column[:-1]
+    return ends

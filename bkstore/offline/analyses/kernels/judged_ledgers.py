@@ -26,8 +26,7 @@ from bkstore.durability import (
 )
 from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.analyses.kernels.ledger_said import LedgerSaid
-from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, count, fold_many
-from bkstore.offline.analyses.kernels.shortages import shortages
+from bkstore.offline.analyses.kernels.ledgers_side_by_side import Owned, combined, count, fold_many
 from bkstore.offline.reading.ledger_ranges import run_starts
 from bkstore.schedule import expected_many
 
@@ -204,3 +203,29 @@ def _beyond(rows: _Rows, pair: int) -> Availability:
         return here
     due = Due(*(column[lo:hi] for column in rows.due))
     return here - Availability.from_canonical(fold(expected_many(*due[1:])))
+
+
+def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
+    """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage`.
+
+    `missing.owner` is a row: which `ledger`, and at which `place` in a segment's ensemble.
+    Segments of a ledger do not overlap, so that what is missing at one place does not either.
+    O(groups x E x W) array work, however many ledgers there are.
+    """
+    layers: list[Owned] = []  # layer k: the entries of each ledger that k + 1 bookies lack
+    whose, where = ledger[missing.owner], place[missing.owner]
+    for at in np.unique(where).tolist():
+        rows = np.flatnonzero(where == at)
+        rows = rows[np.lexsort((missing.groups.first[rows], whose[rows]))]
+        carry = Owned(whose[rows], missing.groups.take(rows))
+        for number, layer in enumerate(layers):
+            layers[number], carry = combined(layer, carry, "or"), combined(layer, carry, "and")
+        if carry.owner.size:
+            layers.append(carry)
+    found: dict[int, Shortage] = {}
+    for depth, layer in enumerate(layers, 1):
+        heads = run_starts(layer.owner)
+        firsts = layer.groups.first[heads].tolist()
+        for name, first in zip(layer.owner[heads].tolist(), firsts):
+            found[name] = Shortage(depth, first)
+    return found
