@@ -1,11 +1,11 @@
-"""What commands share: how they are asked, and how they answer.
+"""What commands share: options, output, messages and exit codes.
 
-`parser` is argparse's with rules of its own, one of them where nothing may be written.
-`shared_options` opens the directory that a command names, `ledger_options` says which ledger is
-meant, `metadata_options` where metadata are, `output_options` how to answer; `table_output` writes
-tables in five formats. `messages` is all that is said on standard error, `progress` the bar there,
-`secrets` keeps passwords and keys where they are, `needed_packages` says which optional packages
-are missing, `exit_codes` has the exit codes.
+`parser` extends argparse's parser, among others with a check that no output lies in an input.
+`shared_options` opens the directory that a command names, `ledger_options` has the options that
+choose a ledger, `metadata_options` parses where metadata are stored, `output_options` has the
+options for the output format; `table_output` writes tables in five formats. `messages` prints to
+standard error, `progress` shows a bar there, `secrets` reads passwords and hides keys,
+`needed_packages` checks for optional packages, `exit_codes` defines the exit codes.
 """
 
 __all__ = [

@@ -1,19 +1,19 @@
-"""The exit codes of all commands, and the rule that a check of nothing has not passed."""
+"""The exit codes of all commands, and the rule that checking nothing is not success."""
 
 from __future__ import annotations
 
 CLEAN = 0
-"""The command did what was asked for, and found nothing amiss."""
+"""The command did its work and found no problem."""
 FINDINGS = 1
-"""Something was found: damage, losses, violations, differences."""
+"""The command found damage, losses, violations or differences."""
 FAILED = 2
 """Wrong usage, input that cannot be read, output that cannot be written."""
 NOTHING_CHECKED = 3
-"""Nothing was there to be checked: that is not a check passed."""
+"""There was nothing to check, which does not count as a passed check."""
 
 
 def verdict(*, findings: bool, checked: bool) -> int:
-    """Return the exit code of a command that checks: of findings first, then of what it looked at.
+    """Return the exit code of a command that checks; findings take precedence.
 
     >>> verdict(findings=False, checked=True), verdict(findings=True, checked=False)
     (0, 1)

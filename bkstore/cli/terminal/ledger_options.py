@@ -1,4 +1,4 @@
-"""Saying which ledger is meant: behind DIR, as in the bookie shell, or by an option."""
+"""Arguments that choose a ledger: a word after DIR, as in the bookie shell, or an option."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bkstore.errors import BkstoreError, InvalidArgument, SystemRefused
 from bkstore.ids import LedgerId
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
+_LEDGER_ID_FORMS = "decimal, 0x hex, 32 hex digits (with scope) or UUID"
 
 
 def add_ledger(parser: Parser, *, ranged: bool = False) -> None:
-    """Add LEDGER, `ranged` A:B behind it, and the options that say the same; DIR comes first."""
-    parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_FORMS)
+    """Add LEDGER, A:B after it if `ranged`, and the equivalent options; add DIR before it."""
+    parser.add_argument("ledger", metavar="LEDGER", nargs="?", help=_LEDGER_ID_FORMS)
     if ranged:
         parser.add_argument(
             "entries",
@@ -25,15 +25,15 @@ def add_ledger(parser: Parser, *, ranged: bool = False) -> None:
             help="only entries A..B, both inclusive (default: all)",
         )
     add_ledger_options(parser, "the same as LEDGER")
-    parser.intermixed = True  # DIR --live LEDGER
+    parser.intermixed = True  # allows DIR --live LEDGER
     parser.checks += (_check_named_once,)
 
 
-def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> None:
+def add_ledger_options(parser: argparse.ArgumentParser, what: str = _LEDGER_ID_FORMS) -> None:
     """Add the options that choose a ledger."""
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--ledger-id", metavar="N", help=what)
-    which.add_argument(
+    choices = parser.add_mutually_exclusive_group()
+    choices.add_argument("--ledger-id", metavar="N", help=what)
+    choices.add_argument(
         "--ledger-qualified-name", metavar="HEX", help="32 hex digits: scope, then ledger"
     )
     parser.add_argument(
@@ -42,39 +42,52 @@ def add_ledger_options(parser: argparse.ArgumentParser, what: str = _FORMS) -> N
 
 
 def _check_named_once(parser: Parser, args: argparse.Namespace) -> None:
-    """End with the parser's error unless one ledger is named; ``DIR A:B`` leaves it to options."""
+    """Exit with a usage error unless exactly one ledger is named.
+
+    If LEDGER looks like A:B, it is taken as the range, and an option must name the ledger.
+    """
     if getattr(args, "entries", "") is None and ":" in (args.ledger or ""):
         args.ledger, args.entries = None, args.ledger
     options = {
         "--ledger-id": args.ledger_id,
         "--ledger-qualified-name": args.ledger_qualified_name,
     }
-    given = [option for option, value in options.items() if value is not None]
-    if args.ledger is None and not given:
+    given_options = [option for option, value in options.items() if value is not None]
+    if args.ledger is None and not given_options:
         parser.error(f"one of the arguments LEDGER {' '.join(options)} is required")
-    if args.ledger is not None and given:
-        parser.error(f"argument LEDGER: not allowed with argument {given[0]}")
+    if args.ledger is not None and given_options:
+        parser.error(f"argument LEDGER: not allowed with argument {given_options[0]}")
 
 
 def chosen_scope(args: argparse.Namespace) -> int:
-    """Return --ledger-scope-id as an unsigned number, 0 if it was not given."""
-    text = args.ledger_scope_id
-    if text is None:
+    """Return --ledger-scope-id as an unsigned number, 0 if it was not given.
+
+    Raises `InvalidArgument` if it is not a number.
+    """
+    scope_text = args.ledger_scope_id
+    if scope_text is None:
         return 0
-    if not re.fullmatch(r"-?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}", text):
-        raise InvalidArgument(f"not a ledger scope id: {text[:60]!r} (decimal or 0x hex)")
-    return LedgerId(int(text, 16 if text[1:2] in "xX" and len(text) > 2 else 10), 0).scope
+    if not re.fullmatch(r"-?[0-9]{1,20}|0[xX][0-9a-fA-F]{1,16}", scope_text):
+        raise InvalidArgument(f"not a ledger scope id: {scope_text[:60]!r} (decimal or 0x hex)")
+    return LedgerId(
+        int(scope_text, 16 if scope_text[1:2] in "xX" and len(scope_text) > 2 else 10), 0
+    ).scope
 
 
 def chosen_ledger(args: argparse.Namespace) -> LedgerId:
-    """Return the ledger that the arguments name."""
-    name, word = args.ledger_qualified_name, getattr(args, "ledger", None)
-    if name is None:
-        ledger = LedgerId.parse(args.ledger_id if word is None else word, chosen_scope(args))
-    elif len(name) == 32:
-        ledger = LedgerId.parse(name)
+    """Return the ledger id that the arguments name.
+
+    Raises `InvalidArgument` if it cannot be parsed or --ledger-scope-id contradicts it.
+    """
+    qualified_name, ledger_argument = args.ledger_qualified_name, getattr(args, "ledger", None)
+    if qualified_name is None:
+        ledger = LedgerId.parse(
+            args.ledger_id if ledger_argument is None else ledger_argument, chosen_scope(args)
+        )
+    elif len(qualified_name) == 32:
+        ledger = LedgerId.parse(qualified_name)
     else:
-        raise InvalidArgument(f"not a qualified name: {name!r} (32 hex digits)")
+        raise InvalidArgument(f"not a qualified name: {qualified_name!r} (32 hex digits)")
     if args.ledger_scope_id is not None and ledger.scope != chosen_scope(args):
         raise InvalidArgument(
             f"ledger {ledger} is of scope {ledger.scope}, --ledger-scope-id says otherwise"
@@ -83,7 +96,7 @@ def chosen_ledger(args: argparse.Namespace) -> LedgerId:
 
 
 def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
-    """Return whether the index knows a ledger; not where there is none that can be read."""
+    """Return whether the index has the ledger; False if the index cannot be read."""
     try:
         return bookie.index.has_ledger(ledger)
     except SystemRefused:
@@ -93,11 +106,11 @@ def is_known(bookie: BookieDir, ledger: LedgerId) -> bool:
 
 
 def report_unknown(bookie: BookieDir, ledger: LedgerId) -> int:
-    """Say on stderr that a ledger is not known here, if so; return the exit code, 1 if so."""
+    """Return 0 if the index has the ledger; otherwise print a message to stderr and return 1."""
     return 0 if bookie.index.has_ledger(ledger) else tell_unknown(ledger)
 
 
 def tell_unknown(ledger: LedgerId) -> int:
-    """Say on stderr that a ledger is not known here; return the exit code, 1."""
+    """Print to stderr that the ledger is unknown, and return the exit code, 1."""
     tell(f"ledger {ledger} is not known here")
     return 1

@@ -1,12 +1,12 @@
-"""What a command writes to the standard streams beside tables.
+"""Text on the standard streams other than tables, and orderly termination by signals.
 
-Messages go to standard error in whole lines that are safe to look at, and are never a new error:
-where it is closed, broken or full, the exit code still says how the command ended. Texts that are
-the command's answer go to standard output, and raise `WriteFailed` where they cannot be written.
+Messages go to standard error in whole lines with control characters escaped. Printing one never
+fails: if standard error is closed, broken or full, the exit code still says how the command ended.
+Text that is the command's result goes to standard output, and a failed write raises `WriteFailed`.
 
-`terminable` lets signals end a command in order. A handler runs wherever the main thread is. What
-it raises inside a weakref callback or a `__del__` is dropped by Python, which only reports it:
-then the signal is sent once more, a moment later.
+`terminable` lets signals end a command with its cleanup. A signal handler can run anywhere in the
+main thread. If it raises inside a weakref callback or a `__del__`, Python only reports the
+exception and drops it; the signal is then sent once more, a moment later.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any, TextIO, cast
 from bkstore.errors import WriteFailed
 from bkstore.tables.safe_text import shown
 
-_AGAIN = 0.02
-"""Seconds after which a signal whose exception was dropped is sent again."""
+_RESEND_SECONDS = 0.02
+"""Seconds to wait before a signal whose exception was dropped is sent again."""
 
 
 def tell(text: str) -> None:
-    """Print one line on standard error; what is not printable in it is escaped."""
+    """Print one line to standard error; unprintable characters are escaped."""
     try:
         print(shown(text), file=sys.stderr, flush=True)  # noqa: T201
     except (OSError, ValueError):  # broken, full, or closed
@@ -39,9 +39,9 @@ def tell(text: str) -> None:
 
 
 def print_text(text: str) -> None:
-    """Write a text to standard output, at once; raises `WriteFailed` if that is not possible.
+    """Write a text to standard output and flush it; raises `WriteFailed` if that fails.
 
-    A pipe without a reader is a `BrokenPipeError`, which ends a command without an error.
+    A pipe without a reader raises `BrokenPipeError`, on which a command ends silently.
     """
     try:
         sys.stdout.write(text)
@@ -54,26 +54,27 @@ def print_text(text: str) -> None:
 
 
 def silence(stream: TextIO) -> None:
-    """Send what a stream still holds nowhere, so that it cannot fail again as Python ends."""
-    with suppress(OSError, ValueError):  # it has no number, or is closed
-        target = stream.fileno()
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, target)
-        os.close(nowhere)
+    """Redirect a stream to the null device, so that flushing it at exit cannot fail again."""
+    with suppress(OSError, ValueError):  # it has no descriptor, or is closed
+        descriptor = stream.fileno()
+        null_descriptor = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null_descriptor, descriptor)
+        os.close(null_descriptor)
 
 
 def usable_streams() -> None:
-    """Let standard streams be there, and take any text.
+    """Make sure that all three standard streams exist and accept any text.
 
-    The number of a closed one would go to the next file that is opened, with all that is printed
-    later. Standard output becomes one that refuses writes, so that it is not lost in silence.
-    Characters that an encoding lacks are escaped.
+    The next file opened would get the descriptor of a closed stream, and with it everything
+    printed later. A closed standard output is replaced by one that refuses writes, so that output
+    is not lost silently. Characters that an encoding lacks are escaped.
     """
-    for number in range(3):
+    for descriptor in range(3):
         try:
-            os.fstat(number)
+            os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)  # the lowest free number
+            # The lowest free descriptor, which open() takes, is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY), True)
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     if sys.stderr is None:
@@ -85,15 +86,15 @@ def usable_streams() -> None:
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end the block as an interrupt does: everything is cleaned up.
+    """Let SIGTERM and SIGHUP end the block by an exception, as an interrupt does, with cleanup.
 
-    A second one ends the process at once. Handlers that somebody else has set stay. An interrupt
-    or a signal whose exception was dropped ends the block too.
+    A second signal ends the process at once. Handlers that the caller has set are kept. If Python
+    drops the exception of a signal or an interrupt, the signal is sent again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    signals = _Signals()
+    signals = _SignalHandlers()
     signals.install()
     try:
         yield
@@ -101,64 +102,64 @@ def terminable() -> Iterator[None]:
         signals.restore()
 
 
-class _Signals:
-    """Handlers of the main thread, and the hook that hears of exceptions that were dropped."""
+class _SignalHandlers:
+    """Signal handlers of the main thread, and an unraisable hook that sees dropped exceptions."""
 
     def __init__(self) -> None:
-        self._numbers = [
+        self._signal_numbers = [
             number
             for number in (signal.SIGTERM, signal.SIGHUP)
             if signal.getsignal(number) is signal.SIG_DFL
         ]
-        self._raised: SystemExit | None = None
-        self._number = 0
+        self._raised_exit: SystemExit | None = None
+        self._received_signal = 0
         self._in_hook = False
-        self._gate = threading.Lock()
-        self._over = False
-        self._hook_before: Any = sys.unraisablehook
+        self._restore_lock = threading.Lock()
+        self._restored = False
+        self._previous_hook: Any = sys.unraisablehook
 
     def install(self) -> None:
-        for number in self._numbers:
-            signal.signal(number, self._end)
-        sys.unraisablehook = self._hook
+        for number in self._signal_numbers:
+            signal.signal(number, self._raise_exit)
+        sys.unraisablehook = self._on_unraisable
 
     def restore(self) -> None:
-        with self._gate:
-            self._over = True
-        sys.unraisablehook = self._hook_before
-        for number in self._numbers:
+        with self._restore_lock:
+            self._restored = True
+        sys.unraisablehook = self._previous_hook
+        for number in self._signal_numbers:
             signal.signal(number, signal.SIG_DFL)
 
-    def _end(self, number: int, _frame: FrameType | None) -> None:
-        if self._in_hook:  # an exception would be dropped there too
-            self._send_again(number)
+    def _raise_exit(self, signal_number: int, _frame: FrameType | None) -> None:
+        if self._in_hook:  # an exception raised in the hook would be dropped as well
+            self._resend(signal_number)
             return
-        signal.signal(number, signal.SIG_DFL)
-        self._number, self._raised = number, SystemExit(128 + number)
-        raise self._raised
+        signal.signal(signal_number, signal.SIG_DFL)
+        self._received_signal, self._raised_exit = signal_number, SystemExit(128 + signal_number)
+        raise self._raised_exit
 
-    def _hook(self, dropped: sys.UnraisableHookArgs) -> None:
+    def _on_unraisable(self, dropped: sys.UnraisableHookArgs) -> None:
         self._in_hook = True
         try:
-            if dropped.exc_value is not None and dropped.exc_value is self._raised:
-                signal.signal(self._number, self._end)
-                self._send_again(self._number)
+            if dropped.exc_value is not None and dropped.exc_value is self._raised_exit:
+                signal.signal(self._received_signal, self._raise_exit)
+                self._resend(self._received_signal)
             elif isinstance(dropped.exc_value, KeyboardInterrupt):
-                self._send_again(signal.SIGINT)
+                self._resend(signal.SIGINT)
             else:
-                self._hook_before(dropped)
+                self._previous_hook(dropped)
         finally:
             self._in_hook = False
 
-    def _send_again(self, number: int) -> None:
-        """Send a signal when the main thread has left what drops exceptions.
+    def _resend(self, signal_number: int) -> None:
+        """Send a signal again once the main thread has left the code that drops exceptions.
 
-        By a bare thread: what was interrupted may have the locks of the module `threading`.
+        Uses a bare thread, because the interrupted code may hold locks of the `threading` module.
         """
-        _thread.start_new_thread(self._send_later, (number,))
+        _thread.start_new_thread(self._resend_after_pause, (signal_number,))
 
-    def _send_later(self, number: int) -> None:
-        time.sleep(_AGAIN)
-        with self._gate:
-            if not self._over:
-                signal.pthread_kill(cast(int, threading.main_thread().ident), number)
+    def _resend_after_pause(self, signal_number: int) -> None:
+        time.sleep(_RESEND_SECONDS)
+        with self._restore_lock:
+            if not self._restored:
+                signal.pthread_kill(cast(int, threading.main_thread().ident), signal_number)

@@ -1,4 +1,4 @@
-"""METADATA: where ledger metadata are, a path or a service URI."""
+"""The argument METADATA: where ledger metadata are stored, a path or a service URI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ METADATA_HELP = (
 
 
 def metadata_word(text: str) -> str | Path:
-    """Return the place that an argument names; the parser's error for a wrong service URI.
+    """Return the path or service URI that an argument names, for use as argparse's `type`.
+
+    Raises `ArgumentTypeError` for an invalid service URI.
 
     >>> metadata_word("zk://host/ledgers")
     'zk://host/ledgers'
@@ -30,10 +32,10 @@ def metadata_word(text: str) -> str | Path:
 
 
 def paths_only(*places: str | Path | None) -> list[Path]:
-    """Return those of the places that are paths: what an output must not be written over."""
-    return [place for place in places if isinstance(place, Path)]
+    """Return those locations that are paths; an output must not overwrite them."""
+    return [location for location in places if isinstance(location, Path)]
 
 
 def as_known(place: str | Path) -> str:
-    """Return a place by its one name: a path without links, a service URI as it is."""
+    """Return a location in canonical form: a path with links resolved, a service URI unchanged."""
     return str(place.resolve()) if isinstance(place, Path) else place

@@ -1,7 +1,7 @@
-"""The optional packages that a command needs: all that are missing are named at once, first.
+"""Checks for the optional packages that a command needs.
 
-A command that makes people wait says so before it begins, and in one message, so that nobody
-installs one package to be told of the next.
+A command with long work reports all missing packages before it begins and in one message, so
+that nobody installs one package only to learn of the next.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _EXTRAS = {
 
 
 def missing_packages(*packages: str) -> list[str]:
-    """Return those of the optional packages that are not installed. Loads none of them.
+    """Return those packages that are not installed, without importing any.
 
     >>> missing_packages()
     []
@@ -33,14 +33,16 @@ def missing_packages(*packages: str) -> list[str]:
 
 
 def require_packages(purpose: str, *packages: str) -> None:
-    """Raise `MissingDependency` with one command for all of the packages that are missing."""
+    """Raise `MissingDependency` with one install command for all missing packages."""
     missing = missing_packages(*packages)
     if missing:
-        raise MissingDependency.of_all([(name, _EXTRAS[name]) for name in missing], purpose)
+        raise MissingDependency.of_all(
+            [(package, _EXTRAS[package]) for package in missing], purpose
+        )
 
 
 def require_java() -> None:
-    """Raise `MissingDependency` where Spark would find no Java; starts `java -version`."""
+    """Raise `MissingDependency` if Spark would find no Java; runs `java -version`."""
     from bkstore.files.scratch import scratch_directory
     from bkstore.spark.java import find_java_home
 

@@ -1,4 +1,4 @@
-"""Options that say in which form, where to and with which columns a command answers."""
+"""Options for the format, destination and columns of a command's output."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from bkstore.cli.terminal.table_output import FORMATS, write_tables
 from bkstore.errors import InvalidArgument
 from bkstore.tables import Schema, Table
 
-_SUFFIXES = {"": "table", ".txt": "table", **{f".{form}": form for form in FORMATS[1:]}}
+_FORMAT_OF_SUFFIX = {"": "table", ".txt": "table", **{f".{form}": form for form in FORMATS[1:]}}
 
 
 def add_output(parser: Parser, schema: Schema | None) -> None:
-    """Add --format, -o, --columns and --wide, for a command that answers with `schema`.
+    """Add --format, -o, --columns and --wide, for a command that writes tables of `schema`.
 
-    None where it depends on other arguments; the command checks the columns then.
+    Pass None if the schema depends on other arguments; the command must check the columns then.
     """
     parser.add_argument(
         "--format", choices=FORMATS, help="default: what FILE's suffix says, else table"
@@ -37,9 +37,9 @@ def add_output(parser: Parser, schema: Schema | None) -> None:
 
 
 def _check_form(parser: Parser, args: argparse.Namespace) -> None:
-    """End with the parser's error where nothing says the format, before any work is done.
+    """Exit with a usage error if the output format cannot be determined, before any work is done.
 
-    `MissingDependency` for a format that needs a package which is not installed.
+    Raises `MissingDependency` if the format needs a package that is not installed.
     """
     try:
         form = chosen_output(args)
@@ -50,12 +50,12 @@ def _check_form(parser: Parser, args: argparse.Namespace) -> None:
 
 
 def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None) -> None:
-    """Add --columns, which takes these names (None: not known before the command runs), --wide."""
+    """Add --wide and --columns, which accepts `names` (None: any, the command checks them)."""
     known = "" if names is None else f" of {', '.join(names)}"
     parser.add_argument(
         "--columns",
         metavar="NAME[,NAME]",
-        type=_column_names(names),
+        type=_column_names_parser(names),
         help=f"only these columns{known}",
     )
     parser.add_argument(
@@ -66,35 +66,40 @@ def add_columns(parser: argparse.ArgumentParser, names: list[str] | None = None)
     )
 
 
-def _column_names(known: list[str] | None) -> Callable[[str], list[str]]:
-    def names(text: str) -> list[str]:
-        found = [word.strip() for word in text.split(",")]
-        wrong = unknown_column(found, found if known is None else known)
-        if wrong is not None:
-            raise argparse.ArgumentTypeError(wrong)
-        return found
+def _column_names_parser(known: list[str] | None) -> Callable[[str], list[str]]:
+    """Return a parser of comma-separated column names, which must be `known` unless that is None.
 
-    return names
+    It raises `ArgumentTypeError` for an unknown or repeated name.
+    """
+
+    def parse_names(text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",")]
+        problem = unknown_column(names, names if known is None else known)
+        if problem is not None:
+            raise argparse.ArgumentTypeError(problem)
+        return names
+
+    return parse_names
 
 
 def unknown_column(names: list[str], known: list[str]) -> str | None:
-    """Say what is wrong with column names: one is not known, or there twice; None if nothing is.
+    """Return a message if one of the column names is unknown or repeated, None otherwise.
 
     >>> unknown_column(["entries", "lac"], ["ledger_id", "entries"])
     "there is no column 'lac': there are ledger_id, entries"
     """
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         if name not in known:
             return f"there is no column {name[:60]!r}: there are {', '.join(known)}"
-        if name in names[:at]:
+        if name in names[:index]:
             return f"column {name!r} is named twice"
     return None
 
 
 def chosen_form(form: str | None, target: Path | None) -> str:
-    """Return the format: the one that was given, else what the file's suffix says.
+    """Return the output format: `form` if it was given, else the one of the file's suffix.
 
-    A file without a suffix is a table. Raises `InvalidArgument` for a suffix that says nothing.
+    A file without a suffix gets the format "table". Raises `InvalidArgument` for an unknown suffix.
 
     >>> chosen_form(None, Path("x.CSV")), chosen_form("json", Path("x.csv"))
     ('csv', 'json')
@@ -104,10 +109,10 @@ def chosen_form(form: str | None, target: Path | None) -> str:
     if form is not None:
         return form
     suffix = "" if target is None else target.suffix.lower().removesuffix(".")
-    if suffix not in _SUFFIXES:
-        known = ", ".join(filter(None, _SUFFIXES))
+    if suffix not in _FORMAT_OF_SUFFIX:
+        known = ", ".join(filter(None, _FORMAT_OF_SUFFIX))
         raise InvalidArgument(f"{target}: suffix {suffix} says no format: {known}, or --format")
-    return _SUFFIXES[suffix]
+    return _FORMAT_OF_SUFFIX[suffix]
 
 
 def chosen_output(args: argparse.Namespace) -> str:
@@ -118,6 +123,6 @@ def chosen_output(args: argparse.Namespace) -> str:
 def write_output(
     args: argparse.Namespace, schema: Schema, tables: Iterable[Table], *, private: bool = False
 ) -> None:
-    """Write tables as the arguments say."""
+    """Write tables in the format and to the destination that the arguments ask for."""
     shown = Shown(args.columns, args.wide)
     write_tables(schema, tables, chosen_output(args), args.output, private=private, shown=shown)

@@ -1,4 +1,4 @@
-"""The parser of the command line and of each command: argparse's, with rules of its own."""
+"""The parser of the command line and of each command: argparse's, extended."""
 
 from __future__ import annotations
 
@@ -15,127 +15,130 @@ from typing import Any, NoReturn
 from bkstore.cli.terminal.messages import print_text
 from bkstore.tables.safe_text import shown
 
-_NUMBER = re.compile(r"-\d+|-\d*\.\d+")  # argparse's rule for words that are no options
+_NUMBER_PATTERN = re.compile(r"-\d+|-\d*\.\d+")  # argparse does not take such words for options
 
 OUTPUTS = frozenset({"out", "output", "report", "resume", "target", "textfile"})
-"""Arguments that name what is written, where they are paths; every other path is read."""
+"""Arguments that are paths to be written; every other path is read."""
 
-_NAMED = frozenset({"bookies", "directories"})
-"""Arguments of words NAME=DIR, or DIR alone."""
+_NAME_DIR_ARGUMENTS = frozenset({"bookies", "directories"})
+"""Arguments whose values are NAME=DIR or DIR."""
 
 
 def refuse_outputs_in_inputs(_parser: object, args: argparse.Namespace) -> None:
-    """Raise `InvalidArgument` for an output that is what is read, or lies in it, through links too.
+    """Raise `InvalidArgument` if an output is one of the inputs or lies in one, links resolved.
 
-    Before any work is done, and whatever becomes of the inputs. Directories that a `bk_server.conf`
-    names are not known yet: `BookieDir.refuse_output` knows them.
+    Runs before any work is done and does not need the inputs to be readable. Directories named in
+    a `bk_server.conf` are not known yet; `BookieDir.refuse_output` checks them later.
     """
-    given = vars(args)
-    outputs = [given[name] for name in sorted(OUTPUTS) if isinstance(given.get(name), Path)]
+    values = vars(args)
+    outputs = [values[name] for name in sorted(OUTPUTS) if isinstance(values.get(name), Path)]
     if not outputs:
         return
     from bkstore.files.user_outputs import refuse_inputs
 
     inputs = [
-        place
-        for name, value in given.items()
+        path
+        for name, value in values.items()
         if name not in OUTPUTS
-        for place in _places(value, named=name in _NAMED)
+        for path in _paths_in(value, named=name in _NAME_DIR_ARGUMENTS)
     ]
     for output in outputs:
         refuse_inputs(output, inputs)
 
 
-def _places(value: Any, *, named: bool) -> Iterator[Path]:
-    """Yield the paths of an argument's value."""
-    for each in value if isinstance(value, list) else [value]:
-        if isinstance(each, Path):
-            yield each
-        elif named and isinstance(each, str):
-            whole = not each.partition("=")[2] or os.path.exists(each)
-            yield Path(each if whole else each.partition("=")[2])
+def _paths_in(value: Any, *, named: bool) -> Iterator[Path]:
+    """Yield the paths in an argument's value; if `named`, also those of its NAME=DIR words."""
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, Path):
+            yield item
+        elif named and isinstance(item, str):
+            # A directory's own name may contain "=".
+            is_path = not item.partition("=")[2] or os.path.exists(item)
+            yield Path(item if is_path else item.partition("=")[2])
 
 
 class Parser(argparse.ArgumentParser):
-    """One that tells of errors with its own usage, and shows only what is fit to be shown.
+    """An `ArgumentParser` that reports errors with its own usage and escapes what it prints.
 
-    `declare` is called with the parser before it is first used: it declares the arguments then,
-    so that nothing is loaded for a command that is not chosen. With `intermixed`, an optional
-    positional may stand behind options; before Python 3.12.7 argparse gives it up at the first.
-    `checks` are called with the parser and what it found, for rules that argparse has no words for;
-    that no output lies in an input is one of every command.
-    An option that there is not is what an error is about, whatever argparse made of the words
-    around it; for it, and for a wrong choice, the nearest one that there is is named.
+    `declare` is called with the parser before its first use to declare the arguments, so that
+    nothing is imported for a command that is not chosen. With `intermixed`, an optional
+    positional may follow options; argparse before Python 3.12.7 drops it at the first option.
+    `checks` are called with the parser and the parsed arguments, for rules that argparse cannot
+    express; every command has the check that no output lies in an input.
+    An unknown option is reported before any other error that argparse derives from it. Errors
+    about an unknown option or a wrong choice name the nearest valid one.
     """
 
     declare: Callable[[Parser], None] | None = None
     intermixed = False
     checks: tuple[Check, ...] = (refuse_outputs_in_inputs,)
     _parsing = False
-    _unknown: tuple[str, ...] = ()
+    _unknown_words: tuple[str, ...] = ()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, as argparse does; what is left over is an error of this parser."""
-        if self._parsing:  # a pass of an intermixed one
+        """Parse as argparse does; leftover words are an error of this parser, with its usage."""
+        if self._parsing:  # called again by argparse, for a pass of intermixed parsing
             return super().parse_known_args(args, namespace)
         self.declare_once()
-        self._unknown = tuple(self._unknown_options(sys.argv[1:] if args is None else args))
+        self._unknown_words = tuple(self._unknown_options(sys.argv[1:] if args is None else args))
         self._parsing = True
         try:
             if self.intermixed:
-                found, left = self.parse_known_intermixed_args(args, namespace)
+                parsed, leftover = self.parse_known_intermixed_args(args, namespace)
             else:
-                found, left = super().parse_known_args(args, namespace)
+                parsed, leftover = super().parse_known_args(args, namespace)
         finally:
             self._parsing = False
-        if left:
-            self.error(f"unrecognized arguments: {' '.join(left)}")
+        if leftover:
+            self.error(f"unrecognized arguments: {' '.join(leftover)}")
         for check in self.checks:
-            check(self, found)
-        return found, left
+            check(self, parsed)
+        return parsed, leftover
 
     def _unknown_options(self, words: Sequence[str]) -> Iterator[str]:
-        """Yield what argparse will take for an option, and is none of this parser.
+        """Yield the words that look like options to argparse but are not options of this parser.
 
-        Words behind a command are its own parser's.
+        Words after a command's name belong to the command's parser and are skipped.
         """
         for word in takewhile("--".__ne__, words):
             if not word.startswith("-") or word == "-" or " " in word:
                 if self._subparsers is not None:
                     return
-            elif not _NUMBER.fullmatch(word):
-                name = word.partition("=")[0] if word.startswith("--") else word[:2]
-                known = self._option_string_actions
-                # argparse takes the beginning of a name for the name
-                if name not in known and not any(each.startswith(name) for each in known):
-                    yield name
+            elif not _NUMBER_PATTERN.fullmatch(word):
+                option = word.partition("=")[0] if word.startswith("--") else word[:2]
+                known_options = self._option_string_actions
+                # argparse accepts unique prefixes of option names
+                if option not in known_options and not any(
+                    known_option.startswith(option) for known_option in known_options
+                ):
+                    yield option
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a value that is no choice, as argparse does, and name the nearest one."""
+        """Raise for a value that is not a choice, as argparse does, and name the nearest one."""
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += _hint(str(value), map(str, action.choices or ()))
+            error.message += _suggestion(str(value), map(str, action.choices or ()))
             raise
 
     def declare_once(self) -> None:
-        """Declare the arguments, unless that is done."""
+        """Declare the arguments if that has not been done yet."""
         if self.declare is not None:
             declare, self.declare = self.declare, None
             declare(self)
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the arguments, and exit with code 2."""
-        if self._unknown and not message.startswith("argument -"):
+        """Print what is wrong with the arguments to stderr, and exit with code 2."""
+        if self._unknown_words and not message.startswith("argument -"):
             options = list(self._option_string_actions)
-            words = (f"{name}{_hint(name, options)}" for name in self._unknown)
+            words = (f"{name}{_suggestion(name, options)}" for name in self._unknown_words)
             message = f"unrecognized arguments: {' '.join(words)}"
         super().error(shown(message))
 
     def _print_message(self, message: str, file: Any = None) -> None:
         """Print help, usage or version.
 
-        Unlike argparse, raise `WriteFailed` if standard output does not take it.
+        Unlike argparse, raises `WriteFailed` if writing to standard output fails.
         """
         if file is sys.stdout:
             print_text(message)
@@ -144,10 +147,10 @@ class Parser(argparse.ArgumentParser):
 
 
 Check = Callable[[Parser, argparse.Namespace], None]
-"""A rule: calls the parser's `error` where what was found breaks it."""
+"""A rule for the parsed arguments: calls the parser's `error` if they break it."""
 
 
-def _hint(word: str, known: Iterable[str]) -> str:
-    """Return a question in brackets after the nearest of the words, nothing if none is near."""
-    near = get_close_matches(word, list(known), 1)
-    return f" (did you mean {near[0]}?)" if near else ""
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean X?)" for the nearest known word, an empty string if none is near."""
+    matches = get_close_matches(word, list(known), 1)
+    return f" (did you mean {matches[0]}?)" if matches else ""

@@ -1,4 +1,4 @@
-"""A progress bar on stderr, on a terminal only."""
+"""A progress bar on stderr, shown only on a terminal."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from contextlib import contextmanager
 
 from bkstore.tables.safe_text import shown
 
-_PLAIN = dict.fromkeys(("progress.percentage", "progress.elapsed", "progress.remaining"), "none")
-"""rich's own colours of these, yellow among them, cannot be read on a light ground."""
+_PLAIN_STYLES = dict.fromkeys(
+    ("progress.percentage", "progress.elapsed", "progress.remaining"), "none"
+)
+"""rich's default colors of these, such as yellow, are unreadable on a light background."""
 
 
 @contextmanager
 def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | None]:
-    """Yield a function that takes (label, done, total, count of `what` so far).
+    """Yield a function (label, done, total, count of `what` so far) that updates a progress bar.
 
-    None where stderr is no terminal.
+    Yields None if stderr is not a terminal.
     """
     if not sys.stderr.isatty():
         yield None
@@ -41,7 +43,7 @@ def work_progress(what: str) -> Iterator[Callable[[str, int, int, int], None] | 
         TimeRemainingColumn(),
     )
     with Progress(
-        *columns, console=Console(stderr=True, theme=Theme(_PLAIN)), transient=True
+        *columns, console=Console(stderr=True, theme=Theme(_PLAIN_STYLES)), transient=True
     ) as bar:
         task = bar.add_task("", total=None, count=0)
 

@@ -1,7 +1,7 @@
-"""Secrets on the command line: passwords are best read from elsewhere, keys are shown if asked.
+"""Options for passwords, SASL users and master keys.
 
-Other users of a machine can see the arguments of a command while it runs, and whoever comes by
-can see a screen.
+Other users of a machine can see the arguments of a running command, so passwords are better read
+from a file, a terminal or the environment. Master keys are printed only with --show-keys.
 """
 
 from __future__ import annotations
@@ -21,58 +21,62 @@ if TYPE_CHECKING:
     from bkstore.wire.sasl import SaslUser, SaslUsers
 
 PASSWORD_VARIABLE = "BKSTORE_PASSWORD"  # noqa: S105  # its name
-_LONGEST = 1 << 16
+_MAX_SECRET_BYTES = 1 << 16
 
 _BOOKIE_SECTION, _CLIENT_SECTION = "Bookie", "BookKeeper"
 
 
 def add_password(parser: argparse.ArgumentParser) -> None:
-    """Add the ways to give a password."""
-    ways = parser.add_mutually_exclusive_group()
-    ways.add_argument(
+    """Add the options that give a password."""
+    exclusive_options = parser.add_mutually_exclusive_group()
+    exclusive_options.add_argument(
         "--password-file",
         metavar="FILE",
         type=Path,
         help="the ledger's password, which HMAC digests need, is in FILE (a line's end behind it "
         f"is not part of it); without any of these options, in the variable {PASSWORD_VARIABLE}",
     )
-    ways.add_argument("--ask-password", action="store_true", help="ask for it at the terminal")
-    ways.add_argument(
+    exclusive_options.add_argument(
+        "--ask-password", action="store_true", help="ask for it at the terminal"
+    )
+    exclusive_options.add_argument(
         "--password", help="the password itself, which other users of the machine can see"
     )
 
 
 def chosen_password(args: argparse.Namespace) -> bytes | None:
-    """Return the password that was given, None if there is none; may ask for it.
+    """Return the password from the options or the environment, None if there is none.
 
-    Raises `InvalidArgument` without an answer or for a file too long, `OSError` for one that
-    cannot be read. The variable counts only where digests are to be verified.
+    May prompt for it at the terminal. The environment variable is used only with --digest-type.
+    Raises `InvalidArgument` if the prompt gets no answer or the file is too long, `OSError` if the
+    file cannot be read.
     """
     if args.password is not None:
         return os.fsencode(args.password)
     if args.password_file is not None:
         return secret_in(args.password_file)
     if args.ask_password:
-        return _asked()
-    given = os.environb.get(PASSWORD_VARIABLE.encode())
-    return given if args.digest_type is not None else None
+        return _ask_password()
+    environment_password = os.environb.get(PASSWORD_VARIABLE.encode())
+    return environment_password if args.digest_type is not None else None
 
 
 def secret_in(path: Path) -> bytes:
-    """Return what a file has, without the end of its last line; it may be a pipe.
+    """Return the bytes of a file or pipe without one trailing LF, CRLF or CR.
 
-    Raises `InvalidArgument` for one that is too long, `OSError` for one that cannot be read.
+    Raises `InvalidArgument` if it is too long, `OSError` if it cannot be read.
     """
-    with path.open("rb") as file:  # a pipe, too: the shell's <(...) is one
-        data = file.read(_LONGEST + 1)
-    if len(data) > _LONGEST:
-        raise InvalidArgument(f"{path}: is longer than a secret can be ({_LONGEST} bytes)")
+    with path.open("rb") as file:  # may be a pipe, such as the shell's <(...)
+        data = file.read(_MAX_SECRET_BYTES + 1)
+    if len(data) > _MAX_SECRET_BYTES:
+        raise InvalidArgument(f"{path}: is longer than a secret can be ({_MAX_SECRET_BYTES} bytes)")
     return data.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def _asked() -> bytes:
+def _ask_password() -> bytes:
+    """Prompt for the password at the terminal; raises `InvalidArgument` at end of input."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", getpass.GetPassWarning)  # a pipe instead of a terminal
+        warnings.simplefilter("ignore", getpass.GetPassWarning)  # stdin may be a pipe
         try:
             return os.fsencode(getpass.getpass("Password of the ledger: "))
         except EOFError:
@@ -80,7 +84,7 @@ def _asked() -> bytes:
 
 
 def add_sasl_user(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add what says as whom bookies are asked."""
+    """Add the options for the SASL user that a client authenticates as."""
     parser.add_argument(
         "--jaas",
         metavar="FILE",
@@ -95,7 +99,10 @@ def add_sasl_user(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> 
 
 
 def chosen_sasl_user(args: argparse.Namespace) -> SaslUser | None:
-    """Return the user that bookies are asked as; None: without authentication."""
+    """Return the SASL user to authenticate as, None without --jaas.
+
+    Raises `InvalidArgument` for --jaas-section without --jaas.
+    """
     if args.jaas is None:
         if args.jaas_section is not None:
             raise InvalidArgument("--jaas-section needs --jaas")
@@ -106,7 +113,7 @@ def chosen_sasl_user(args: argparse.Namespace) -> SaslUser | None:
 
 
 def add_sasl_users(parser: argparse.ArgumentParser) -> None:
-    """Add what says whom a bookie lets in."""
+    """Add the options for the SASL users that a bookie accepts."""
     parser.add_argument(
         "--jaas",
         metavar="FILE",
@@ -126,10 +133,10 @@ def add_sasl_users(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> SaslUsers | None:
-    """Return whom a bookie lets in; None: everybody.
+    """Return the SASL users that a bookie accepts, or None if it does not authenticate clients.
 
-    Options go before what its conf says, whose `settings` are. `InvalidArgument` where nothing
-    says who the users are.
+    Options take precedence over `settings`, which come from the bookie's conf. Raises
+    `InvalidArgument` if the conf asks for SASL but --jaas is missing.
     """
     if args.jaas is None:
         if settings.sasl:
@@ -143,13 +150,13 @@ def chosen_sasl_users(args: argparse.Namespace, settings: ServerSettings) -> Sas
     from bkstore.wire.sasl import SaslUsers
     from bkstore.wire.sasl.credentials import ALLOWED_IDS
 
-    allowed = args.sasl_allowed_ids
-    if allowed is None:
-        allowed = settings.sasl_allowed_ids
+    allowed_ids = args.sasl_allowed_ids
+    if allowed_ids is None:
+        allowed_ids = settings.sasl_allowed_ids
     return SaslUsers.from_jaas(
         args.jaas,
         args.jaas_section or settings.jaas_section or _BOOKIE_SECTION,
-        ALLOWED_IDS if allowed is None else allowed,
+        ALLOWED_IDS if allowed_ids is None else allowed_ids,
     )
 
 
@@ -164,7 +171,7 @@ def add_show_keys(parser: argparse.ArgumentParser) -> None:
 
 
 def hide_keys(table: Table) -> Table:
-    """Return the table with nulls for master keys."""
+    """Return the table with the master keys replaced by nulls."""
     from bkstore.tables.table import Repeated
 
     return type(table)(table.schema, {**table.columns, "master_key": Repeated(None, len(table))})

@@ -1,4 +1,4 @@
-"""The directory that a command is given, how it is opened, and what is said of it."""
+"""Options for a command's bookie directory, how it is opened, and how findings are printed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Command = Callable[[argparse.Namespace], int]
 
 
 def add_directory(parser: argparse.ArgumentParser) -> None:
-    """Add DIR and how to open it."""
+    """Add DIR and the options for opening it."""
     parser.add_argument(
         "directory",
         metavar="DIR",
@@ -29,7 +29,7 @@ def add_directory(parser: argparse.ArgumentParser) -> None:
 
 
 def add_opening(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say how directories are opened."""
+    """Add the options for opening bookie directories."""
     parser.add_argument("--live", action="store_true", help="read a directory that is in use")
     parser.add_argument(
         "--layout", choices=("idx", "rocksdb"), help="which index to read where both are present"
@@ -43,11 +43,14 @@ def add_opening(parser: argparse.ArgumentParser) -> None:
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """Return (first, last) of an inclusive range of entry ids, written A:B."""
-    words = re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", text)
-    if words is None:
+    """Return (first, last) of an inclusive range of entry ids, written A:B.
+
+    Raises `InvalidArgument` if it is malformed, empty or too large.
+    """
+    match = re.fullmatch(r"([0-9]{1,19}):([0-9]{1,19})", text)
+    if match is None:
         raise InvalidArgument(f"not a range of entry ids: {text[:60]!r} (A:B, both inclusive)")
-    first, last = words.groups()
+    first, last = match.groups()
     if not int(first) <= int(last) <= MAX_ENTRY_ID:
         raise InvalidArgument(f"range {text} is empty or beyond entry id {MAX_ENTRY_ID}")
     return int(first), int(last)
@@ -56,7 +59,11 @@ def parse_range(text: str) -> tuple[int, int]:
 def open_bookie(
     args: argparse.Namespace, directory: Path | None = None, *, needs_index: bool = True
 ) -> BookieDir:
-    """Open the directory read-only, as the options say; output into it is refused."""
+    """Open the directory (default: DIR) read-only with the options of the command.
+
+    Raises `InvalidArgument` if -o lies in it. Prints a note if the order of several directories
+    cannot be checked.
+    """
     path = directory or args.directory
     bookie = BookieDir(
         path, live=args.live, layout=args.layout, needs_index=needs_index, root=args.root
@@ -74,27 +81,32 @@ def open_bookie(
 
 
 def refuse_output_in(args: argparse.Namespace, directories: Iterable[Path]) -> None:
-    """Raise `InvalidArgument` for -o in one of several directories, before any work is done.
+    """Raise `InvalidArgument` if -o lies in one of the directories, before any work is done.
 
-    One that cannot be opened is told of by who opens it next.
+    A directory that cannot be opened is skipped; the next attempt to open it reports the error.
     """
     if args.output is None:
         return
-    how = {"live": args.live, "layout": args.layout, "root": args.root, "needs_index": False}
+    open_options = {
+        "live": args.live,
+        "layout": args.layout,
+        "root": args.root,
+        "needs_index": False,
+    }
     for directory in directories:
         try:
-            with BookieDir(directory, **how) as bookie:
+            with BookieDir(directory, **open_options) as bookie:
                 bookie.refuse_output(args.output)
         except (InvalidArgument, SystemRefused):
             raise
         except BkstoreError:
-            continue  # is raised again where its index is opened, and told there
+            continue  # raised and reported again when its index is opened
 
 
 def until_unchanged(tables: Iterable[Table], *bookies: BookieDir | None) -> Iterator[Table]:
-    """Yield the tables; at their end raise `DirectoryInUse` if a file of the bookies moved.
+    """Yield the tables, then raise `DirectoryInUse` if a file of the bookies has changed.
 
-    So an output file is not made of what was read while it changed.
+    This keeps an output file from being completed with data read during a change.
     """
     yield from tables
     for bookie in bookies:
@@ -103,7 +115,7 @@ def until_unchanged(tables: Iterable[Table], *bookies: BookieDir | None) -> Iter
 
 
 def report_findings(findings: Iterable[Finding]) -> int:
-    """Print findings to stderr, one a line; return the exit code, 1 if there are any."""
+    """Print findings to stderr, one per line, and return the exit code: 1 if there are any."""
     count = 0
     for count, finding in enumerate(findings, 1):  # noqa: B007
         tell(f"{finding.severity}: {finding}")

@@ -1,7 +1,7 @@
-"""Writing tables to stdout or a file in the five output formats.
+"""Writes tables to stdout or a file in the five output formats.
 
-Tables of one schema arrive in pieces and are written as they come, so that a long listing
-needs no memory for all of it (the JSON document and Parquet are written piece by piece too).
+Tables of one schema are written as they arrive, so that a long listing does not have to fit in
+memory; this holds for the JSON document and for Parquet too.
 Bytes appear as lower-case hex in the text formats, and as bytes in Parquet.
 """
 
@@ -27,9 +27,9 @@ from bkstore.tables import Schema, Table, require_pyarrow
 from bkstore.tables.safe_text import shown
 
 FORMATS = ("table", "json", "jsonl", "csv", "parquet")
-_DEFAULT = Shown()
-_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-"""What a spreadsheet takes for the beginning of a formula, in wide characters too."""
+_DEFAULT_COLUMNS = Shown()
+_FORMULA_STARTS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""Characters that begin a formula in a spreadsheet, and their full-width forms."""
 
 
 def write_tables(
@@ -39,59 +39,64 @@ def write_tables(
     target: Path | None = None,
     *,
     private: bool = False,
-    shown: Shown = _DEFAULT,
+    shown: Shown = _DEFAULT_COLUMNS,
 ) -> None:
-    """Write the tables, all of `schema`, to `target` or stdout.
+    """Write the tables, all of `schema`, to `target` or stdout in the format `form`.
 
-    All columns, or those that `shown` names in that order; for people (`form` "table") those that
-    fit, unless it asks for them. A file has its name when it is whole, and is as it was before if
-    that does not come to pass (`bkstore.files.user_outputs`); a `private` one is for its owner
-    alone.
+    Writes the columns that `shown` names, in that order, or all columns; the format "table" leaves
+    out columns that do not fit the terminal unless `shown` asks for them. A file gets its name only
+    when it is complete, and an existing one is kept if writing fails
+    (`bkstore.files.user_outputs`); a `private` file is readable by its owner alone. Raises
+    `WriteFailed` if writing fails.
     """
     if shown.columns is not None and form != "table":
-        schema, tables = _named_columns(schema, tables, shown.columns)
+        schema, tables = _select_columns(schema, tables, shown.columns)
     with ExitStack() as stack:
         file = None
         if target is not None:
             file = stack.enter_context(output_file(target, private=private))
         if form == "parquet":
-            writer: _Writer = _Parquet(file)
+            writer: _TableWriter = _ParquetWriter(file)
         else:
             stream: IO[str] = sys.stdout
             if file is not None:
-                text = io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", newline="")
-                stream = stack.enter_context(text)
-            writer = _Screen(stream, shown) if form == "table" else _WRITERS[form](stream)
-        with _named(target):
+                text_stream = io.TextIOWrapper(
+                    io.BufferedWriter(file), encoding="utf-8", newline=""
+                )
+                stream = stack.enter_context(text_stream)
+            writer = _ScreenWriter(stream, shown) if form == "table" else _WRITERS[form](stream)
+        with _naming_target(target):
             writer.start(schema)
         for table in tables:
-            with _named(target):
+            with _naming_target(target):
                 writer.write(table)
-        with _named(target):
+        with _naming_target(target):
             writer.finish()
 
 
 def write_text(text: str, target: Path | None = None) -> None:
-    """Write a text to `target`, as `write_tables` does, or stdout."""
+    """Write a text to `target` or stdout; a file is replaced only when complete."""
     if target is None:
         print_text(text)
         return
-    with _named(target), output_file(target) as file:
+    with _naming_target(target), output_file(target) as file:
         file.write(text.encode("utf-8"))
 
 
-def _named_columns(
+def _select_columns(
     schema: Schema, tables: Iterable[Table], names: Sequence[str]
 ) -> tuple[Schema, Iterator[Table]]:
-    """Return the schema and tables with the columns of these names alone, in this order."""
-    kinds = {column.name: column for column in schema.columns}
-    chosen = Schema(schema.name, tuple(kinds[name] for name in names))
-    return chosen, (Table(chosen, {n: each.columns[n] for n in names}) for each in tables)
+    """Return the schema and tables reduced to the named columns, in this order."""
+    columns = {column.name: column for column in schema.columns}
+    selected = Schema(schema.name, tuple(columns[name] for name in names))
+    return selected, (
+        Table(selected, {name: table.columns[name] for name in names}) for table in tables
+    )
 
 
 @contextmanager
-def _named(target: Path | None) -> Iterator[None]:
-    """Say what could not be written; that a pipe's reader left is for `main`."""
+def _naming_target(target: Path | None) -> Iterator[None]:
+    """Turn an `OSError` into `WriteFailed` with the target's name; `main` handles broken pipes."""
     try:
         yield
     except BrokenPipeError:
@@ -102,11 +107,12 @@ def _named(target: Path | None) -> Iterator[None]:
         raise WriteFailed(target or "standard output", error) from error
 
 
-def _plain(value: Any) -> Any:
+def _hex_if_bytes(value: Any) -> Any:
+    """Return bytes as hex, any other value unchanged."""
     return value.hex() if isinstance(value, bytes) else value
 
 
-class _Writer(ABC):
+class _TableWriter(ABC):
     def start(self, schema: Schema) -> None:
         self.schema = schema
 
@@ -117,7 +123,7 @@ class _Writer(ABC):
     def finish(self) -> None: ...
 
 
-class _Text(_Writer):
+class _TextWriter(_TableWriter):
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
 
@@ -125,16 +131,16 @@ class _Text(_Writer):
         self.stream.flush()
 
 
-class _JsonLines(_Text):
+class _JsonLinesWriter(_TextWriter):
     def write(self, table: Table) -> None:
         for row in table.rows():
             self.stream.write(self._row(row) + "\n")
 
     def _row(self, row: tuple[Any, ...]) -> str:
-        return format_json(dict(zip(self.schema.names, map(_plain, row))))
+        return format_json(dict(zip(self.schema.names, map(_hex_if_bytes, row))))
 
 
-class _Json(_JsonLines):
+class _JsonWriter(_JsonLinesWriter):
     separator = "[\n"
 
     def write(self, table: Table) -> None:
@@ -147,10 +153,10 @@ class _Json(_JsonLines):
         super().finish()
 
 
-class _Csv(_Text):
-    """For spreadsheets: texts hold no control characters, and none is taken for a formula.
+class _CsvWriter(_TextWriter):
+    """CSV for spreadsheets: control characters are escaped, and no text can act as a formula.
 
-    The exact texts are in the other formats.
+    The other formats have the exact texts.
     """
 
     def start(self, schema: Schema) -> None:
@@ -165,13 +171,13 @@ class _Csv(_Text):
     def _cell(self, value: Any) -> Any:
         if isinstance(value, str):
             text = shown(value)
-            return f"'{text}" if text.startswith(_FORMULA) else text
+            return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
         if value is None:
             return ""
-        return json.dumps(value) if isinstance(value, (list, bool)) else _plain(value)
+        return json.dumps(value) if isinstance(value, (list, bool)) else _hex_if_bytes(value)
 
 
-class _Screen(_Text):
+class _ScreenWriter(_TextWriter):
     def __init__(self, stream: IO[str], shown: Shown) -> None:
         super().__init__(stream)
         self.shown = shown
@@ -187,15 +193,15 @@ class _Screen(_Text):
         self.screen.finish()
         super().finish()
         if self.shown.by_default and self.screen.hidden:
-            self._tell_hidden(self.screen.hidden)
+            self._print_hidden_columns(self.screen.hidden)
 
-    def _tell_hidden(self, hidden: list[str]) -> None:
-        """Say which columns are left out, to somebody who looks at both streams."""
+    def _print_hidden_columns(self, hidden: list[str]) -> None:
+        """Print which columns are hidden, if stdout and stderr are both terminals."""
         if self.stream.isatty() and sys.stderr.isatty():
             tell(f"--wide shows {', '.join(hidden)} too")
 
 
-class _Parquet(_Writer):
+class _ParquetWriter(_TableWriter):
     def __init__(self, target: OutputFile | None) -> None:
         if target is None and sys.stdout.isatty():
             raise InvalidArgument("parquet is not for a terminal: give -o FILE")
@@ -216,8 +222,8 @@ class _Parquet(_Writer):
         self.file.close()
 
 
-_WRITERS: dict[str, type[_Text]] = {
-    "json": _Json,
-    "jsonl": _JsonLines,
-    "csv": _Csv,
+_WRITERS: dict[str, type[_TextWriter]] = {
+    "json": _JsonWriter,
+    "jsonl": _JsonLinesWriter,
+    "csv": _CsvWriter,
 }
