@@ -75,7 +75,7 @@ def test_results(registry: Any) -> None:
         lookup.get_objects(-1, 0, 1, 1)
         lookup.update(stream_image(WorldShape(nodes=1, lost=0.3, streams=1, alone=0), 3, seed=1))
         fails[0] = True
-        lookup.filters.filters.clear()
+        lookup.filters.clear()
         with pytest.raises(LoadFailed):
             lookup.get_objects(0, 0, 1, 1)
         totals = lookup.stats

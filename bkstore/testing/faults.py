@@ -21,7 +21,7 @@ from bkstore.ids import LedgerId, check_entry_id
 from bkstore.index.api import LedgerLike
 
 if TYPE_CHECKING:
-    pass
+    from rocksdict import Options
 
 
 class Fault(NamedTuple):
@@ -65,8 +65,6 @@ class FaultPlan(Files):
 
     def __init__(self, files: Files = OS_FILES) -> None:
         self.files = files
-        for call in ("mkdir", "replace", "link", "symlink", "unlink", "database_opened"):
-            setattr(self, call, getattr(files, call))  # none of these is made to fail
         self.done: list[Fault] = []
         """The faults that happened, in order."""
         self.writes = 0
@@ -194,6 +192,30 @@ class FaultPlan(Files):
         with self._lock:
             self._paths.pop(fd, None)
             self.files.close(fd)
+
+    def mkdir(self, path: StrPath) -> None:
+        """Inherited."""
+        self.files.mkdir(path)
+
+    def replace(self, source: StrPath, target: StrPath) -> None:
+        """Inherited."""
+        self.files.replace(source, target)
+
+    def link(self, source: StrPath, target: StrPath) -> None:
+        """Inherited."""
+        self.files.link(source, target)
+
+    def symlink(self, target: StrPath, path: StrPath) -> None:
+        """Inherited."""
+        self.files.symlink(target, path)
+
+    def unlink(self, path: StrPath) -> None:
+        """Inherited."""
+        self.files.unlink(path)
+
+    def database_opened(self, path: StrPath, options: Options | None = None) -> None:
+        """Inherited."""
+        self.files.database_opened(path, options)
 
 
 def _nth(n: int) -> int:

@@ -220,9 +220,10 @@ def test_task_that_is_retried(
     task, finish = SparkEngine.task, "bkstore.offline.load.run.build"
     real = sys.modules["bkstore.offline.load.run"].build
 
-    def build(to: str, top: Path, *rest: Any) -> None:
-        seen.extend(top.parent.glob("work/*/attempt-*"))
-        real(to, top, *rest)
+    def build(to: str, currents: list[Path], *rest: Any) -> None:
+        run = next(path for path in currents[0].parents if (path / "work").is_dir())
+        seen.extend(run.glob("work/*/attempt-*"))
+        real(to, currents, *rest)
 
     monkeypatch.setattr(SparkEngine, "task", lambda *a: FailsOnce(task(*a), "torn"))
     monkeypatch.setattr(finish, build)
@@ -292,9 +293,10 @@ def test_sorted_files_are_compared_where_they_are_read(
     real = module.build
     name = max(world, key=lambda each: len(world[each][0]))
 
-    def wrong(layout: str, top: Path, *rest: Any) -> None:
-        real(layout, top, *rest)
-        with {"rocksdb": RocksIndex, "idx": HierarchicalIndex}[layout](top, writable=True) as index:
+    def wrong(layout: str, currents: list[Path], *rest: Any) -> None:
+        real(layout, currents, *rest)
+        kind = {"rocksdb": RocksIndex, "idx": HierarchicalIndex}[layout]
+        with kind(currents[0], writable=True) as index:
             index.put(name, max(world[name][0]), 1)
 
     monkeypatch.setattr(SparkEngine, "_joined", None)

@@ -122,7 +122,8 @@ def salvage(
     about 300 MiB. Cost: about 2 us a record, and the copy.
 
     >>> import tempfile
-    >>>     >>> from bkstore import LedgerStorage
+    >>> from pathlib import Path
+    >>> from bkstore import LedgerStorage
     >>> from bkstore.formats.entry import Entry, encode
     >>> with tempfile.TemporaryDirectory() as top:
     ...     with LedgerStorage.open(f"{top}/b", storage="sorted") as storage:
