@@ -1,8 +1,8 @@
-"""Authentication: what a client may do and cost until it has proved who it is, and the proof.
+"""Authentication: the SASL exchange of a client, and the limits on it until it has authenticated.
 
-As a real bookie: AUTH of the plugin ``sasl`` goes to the mechanism, START_TLS is served, and all
-else is refused: with EUA where the message has room for a status, else the connection ends. A
-proof that is wrong gets no answer at all. Source: `proto/AuthHandler.ServerSideHandler`,
+As in BookKeeper's bookie, AUTH of the plugin ``sasl`` goes to the mechanism, START_TLS is served,
+and any other request is refused: with EUA if its response has a status, else by ending the
+connection. A wrong proof gets no answer at all. Source: `proto/AuthHandler.ServerSideHandler`,
 `sasl/SASLBookieAuthProvider`.
 """
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Authentication:
-    """The handshake of one connection. It is `complete` once the client has proved who it is."""
+    """The authentication of one connection, `complete` once the client has proved who it is."""
 
     def __init__(self, users: SaslUsers) -> None:
         self._mechanism = DigestServer(users)
@@ -39,45 +39,48 @@ class Authentication:
 
     @property
     def complete(self) -> bool:
-        """Whether requests are served."""
+        """Whether the client has authenticated, so that its requests are served."""
         return self._mechanism.complete
 
     def operation_of(self, protocol: int, request: Any, *, tls: bool) -> Operation | None:
-        """Return what becomes of a request before the handshake is complete; None: nothing.
+        """Return the operation of a request sent before authentication, or None for no answer.
 
-        `tls` is whether START_TLS may go on. Raises `CorruptionError` where the connection ends.
+        `tls` is whether START_TLS is served. Raises `CorruptionError` if the request ends the
+        connection.
         """
-        return self._of_v2(request) if protocol == 2 else self._of_v3(request, tls)
+        return (
+            self._operation_of_v2(request) if protocol == 2 else self._operation_of_v3(request, tls)
+        )
 
-    def _of_v2(self, request: v2.Request) -> Operation | None:
+    def _operation_of_v2(self, request: v2.Request) -> Operation | None:
         if isinstance(request, v2.BatchReadRequest):
             raise CorruptionError(None, None, "a batch read before authentication")
         if not isinstance(request, v2.AuthRequest):
             return of_v2.operation_of(request).as_refusal(Status.EUA)
         if request.plugin != SASL:
             raise CorruptionError(None, None, "authentication by another plugin than sasl")
-        token = self._token(request.payload)
+        token = self._next_token(request.payload)
         if token is None:
             return None
-        answer = v2.AuthResponse(SASL, token, request.version)
-        return Ready("AUTH", 2, lambda _status: frame(*answer.parts()))
+        response = v2.AuthResponse(SASL, token, request.version)
+        return Ready("AUTH", 2, lambda _status: frame(*response.parts()))
 
-    def _of_v3(self, request: Any, tls: bool) -> Operation | None:
+    def _operation_of_v3(self, request: Any, tls: bool) -> Operation | None:
         operation = v3.Operation(request.header.operation)
         if operation is v3.Operation.START_TLS and request.HasField("startTLSRequest"):
             return of_v3.operation_of(request, tls=tls)
-        asked = request.authRequest
-        if operation is not v3.Operation.AUTH or asked.authPluginName != SASL:
+        auth_request = request.authRequest
+        if operation is not v3.Operation.AUTH or auth_request.authPluginName != SASL:
             echo = v3.new_echo(request, Status.EUA)
             return Ready(operation.name, 3, lambda _: frame(v3.encode(echo)), status=Status.EUA)
-        token = self._token(asked.payload)
+        token = self._next_token(auth_request.payload)
         if token is None:
             return None
         body = {"authPluginName": SASL, "payload": token}
         return Ready("AUTH", 3, lambda status: frame(v3.encode(v3.new_echo(request, status, body))))
 
-    def _token(self, message: bytes) -> bytes | None:
-        """Return the mechanism's answer; None for a proof that is none."""
+    def _next_token(self, message: bytes) -> bytes | None:
+        """Return the mechanism's next token, or None if the client's message is refused."""
         try:
             token = self._mechanism.respond(message)
         except (CorruptionError, UnauthorizedAccess) as error:
@@ -98,41 +101,47 @@ class Stranger(Protocol):
 
 
 class Strangers:
-    """The connections that have not authenticated. It belongs to the loop's thread.
+    """The connections that have not authenticated. Used in the loop's thread only.
 
-    One that takes longer than `authentication_timeout` is closed, and where they hold more than
-    `authentication_memory` of requests and answers together, the one that holds most.
+    A connection that takes longer than `authentication_timeout` is closed. If they together hold
+    more than `authentication_memory` bytes of requests and answers, the largest is closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, options: ServerOptions) -> None:
         self._loop = loop
         self._timeout = options.authentication_timeout
-        self._memory = options.authentication_memory
-        self._since: dict[Stranger, float] = {}
-        self._held = 0
+        self._max_held_bytes = options.authentication_memory
+        self._connected_at: dict[Stranger, float] = {}
+        self._held_bytes = 0
 
     def add(self, stranger: Stranger) -> None:
-        """Take note of a new connection."""
-        self._since[stranger] = self._loop.time()
+        """Add a new connection."""
+        self._connected_at[stranger] = self._loop.time()
 
     def forget(self, stranger: Stranger) -> None:
-        """Count a connection no more: it has authenticated, or is lost."""
-        if self._since.pop(stranger, None) is not None:
-            self._held -= stranger.held
+        """Remove a connection that has authenticated or is lost."""
+        if self._connected_at.pop(stranger, None) is not None:
+            self._held_bytes -= stranger.held
 
-    def count(self, stranger: Stranger, more: int) -> None:
-        """Count bytes that a connection holds beside those of its `held`, or no longer holds."""
-        if stranger not in self._since:
+    def count(self, stranger: Stranger, change: int) -> None:
+        """Count a change to the bytes that a connection holds, before its `held` is updated.
+
+        Schedules the abort of the largest connection if all together hold too much.
+        """
+        if stranger not in self._connected_at:
             return
-        self._held += more
-        if more > 0 and self._held > self._memory:
-            largest = max(self._since, key=lambda each: each.held + more * (each is stranger))
-            _log.warning("%d bytes held before authentication: closed a client", self._held)
-            self._loop.call_soon(largest.abort)  # not now: one of them may be at work
+        self._held_bytes += change
+        if change > 0 and self._held_bytes > self._max_held_bytes:
+            largest = max(
+                self._connected_at,
+                key=lambda connection: connection.held + change * (connection is stranger),
+            )
+            _log.warning("%d bytes held before authentication: closed a client", self._held_bytes)
+            self._loop.call_soon(largest.abort)  # later, because its code may be running now
 
     def sweep(self, now: float) -> None:
-        """Close the connections that have had their time."""
-        for stranger, since in list(self._since.items()):
-            if now - since > self._timeout:
+        """Close the connections that are over the time limit."""
+        for stranger, connected_at in list(self._connected_at.items()):
+            if now - connected_at > self._timeout:
                 _log.info("a client did not authenticate in %g s: closed", self._timeout)
                 stranger.abort()

@@ -1,4 +1,4 @@
-"""BookieServer: a `Bookie` on a port, for clients of both protocols."""
+"""BookieServer: serves a `Bookie` on a port, to clients of protocols v2 and v3."""
 
 from __future__ import annotations
 
@@ -43,16 +43,15 @@ class Address(NamedTuple):
 class BookieServer:
     """Serves a bookie to clients of v2 and v3, in a thread of its own.
 
-    `start` (or ``with``) binds and returns when clients may come; `port` 0 takes a free one.
-    `close` takes no more requests, answers those that have come in, and ends the thread; the
-    bookie stays open, and is the caller's. An add is answered with EOK when its journal is synced,
-    not before.
+    `start` (or ``with``) binds the port and returns when clients may connect; `port` 0 takes a
+    free one. `close` takes no more requests, answers those received, and ends the thread; it does
+    not close the bookie. An add is answered with EOK only after its journal is synced.
 
-    With `extended` v3 has scopes (`ledgerScopeId`) and batch reads, which real clients and bookies
-    do not know. `tls` is what START_TLS goes on with; without it that is refused. `sasl` has the
-    users that are let in: until a client has authenticated as one of them its requests get EUA.
-    `observer` is told of each request. Threads: all methods may be called from any. Fork: closed
-    in the child.
+    With `extended`, v3 has scopes (`ledgerScopeId`) and batch reads, which BookKeeper's clients and
+    bookies do not know. `tls` is the context for START_TLS, which is refused without it. `sasl`
+    has the users that may connect: until a client has authenticated as one of them its requests
+    get EUA. `observer` gets a call for each request. Threads: all methods may be called from any.
+    Fork: closed in the child.
 
     >>> import socket, tempfile
     >>> from bkstore.wire.frames import frame
@@ -88,16 +87,16 @@ class BookieServer:
         self._failure: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._core: Core | None = None
-        self._ending: asyncio.Event | None = None
+        self._stop_requested: asyncio.Event | None = None
         self._ended = threading.Event()
-        self._listening: list[socket.socket] = []
-        self._patience = self.options.stop_timeout
+        self._listening_sockets: list[socket.socket] = []
+        self._stop_seconds = self.options.stop_timeout
         self._read_only = False
         self._closed = False
         forks.register(self)
 
     def start(self) -> Self:
-        """Begin to listen; return the server. `OSError` where the address cannot be had."""
+        """Start to listen; return the server. Raises `OSError` if the address cannot be bound."""
         if self._closed or self._thread is not None:
             raise forks.closed("this server") if self._closed else IllegalOperation("started")
         ready = threading.Event()
@@ -115,7 +114,7 @@ class BookieServer:
 
     @property
     def address(self) -> Address:
-        """Where it listens: (host, port), and as text a bookie id."""
+        """The (host, port) where it listens; as text it is a bookie id."""
         if self._address is None:
             raise IllegalOperation("this server has not been started")
         return self._address
@@ -133,8 +132,8 @@ class BookieServer:
 
     @property
     def max_connections(self) -> int:
-        """How many clients are taken: as in `options`, fewer where the limit of open files leaves
-        room for fewer, which is logged at the start."""
+        """The most clients served at once: as in `options`, or fewer if the limit of open files
+        requires it, which is logged at the start."""
         return self.options.max_connections if self._core is None else self._core.max_connections
 
     @property
@@ -144,29 +143,29 @@ class BookieServer:
 
     @property
     def held(self) -> int:
-        """Bytes of requests and answers that are held for all clients now."""
+        """Bytes of requests and answers now held for all clients."""
         return 0 if self._core is None else self._core.held
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the server has ended, so long at most; return whether it has."""
-        # not by `Thread.join`: one that a signal interrupts takes the thread for ended (CPython
-        # below 3.13), and `close` would stop nothing
+        """Wait until the server has ended, for at most `seconds`; return whether it has."""
+        # not by `Thread.join`: before CPython 3.13, a join that a signal interrupts marks the
+        # thread as ended, and `close` would not stop it
         return self._thread is None or self._ended.wait(seconds)
 
     def close(self, seconds: float | None = None) -> None:
-        """Answer what has come in, hang up, and end the thread. Idempotent.
+        """Answer the requests received, close all connections, and end the thread. Idempotent.
 
-        Requests that have no answer after so many seconds (`stop_timeout`) get none. Raises what
-        the server broke down with, if it did.
+        Requests not answered within `seconds` (default: `stop_timeout`) get no answer. Raises the
+        exception that the server's thread failed with, if it did.
         """
         if seconds is not None:
-            self._patience = number(0)("seconds", seconds)
+            self._stop_seconds = number(0)("seconds", seconds)
         thread, self._closed = self._thread, True
         if thread is None:
             return
-        if self._core is not None and self._ending is not None:
-            with suppress(RuntimeError):  # its loop is closed: it has ended already
-                self._core.loop.call_soon_threadsafe(self._ending.set)
+        if self._core is not None and self._stop_requested is not None:
+            with suppress(RuntimeError):  # raised if the loop is closed: the server has ended
+                self._core.loop.call_soon_threadsafe(self._stop_requested.set)
         self._ended.wait()
         thread.join()
         failure, self._failure = self._failure, None
@@ -185,13 +184,14 @@ class BookieServer:
         self.close()
 
     def __repr__(self) -> str:
-        """Return where it listens, and whether it is closed."""
-        place = self._address or Address(self._host, self._port)
-        return f"<BookieServer {place}{' (closed)' if self._closed else ''}>"
+        """Return a text with the address and whether it is closed."""
+        address = self._address or Address(self._host, self._port)
+        return f"<BookieServer {address}{' (closed)' if self._closed else ''}>"
 
     # -- the thread
 
     def _run(self, ready: Callable[[], None]) -> None:
+        """Serve until closed; keep the exception of a failure. Calls `ready` at least once."""
         try:
             asyncio.run(self._serve(ready))
         except BaseException as error:  # noqa: BLE001 - `start` or `close` raises it
@@ -203,45 +203,51 @@ class BookieServer:
             ready()
 
     async def _serve(self, ready: Callable[[], None]) -> None:
-        shared = (self.options, self._observer, self._extended, self._tls, self._users)
-        core = Core(self.bookie, *shared)
+        """Bind, call `ready`, serve until `close` is called, then stop all connections."""
+        settings = (self.options, self._observer, self._extended, self._tls, self._users)
+        core = Core(self.bookie, *settings)
         core.rules.read_only = self._read_only
         try:
-            self._listening = bind_all(self._host, self._port, _BACKLOG)
+            self._listening_sockets = bind_all(self._host, self._port, _BACKLOG)
         except OSError as error:
             await core.stop(0)
-            place = str(Address(self._host, self._port))
-            raise OSError(error.errno, _reason(error), place) from error
-        self._core, self._ending = core, asyncio.Event()
-        self._address = Address(*self._listening[0].getsockname()[:2])
-        listener = Listener(self._listening, lambda: Connection(core))
+            address = str(Address(self._host, self._port))
+            raise OSError(error.errno, _os_message(error), address) from error
+        self._core, self._stop_requested = core, asyncio.Event()
+        self._address = Address(*self._listening_sockets[0].getsockname()[:2])
+        listener = Listener(self._listening_sockets, lambda: Connection(core))
         listener.start()
         ready()
-        patience = 0.0
+        stop_seconds = 0.0
         try:
-            await self._ending.wait()
+            await self._stop_requested.wait()
             await listener.stop()
-            patience = self._patience
-        finally:  # also where the loop broke down, and has cancelled this
+            stop_seconds = self._stop_seconds
+        finally:  # also if the loop failed and cancelled this task
             listener.close()
-            await core.stop(patience)
+            await core.stop(stop_seconds)
 
-    # -- a fork
+    # -- forks
 
     def _forked(self) -> None:
-        """Let go of the sockets: as long as the child had them, clients of a server that the
-        parent closed would wait for answers, and nobody else could have its port."""
+        """Drop the sockets in a forked child.
+
+        If the child kept them, clients would still wait for answers after the parent has closed
+        the server, and its port would stay in use.
+        """
         self._closed = True
         self._thread = None
         forks.drop_descriptors(self._descriptors())
 
     def _descriptors(self) -> Iterator[int]:
-        clients = [] if self._core is None else list(self._core.connections)
-        yield from (each.fileno() for each in self._listening if each.fileno() >= 0)
-        yield from (held for each in clients if (held := each.descriptor()) >= 0)
+        connections = [] if self._core is None else list(self._core.connections)
+        yield from (sock.fileno() for sock in self._listening_sockets if sock.fileno() >= 0)
+        yield from (
+            descriptor for client in connections if (descriptor := client.descriptor()) >= 0
+        )
 
 
-def _reason(error: OSError) -> str:
-    """Return what the system says, without asyncio's sentence around it."""
+def _os_message(error: OSError) -> str:
+    """Return the operating system's message, without the sentence that asyncio wraps around it."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else error.strerror or str(error)

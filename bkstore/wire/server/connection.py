@@ -1,4 +1,4 @@
-"""Connection: the bytes of one client in, its requests to the pools, answers out."""
+"""Connection: decode one client's bytes, pass its requests to the pools, send the answers."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from bkstore.wire.status import Status
 
 _log = logging.getLogger(__name__)
 
-_LINGER = 1.0  # seconds for a client to take its last answers and hang up
+_LINGER_SECONDS = 1.0  # seconds for a client to take its last answers and hang up
 
-_TLS_PIECE = 256 << 10
-"""Bytes that TLS is given at once: its buffer stays as large as it ever was."""
+_TLS_CHUNK_BYTES = 256 << 10
+"""The most bytes given to TLS at once, because its buffer never shrinks."""
 
-_STEP = ("AUTH", Status.EOK)
+_AUTH_STEP = ("AUTH", Status.EOK)
 
-_REQUEST_COST = 1536
-"""Bytes of memory that a waiting request takes beside those of its frame: a long poll with its
-decoded message, its timer and its place in queues, measured. Others take less."""
+_REQUEST_OVERHEAD_BYTES = 1536
+"""Memory that a waiting request takes beyond its frame, measured for a long poll with its decoded
+message, its timer and its queue slots. Other requests take less."""
 
 
-_WORTH = 256
-"""Bytes received from which on requests are looked for that are alike."""
+_MIN_BATCH_BYTES = 256
+"""Received bytes above which v2 requests that differ only in their ids are decoded together."""
 
 
 class Connection(asyncio.Protocol):
     """One client.
 
-    Writes keep their order, and so do reads; one group of each is with the storage at a time.
-    What cannot be decoded ends the connection: what came before is answered, what comes behind
-    is dropped. It is read from as long as there is room for more requests (`ServerOptions`), and
-    nothing is asked of the storage for a client that does not take its answers. Where the server
-    has users, it is served once it has authenticated as one (`authentication`), not before.
+    Writes keep their order, and so do reads; the storage has at most one group of each at a time.
+    A frame that cannot be decoded ends the connection: earlier requests are answered, later bytes
+    are dropped. The socket is read while there is room for more requests (`ServerOptions`).
+    Nothing is passed to the storage while the client does not take its answers. If the server
+    has users, the client must authenticate as one before it is served (`authentication`).
     """
 
     def __init__(self, core: Core) -> None:
@@ -52,103 +52,104 @@ class Connection(asyncio.Protocol):
         self._options = core.options
         self._splitter = FrameSplitter(core.options.max_frame)
         self._decoder = RequestDecoder(extended=core.extended)
-        self._handshake = None if core.users is None else Authentication(core.users)
-        """None once it is complete, and where none is asked for."""
+        self._authentication = None if core.users is None else Authentication(core.users)
+        """None once the client has authenticated, or if the server does not require it."""
         self._writes: deque[Operation] = deque()
         self._reads: deque[Operation] = deque()
-        self._write_busy = self._read_busy = False
-        self._parked: set[Read] = set()
-        self._waiting = self._waiting_bytes = 0
-        self._reading = True
-        self._damaged = False
-        self._paused: set[str] = set()  # buffers of answers that the client does not take
-        self._ending = self._hung_up = self._finished = self._lost = False
+        self._is_writing_group = self._is_reading_group = False
+        self._parked_polls: set[Read] = set()
+        self._waiting_count = self._waiting_bytes = 0
+        self._is_reading = True
+        self._undecodable = False
+        self._paused_buffers: set[str] = set()  # full output buffers: "transport", "socket"
+        self._ending = self._client_hung_up = self._finished = self._lost = False
         self._may_start_tls = core.tls is not None
-        self._start_tls: StartTls | None = None
-        self._behind_start_tls: list[Ready] = []
+        self._start_tls_request: StartTls | None = None
+        self._kept_auth_steps: list[Ready] = []
         self._tls_socket: TlsSocket | None = None
-        self._stream_ended = False  # without a word in TLS
-        self._tls_handshake: asyncio.Task[None] | None = None
-        self._early: list[bytes] = []  # decrypted before the handshake is told to be over
-        self._moved = core.loop.time()
-        self._unsent = 0
+        self._socket_ended = False  # without a TLS close_notify
+        self._tls_handshake_task: asyncio.Task[None] | None = None
+        self._early_data: list[bytes] = []  # decrypted before `start_tls` has returned
+        self._last_progress = core.loop.time()
+        self._last_unsent_bytes = 0
         self.held = 0
 
-    # -- what the transport says
+    # -- calls from the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a new client, unless there are too many."""
+        """Register a new client, or abort it if there are too many or the server is stopping."""
         self._transport = cast(asyncio.Transport, transport)
-        many = len(self._core.connections) >= self._core.max_connections
+        is_over_limit = len(self._core.connections) >= self._core.max_connections
         self._core.connections.add(self)
-        if many or self._core.stopping:
+        if is_over_limit or self._core.stopping:
             _log.warning("a client is refused: %d are connected", len(self._core.connections))
             self._finished = self._ending = True
             self._transport.abort()
-        elif self._handshake is not None:
+        elif self._authentication is not None:
             self._core.strangers.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes: whole frames become operations."""
-        self._moved = self._core.loop.time()
+        """Take received bytes and turn whole frames into operations."""
+        self._last_progress = self._core.loop.time()
         if self._ending:
             return
-        if self._tls_handshake is not None:
-            self._early.append(data)
+        if self._tls_handshake_task is not None:
+            self._early_data.append(data)
             return
         self._splitter.feed(data)
-        self._go_on()
+        self._advance()
 
     def eof_received(self) -> bool:
-        """Answer what waits, then close: the client may still listen."""
-        self._hung_up = True
+        """Answer the waiting requests, then close: the client may still read its answers."""
+        self._client_hung_up = True
         self.end()
         return not self._finished and not self._transport.get_extra_info("sslcontext")
 
     def pause_writing(self) -> None:
-        """Ask nothing of the storage until the client has taken its answers."""
+        """Pass nothing to the storage until the client has taken its answers."""
         self._pause("transport")
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Resume work after `pause_writing`."""
         self._resume("transport")
 
     def pause_socket(self) -> None:
-        """Likewise, where the buffer below TLS is full."""
+        """Pass nothing to the storage while the socket's buffer below TLS is full."""
         self._pause("socket")
 
     def resume_socket(self) -> None:
-        """Go on."""
+        """Resume work after `pause_socket`."""
         self._resume("socket")
 
     def _pause(self, buffer: str) -> None:
-        self._paused.add(buffer)
-        self._unsent = self._unsent_bytes()
-        self._moved = self._core.loop.time()
+        self._paused_buffers.add(buffer)
+        self._last_unsent_bytes = self._unsent_bytes()
+        self._last_progress = self._core.loop.time()
 
     def _resume(self, buffer: str) -> None:
-        self._paused.discard(buffer)
-        self._go_on()
+        self._paused_buffers.discard(buffer)
+        self._advance()
 
     def _unsent_bytes(self) -> int:
-        """Return the bytes of answers that the client has not taken, those below TLS included."""
-        below = 0 if self._tls_socket is None else self._tls_socket.unsent_bytes
-        return self._transport.get_write_buffer_size() + below
+        """Return how many bytes of answers are buffered here and below TLS."""
+        socket_bytes = 0 if self._tls_socket is None else self._tls_socket.unsent_bytes
+        return self._transport.get_write_buffer_size() + socket_bytes
 
     def end_of_stream(self) -> None:
-        """Answer what waits, then close: the client of TLS has ended its side of the socket.
+        """Answer the waiting requests, then close: a TLS client has ended its side of the socket.
 
-        What it sent before may lie in the TLS as long as this is not read from.
+        While reading is paused, TLS may still hold bytes that the client sent before; then
+        `_advance` calls this again after it resumes reading.
         """
-        self._stream_ended = True
-        if self._reading:
-            self._hung_up = True
+        self._socket_ended = True
+        if self._is_reading:
+            self._client_hung_up = True
             self.end()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Drop what waits; what is with the storage will be done, and not answered."""
+        """Drop the waiting requests. Requests that the storage has are done, but not answered."""
         self._lost = True
-        for read in self._parked:
+        for read in self._parked_polls:
             self._core.polls.forget(read)
         self._writes.clear()
         self._reads.clear()
@@ -160,149 +161,167 @@ class Connection(asyncio.Protocol):
     # -- requests
 
     def _take_frames(self) -> None:
-        """Take whole frames as long as there is room for more; the rest stays as bytes."""
-        if not self._splitter.pending or self._damaged or self._lost or self._finished:
+        """Decode whole frames while there is room for more requests; the rest stays as bytes."""
+        if not self._splitter.pending or self._undecodable or self._lost or self._finished:
             return
         try:
-            if self._decoder.version == 2 and self._handshake is None:
-                self._take_stretches()
+            if self._decoder.version == 2 and self._authentication is None:
+                self._take_alike_requests()
             if self._is_full():
                 return
             for message in self._splitter.frames():
-                self._take(message)
+                self._take_message(message)
                 if self._is_full():
                     return
         except CorruptionError as error:
             _log.debug("%s: connection closed", error)
-            self._damaged = True
+            self._undecodable = True
             self.end()
 
     def _is_full(self) -> bool:
-        """Return whether no more requests are taken now; at the end, memory does not matter."""
+        """Return whether no more requests are taken now. Memory is not limited while ending."""
         return (
-            self._waiting >= self._options.max_waiting
+            self._waiting_count >= self._options.max_waiting
             or self._waiting_bytes >= self._options.max_waiting_bytes
             or (self._core.over and not self._ending)
         )
 
-    def _take_stretches(self) -> None:
-        """Take frames of v2 as long as there is room; requests alike become one operation."""
-        while self._splitter.pending > _WORTH and not self._is_full():
-            room = self._options.max_waiting - self._waiting
-            enough = self._options.max_waiting_bytes - self._waiting_bytes
-            size, window = v2.leading_window(self._splitter.waiting(), room, enough)
+    def _take_alike_requests(self) -> None:
+        """Decode v2 frames while there is room; requests that are alike become one operation."""
+        while self._splitter.pending > _MIN_BATCH_BYTES and not self._is_full():
+            # the fast way: the leading frames are requests that are alike
+            free_requests = self._options.max_waiting - self._waiting_count
+            free_bytes = self._options.max_waiting_bytes - self._waiting_bytes
+            byte_count, window = v2.leading_window(
+                self._splitter.waiting(), free_requests, free_bytes
+            )
             if window is not None:
-                self._splitter.skip(size)
-                self._queue(of_v2.operation_of_many(window), size)
+                self._splitter.skip(byte_count)
+                self._queue_operation(of_v2.operation_of_many(window), byte_count)
                 continue
-            data, offsets, sizes = self._splitter.stretch(room, enough)
-            if not offsets.size:
+            # otherwise split off whole frames, and group neighbors that are alike
+            frame_bytes, frame_offsets, frame_sizes = self._splitter.stretch(
+                free_requests, free_bytes
+            )
+            if not frame_offsets.size:
                 return
             start = 0
-            for count, requests in v2.group_requests(data, offsets, sizes):
-                here = slice(start, start + count)
+            for count, requests in v2.group_requests(frame_bytes, frame_offsets, frame_sizes):
+                rows = slice(start, start + count)
                 if requests is not None:
-                    size = int(sizes[here].sum()) + PREFIX * count
-                    self._queue(of_v2.operation_of_many(requests), size)
+                    byte_count = int(frame_sizes[rows].sum()) + PREFIX * count
+                    self._queue_operation(of_v2.operation_of_many(requests), byte_count)
                 else:
-                    for place, size in zip(offsets[here].tolist(), sizes[here].tolist()):
-                        self._take(data[place : place + size])
+                    for frame_offset, frame_size in zip(
+                        frame_offsets[rows].tolist(), frame_sizes[rows].tolist()
+                    ):
+                        self._take_message(frame_bytes[frame_offset : frame_offset + frame_size])
                 start += count
 
-    def _take(self, message: bytes) -> None:
+    def _take_message(self, message: bytes) -> None:
+        """Decode the request in one frame and queue its operation, if it gets an answer."""
         request = self._decoder.decode(message)
-        if self._start_tls is not None:
-            self._take_behind_start_tls(request, len(message) + PREFIX)
+        if self._start_tls_request is not None:
+            self._keep_auth_step(request, len(message) + PREFIX)
             return
         operation = self._operation_of(request)
         if operation is not None:
-            self._queue(operation, len(message) + PREFIX)
+            self._queue_operation(operation, len(message) + PREFIX)
 
-    def _queue(self, operation: Operation, size: int) -> None:
-        operation.started, operation.size = self._moved, size
-        self._waiting += operation.count
+    def _queue_operation(self, operation: Operation, frame_bytes: int) -> None:
+        """Answer an operation that is ready, or queue it for the storage."""
+        operation.started, operation.size = self._last_progress, frame_bytes
+        self._waiting_count += operation.count
         self._waiting_bytes += operation.size
         if isinstance(operation, Ready):
             self._send([operation.answer(operation.status)])
         elif isinstance(operation, StartTls):
-            self._start_tls = operation
+            self._start_tls_request = operation
         elif operation.writes:
             self._writes.append(operation)
         else:
             self._reads.append(operation)
 
     def _operation_of(self, request: Any) -> Operation | None:
-        """Return what a request asks; None for one that gets no answer."""
-        if self._handshake is not None:
-            operation = self._handshake.operation_of(
+        """Return the operation of a request, or None if the request gets no answer."""
+        if self._authentication is not None:
+            operation = self._authentication.operation_of(
                 self._decoder.version, request, tls=self._may_start_tls
             )
-            if self._handshake.complete:
+            if self._authentication.complete:
                 self._core.strangers.forget(self)
-                self._handshake = None
+                self._authentication = None
             return operation
         if self._decoder.version == 2:
             return of_v2.operation_of(request)
         return of_v3.operation_of(request, tls=self._may_start_tls)
 
-    def _go_on(self) -> None:
-        """Give the storage what there is for it, read on if there is room, end if it is time."""
-        if not self._paused:
+    def _advance(self) -> None:
+        """Pass requests to the storage, pause or resume reading, and close when all is answered.
+
+        Called after every event that may have changed what can be done next.
+        """
+        if not self._paused_buffers:
             self._take_frames()
         if self._lost or self._finished:
             return
-        if not self._paused:
-            if self._writes and not self._write_busy:
-                self._write_busy = True
-                self._core.write(self._group(self._writes), self._stored, self._written)
-            if self._reads and not self._read_busy and not self._core.over:
-                self._read_busy = True
-                self._core.read(self._group(self._reads), self._read)
-        self._account()
-        full = bool(self._paused) or self._is_full() or self._start_tls is not None
-        if full == self._reading and not self._ending:
-            self._reading = not full
-            if full:
+        if not self._paused_buffers:
+            if self._writes and not self._is_writing_group:
+                self._is_writing_group = True
+                self._core.write(self._take_group(self._writes), self._on_stored, self._on_written)
+            if self._reads and not self._is_reading_group and not self._core.over:
+                self._is_reading_group = True
+                self._core.read(self._take_group(self._reads), self._on_read)
+        self._update_held()
+        must_pause = (
+            bool(self._paused_buffers) or self._is_full() or self._start_tls_request is not None
+        )
+        if must_pause == self._is_reading and not self._ending:
+            self._is_reading = not must_pause
+            if must_pause:
                 self._transport.pause_reading()
             else:
-                self._moved = self._core.loop.time()  # until now it was kept from moving
+                # time while paused does not count as stalled
+                self._last_progress = self._core.loop.time()
                 self._transport.resume_reading()
-                if self._stream_ended:  # TLS hands out what it has before that
+                if self._socket_ended:  # after TLS has handed out what it holds
                     self._core.loop.call_soon(self.end_of_stream)
-        if not self._waiting and self._ending:
-            if not (self._paused and self._splitter.pending):  # where a request may be
+        if not self._waiting_count and self._ending:
+            # bytes that are not decoded while paused may be one more request
+            if not (self._paused_buffers and self._splitter.pending):
                 self._finish()
-        elif self._waiting == 1 and self._start_tls is not None:
-            self._upgrade(self._start_tls)
+        elif self._waiting_count == 1 and self._start_tls_request is not None:
+            self._begin_tls_handshake(self._start_tls_request)
 
-    def _group(self, queue: deque[Operation]) -> list[Operation]:
-        """Take operations off a queue: `max_group` requests, or as many as there are."""
+    def _take_group(self, queue: deque[Operation]) -> list[Operation]:
+        """Remove operations with at most `max_group` requests from the front of a queue."""
         group: list[Operation] = []
-        room = self._options.max_group
-        while queue and room:
-            first = queue.popleft()
-            if first.count > room:
-                queue.appendleft(first.part(room, first.count))
-                first = first.part(0, room)
-            group.append(first)
-            room -= first.count
+        free_requests = self._options.max_group
+        while queue and free_requests:
+            operation = queue.popleft()
+            if operation.count > free_requests:
+                queue.appendleft(operation.part(free_requests, operation.count))
+                operation = operation.part(0, free_requests)
+            group.append(operation)
+            free_requests -= operation.count
         return group
 
     # -- answers
 
-    def _stored(self) -> None:
-        self._write_busy = False
+    def _on_stored(self) -> None:
+        """Let the next group of writes go: the last one is stored, if not yet durable."""
+        self._is_writing_group = False
         if self._core.polls.waiting:
             self._core.polls.wake()
-        self._go_on()
+        self._advance()
 
-    def _written(self, answers: Sequence[Answer]) -> None:
+    def _on_written(self, answers: Sequence[Answer]) -> None:
         self._send(answers)
-        self._go_on()
+        self._advance()
 
-    def _read(self, answers: Sequence[Answer | Read], left: Sequence[Operation]) -> None:
-        """Send answers; what is left comes again, long polls later."""
-        self._read_busy = False
+    def _on_read(self, answers: Sequence[Answer | Read], unread: Sequence[Operation]) -> None:
+        """Send answers, park the long polls among them, and put unread operations back."""
+        self._is_reading_group = False
         if self._lost:
             return
         self._send([answer for answer in answers if isinstance(answer, Answer)])
@@ -310,30 +329,32 @@ class Connection(asyncio.Protocol):
             if isinstance(answer, Read):
                 answer.expired = self._ending
                 self._park(answer)
-        self._reads.extendleft(reversed(left))
-        self._go_on()
+        self._reads.extendleft(reversed(unread))
+        self._advance()
 
     def _park(self, read: Read) -> None:
+        """Let a long poll wait for its LAC, or read at once if the connection is ending."""
         if self._ending:
             read.expired = True
             self._reads.append(read)
             return
-        self._parked.add(read)
+        self._parked_polls.add(read)
         self._core.polls.park(read, self._unpark)
 
     def _unpark(self, read: Read) -> None:
-        self._parked.discard(read)
+        self._parked_polls.discard(read)
         self._reads.append(read)
-        self._go_on()
+        self._advance()
 
     def _send(self, answers: Sequence[Answer]) -> None:
         if self._lost:
             return
         for operation, _, _ in answers:
-            self._waiting -= operation.count
+            self._waiting_count -= operation.count
             self._waiting_bytes -= operation.size
         if answers:
-            self._core.observe(answers)  # before they go: who has an answer finds it counted
+            # before they are sent, so that a client that has its answer finds it counted
+            self._core.observe(answers)
             self._write(b"".join([answer.frame for answer in answers]))
 
     def _write(self, data: bytes) -> None:
@@ -341,39 +362,41 @@ class Connection(asyncio.Protocol):
             self._transport.write(data)
             return
         with memoryview(data) as view:
-            for start in range(0, len(view), _TLS_PIECE):
-                self._transport.write(bytes(view[start : start + _TLS_PIECE]))
+            for start in range(0, len(view), _TLS_CHUNK_BYTES):
+                self._transport.write(bytes(view[start : start + _TLS_CHUNK_BYTES]))
 
     # -- TLS
 
-    def _take_behind_start_tls(self, request: Any, size: int) -> None:
+    def _keep_auth_step(self, request: Any, frame_bytes: int) -> None:
         """Keep the first step of an authentication, to be answered in TLS; refuse all else.
 
-        Real clients send it in the clear with START_TLS, before that is answered. It says nothing,
-        so whoever has put it there has gained nothing.
+        BookKeeper's client sends it in the clear right after START_TLS, without waiting for the
+        answer. It carries no secret, so an attacker who injects it gains nothing.
+        Raises `CorruptionError` for any other request.
         """
-        begins = self._handshake is not None and not self._handshake.begun
-        if self._behind_start_tls or not begins or self._decoder.version == 2:
+        is_unauthenticated = self._authentication is not None and not self._authentication.begun
+        if self._kept_auth_steps or not is_unauthenticated or self._decoder.version == 2:
             raise CorruptionError(None, None, "request behind START_TLS")
         operation = self._operation_of(request)
-        if not isinstance(operation, Ready) or (operation.name, operation.status) != _STEP:
+        if not isinstance(operation, Ready) or (operation.name, operation.status) != _AUTH_STEP:
             raise CorruptionError(None, None, "request behind START_TLS")
-        operation.started, operation.size = self._moved, size
-        self._behind_start_tls.append(operation)
+        operation.started, operation.size = self._last_progress, frame_bytes
+        self._kept_auth_steps.append(operation)
 
-    def _upgrade(self, operation: StartTls) -> None:
+    def _begin_tls_handshake(self, operation: StartTls) -> None:
         """Answer START_TLS, the last answer in the clear, and begin the handshake."""
         self._send([operation.answer(Status.EOK)])
         if self._splitter.pending or self._ending:
             _log.debug("a request in the clear behind START_TLS: connection closed")
             self.end()
-            self._go_on()
+            self._advance()
             return
-        self._tls_handshake = self._core.loop.create_task(self._shake_hands())
-        self._core.tasks.add(self._tls_handshake)
-        self._tls_handshake.add_done_callback(self._core.tasks.discard)
+        self._tls_handshake_task = self._core.loop.create_task(self._do_tls_handshake())
+        self._core.tasks.add(self._tls_handshake_task)
+        self._tls_handshake_task.add_done_callback(self._core.tasks.discard)
 
-    async def _shake_hands(self) -> None:
+    async def _do_tls_handshake(self) -> None:
+        """Switch the transport to TLS, then answer the requests that came with the switch."""
         assert self._core.tls is not None
         try:
             transport = await self._core.loop.start_tls(
@@ -382,84 +405,88 @@ class Connection(asyncio.Protocol):
         except (OSError, asyncio.CancelledError) as error:
             _log.info("TLS handshake failed: %s", error)
             self._transport.abort()
-            self.connection_lost(None)  # which no protocol may be there to say
+            self.connection_lost(None)  # asyncio may have no protocol left to call
             return
         finally:
-            self._tls_handshake = None
+            self._tls_handshake_task = None
         if transport is None or self._lost:
             return
         self._tls_socket = TlsSocket(self._transport, self)
         self._transport = transport
         self._may_start_tls = False
-        self._start_tls = None
-        self._reading = True
-        kept, self._behind_start_tls = self._behind_start_tls, []
-        self._waiting += len(kept)
-        self._waiting_bytes += sum(operation.size for operation in kept)
-        self._send([operation.answer(operation.status) for operation in kept])
-        early, self._early = self._early, []
-        for data in early:  # it came in one piece with the client's end of the handshake
-            self.data_received(data)
-        self._go_on()
+        self._start_tls_request = None
+        self._is_reading = True
+        auth_steps, self._kept_auth_steps = self._kept_auth_steps, []
+        self._waiting_count += len(auth_steps)
+        self._waiting_bytes += sum(operation.size for operation in auth_steps)
+        self._send([operation.answer(operation.status) for operation in auth_steps])
+        early_chunks, self._early_data = self._early_data, []
+        for chunk in early_chunks:  # received together with the last message of the handshake
+            self.data_received(chunk)
+        self._advance()
 
-    # -- room, and the end
+    # -- memory, and closing
 
-    def _account(self) -> None:
-        waiting = self._waiting_bytes + self._waiting * _REQUEST_COST
-        held = self._splitter.pending + waiting + self._unsent_bytes()
-        self._core.held += held - self.held
-        if self._handshake is not None:
-            self._core.strangers.count(self, held - self.held)
-        self.held = held
+    def _update_held(self) -> None:
+        """Recompute `held`, and add the difference to the counts of the server."""
+        waiting_bytes = self._waiting_bytes + self._waiting_count * _REQUEST_OVERHEAD_BYTES
+        held_bytes = self._splitter.pending + waiting_bytes + self._unsent_bytes()
+        self._core.held += held_bytes - self.held
+        if self._authentication is not None:
+            self._core.strangers.count(self, held_bytes - self.held)
+        self.held = held_bytes
 
     def sweep(self, now: float) -> None:
-        """Let go of a peer that has stalled; see whether there is room again."""
-        unsent = self._unsent_bytes()
-        if unsent != self._unsent:
-            self._unsent, self._moved = unsent, now
-        still = now - self._moved
-        if unsent or (self._splitter.pending and self._reading):
-            if still > self._options.stall_timeout:
-                _log.info("a client has stalled for %.1f s: closed", still)
+        """Abort a client that has stalled, and retry what a full server or client held up.
+
+        The server calls this at regular intervals.
+        """
+        unsent_bytes = self._unsent_bytes()
+        if unsent_bytes != self._last_unsent_bytes:
+            self._last_unsent_bytes, self._last_progress = unsent_bytes, now
+        idle_seconds = now - self._last_progress
+        if unsent_bytes or (self._splitter.pending and self._is_reading):
+            if idle_seconds > self._options.stall_timeout:
+                _log.info("a client has stalled for %.1f s: closed", idle_seconds)
                 self.abort()
-        elif self._finished and still > _LINGER:
+        elif self._finished and idle_seconds > _LINGER_SECONDS:
             self.abort()
-        if not self._reading or self._reads:
-            self._go_on()
+        if not self._is_reading or self._reads:
+            self._advance()
 
     def end(self) -> None:
-        """Read no more; answer what waits, then close."""
+        """Take no more requests, answer the waiting ones, then close."""
         if self._ending or self._lost:
             return
         self._ending = True
-        if self._tls_handshake is not None:
-            self._tls_handshake.cancel()
+        if self._tls_handshake_task is not None:
+            self._tls_handshake_task.cancel()
             return
-        for read in list(self._parked):
+        for read in list(self._parked_polls):
             self._core.polls.expire(read)
-        self._go_on()
+        self._advance()
 
     def _finish(self) -> None:
-        """Close behind the last answer, without a reset that could overtake it.
+        """Close after the last answer, without a TCP reset that could overtake it.
 
-        A socket that is closed while bytes lie unread in it resets the connection: so they are
-        read and dropped for a moment.
+        Closing a socket with unread bytes resets the connection, so the output is closed first and
+        input is read and dropped until the client hangs up or `_LINGER_SECONDS` have passed.
         """
         self._finished = True
-        self._moved = self._core.loop.time()
-        if self._hung_up or not self._transport.can_write_eof():
+        self._last_progress = self._core.loop.time()
+        if self._client_hung_up or not self._transport.can_write_eof():
             self._transport.close()
             return
         try:
             self._transport.write_eof()
-        except OSError:  # the client has reset it, while it was not read from
+        except OSError:  # the client reset the connection while reading was paused
             self._transport.abort()
             return
-        if not self._reading:
+        if not self._is_reading:
             self._transport.resume_reading()
 
     def descriptor(self) -> int:
-        """Return that of the client's socket, -1 once it is closed."""
+        """Return the file descriptor of the client's socket, or -1 once it is closed."""
         return int(self._transport.get_extra_info("socket").fileno())
 
     def abort(self) -> None:

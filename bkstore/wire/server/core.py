@@ -1,4 +1,4 @@
-"""Core: what all connections of a server share: pools, the sync, memory, the observer."""
+"""Core: what all connections of a server share: pools, group sync, memory limit, observer."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _log = logging.getLogger(__name__)
 _Deliver = Callable[[Sequence[Answer]], None]
 Done = Callable[[Sequence[Answer | Read], Sequence[Operation]], None]
 
-_SWEEP = 0.25  # seconds
-_LOST = 5.0  # seconds in which a connection that is aborted has ended
-_BATCH = "BATCH_READ_ENTRY"
+_SWEEP_SECONDS = 0.25
+_ABORT_SECONDS = 5.0  # for aborted connections to end
+_BATCH_READ = "BATCH_READ_ENTRY"
 
 
 class Connected(Protocol):
@@ -39,33 +39,33 @@ class Connected(Protocol):
     held: int
 
     def descriptor(self) -> int:
-        """Return that of the client's socket, -1 once it is closed."""
+        """Return the file descriptor of the client's socket, or -1 once it is closed."""
         ...
 
     def sweep(self, now: float) -> None:
-        """Look whether the peer has stalled, and whether there is room again."""
+        """Abort a stalled client, and retry what lack of room held up."""
 
     def end(self) -> None:
-        """Read no more, answer what waits, then close."""
+        """Take no more requests, answer the waiting ones, then close."""
 
     def abort(self) -> None:
         """Close now."""
 
 
 class Write(NamedTuple):
-    """What a connection wants written, and what to call when it is stored, and when durable."""
+    """Operations to write, and the callbacks for when they are stored and when they are durable."""
 
     operations: Sequence[Operation]
     stored: Callable[[], None]
     deliver: _Deliver
 
     def is_of_many_adds(self) -> bool:
-        """Return whether it may be done with those of other connections: it does not sync."""
+        """Return whether all are `AddMany`, which may be joined with those of other connections."""
         return set(map(type, self.operations)) == {AddMany}
 
 
 class Core:
-    """The shared part of a server. It belongs to the loop's thread, but for its pools' jobs."""
+    """The shared part of a server. Only the jobs of its pools run outside the loop's thread."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Core:
         self.extended = extended
         self.tls = tls
         self.users = users
-        """Who may connect; None: everybody."""
+        """The users that may connect; None lets everybody in."""
         self.strangers = Strangers(self.loop, options)
         self.rules = BookieRules(bookie)
         self.connections: set[Connected] = set()
@@ -94,114 +94,131 @@ class Core:
                 options.max_connections,
             )
         self.tasks: set[asyncio.Task[None]] = set()
-        """Handshakes under way."""
+        """The TLS handshakes in progress."""
         self.held = 0
-        """Bytes of requests and answers that connections hold."""
-        self._found = 0  # bytes of answers on their way from the pool to the loop
-        self._counting = threading.Lock()
+        """Bytes of requests and answers that all connections hold."""
+        self._undelivered_bytes = 0  # of answers on their way from the pool to the loop
+        self._undelivered_lock = threading.Lock()
         self._observer = observer
-        self._results = LoopQueue(self.loop)
-        self._reads = JobPool(options.read_threads, "bkstore-read", self._read)
-        self._writes = JobPool(
+        self._loop_calls = LoopQueue(self.loop)
+        self._read_pool = JobPool(options.read_threads, "bkstore-read", self._read)
+        self._write_pool = JobPool(
             options.write_threads, "bkstore-write", self._write, Write.is_of_many_adds
         )
-        self._asking = ThreadPoolExecutor(1, "bkstore-long-polls")
-        self._sync = GroupSync(self.rules.sync)
-        self.polls = LongPolls(self.loop, self._asking, bookie)
-        self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
-        self._was_over = False
+        self._poll_executor = ThreadPoolExecutor(1, "bkstore-long-polls")
+        self._group_sync = GroupSync(self.rules.sync)
+        self.polls = LongPolls(self.loop, self._poll_executor, bookie)
+        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
+        self._was_over_memory = False
         self.stopping = False
 
     # -- jobs
 
     def read(self, operations: Sequence[Operation], done: Done) -> None:
-        """Call `done` in the loop with answers to the first of the operations, maybe to none.
+        """Read in a pool, then call `done` in the loop with answers and unread operations.
 
-        Reads that have to wait stand among the answers; what is left comes behind.
+        The first operations are answered, possibly none. A long poll that has to wait stands
+        among the answers as the `Read` itself.
         """
-        self._reads.submit((operations, done))
+        self._read_pool.submit((operations, done))
 
     def _read(self, jobs: list[tuple[Sequence[Operation], Done]]) -> None:
+        """Answer operations out of the bookie, in a thread of the pool; none over the limit."""
         for operations, done in jobs:
             answers: Sequence[Answer | Read] = []
-            left = operations
+            unread = operations
             if not self.over:
                 try:
-                    answers, left = self.rules.read(operations)
+                    answers, unread = self.rules.read(operations)
                 except Exception:  # noqa: BLE001 - logged, and answered
-                    answers, left = _failed(operations), []
-            size = sum(len(answer.frame) for answer in answers if isinstance(answer, Answer))
-            self._count(size)
-            self._results.put(self._deliver, done, answers, left, size)
+                    answers, unread = _refuse_failed(operations), []
+            answer_bytes = sum(
+                len(answer.frame) for answer in answers if isinstance(answer, Answer)
+            )
+            self._add_undelivered(answer_bytes)
+            self._loop_calls.put(self._deliver_reads, done, answers, unread, answer_bytes)
 
-    def _deliver(
-        self, done: Done, answers: Sequence[Answer | Read], left: Sequence[Operation], size: int
+    def _deliver_reads(
+        self,
+        done: Done,
+        answers: Sequence[Answer | Read],
+        unread: Sequence[Operation],
+        answer_bytes: int,
     ) -> None:
-        done(answers, left)
-        self._count(-size)
+        done(answers, unread)
+        self._add_undelivered(-answer_bytes)
 
-    def _count(self, size: int) -> None:
-        """Count answers on their way to the loop, which may be slower than the pool."""
-        with self._counting:
-            self._found += size
+    def _add_undelivered(self, byte_count: int) -> None:
+        """Add to the bytes on their way to the loop, which may be slower than the pool."""
+        with self._undelivered_lock:
+            self._undelivered_bytes += byte_count
 
     def write(
         self, operations: Sequence[Operation], stored: Callable[[], None], deliver: _Deliver
     ) -> None:
-        """Call `stored` in the loop when the next may be written, `deliver` when it is durable."""
-        self._writes.submit(Write(operations, stored, deliver))
+        """Write in a pool; call `stored` in the loop when stored, `deliver` when durable."""
+        self._write_pool.submit(Write(operations, stored, deliver))
 
     def _write(self, jobs: list[Write]) -> None:
-        """Do what several connections ask at the same time; many adds of all are one batch."""
+        """Write the operations of several connections together, in a thread of the pool."""
         operations = [operation for job in jobs for operation in job.operations]
-        waits = False
+        needs_sync = False
         try:
-            answers, waits = self.rules.write(operations)
+            answers, needs_sync = self.rules.write(operations)
         except Exception:  # noqa: BLE001 - logged, and answered
-            answers = _failed(operations)
-        divided = list(zip(jobs, _divided(answers, jobs) if len(jobs) > 1 else [answers]))
-        if waits:
-            put = self._results.put
-            self._sync.put_many([(of_job, partial(put, job.deliver)) for job, of_job in divided])
-        for job, of_job in divided:
-            self._results.put(job.stored)
-            if not waits:
-                self._results.put(job.deliver, of_job)
+            answers = _refuse_failed(operations)
+        # if one of the answers needs the sync, all of them wait for it
+        answers_by_job = list(
+            zip(jobs, _answers_by_job(answers, jobs) if len(jobs) > 1 else [answers])
+        )
+        if needs_sync:
+            call_in_loop = self._loop_calls.put
+            self._group_sync.put_many(
+                [
+                    (job_answers, partial(call_in_loop, job.deliver))
+                    for job, job_answers in answers_by_job
+                ]
+            )
+        for job, job_answers in answers_by_job:
+            self._loop_calls.put(job.stored)
+            if not needs_sync:
+                self._loop_calls.put(job.deliver, job_answers)
 
     # -- memory
 
     @property
     def over(self) -> bool:
-        """Whether more is held than the options allow: nothing more is taken in then."""
-        return self.held + self._found > self.options.memory
+        """Whether more memory is held than the options allow; then no more requests are taken."""
+        return self.held + self._undelivered_bytes > self.options.memory
 
     def _sweep(self) -> None:
+        """Sweep all connections; if memory was over the limit twice in a row, abort the largest."""
         now = self.loop.time()
         for connection in list(self.connections):
             connection.sweep(now)
         self.strangers.sweep(now)
-        if self.over and self._was_over:
+        if self.over and self._was_over_memory:
             largest = max(self.connections, key=lambda connection: connection.held)
             _log.warning("%d bytes held: the connection with most is closed", self.held)
             largest.abort()
-        self._was_over = self.over
-        self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
+        self._was_over_memory = self.over
+        self._sweep_timer = self.loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     # -- the observer
 
     def observe(self, answers: Sequence[Answer]) -> None:
-        """Tell the observer of answers that go out."""
+        """Report answers to the observer, just before they are sent."""
         if self._observer is None:
             return
         now = self.loop.time()
         for operation, status, frame in answers:
-            size = len(frame) if operation.name == _BATCH else None
-            told = operation.name, operation.protocol, now - operation.started, status
+            response_bytes = len(frame) if operation.name == _BATCH_READ else None
+            outcome = operation.name, operation.protocol, now - operation.started, status
             try:
                 if operation.count == 1:
-                    self._observer.observe(*told, size)
+                    self._observer.observe(*outcome, response_bytes)
                 else:
-                    self._observe_many(operation.count, *told)
+                    self._observe_many(operation.count, *outcome)
             except Exception:  # noqa: BLE001 - an observer changes no answer
                 _log.exception("the observer failed")
 
@@ -214,10 +231,13 @@ class Core:
             for _ in range(count):
                 self._observer.observe(operation, protocol, seconds, status)
 
-    # -- the end
+    # -- stopping
 
     async def stop(self, seconds: float) -> None:
-        """End all connections: what waits is answered, for so many seconds at most."""
+        """End all connections, then the pools.
+
+        Waiting requests are answered for at most this many seconds; then connections are aborted.
+        """
         self.stopping = True
         deadline = self.loop.time() + seconds
         for connection in list(self.connections):
@@ -227,35 +247,36 @@ class Core:
             await asyncio.sleep(0.005)
         for task in self.tasks:
             task.cancel()
-        deadline = self.loop.time() + _LOST
+        deadline = self.loop.time() + _ABORT_SECONDS
         while self.connections and self.loop.time() < deadline:
             for connection in list(self.connections):
                 connection.abort()
-            await asyncio.sleep(0)  # in which they are told that they are lost
+            await asyncio.sleep(0)  # lets the loop call `connection_lost`
         if self.connections:
             _log.error("%d connections did not end", len(self.connections))
-        self._sweeper.cancel()
+        self._sweep_timer.cancel()
         self.polls.close()
-        for ending in (
-            self._reads.shutdown,
-            self._asking.shutdown,
-            self._writes.shutdown,
-            self._sync.close,
+        for shut_down in (
+            self._read_pool.shutdown,
+            self._poll_executor.shutdown,
+            self._write_pool.shutdown,
+            self._group_sync.close,
         ):
-            await asyncio.to_thread(ending)
+            await asyncio.to_thread(shut_down)
 
 
-def _divided(answers: Sequence[Answer], jobs: Sequence[Write]) -> Iterator[list[Answer]]:
-    """Yield the answers of each of the jobs; together they are those of all, in order."""
+def _answers_by_job(answers: Sequence[Answer], jobs: Sequence[Write]) -> Iterator[list[Answer]]:
+    """Yield the answers of each job; `answers` has those of all jobs, in order."""
     stop = 0
     for job in jobs:
-        start, missing = stop, sum(operation.count for operation in job.operations)
-        while missing:
-            missing -= answers[stop].operation.count
+        start, unanswered = stop, sum(operation.count for operation in job.operations)
+        while unanswered:
+            unanswered -= answers[stop].operation.count
             stop += 1
         yield list(answers[start:stop])
 
 
-def _failed(operations: Sequence[Operation]) -> list[Answer]:
+def _refuse_failed(operations: Sequence[Operation]) -> list[Answer]:
+    """Log the exception being handled; return an EIO answer to each operation."""
     _log.exception("%d requests failed", len(operations))
     return [operation.refuse(Status.EIO) for operation in operations]

@@ -1,8 +1,8 @@
-"""Jobs of a server's threads, the sync that they share, and what they hand back to the loop.
+"""Thread pools of a server, the group sync of its writes, and the queue of calls into the loop.
 
-Waking a thread costs tens of microseconds beside others that run. Under load there is always the
-next job, so that a thread need not sleep, several jobs that can be done together, and results
-that the loop takes at once.
+Waking a thread costs tens of microseconds while others run. Under load a thread always finds the
+next job without sleeping, several jobs can be done together, and the loop takes many results at
+one wakeup.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ _Deliver = Callable[[Sequence[Answer]], None]
 
 
 class JobPool(Generic[_Job]):
-    """Threads that do jobs in the order in which they came.
+    """Threads that do jobs in the order of submission.
 
-    `work` does some of them: one at a time, or all that wait and follow each other of which
-    `joins` says that they may be done together. What it raises is logged, and the next jobs are
-    done.
+    `work` gets one job at a time, or all consecutive waiting jobs for which `joins` returns True.
+    An exception that it raises is logged, and the threads go on with the next jobs.
     """
 
     def __init__(
@@ -41,45 +40,46 @@ class JobPool(Generic[_Job]):
         joins: Callable[[_Job], bool] | None = None,
     ) -> None:
         self._work = work
-        self._joins = joins or (lambda _job: False)
+        self._may_join = joins or (lambda _job: False)
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._threads = [Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
 
     def submit(self, job: _Job) -> None:
-        """Have a job done."""
+        """Queue a job."""
         self._jobs.put(job)
 
     def _run(self) -> None:
+        """Do jobs until `shutdown`; a None in the queue ends one thread."""
         job = self._jobs.get()
         while job is not None:
             jobs = [job]
-            following: _Job | None = None
-            joined = self._joins(job)
-            while joined and (following := self._waiting()) is not None:
-                if not self._joins(following):
+            next_job: _Job | None = None
+            may_join = self._may_join(job)
+            while may_join and (next_job := self._take_waiting()) is not None:
+                if not self._may_join(next_job):
                     break
-                jobs.append(following)
-                following = None
+                jobs.append(next_job)
+                next_job = None
             try:
                 self._work(jobs)
             except Exception:  # noqa: BLE001 - logged; the thread is there for the jobs of others
                 _log.exception("%d jobs of a server failed", len(jobs))
-            job = self._jobs.get() if following is None else following
+            job = self._jobs.get() if next_job is None else next_job
 
-    def _waiting(self) -> _Job | None:
-        """Return the next job; None where there is none yet, and where there will be none."""
+    def _take_waiting(self) -> _Job | None:
+        """Return the next job without waiting, or None if the queue is empty or shut down."""
         try:
             job = self._jobs.get_nowait()
         except Empty:
             return None
         if job is None:
-            self._jobs.put(None)  # for `_run` to end with
+            self._jobs.put(None)  # put back, for `_run` to end with
         return job
 
     def shutdown(self) -> None:
-        """Do all jobs that are there, then end the threads."""
+        """Do all queued jobs, then end the threads."""
         for _ in self._threads:
             self._jobs.put(None)
         for thread in self._threads:
@@ -87,75 +87,75 @@ class JobPool(Generic[_Job]):
 
 
 class LoopQueue:
-    """Calls from threads into a loop, in order; all that came together cost one waking of it."""
+    """Calls from threads into a loop, in order; all calls queued together cost one wakeup."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._calls: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
-        self._woken = False
+        self._wakeup_pending = False
         self._lock = Lock()
 
     def put(self, function: Callable[..., None], *arguments: object) -> None:
-        """Call something in the loop; nothing once that is closed, as nobody waits then."""
+        """Have the loop call a function; does nothing once the loop is closed."""
         with self._lock:
             self._calls.append((function, arguments))
-            if self._woken:
+            if self._wakeup_pending:
                 return
-            self._woken = True
+            self._wakeup_pending = True
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
         with self._lock:
             calls, self._calls = self._calls, deque()
-            self._woken = False
+            self._wakeup_pending = False
         for function, arguments in calls:
             try:
                 function(*arguments)
-            except Exception:  # noqa: BLE001 - logged; those behind it are of other clients
+            except Exception:  # noqa: BLE001 - logged; later calls are for other clients
                 _log.exception("a call into the loop of a server failed")
 
 
 class GroupSync:
-    """A thread that syncs the journals and then lets answers go.
+    """A thread that syncs the journals and then delivers the answers that waited for it.
 
-    `sync` makes everything durable that was written before it was called, and returns EOK or what
-    to answer instead. While one runs, others gather for the next: so many writers share few
-    syncs, and nobody waits for more than two. What waits is bounded by the requests that
-    connections may have waiting.
+    `sync` makes everything durable that was written before the call, and returns EOK or the
+    status to answer instead. Answers that come during a sync wait for the next one: many writers
+    share few syncs, and no answer waits for more than two. The limit on waiting requests of each
+    connection bounds the waiting answers.
     """
 
     def __init__(self, sync: Callable[[], Status]) -> None:
         self._sync = sync
         self._changed = Condition()
-        self._waiting: list[tuple[Sequence[Answer], _Deliver]] = []
-        self._ends = False
+        self._unsynced: list[tuple[Sequence[Answer], _Deliver]] = []
+        self._is_closing = False
         self._thread = Thread(target=self._run, name="bkstore-sync", daemon=True)
         self._thread.start()
 
     def put(self, answers: Sequence[Answer], deliver: _Deliver) -> None:
-        """Call `deliver` with the answers when what they say is durable, from the thread."""
+        """Call `deliver` with the answers, from the sync thread, after the next sync."""
         self.put_many([(answers, deliver)])
 
-    def put_many(self, waiting: Iterable[tuple[Sequence[Answer], _Deliver]]) -> None:
-        """Likewise for several, each with answers of its own."""
+    def put_many(self, answers_and_deliver: Iterable[tuple[Sequence[Answer], _Deliver]]) -> None:
+        """Call each `deliver` with its answers, from the sync thread, after the next sync."""
         with self._changed:
-            self._waiting += waiting
+            self._unsynced += answers_and_deliver
             self._changed.notify()
 
     def close(self) -> None:
-        """Deliver what waits, then end the thread."""
+        """Sync for and deliver the waiting answers, then end the thread."""
         with self._changed:
-            self._ends = True
+            self._is_closing = True
             self._changed.notify()
         self._thread.join()
 
     def _run(self) -> None:
         while True:
             with self._changed:
-                while not (self._waiting or self._ends):
+                while not (self._unsynced or self._is_closing):
                     self._changed.wait()
-                group, self._waiting = self._waiting, []
+                group, self._unsynced = self._unsynced, []
             if not group:
                 return
             try:
@@ -164,11 +164,11 @@ class GroupSync:
                 _log.exception("the journals could not be synced")
                 status = Status.EIO
             for answers, deliver in group:
-                deliver(answers if status is Status.EOK else _refused(answers, status))
+                deliver(answers if status is Status.EOK else _refuse_unsynced(answers, status))
 
 
-def _refused(answers: Sequence[Answer], status: Status) -> Sequence[Answer]:
-    """Return the answers after a sync that failed: none is EOK."""
+def _refuse_unsynced(answers: Sequence[Answer], status: Status) -> Sequence[Answer]:
+    """Return the answers with each EOK replaced by a refusal with the failed sync's status."""
     return [
         answer.operation.refuse(status) if answer.status is Status.EOK else answer
         for answer in answers

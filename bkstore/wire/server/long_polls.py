@@ -1,6 +1,6 @@
-"""LongPolls: reads that wait until a ledger's last add confirmed (LAC) is above theirs.
+"""LongPolls: reads that wait until a ledger's last add confirmed (LAC) passes the one they know.
 
-A fence and a deletion end the wait too: nothing more is to come.
+Fencing or deleting the ledger ends the wait too, because no more entries will come.
 Source: `LongPollReadEntryProcessorV3`, `TransientLedgerInfo` and `FileInfo` with their watchers.
 """
 
@@ -17,26 +17,26 @@ from bkstore.ids import LedgerId
 from bkstore.storage.bookie import Bookie
 from bkstore.wire.server.requests.operations import Read
 
-_TICK = 0.05  # seconds
-_LONGEST = 86400.0
+_POLL_SECONDS = 0.05
+_MAX_WAIT_SECONDS = 86400.0
 
-_Again = Callable[[Read], None]
+_Callback = Callable[[Read], None]
 
 
 class _Progress(NamedTuple):
-    """How far a ledger is."""
+    """The LAC of a ledger, and whether it is fenced."""
 
     lac: int
     fenced: bool
 
 
 class LongPolls:
-    """The reads that wait. It belongs to the loop's thread; LACs are asked for in a pool.
+    """The reads that wait. Used in the loop's thread; a pool thread asks the bookie for LACs.
 
-    The bookie is asked for the LAC of each ledger that is waited for, and whether it is fenced,
-    after each write of the server, and every 50 ms, as others may write to the bookie too: one
-    asking at a time. A read is called again when the LAC is above its own, when the ledger has
-    been fenced since it began to wait, and when the ledger is gone.
+    The bookie is asked for the LAC and the fencing of each ledger that a read waits for, after
+    each write of the server and every 50 ms, because others may write to the bookie too. Only one
+    such job runs at a time. A read's callback is called when the LAC has passed its own, when the
+    ledger has been fenced since the read began to wait, and when the ledger is gone.
     """
 
     def __init__(
@@ -48,86 +48,87 @@ class LongPolls:
         self._loop = loop
         self._pool = pool
         self._bookie = bookie
-        self.waiting: dict[Read, tuple[_Again, asyncio.TimerHandle]] = {}
-        """Empty: there is nothing to `wake`."""
-        self._asking = self._ask_again = False
-        self._ticker: asyncio.TimerHandle | None = None
+        self.waiting: dict[Read, tuple[_Callback, asyncio.TimerHandle]] = {}
+        """The callback and timer of each waiting read; while it is empty `wake` is not needed."""
+        self._is_polling = self._poll_again = False
+        self._tick_timer: asyncio.TimerHandle | None = None
 
-    def park(self, read: Read, again: _Again) -> None:
-        """Call `again` with the read when its LAC has come or its time is over."""
-        left = read.started + (read.time_out or 0) / 1000 - self._loop.time()
-        timer = self._loop.call_later(min(left, _LONGEST), self.expire, read)
+    def park(self, read: Read, again: _Callback) -> None:
+        """Call `again` with the read when its LAC has advanced or its timeout has passed."""
+        seconds_left = read.started + (read.time_out or 0) / 1000 - self._loop.time()
+        timer = self._loop.call_later(min(seconds_left, _MAX_WAIT_SECONDS), self.expire, read)
         self.waiting[read] = again, timer
-        if self._ticker is None:
-            self._ticker = self._loop.call_later(_TICK, self._tick)
+        if self._tick_timer is None:
+            self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
 
     def forget(self, read: Read) -> None:
-        """Drop a read whose connection is gone."""
+        """Drop a read whose connection is lost, without a callback."""
         _, timer = self.waiting.pop(read, (None, None))
         if timer is not None:
             timer.cancel()
 
     def expire_all(self) -> None:
-        """Call again with all of them, as if their time was over."""
+        """Expire all waiting reads."""
         for read in list(self.waiting):
             self.expire(read)
 
     def close(self) -> None:
-        """Drop them all."""
+        """Drop all waiting reads, and stop polling."""
         for read in list(self.waiting):
             self.forget(read)
-        if self._ticker is not None:
-            self._ticker.cancel()
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
 
     def _tick(self) -> None:
-        self._ticker = None
+        self._tick_timer = None
         if self.waiting:
             self.wake()
-            self._ticker = self._loop.call_later(_TICK, self._tick)
+            self._tick_timer = self._loop.call_later(_POLL_SECONDS, self._tick)
 
     def wake(self) -> None:
-        """Ask for LACs that have moved and new fences: something was written."""
-        if self._asking:
-            self._ask_again = True
+        """Ask the bookie for advanced LACs and new fences, after a write or a tick."""
+        if self._is_polling:
+            self._poll_again = True
             return
-        self._asking, self._ask_again = True, False
+        self._is_polling, self._poll_again = True, False
         ledgers = {read.ledger for read in self.waiting}
 
-        def job() -> None:
-            found = {ledger: self._progress(ledger) for ledger in ledgers}
-            self._loop.call_soon_threadsafe(self._asked, found)
+        def ask_bookie() -> None:
+            progress = {ledger: self._read_progress(ledger) for ledger in ledgers}
+            self._loop.call_soon_threadsafe(self._on_progress, progress)
 
-        self._pool.submit(job)
+        self._pool.submit(ask_bookie)
 
-    def _progress(self, ledger: LedgerId) -> _Progress | None:
-        """Return how far a ledger is; None where reading again will tell what is wrong."""
+    def _read_progress(self, ledger: LedgerId) -> _Progress | None:
+        """Return the progress of a ledger, or None on an error: repeating the read reports it."""
         try:
             lac = self._bookie.last_add_confirmed(ledger)
             return _Progress(lac, self._bookie.is_fenced(ledger))
         except (BkstoreError, OSError):
             return None
 
-    def _asked(self, found: dict[LedgerId, _Progress | None]) -> None:
-        self._asking = False
-        now = int(time.time() * 1000)
+    def _on_progress(self, progress_of_ledger: dict[LedgerId, _Progress | None]) -> None:
+        """Call back the reads whose wait is over, in the loop's thread."""
+        self._is_polling = False
+        now_millis = int(time.time() * 1000)
         for read in list(self.waiting):
-            if read.ledger not in found:
+            if read.ledger not in progress_of_ledger:
                 continue
-            progress = found[read.ledger]
+            progress = progress_of_ledger[read.ledger]
             if progress is None or progress.lac > (read.previous_lac or 0):
-                read.updated = now
-                self._again(read)
+                read.updated = now_millis
+                self._call_back(read)
             elif progress.fenced and not read.was_fenced:
                 self.expire(read)
-        if self._ask_again and self.waiting:
+        if self._poll_again and self.waiting:
             self.wake()
 
     def expire(self, read: Read) -> None:
-        """Call again with a read as if its time was over."""
+        """Call back a read as if its timeout had passed."""
         read.expired = True
-        self._again(read)
+        self._call_back(read)
 
-    def _again(self, read: Read) -> None:
-        again, timer = self.waiting.pop(read)
+    def _call_back(self, read: Read) -> None:
+        callback, timer = self.waiting.pop(read)
         timer.cancel()
-        again(read)
+        callback(read)

@@ -1,4 +1,4 @@
-"""What a server tells of the requests that it answered, to whoever counts them."""
+"""Observer: the interface of callbacks that a server makes for each request it has answered."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from bkstore.wire.status import Status
 
 
 class Observer(Protocol):
-    """Is told of each request just before its answer goes to the client.
+    """Gets a call for each request, just before its answer is sent to the client.
 
     Give one to `BookieServer` as ``observer=``. It is called in the server's own thread: it must
-    not block, and what it raises is logged and changes no answer.
+    not block, and an exception that it raises is logged and changes no answer.
     """
 
     def observe(
@@ -22,20 +22,20 @@ class Observer(Protocol):
         status: Status,
         response_size: int | None = None,
     ) -> None:
-        """Take note of one request.
+        """Record one request.
 
         `operation` is a name of `v3.Operation` ("ADD_ENTRY", "BATCH_READ_ENTRY"), for both
-        protocols; `protocol` is 2 or 3; `seconds` go from the whole request to its answer, time
-        in queues included; `response_size` is the bytes of the answer's frame, its length field
-        among them, for batch reads, None for all else.
+        protocols; `protocol` is 2 or 3; `seconds` is the time from the receipt of the request
+        to its answer, with the time in queues; `response_size` is the bytes of the answer's frame,
+        with its length field, for batch reads, and None for all others.
         """
 
 
 @runtime_checkable
 class ObserverOfMany(Observer, Protocol):
-    """An observer that takes note of many requests alike at once, where they were served so."""
+    """An observer that can record many requests with the same outcome in one call."""
 
     def observe_many(
         self, count: int, operation: str, protocol: int, seconds: float, status: Status
     ) -> None:
-        """Take note of so many requests, as `observe` does of each."""
+        """Record `count` requests, as `observe` does for one."""

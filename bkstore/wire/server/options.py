@@ -1,4 +1,4 @@
-"""ServerOptions: the limits of a server, with a bookie's names where it has them."""
+"""ServerOptions: the limits of a server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ class ServerOptions:
     """Settings of `BookieServer`. Sizes in bytes, times in seconds.
 
     `max_frame` is `nettyMaxFrameSizeBytes`. `read_threads` and `write_threads` call the storage.
-    A connection is not read from while `max_waiting` of its requests, or `max_waiting_bytes` of
-    them, have no answer yet; one group of them, `max_group` at most, is with the storage at a
-    time for reads and one for writes. `memory` is what all connections together may hold of
-    requests (1.5 KiB beside the bytes of each) and answers before the server takes no more in. A
-    peer that is in the middle of a
-    frame, or does not take its answers, and does not move for `stall_timeout` is let go.
-    Above `max_connections`, or fewer where the limit of open files (``ulimit -n``) leaves room for
-    fewer, clients are refused. Stopping gives waiting requests `stop_timeout`.
+    A connection is not read while `max_waiting` of its requests, or `max_waiting_bytes` of them,
+    are unanswered. The storage has one group of its reads and one of its writes at a time, of at
+    most `max_group` requests. When all connections together hold `memory` bytes of requests (1.5
+    KiB more than the bytes of each) and answers, the server takes no more requests. A client in
+    the middle of a frame, or with answers that it does not take, is disconnected after
+    `stall_timeout` without progress. Clients above `max_connections` are refused; the limit of open
+    files (``ulimit -n``) may lower that number. On stopping, waiting requests have `stop_timeout`.
 
-    Where clients have to authenticate, one that takes longer than `authentication_timeout` is let
-    go, and all that have not done so yet may hold `authentication_memory` of `memory`: above it
-    the one that holds most is let go.
+    If clients have to authenticate, one that takes longer than `authentication_timeout` is
+    disconnected. Those not yet authenticated may together hold `authentication_memory` of
+    `memory`; above that, the one that holds most is disconnected.
     """
 
     max_frame: int = MAX_FRAME

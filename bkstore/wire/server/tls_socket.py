@@ -1,8 +1,8 @@
-"""TlsSocket: what a connection has to know of the socket below its TLS.
+"""TlsSocket: reports the state of the socket below a connection's TLS.
 
 asyncio's TLS passes encrypted bytes on to the socket's transport and forgets them: its own buffer
-is empty, and it pauses nobody, however much lies there. And once a client has ended its side of
-the TCP connection it drops every answer that comes later.
+is empty, and it does not pause its writer however much the socket's buffer holds. And once a
+client has ended its side of the TCP connection, it drops every later answer.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ class AboveTls(Protocol):
     """The protocol above the TLS."""
 
     def pause_socket(self) -> None:
-        """Write no more: the socket's buffer is full."""
+        """Stop writing: the socket's buffer is full."""
 
     def resume_socket(self) -> None:
         """Write again."""
 
     def end_of_stream(self) -> None:
-        """Take note that the client has ended its side without ending its TLS."""
+        """Handle that the client has ended its side of the socket without ending its TLS."""
 
 
 class TlsSocket(asyncio.BufferedProtocol):
     """Stands between a socket's transport and the TLS above it.
 
-    Passes everything on to the TLS but the end of the stream, and tells `above` what the TLS
-    keeps for itself.
+    Passes every event on to the TLS except the end of the stream, and reports to `above` the
+    events that the TLS does not pass on.
     """
 
     def __init__(self, transport: asyncio.Transport, above: AboveTls) -> None:
@@ -51,7 +51,7 @@ class TlsSocket(asyncio.BufferedProtocol):
         self._tls.buffer_updated(nbytes)
 
     def eof_received(self) -> bool:
-        """Keep the socket open, as answers may be due."""
+        """Keep the socket open, because answers may still have to be sent."""
         self._above.end_of_stream()
         return True
 
@@ -60,11 +60,11 @@ class TlsSocket(asyncio.BufferedProtocol):
         self._tls.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Pass on, both ways, that the socket's buffer is full."""
+        """Pause the TLS and the protocol above it: the socket's buffer is full."""
         self._tls.pause_writing()
         self._above.pause_socket()
 
     def resume_writing(self) -> None:
-        """Pass on, both ways, that it has room again."""
+        """Resume the TLS and the protocol above it: the socket's buffer has room."""
         self._tls.resume_writing()
         self._above.resume_socket()

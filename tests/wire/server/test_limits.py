@@ -39,7 +39,7 @@ def _poll(transaction: int, time_out: int) -> bytes:
 def _waiting(server: BookieServer) -> int:
     """Return how many requests of its clients a server has taken and not answered."""
     assert server._core is not None
-    return sum(cast(Connection, each)._waiting for each in list(server._core.connections))
+    return sum(cast(Connection, each)._waiting_count for each in list(server._core.connections))
 
 
 def _is_let_go(peer: Peer) -> bool:

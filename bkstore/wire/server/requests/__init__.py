@@ -1,7 +1,7 @@
-"""Requests as operations: what a client asks, whichever protocol it says it in.
+"""Requests as operations, the same for both protocols.
 
-`operations` has what can be asked, and what an answer is; `of_v2` and `of_v3` make operations of
-the messages of a protocol, and frames of the answers.
+`operations` has the operations and their answers; `of_v2` and `of_v3` turn the messages of one
+protocol into operations, and answers into frames.
 """
 
 __all__ = ["of_v2", "of_v3", "operations"]

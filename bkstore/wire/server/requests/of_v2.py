@@ -1,4 +1,4 @@
-"""Requests of v2 as operations, and their answers as v2 says them."""
+"""Operations from v2 requests, and the v2 frames of their answers."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from bkstore.wire.server.requests.operations import (
 from bkstore.wire.status import Status
 
 _FENCE, _RECOVERY = int(v2.Flags.DO_FENCING), int(v2.Flags.RECOVERY_ADD)
-_URGENT = int(v2.Flags.HIGH_PRIORITY)  # numbers: flags are slow to combine
+_HIGH_PRIORITY = int(v2.Flags.HIGH_PRIORITY)  # plain ints, because IntFlag operations are slow
 
 
 def operation_of(message: v2.Request) -> Operation:
-    """Return what a request asks; one that the server refuses by itself is `Ready`."""
+    """Return the operation of a request; it is `Ready` if the server refuses it by itself."""
     if isinstance(message, v2.AuthRequest):
         return Ready("AUTH", 2, _auth_reply)
     if isinstance(message, v2.AddRequest):
@@ -39,7 +39,7 @@ def operation_of(message: v2.Request) -> Operation:
 
 
 def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | ReadMany:
-    """Return what requests that are alike ask."""
+    """Return one operation for many requests that differ only in ids and records."""
     version = requests.version
     if isinstance(requests, v2.ReadRequests):
         reply = partial(_read_replies, version)
@@ -53,7 +53,7 @@ def operation_of_many(requests: v2.AddRequests | v2.ReadRequests) -> AddMany | R
         batch=requests.batch,
         ledgers=requests.ledgers,
         recovery=bool(requests.flags & _RECOVERY),
-        urgent=bool(requests.flags & _URGENT),
+        urgent=bool(requests.flags & _HIGH_PRIORITY),
     )
 
 
@@ -66,7 +66,7 @@ def _add(message: v2.AddRequest) -> Operation:
         record=message.record,
         master_key=message.master_key,
         recovery=bool(flags & _RECOVERY),
-        urgent=bool(flags & _URGENT),
+        urgent=bool(flags & _HIGH_PRIORITY),
     )
     return add.as_refusal(Status.EBADREQ) if message.scoped else add
 
@@ -111,10 +111,10 @@ def _read_reply(
     entry: int,
     status: Status,
     record: bytes | memoryview | None = None,
-    *_told: object,
+    *_not_in_v2: object,
 ) -> bytes:
-    fields = v2.ReadResponse(status, ledger, entry, b"", version).parts()[0]
-    return frame(fields, record if status is Status.EOK and record is not None else b"")
+    header = v2.ReadResponse(status, ledger, entry, b"", version).parts()[0]
+    return frame(header, record if status is Status.EOK and record is not None else b"")
 
 
 def _read_replies(
@@ -135,8 +135,8 @@ def _batch_reply(
     ids: tuple[int | LedgerId, int, int],
     status: Status,
     batch: RecordBatch | None = None,
-    *_told: object,
+    *_not_in_v2: object,
 ) -> bytes:
-    """Return the answer; the frames of a batch are what the protocol has behind the fields."""
-    fields = v2.BatchReadResponse(status, *ids, (), version).parts()[0]
-    return frame(fields, b"" if batch is None else batch.framed().buffer)
+    """Return the response frame; a batch's records are length-prefixed, as the response needs."""
+    header = v2.BatchReadResponse(status, *ids, (), version).parts()[0]
+    return frame(header, b"" if batch is None else batch.framed().buffer)

@@ -1,4 +1,4 @@
-"""Requests of v3 as operations, and their answers as v3 says them."""
+"""Operations from v3 requests, and the v3 frames of their answers."""
 
 from __future__ import annotations
 
@@ -28,113 +28,124 @@ from bkstore.wire.status import Status
 
 _FENCE, _PIGGYBACK = 1, 2  # of `ReadFlag`
 _RECOVERY = 1  # of `AddFlag`
-_TOTAL, _FREE = 1, 2
+_TOTAL_DISK, _FREE_DISK = 1, 2  # of `GetBookieInfoRequest.Flags`
 _DEFERRED_SYNC = 1  # of `WriteFlag`
-_URGENT = 100
-"""Priority from which on a request is of high priority (`BookieProtoEncoding`)."""
+_HIGH_PRIORITY = 100
+"""The lowest header priority that counts as high priority (`BookieProtoEncoding`)."""
 
 
 def operation_of(message: Any, *, tls: bool = False) -> Operation:
-    """Return what a request asks; one that the server refuses by itself is `Ready`.
+    """Return the operation of a request; it is `Ready` if the server answers it by itself.
 
-    Without `tls` that is START_TLS too.
+    Without `tls`, START_TLS is refused.
     """
-    number = message.header.operation
-    name, make = _KINDS[number]
-    extended = isinstance(message, EXTENDED.Request)
-    if make is None or (make is _start_tls and not tls) or (make is _batch and not extended):
-        return Ready(name, 3, partial(_bare, message), status=Status.EBADREQ)
-    operation = make(message)
-    if message.header.version != v3.VERSION and make is not _auth:
+    operation_number = message.header.operation
+    name, make_operation = _NAME_AND_MAKER[operation_number]
+    is_extended = isinstance(message, EXTENDED.Request)
+    if (
+        make_operation is None
+        or (make_operation is _start_tls and not tls)
+        or (make_operation is _batch and not is_extended)
+    ):
+        return Ready(name, 3, partial(_status_frame, message), status=Status.EBADREQ)
+    operation = make_operation(message)
+    if message.header.version != v3.VERSION and make_operation is not _auth:
         return operation.as_refusal(Status.EBADVERSION)
     return operation
 
 
-def _bare(message: Any, status: Status) -> bytes:
-    """Return an answer that is only a header and a status."""
+def _status_frame(message: Any, status: Status) -> bytes:
+    """Return the frame of a response with only a header and a status."""
     return frame(v3.encode(v3.new_response(message, status)))
 
 
-def _body(message: Any, *more: str) -> dict[str, Any]:
-    """Return the fields of an answer that repeat the request's."""
-    asked = v3.body_of(message)
-    fields = {"ledgerId": asked.ledgerId} | {name: getattr(asked, name) for name in more}
-    scope = getattr(asked, "ledgerScopeId", 0)
+def _echoed_fields(message: Any, *more_fields: str) -> dict[str, Any]:
+    """Return the response fields copied from the request: its ledger and `more_fields`."""
+    request = v3.body_of(message)
+    fields = {"ledgerId": request.ledgerId} | {
+        field: getattr(request, field) for field in more_fields
+    }
+    scope = getattr(request, "ledgerScopeId", 0)
     return fields | {"ledgerScopeId": scope} if scope else fields
 
 
-def _told(fields: dict[str, Any], **found: Any) -> dict[str, Any]:
-    return fields | {name: value for name, value in found.items() if value is not None}
+def _with_present(fields: dict[str, Any], **optional_fields: Any) -> dict[str, Any]:
+    """Return the fields with those of `optional_fields` added that are not None."""
+    return fields | {field: value for field, value in optional_fields.items() if value is not None}
 
 
-def _encoded(message: Any, status: Status, body: dict[str, Any]) -> bytes:
+def _response_frame(message: Any, status: Status, body: dict[str, Any]) -> bytes:
     return frame(v3.encode(v3.new_response(message, status, body)))
 
 
-def _begun(message: Any, asked: Any, status: Status, field: str) -> tuple[Any, Any]:
-    """Return an answer and the message in one of its fields, filled as `_body` fills them.
+def _new_response_with_ids(
+    message: Any, request: Any, status: Status, field: str
+) -> tuple[Any, Any]:
+    """Return a response and its body, the message in `field`, with the request's ids filled in.
 
-    What `v3.new_response` makes, at a third of its cost: for adds and reads.
+    The result is as from `v3.new_response`, at a third of the cost: for adds and reads.
     """
-    extended = isinstance(message, EXTENDED.Request)
-    answer = EXTENDED.Response() if extended else PLAIN.Response()
-    header = answer.header
+    is_extended = isinstance(message, EXTENDED.Request)
+    response = EXTENDED.Response() if is_extended else PLAIN.Response()
+    header = response.header
     header.version = v3.VERSION
     header.operation, header.txnId = message.header.operation, message.header.txnId
-    body = getattr(answer, field)
-    answer.status = body.status = status.v3
-    body.ledgerId, body.entryId = asked.ledgerId, asked.entryId
-    if extended and asked.ledgerScopeId:
-        body.ledgerScopeId = asked.ledgerScopeId
-    return answer, body
+    body = getattr(response, field)
+    response.status = body.status = status.v3
+    body.ledgerId, body.entryId = request.ledgerId, request.entryId
+    if is_extended and request.ledgerScopeId:
+        body.ledgerScopeId = request.ledgerScopeId
+    return response, body
 
 
-def _of_ledger(asked: Any) -> dict[str, Any]:
-    return {"ledger_number": asked.ledgerId, "scope": getattr(asked, "ledgerScopeId", 0)}
+def _ledger_fields(request: Any) -> dict[str, Any]:
+    return {"ledger_number": request.ledgerId, "scope": getattr(request, "ledgerScopeId", 0)}
 
 
 def _add(message: Any) -> Operation:
-    asked = message.addRequest
+    request = message.addRequest
     add = Add(
         "ADD_ENTRY",
         3,
         partial(_add_reply, message),
-        record=asked.body,
-        master_key=asked.masterKey,
-        recovery=asked.HasField("flag") and asked.flag == _RECOVERY,
-        sync=not asked.writeFlags & _DEFERRED_SYNC,
-        urgent=message.header.priority >= _URGENT,
+        record=request.body,
+        master_key=request.masterKey,
+        recovery=request.HasField("flag") and request.flag == _RECOVERY,
+        sync=not request.writeFlags & _DEFERRED_SYNC,
+        urgent=message.header.priority >= _HIGH_PRIORITY,
     )
-    scoped = asked.body[:1] >= b"\x80" and not isinstance(message, EXTENDED.Request)
-    return add.as_refusal(Status.EBADREQ) if scoped else add
+    has_unsupported_scope = request.body[:1] >= b"\x80" and not isinstance(
+        message, EXTENDED.Request
+    )
+    return add.as_refusal(Status.EBADREQ) if has_unsupported_scope else add
 
 
 def _add_reply(message: Any, status: Status) -> bytes:
-    answer, _ = _begun(message, message.addRequest, status, "addResponse")
-    return frame(v3.encode(answer))
+    response, _ = _new_response_with_ids(message, message.addRequest, status, "addResponse")
+    return frame(v3.encode(response))
 
 
 def _read(message: Any) -> Operation:
-    asked = message.readRequest
-    fields = _read_fields(asked)
-    waits = asked.HasField("previousLAC") and not fields["fence"]
+    request = message.readRequest
+    fields = _read_fields(request)
+    is_long_poll = request.HasField("previousLAC") and not fields["fence"]
     return Read(
         "READ_ENTRY",
         3,
         partial(_read_reply, message),
         **fields,
-        entry=asked.entryId,
-        piggyback=asked.HasField("flag") and asked.flag == _PIGGYBACK,
-        previous_lac=asked.previousLAC if waits else None,
-        time_out=asked.timeOut if asked.HasField("timeOut") else None,
+        entry=request.entryId,
+        piggyback=request.HasField("flag") and request.flag == _PIGGYBACK,
+        previous_lac=request.previousLAC if is_long_poll else None,
+        time_out=request.timeOut if request.HasField("timeOut") else None,
     )
 
 
-def _read_fields(asked: Any) -> dict[str, Any]:
-    fence = asked.HasField("flag") and asked.flag == _FENCE
-    return _of_ledger(asked) | {
+def _read_fields(request: Any) -> dict[str, Any]:
+    fence = request.HasField("flag") and request.flag == _FENCE
+    return _ledger_fields(request) | {
         "fence": fence,
-        "master_key": asked.masterKey if asked.HasField("masterKey") else None,
+        "master_key": request.masterKey if request.HasField("masterKey") else None,
         "tells_lac": not fence,
     }
 
@@ -147,7 +158,7 @@ def _read_reply(
     entry: int | None = None,
     updated: int | None = None,
 ) -> bytes:
-    answer, body = _begun(message, message.readRequest, status, "readResponse")
+    response, body = _new_response_with_ids(message, message.readRequest, status, "readResponse")
     if record is not None:
         body.body = bytes(record)
     if lac is not None:
@@ -156,79 +167,89 @@ def _read_reply(
         body.entryId = entry
     if updated is not None:
         body.lacUpdateTimestamp = updated
-    return frame(v3.encode(answer))
+    return frame(v3.encode(response))
 
 
 def _batch(message: Any) -> Operation:
-    asked = v3.body_of(message)
+    request = v3.body_of(message)
     return BatchRead(
         "BATCH_READ_ENTRY",
         3,
         partial(_batch_reply, message),
-        **_read_fields(asked),
-        entry=asked.startEntryId,
-        max_count=asked.maxCount,
-        max_size=asked.maxSize,
+        **_read_fields(request),
+        entry=request.startEntryId,
+        max_count=request.maxCount,
+        max_size=request.maxSize,
     )
 
 
 def _batch_reply(
     message: Any, status: Status, batch: RecordBatch | None = None, lac: int | None = None
 ) -> bytes:
-    body = _told(_body(message, "startEntryId"), maxLAC=lac)
+    body = _with_present(_echoed_fields(message, "startEntryId"), maxLAC=lac)
     if batch is not None:
         body["body"] = batch.records()
-    return _encoded(message, status, body)
+    return _response_frame(message, status, body)
 
 
 def _write_lac(message: Any) -> Operation:
-    asked = v3.body_of(message)
-    key, body = asked.masterKey, asked.body
+    request = v3.body_of(message)
+    key, body = request.masterKey, request.body
     reply = partial(_ledger_reply, message)
-    return WriteLac("WRITE_LAC", 3, reply, **_of_ledger(asked), master_key=key, body=body)
+    return WriteLac("WRITE_LAC", 3, reply, **_ledger_fields(request), master_key=key, body=body)
 
 
 def _ledger_reply(message: Any, status: Status) -> bytes:
-    return _encoded(message, status, _body(message))
+    return _response_frame(message, status, _echoed_fields(message))
 
 
 def _read_lac(message: Any) -> Operation:
-    return ReadLac("READ_LAC", 3, partial(_lac_reply, message), **_of_ledger(v3.body_of(message)))
+    return ReadLac(
+        "READ_LAC", 3, partial(_lac_reply, message), **_ledger_fields(v3.body_of(message))
+    )
 
 
 def _lac_reply(
     message: Any, status: Status, lac_body: bytes | None = None, last: bytes | None = None
 ) -> bytes:
-    return _encoded(message, status, _told(_body(message), lacBody=lac_body, lastEntryBody=last))
+    return _response_frame(
+        message,
+        status,
+        _with_present(_echoed_fields(message), lacBody=lac_body, lastEntryBody=last),
+    )
 
 
 def _force(message: Any) -> Operation:
     return Force(
-        "FORCE_LEDGER", 3, partial(_ledger_reply, message), **_of_ledger(v3.body_of(message))
+        "FORCE_LEDGER", 3, partial(_ledger_reply, message), **_ledger_fields(v3.body_of(message))
     )
 
 
 def _list(message: Any) -> Operation:
-    name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
-    return ListEntries(name, 3, partial(_list_reply, message), **_of_ledger(v3.body_of(message)))
+    operation_name = "GET_LIST_OF_ENTRIES_OF_LEDGER"
+    return ListEntries(
+        operation_name, 3, partial(_list_reply, message), **_ledger_fields(v3.body_of(message))
+    )
 
 
 def _list_reply(message: Any, status: Status, availability: bytes | None = None) -> bytes:
-    body = _told(_body(message), availabilityOfEntriesOfLedger=availability)
-    return _encoded(message, status, body)
+    body = _with_present(_echoed_fields(message), availabilityOfEntriesOfLedger=availability)
+    return _response_frame(message, status, body)
 
 
 def _info(message: Any) -> Operation:
-    asked = v3.body_of(message).requested
+    requested_flags = v3.body_of(message).requested
     reply = partial(_info_reply, message)
-    total, free = bool(asked & _TOTAL), bool(asked & _FREE)
+    total, free = bool(requested_flags & _TOTAL_DISK), bool(requested_flags & _FREE_DISK)
     return BookieInfo("GET_BOOKIE_INFO", 3, reply, total=total, free=free)
 
 
 def _info_reply(
     message: Any, status: Status, total: int | None = None, free: int | None = None
 ) -> bytes:
-    return _encoded(message, status, _told({}, totalDiskCapacity=total, freeDiskSpace=free))
+    return _response_frame(
+        message, status, _with_present({}, totalDiskCapacity=total, freeDiskSpace=free)
+    )
 
 
 def _auth(message: Any) -> Operation:
@@ -237,10 +258,10 @@ def _auth(message: Any) -> Operation:
 
 
 def _start_tls(message: Any) -> Operation:
-    return StartTls("START_TLS", 3, lambda status: _encoded(message, status, {}))
+    return StartTls("START_TLS", 3, lambda status: _response_frame(message, status, {}))
 
 
-_MAKERS: dict[v3.Operation, Callable[[Any], Operation]] = {
+_MAKE_OPERATION: dict[v3.Operation, Callable[[Any], Operation]] = {
     v3.Operation.READ_ENTRY: _read,
     v3.Operation.ADD_ENTRY: _add,
     v3.Operation.AUTH: _auth,
@@ -253,4 +274,4 @@ _MAKERS: dict[v3.Operation, Callable[[Any], Operation]] = {
     v3.Operation.BATCH_READ_ENTRY: _batch,
 }
 
-_KINDS = {int(kind): (kind.name, _MAKERS.get(kind)) for kind in v3.Operation}
+_NAME_AND_MAKER = {int(kind): (kind.name, _MAKE_OPERATION.get(kind)) for kind in v3.Operation}

@@ -1,8 +1,8 @@
-"""What a request asks of a bookie, whichever protocol said it; and the answers.
+"""Operations: requests to a bookie independent of their protocol, and the answers to them.
 
-An operation knows how to say its answer: `reply` takes the status and what was found, and
-returns a whole frame. The two protocols make operations (`of_v2`, `of_v3`), the bookie's
-rules are in `bkstore.wire.server.rules`.
+An operation has the encoder of its own answer: `reply` takes the status and the results, and
+returns a whole frame. `of_v2` and `of_v3` make operations of the requests of a protocol;
+`bkstore.wire.server.rules` answers them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bkstore.wire.status import Status
 
 
 class Answer(NamedTuple):
-    """An operation's answer: its status and the whole frame; of many requests, all frames."""
+    """The answer to an operation: its status and its frame, or all frames for many requests."""
 
     operation: Operation
     status: Status
@@ -30,11 +30,12 @@ class Answer(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Operation:
-    """A request that has come in, or many that are alike.
+    """A received request, or many that are alike.
 
-    `name` is the one of `v3.Operation`, `protocol` 2 or 3; `started` is when it came, `size` the
-    bytes of its frame, `count` how many requests it is. One that `writes` changes something: such
-    operations of a connection keep their order. With `sync` an EOK waits for a journal sync.
+    `name` is that of `v3.Operation`, `protocol` is 2 or 3. `started` is the loop time of its
+    receipt, `size` the bytes of its frames, `count` the number of requests. Operations that
+    `writes` marks change something, and are done in the order of their connection. With `sync`, an
+    EOK waits for a journal sync.
     """
 
     name: str
@@ -47,37 +48,37 @@ class Operation:
     sync: bool = False
 
     def part(self, start: int, stop: int) -> Operation:
-        """Return the requests start..stop (half open) of many as an operation; itself for all."""
+        """Return the requests in [start, stop) as an operation; `self` if those are all."""
         assert (start, stop) == (0, self.count)
         return self
 
-    def answer(self, status: Status, *found: object) -> Answer:
-        """Return the answer with this status."""
-        return Answer(self, status, self.reply(status, *found))
+    def answer(self, status: Status, *results: object) -> Answer:
+        """Return the answer with this status and these arguments to `reply`."""
+        return Answer(self, status, self.reply(status, *results))
 
     def refuse(self, status: Status) -> Answer:
-        """Return the answer that all of it is refused with."""
+        """Return the answer that refuses the operation with this status."""
         return self.answer(status)
 
     def as_refusal(self, status: Status) -> Ready:
-        """Return the operation that no bookie is asked for: it is refused by itself."""
+        """Return an operation that is refused with this status without asking the bookie."""
         return Ready(self.name, self.protocol, self.reply, status=status)
 
     def answers(self, statuses: list[Status]) -> list[Answer]:
-        """Return the answers in order; `statuses` has one for each request."""
+        """Return the answers in order, given the status of each request."""
         return [self.answer(*statuses)]
 
 
 @dataclass(slots=True, eq=False)
 class Ready(Operation):
-    """A request that needs no bookie to be answered: `status` is the answer's."""
+    """A request that is answered with `status` without asking the bookie."""
 
     status: Status = Status.EOK
 
 
 @dataclass(slots=True, eq=False)
 class StartTls(Operation):
-    """Go on in TLS when this is answered."""
+    """Begin TLS after the answer to this."""
 
 
 @dataclass(slots=True, eq=False)
@@ -87,7 +88,7 @@ class _OfLedger(Operation):
 
     @property
     def ledger(self) -> LedgerId:
-        """The ledger; `InvalidArgument` for a negative one of scope 0."""
+        """The ledger id. Raises `InvalidArgument` if it is negative in scope 0."""
         if self.scope == 0 and self.ledger_number >= 0:
             return LedgerId.of(self.ledger_number)
         if self.scope == 0:
@@ -97,7 +98,7 @@ class _OfLedger(Operation):
 
 @dataclass(slots=True, eq=False)
 class _ReadOfLedger(_OfLedger):
-    """A read, which may fence the ledger first; with `tells_lac` its answer has the LAC."""
+    """A read, which may fence the ledger first. With `tells_lac` the answer has the LAC."""
 
     entry: int = -1
     fence: bool = False
@@ -110,7 +111,7 @@ class _ReadOfLedger(_OfLedger):
 
 @dataclass(slots=True, eq=False)
 class Add(Operation):
-    """Store a record as it is, under the ids that it says. ``reply(status)``."""
+    """Store a record unchanged, under the ids in its header. ``reply(status)``."""
 
     record: bytes = b""
     master_key: bytes = b""
@@ -122,10 +123,10 @@ class Add(Operation):
 
 @dataclass(slots=True, eq=False)
 class AddMany(Operation):
-    """Store the records of a batch, as so many adds: of scope 0, alike but for their ids.
+    """Store the records of a batch: adds in scope 0 that differ only in ids and records.
 
-    ``reply(status, ledgers, entries)`` returns the frames of the answers to these. The records
-    stand somewhere in the buffer that they were received in. `ledgers` is int64[n].
+    ``reply(status, ledgers, entries)`` returns the frames of the answers to those adds. The batch
+    refers to the buffer that the records were received in. `ledgers` is int64[n].
     """
 
     master_key: bytes = b""
@@ -140,7 +141,7 @@ class AddMany(Operation):
         self.count = len(self.batch)
 
     def part(self, start: int, stop: int) -> AddMany:
-        """Return some of the adds as an operation."""
+        """Return the adds in [start, stop) as an operation, each with its share of the size."""
         if (start, stop) == (0, self.count):
             return self
         batch = self.batch.between(start, stop)
@@ -149,22 +150,22 @@ class AddMany(Operation):
         return replace(self, batch=batch, ledgers=self.ledgers[start:stop], size=size)
 
     def refuse(self, status: Status) -> Answer:
-        """Return the answer that all of them are refused with."""
+        """Return the answer to all of the adds."""
         return self.answer(status, self.ledgers, self.batch.entries)
 
     def answers(self, statuses: list[Status]) -> list[Answer]:
-        """Return the answers in order, one for each stretch of adds with the same status."""
-        bounds = [at for at in range(1, len(statuses)) if statuses[at] is not statuses[at - 1]]
-        stretches = pairwise([0, *bounds, len(statuses)])
-        return [self.part(start, stop).refuse(statuses[start]) for start, stop in stretches]
+        """Return the answers in order, one for each run of adds with the same status."""
+        bounds = [i for i in range(1, len(statuses)) if statuses[i] is not statuses[i - 1]]
+        runs = pairwise([0, *bounds, len(statuses)])
+        return [self.part(start, stop).refuse(statuses[start]) for start, stop in runs]
 
 
 @dataclass(slots=True, eq=False)
 class ReadMany(Operation):
-    """Read entries of scope 0, as so many reads that do not fence; int64[n], as sent.
+    """Read entries in scope 0, without fencing; `ledgers` and `entries` are int64[n], as sent.
 
-    ``reply(status, ledgers, entries, batch)`` returns the frames of the answers to these, whose
-    records are those of the batch; None without.
+    ``reply(status, ledgers, entries, batch)`` returns the frames of the answers to those reads.
+    The batch has their records; it is None for a refusal.
     """
 
     ledgers: Int64Array = field(default_factory=lambda: np.empty(0, np.int64))
@@ -174,25 +175,26 @@ class ReadMany(Operation):
         self.count = self.entries.size
 
     def part(self, start: int, stop: int) -> ReadMany:
-        """Return some of the reads as an operation."""
+        """Return the reads in [start, stop) as an operation, each with its share of the size."""
         if (start, stop) == (0, self.count):
             return self
         size = self.size // self.count * (stop - start)
-        ids = slice(start, stop)
-        return replace(self, ledgers=self.ledgers[ids], entries=self.entries[ids], size=size)
+        rows = slice(start, stop)
+        return replace(self, ledgers=self.ledgers[rows], entries=self.entries[rows], size=size)
 
     def refuse(self, status: Status) -> Answer:
-        """Return the answer that all of them are refused with."""
+        """Return the answer that refuses all of the reads."""
         return self.answer(status, self.ledgers, self.entries, None)
 
 
 @dataclass(slots=True, eq=False)
 class Read(_ReadOfLedger):
-    """Read an entry. ``reply(status, record, lac, entry, updated)``, None for what is not told.
+    """Read an entry. ``reply(status, record, lac, entry, updated)``, with None for absent fields.
 
-    `entry` -1 is the last one. A `previous_lac` makes it a long poll: with `time_out`
-    (milliseconds) it waits until the LAC is above; with `piggyback` it reads the entry behind
-    `previous_lac`.
+    `entry` -1 is the last entry. `previous_lac` makes it a long poll: with `time_out`
+    (milliseconds) it waits until the LAC exceeds `previous_lac`; with `piggyback` it reads the
+    entry after `previous_lac`. `updated` is when the LAC advanced, in Unix milliseconds. `expired`
+    means that it waits no longer.
     """
 
     piggyback: bool = False
@@ -214,7 +216,7 @@ class BatchRead(_ReadOfLedger):
 
 @dataclass(slots=True, eq=False)
 class WriteLac(_OfLedger):
-    """Keep an explicit LAC. ``reply(status)``."""
+    """Store an explicit LAC. ``reply(status)``."""
 
     master_key: bytes = b""
     body: bytes = b""
@@ -224,7 +226,7 @@ class WriteLac(_OfLedger):
 
 @dataclass(slots=True, eq=False)
 class Force(_OfLedger):
-    """Make durable what was added without a sync, by adds before it. ``reply(status)``."""
+    """Make earlier adds without a sync durable. ``reply(status)``."""
 
     writes: bool = True
     sync: bool = True
@@ -237,12 +239,12 @@ class ReadLac(_OfLedger):
 
 @dataclass(slots=True, eq=False)
 class ListEntries(_OfLedger):
-    """Say which entries are here. ``reply(status, availability)``, in bytes."""
+    """List the stored entries of a ledger. ``reply(status, availability)``, encoded as bytes."""
 
 
 @dataclass(slots=True, eq=False)
 class BookieInfo(Operation):
-    """Say how large the disks are. ``reply(status, total, free)``, None for what is not asked."""
+    """Report disk sizes in bytes. ``reply(status, total, free)``, None for those not requested."""
 
     total: bool = False
     free: bool = False

@@ -1,4 +1,4 @@
-"""What a bookie answers to requests that change something.
+"""A bookie's answers to requests that change something.
 
 Sources: `WriteEntryProcessor`, `WriteEntryProcessorV3`, `WriteLacProcessorV3`,
 `ForceLedgerProcessorV3`, and recorded conversations.
@@ -33,15 +33,15 @@ from bkstore.wire.server.requests.operations import (
 from bkstore.wire.server.rules.reads import Reads, error_status
 from bkstore.wire.status import Status
 
-_OF_A_LEDGER = (Status.EFENCED, Status.EUA)
-"""Refusals of adds that hold for all of their ledger."""
+_WHOLE_LEDGER_REFUSALS = (Status.EFENCED, Status.EUA)
+"""Statuses that refuse all adds of the same ledger."""
 
 
 class BookieRules(Reads):
-    """Answers all operations out of a bookie; safe between threads, as that is.
+    """Answers all operations from a bookie. As thread-safe as the bookie.
 
-    With `read_only` set, adds and explicit LACs are refused, but for adds of high priority;
-    fencing and forcing go on, as at a bookie whose disks are full.
+    With `read_only` set, explicit LACs and adds are refused, except adds of high priority.
+    Fencing and forcing still work, as in a bookie whose disks are full.
     """
 
     def __init__(self, bookie: Bookie) -> None:
@@ -49,10 +49,10 @@ class BookieRules(Reads):
         self.read_only = False
 
     def write(self, operations: Sequence[Operation]) -> tuple[list[Answer], bool]:
-        """Do what is asked, in order; return the answers, and whether they wait for a sync.
+        """Do the operations in order; return the answers, and whether they need a sync.
 
-        Adds that stand together and say the same of key, recovery and sync are one batch. What
-        is answered with EOK is durable only after the journals are synced, if that is True.
+        If they do, what an EOK acknowledges is durable only after the next sync of the journals.
+        Neighboring adds with the same master key, recovery, priority and sync are one batch.
         """
         answers: list[Answer] = []
         for are_adds, group in groupby(operations, _common_fields):
@@ -68,7 +68,7 @@ class BookieRules(Reads):
         if isinstance(operation, Force):
             return operation.answer(_status_after(lambda: operation.ledger))
         if isinstance(operation, BatchRead):
-            return self._batch(operation)
+            return self._read_batch(operation)
         if isinstance(operation, Read):
             return self._read(operation)
         raise TypeError(f"{operation.name} changes nothing")
@@ -76,12 +76,12 @@ class BookieRules(Reads):
     def _write_lac(self, operation: WriteLac) -> None:
         if self.read_only:
             raise ReadOnlyError("the bookie is read-only")
-        ledger = operation.ledger
-        self._check_key(ledger, operation.master_key)
-        self.bookie.set_explicit_lac(ledger, operation.body, operation.master_key, sync=False)
+        ledger_id = operation.ledger
+        self._check_master_key(ledger_id, operation.master_key)
+        self.bookie.set_explicit_lac(ledger_id, operation.body, operation.master_key, sync=False)
 
     def _add_all(self, adds: Sequence[Operation]) -> list[Answer]:
-        """Store records under one key; what is refused leaves the others as they are."""
+        """Store the records of adds with the same `_common_fields`; a refusal affects no others."""
         first = adds[0]
         assert isinstance(first, (Add, AddMany))
         if self.read_only and not first.urgent:
@@ -105,64 +105,74 @@ class BookieRules(Reads):
         try:
             self.bookie.add_entry(add.record, add.master_key, recovery=add.recovery, sync=False)
         except (BkstoreError, OSError) as error:
-            return self._refusal(error, add.record, add.master_key)
+            return self._refusal_status(error, add.record, add.master_key)
         return Status.EOK
 
     def _add_batch(self, batch: RecordBatch, first: Add | AddMany) -> list[Status]:
-        """Return the status of each record; those behind one that is refused are tried again."""
+        """Store records; return the status of each.
+
+        The storage stops at the first record that it refuses. Records behind it are tried again,
+        except those that the same refusal covers.
+        """
         statuses: list[Status] = [Status.EOK] * len(batch)
-        waiting, rest = list(range(len(batch))), batch
-        while waiting:
-            stored, error = self._store(rest, first)
-            waiting = waiting[stored:]
-            if error is None or not waiting:
+        pending_rows, unstored = list(range(len(batch))), batch
+        while pending_rows:
+            stored_count, error = self._store(unstored, first)
+            pending_rows = pending_rows[stored_count:]
+            if error is None or not pending_rows:
                 break
-            record = bytes(batch[waiting[0]])
-            status = self._refusal(error, record, first.master_key)
-            refused = waiting
-            if status in _OF_A_LEDGER:
-                ledger = _ledger_bytes(record)
-                refused = [row for row in waiting if _ledger_bytes(bytes(batch[row])) == ledger]
+            record = bytes(batch[pending_rows[0]])
+            status = self._refusal_status(error, record, first.master_key)
+            # which records this refusal covers: all, or its ledger's, or the one alone
+            refused_rows = pending_rows
+            if status in _WHOLE_LEDGER_REFUSALS:
+                ledger_bytes = _ledger_bytes(record)
+                refused_rows = [
+                    row for row in pending_rows if _ledger_bytes(bytes(batch[row])) == ledger_bytes
+                ]
             elif status is Status.EBADREQ:
-                refused = waiting[:1]
-            for row in refused:
+                refused_rows = pending_rows[:1]
+            for row in refused_rows:
                 statuses[row] = status
-            waiting = sorted(set(waiting).difference(refused))
-            rest = as_batch([bytes(batch[row]) for row in waiting])
+            pending_rows = sorted(set(pending_rows).difference(refused_rows))
+            unstored = as_batch([bytes(batch[row]) for row in pending_rows])
         return statuses
 
     def _store(
         self, batch: RecordBatch, first: Add | AddMany
     ) -> tuple[int, BkstoreError | OSError | None]:
-        """Store a batch; return how many of its records are stored, and why not the next one."""
+        """Store a batch; return the number of records stored, and the error of the next one."""
         try:
             self.bookie.add_batch(batch, first.master_key, recovery=first.recovery, sync=False)
         except (WriteFailed, IllegalOperation, OSError) as error:
-            return 0, error  # a journal failed: none is acknowledged
+            return 0, error  # a journal failed: acknowledge none
         except BkstoreError as error:
             return error.stored or 0, error
         return len(batch), None
 
-    def _refusal(self, error: BkstoreError | OSError, record: bytes, key: bytes) -> Status:
-        """Return the answer to an add that was refused: whoever has another key learns no more.
+    def _refusal_status(
+        self, error: BkstoreError | OSError, record: bytes, master_key: bytes
+    ) -> Status:
+        """Return the status of a refused add.
 
-        Limbo is no access here, as upstream.
+        It is EUA if the master key is wrong, so that the client learns nothing else. A ledger in
+        limbo (`DataUnknown`) is EUA too, as in BookKeeper.
         """
         try:
-            self._check_key(record_header(record).ledger, key)
+            self._check_master_key(record_header(record).ledger, master_key)
         except UnauthorizedAccess:
             return Status.EUA
         except (BkstoreError, OSError):
-            pass  # the storage's error says what is wrong with it
+            pass  # the status of the storage's error is returned below
         return Status.EUA if isinstance(error, DataUnknown) else error_status(error)
 
     def sync(self) -> Status:
-        """Make durable all that was written; return the status of those who wait for it."""
+        """Sync the journals; return EOK, or the status for the answers that wait for the sync."""
         return _status_after(self.bookie.sync)
 
 
 def _common_fields(operation: Operation) -> tuple[object, ...] | None:
-    """Return what adds of one batch have in common, None of what is no add."""
+    """Return the fields that all adds of one batch share, or None if it is not an add."""
     if not isinstance(operation, (Add, AddMany)):
         return None
     flags = operation.recovery, operation.urgent, operation.sync
@@ -170,12 +180,12 @@ def _common_fields(operation: Operation) -> tuple[object, ...] | None:
 
 
 def _ledger_bytes(record: bytes) -> bytes:
-    """Return the bytes of a record that say its ledger."""
+    """Return the bytes of a record's header that hold its ledger id."""
     return record[:17] if record[:1] >= b"\x80" else record[:8]
 
 
 def _status_after(call: Callable[[], object]) -> Status:
-    """Return EOK after a call, or the status of its error."""
+    """Call a function; return EOK, or the status of the error that it raises."""
     try:
         call()
     except (BkstoreError, OSError) as error:
