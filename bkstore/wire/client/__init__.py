@@ -1,10 +1,10 @@
-"""A client of bookies over their protocols: what `cluster.client` asks of a bookie, by sockets.
+"""Clients of bookies over sockets, as `cluster.client` needs them.
 
-`wire_client` has `WireClient`: read it first; `wire_clients` has one for each bookie of a cluster,
+`wire_client` has `WireClient`: read it first. `wire_clients` has one for each bookie of a cluster;
 `forwarding_client` is the base of clients that choose one for each call. Requests are made in a
-dialect (`v2_dialect`, `v3_dialect`; what they share is in `requests`) and asked over a `link`,
-which connects and authenticates as needed. `connection` has many requests under way on one
-`stream`, which knows sockets and TLS; `interrupts` repairs what an interrupted call leaves.
+dialect (`v2_dialect`, `v3_dialect`; `requests` has what they share) and sent over a `link`, which
+connects and authenticates as needed. `connection` keeps many requests in flight on one `stream`,
+which handles sockets and TLS; `interrupts` repairs objects after interrupted calls.
 """
 
 from bkstore.wire.client.v3_dialect import DiskSpace, LacUpdate

@@ -1,12 +1,12 @@
-"""Connection: many requests under way on one socket, each given its own answer.
+"""Connection: many requests in flight on one socket, each matched with its own answer.
 
-There is no thread behind it. Whoever waits for an answer reads for all: one thread at a time
-receives and hands out what comes, the others sleep until theirs is there. So a single thread
-pays for no change of threads, and nothing is left behind when a process forks or ends.
+A connection has no thread of its own. Of the threads that wait for answers, one at a time receives
+for all of them; the others sleep until theirs has come. A single thread needs no thread switches,
+and no thread is lost when the process forks or ends.
 
-A lock is held by ``with`` alone and never while its thread waits for another one or for the
-bookie (but for `_sending`, one thread at a time sends). Who has the turn to receive is known by
-the thread's id. So what an interrupt leaves behind can be told, and is: `_repair` ends it.
+Locks are held by ``with`` only, and never while the thread waits for another lock or for the
+bookie; the exception is `_send_lock`, because only one thread at a time sends. The id of the
+receiving thread is kept. With these two, `_repair` can end what an interrupted call left.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ from bkstore.wire.status import Status
 
 _T = TypeVar("_T")
 
-_ANSWER_LIMIT = MAX_FRAME + 64
-"""A batch with one largest record is 12 bytes longer than the request that added it."""
+_MAX_ANSWER_FRAME = MAX_FRAME + 64
+"""A batch read's answer with one largest record is 12 bytes longer than the request to add it."""
 
-_BYTES_UNDER_WAY = 4 << 20
-_LOOK_AGAIN = 0.05
+_MAX_BYTES_IN_FLIGHT = 4 << 20
+_RECHECK_SECONDS = 0.05
 
-_SILENCE = 3
-"""Time-outs without a byte from the bookie after which one more ends the connection."""
+_MAX_SILENT_TIMEOUTS = 3
+"""The timeouts without a byte from the bookie after which a late answer ends the connection."""
 
-_MOST_LATE = 4096
-"""Requests that got no answer in time, of which one may still come."""
+_MAX_LATE_KEYS = 4096
+"""The number of timed-out requests whose answers are still expected."""
 
 
 class Connection:
-    """Requests and answers over one `Stream`, at most `window` requests under way.
+    """Requests and answers over one `Stream`, with at most `window` requests in flight.
 
-    No two requests with one key are under way at a time: the second waits for the answer of the
-    first. A request without an answer in `timeout` seconds is `BookieUnavailable`, and makes room
-    for another; its answer is passed over if it comes. Where the dialect cannot tell a late answer
-    from another's, the connection is given up with it; else when the bookie has been silent for
-    three times as long: somebody in between may have forgotten the connection. `unasked` are keys
-    of answers that may come to nothing, once each.
+    Two requests with the same key are never in flight together: the second waits for the answer to
+    the first. A request without an answer in `timeout` seconds ends with `BookieUnavailable` and
+    makes room for another; a late answer to it is dropped. The connection is given up at a timeout
+    if the dialect repeats keys, because a late answer could be taken for that to another request.
+    Otherwise it is given up once the bookie has been silent for three timeouts: a router or
+    firewall may have dropped the connection. `unasked` has keys of answers that may come without
+    a request, once each.
 
-    Once it `failed` (lost, given up, an answer that cannot be, a call that was interrupted) every
-    request under way ends with that error and no other is taken: what became of them is not
-    known. Threads: safe.
+    Once it has `failed` (lost, given up, an invalid answer, an interrupted call) all requests in
+    flight end with that error, and no more are taken; the bookie may or may not have done them.
+    Threads: safe.
     """
 
     def __init__(
@@ -72,24 +73,26 @@ class Connection:
         self._name = name
         self._timeout = timeout
         self._window = window
-        self._splitter = FrameSplitter(_ANSWER_LIMIT)
-        self._under_way: dict[Hashable, Request[Any]] = {}
-        self._late: dict[Hashable, None] = dict.fromkeys(unasked)
-        self._heard = time.monotonic()
+        self._splitter = FrameSplitter(_MAX_ANSWER_FRAME)
+        self._in_flight: dict[Hashable, Request[Any]] = {}
+        self._late_keys: dict[Hashable, None] = dict.fromkeys(unasked)
+        self._last_receipt = time.monotonic()
         self._failure: BkstoreError | None = None
-        self._broken = ""
-        self._taken = 0  # bytes of answers that were handed out
-        self._reader: int | None = None  # the thread that receives
-        self._sleepers: list[SimpleQueue[None]] = []  # those that wait until something changes
-        self._state = RLock()
-        self._sending = RLock()
+        self._receive_error = ""
+        self._handed_out_bytes = 0  # bytes of answers, for offsets in errors
+        self._receiver_thread: int | None = None  # id of the thread that receives
+        self._change_queues: list[
+            SimpleQueue[None]
+        ] = []  # one for each thread that waits for a change
+        self._state_lock = RLock()
+        self._send_lock = RLock()
 
     @property
     def failed(self) -> bool:
-        """Whether it takes no more requests."""
+        """Whether the connection has ended and takes no more requests."""
         return self._failure is not None
 
-    # -- asking
+    # -- requests
 
     @repaired
     def ask(self, request: Request[_T]) -> _T:
@@ -100,41 +103,48 @@ class Connection:
 
     @repaired
     def tell(self, request: Request[_T]) -> None:
-        """Send one request whose answer nobody waits for: it is passed over when it comes."""
+        """Send one request without waiting for its answer, which is dropped when it comes."""
         self._start((request,))
-        with self._state:
+        with self._state_lock:
             if not request.done:
-                self._forget(request)
+                self._expect_late_answer(request)
 
     def ask_all(self, requests: Iterable[Request[_T]]) -> Iterator[Request[_T]]:
-        """Yield requests in their order, each `done`; up to `window` of them under way.
+        """Yield requests in order, each `done`, with up to `window` of them in flight.
 
-        Where the caller stops early, the answers of those under way are waited for: then the
-        caller knows that nothing of it goes on. Requests are made as they are sent: memory is
-        bounded by the window and 4 MiB of frames.
+        If the caller stops early, this waits for the answers to the requests in flight, so that
+        none of them goes on unnoticed. Requests are taken from the iterable as they are sent:
+        memory is bounded by the window and 4 MiB of frames.
         """
         source = iter(requests)
         waiting: deque[Request[_T]] = deque()
-        held, ended = 0, False
+        bytes_in_flight, is_exhausted = 0, False
         try:
             while True:
-                if not ended and 2 * len(waiting) <= self._window and held < _BYTES_UNDER_WAY:
-                    more = _some(source, self._window - len(waiting), _BYTES_UNDER_WAY - held)
-                    held += sum(len(request.frame) for request in more)
-                    waiting.extend(more)
-                    ended = not more
-                    self._start(more)
+                # send more once half of the window is free, so that each send has many requests
+                if (
+                    not is_exhausted
+                    and 2 * len(waiting) <= self._window
+                    and bytes_in_flight < _MAX_BYTES_IN_FLIGHT
+                ):
+                    new_requests = _take_requests(
+                        source, self._window - len(waiting), _MAX_BYTES_IN_FLIGHT - bytes_in_flight
+                    )
+                    bytes_in_flight += sum(len(request.frame) for request in new_requests)
+                    waiting.extend(new_requests)
+                    is_exhausted = not new_requests
+                    self._start(new_requests)
                 if not waiting:
                     return
                 self._wait(waiting[0])
                 request = waiting.popleft()
-                held -= len(request.frame)
+                bytes_in_flight -= len(request.frame)
                 yield request
-        except (Exception, GeneratorExit):  # of the source, or the caller has enough
+        except (Exception, GeneratorExit):  # from the source, or the caller stops
             raise
         except BaseException:
             repair(self)
-            waiting.clear()  # they have ended, or were never sent
+            waiting.clear()  # `repair` has ended them, or they were never sent
             raise
         finally:
             for request in waiting:
@@ -145,279 +155,299 @@ class Connection:
         """Return the result of a request that is done, or raise its error."""
         if request.error is not None:
             raise copy.copy(request.error)  # several threads may raise the same
-        assert request.answer is not None  # it is done, and not by an error
+        assert request.answer is not None  # done, and without an error
         status, content = request.answer
         if status is not Status.EOK:
             status.check(f"{self._name}: {request.what()}")
         try:
             return request.read(content)
         except CorruptionError as error:
-            told = error.within(f"{self._name}: {request.what()}")
-            with self._state:  # one that lies is not believed any more
-                self._fail(BookieUnavailable(f"{self._name}: given up: {told}"))
-            raise told from None
+            located_error = error.within(f"{self._name}: {request.what()}")
+            with self._state_lock:  # no further answer of this bookie is trusted
+                self._fail(BookieUnavailable(f"{self._name}: given up: {located_error}"))
+            raise located_error from None
 
     # -- sending
 
     @repaired
     def _start(self, requests: Sequence[Request[Any]]) -> None:
-        """Send requests as soon as each may be under way; one that may not ends with an error."""
-        at = 0
-        while at < len(requests):
-            first, at = at, self._admitted(requests, at)
-            self._send([each.frame for each in requests[first:at] if not each.done])
-            if at < len(requests):
-                self._admit(requests[at])
-                self._send([each.frame for each in requests[at : at + 1] if not each.done])
-                at += 1
+        """Register and send requests, waiting for room as needed.
 
-    def _admitted(self, requests: Sequence[Request[Any]], at: int) -> int:
-        """Note requests from `at` on as under way as long as there is room, or their end where the
-        connection failed; return the first that must wait."""
-        with self._state:
-            while at < len(requests) and self._noted(requests[at]):
-                at += 1
-        return at
+        A request that the connection does not take ends with an error.
+        """
+        sent_count = 0
+        while sent_count < len(requests):
+            start, sent_count = sent_count, self._register_fitting(requests, sent_count)
+            self._send(
+                [request.frame for request in requests[start:sent_count] if not request.done]
+            )
+            if sent_count < len(requests):
+                self._register_or_give_up(requests[sent_count])
+                self._send(
+                    [
+                        request.frame
+                        for request in requests[sent_count : sent_count + 1]
+                        if not request.done
+                    ]
+                )
+                sent_count += 1
 
-    def _noted(self, request: Request[Any]) -> bool:
+    def _register_fitting(self, requests: Sequence[Request[Any]], start: int) -> int:
+        """Register requests from `start` on while there is room; return the index of the first that
+        must wait. If the connection has failed, requests end with its error."""
+        with self._state_lock:
+            while start < len(requests) and self._try_register(requests[start]):
+                start += 1
+        return start
+
+    def _try_register(self, request: Request[Any]) -> bool:
+        """Register a request, or end it on a failed connection. Return False if it must wait."""
         if self._failure is not None:
-            _end(request, self._failure)
-        elif len(self._under_way) < self._window and request.key not in self._under_way:
+            _end_with_error(request, self._failure)
+        elif len(self._in_flight) < self._window and request.key not in self._in_flight:
             request.sent = time.monotonic()
-            self._under_way[request.key] = request
+            self._in_flight[request.key] = request
         else:
             return False
         return True
 
-    def _admit(self, request: Request[Any]) -> None:
-        """Wait until a request may be under way; the connection is given up if it never may."""
-        if self._until(lambda: self._noted(request), time.monotonic() + self._timeout):
+    def _register_or_give_up(self, request: Request[Any]) -> None:
+        """Wait for room and register a request; give the connection up if none comes in time."""
+        if self._wait_until(lambda: self._try_register(request), time.monotonic() + self._timeout):
             return
-        with self._state:
+        with self._state_lock:
             reason = f"no answer to anything under way in {self._timeout:g} s"
             self._fail(BookieUnavailable(f"{self._name}: given up: {reason}"))
-            self._noted(request)
+            self._try_register(request)
 
     def _send(self, frames: Sequence[bytes]) -> None:
-        """Send frames; receive meanwhile, so that a bookie that waits for us goes on."""
+        """Send frames. Receives meanwhile, as a bookie may not read until its answers are taken."""
         if not frames:
             return
-        end = time.monotonic() + self._timeout
-        with self._sending:
-            left = memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
+        deadline = time.monotonic() + self._timeout
+        with self._send_lock:
+            unsent = memoryview(frames[0] if len(frames) == 1 else b"".join(frames))
             try:
-                while left and self._failure is None:
-                    left = left[self._stream.send(left) :]
-                    if left:
-                        self._wait_to_send(end)
+                while unsent and self._failure is None:
+                    unsent = unsent[self._stream.send(unsent) :]
+                    if unsent:
+                        self._wait_to_send(deadline)
             except OSError as error:
-                with self._state:
-                    self._lost(error.strerror or str(error))
+                with self._state_lock:
+                    self._fail_as_lost(error.strerror or str(error))
 
-    def _wait_to_send(self, end: float) -> None:
-        seconds = end - time.monotonic()
-        with self._state:
-            if seconds <= 0:
-                self._lost(f"the bookie did not take what was sent in {self._timeout:g} s")
+    def _wait_to_send(self, deadline: float) -> None:
+        """Wait until the socket takes bytes, receiving if no other thread does."""
+        seconds_left = deadline - time.monotonic()
+        with self._state_lock:
+            if seconds_left <= 0:
+                self._fail_as_lost(f"the bookie did not take what was sent in {self._timeout:g} s")
                 return
-            lead = self._take_turn()
-        if lead:
-            self._lead(True, seconds)
-        else:  # another receives; should it stop to, we look again
-            self._stream.wait(False, True, min(seconds, _LOOK_AGAIN))
+            is_receiver = self._try_become_receiver()
+        if is_receiver:
+            self._receive_once(True, seconds_left)
+        else:  # recheck soon, as the thread that receives may stop
+            self._stream.wait(False, True, min(seconds_left, _RECHECK_SECONDS))
 
     # -- receiving
 
     @repaired
     def _wait(self, request: Request[Any]) -> None:
-        """Wait until a request is done, by its answer or by an error."""
-        end = request.sent + self._timeout + request.patience
-        if request.done or self._until(lambda: request.done, end):
+        """Wait until a request is done, with an answer or an error; end it if its time is over."""
+        deadline = request.sent + self._timeout + request.patience
+        if request.done or self._wait_until(lambda: request.done, deadline):
             return
-        with self._state:
-            if request.answer or request.error:  # it came just now
+        with self._state_lock:
+            if request.answer or request.error:  # it was answered just now
                 return
-            late = f"no answer to {request.what()} in {end - request.sent:g} s"
-            _end(request, BookieUnavailable(f"{self._name}: {late}"))
-            silent = time.monotonic() >= self._heard + _SILENCE * self._timeout
-            if silent or self._dialect.repeats_keys:  # it might come as that to a later request
-                self._fail(BookieUnavailable(f"{self._name}: given up: {late}"))
+            reason = f"no answer to {request.what()} in {deadline - request.sent:g} s"
+            _end_with_error(request, BookieUnavailable(f"{self._name}: {reason}"))
+            is_silent = (
+                time.monotonic() >= self._last_receipt + _MAX_SILENT_TIMEOUTS * self._timeout
+            )
+            if is_silent or self._dialect.repeats_keys:  # a late answer could match a later request
+                self._fail(BookieUnavailable(f"{self._name}: given up: {reason}"))
             else:
-                self._forget(request)
+                self._expect_late_answer(request)
 
-    def _forget(self, request: Request[Any]) -> None:
-        """Give the place of a request to another, and know its answer when it comes."""
-        if self._under_way.pop(request.key, None) is not None:
-            self._late[request.key] = None
-            if len(self._late) > _MOST_LATE:
-                del self._late[next(iter(self._late))]
-            self._tell_change()
+    def _expect_late_answer(self, request: Request[Any]) -> None:
+        """Take a request out of flight, and keep its key to recognize a late answer."""
+        if self._in_flight.pop(request.key, None) is not None:
+            self._late_keys[request.key] = None
+            if len(self._late_keys) > _MAX_LATE_KEYS:
+                del self._late_keys[next(iter(self._late_keys))]
+            self._notify_change()
 
-    def _until(self, ready: Callable[[], bool], end: float) -> bool:
-        """Receive, or let another thread do so, until `ready`, which is called with the lock;
-        return False if it is not by `end`."""
+    def _wait_until(self, ready: Callable[[], bool], deadline: float) -> bool:
+        """Receive, or wait while another thread does, until `ready` returns True.
+
+        `ready` is called with the state lock. Return False if it is not True by the `deadline`.
+        """
         while True:
-            with self._state:
+            with self._state_lock:
                 if ready():
                     return True
-                seconds = end - time.monotonic()
-                if seconds <= 0:
+                seconds_left = deadline - time.monotonic()
+                if seconds_left <= 0:
                     return False
-                lead = self._take_turn()
-                change = None if lead else self._next_change()
-            if change is None:
-                self._lead(False, seconds)
+                is_receiver = self._try_become_receiver()
+                change_queue = None if is_receiver else self._subscribe_to_change()
+            if change_queue is None:
+                self._receive_once(False, seconds_left)
             else:
-                _sleep(change, seconds)
+                _wait_for_change(change_queue, seconds_left)
 
-    def _take_turn(self) -> bool:
-        """Become the thread that receives, unless another one is; return whether it is this."""
-        if self._reader is not None:
+    def _try_become_receiver(self) -> bool:
+        """Become the receiving thread unless there is one; return whether this thread became it."""
+        if self._receiver_thread is not None:
             return False
-        self._reader = get_ident()
+        self._receiver_thread = get_ident()
         return True
 
-    def _lead(self, send: bool, seconds: float) -> None:
-        """Receive once, having the turn to: wait until there are bytes, or there is room to send.
+    def _receive_once(self, or_writable: bool, max_seconds: float) -> None:
+        """As the receiving thread, wait for bytes (or room to send), and process those received.
 
-        An exception leaves the turn with this thread. By that `_repair` knows that bytes may be
-        lost.
+        After an exception this stays the receiving thread, from which `_repair` knows that
+        received bytes may be lost.
         """
         data: bytes | None = None
-        if self._stream.wait(True, send, seconds):
+        if self._stream.wait(True, or_writable, max_seconds):
             data = self._receive()
-        with self._state:
-            self._handed_out(data)
+        with self._state_lock:
+            self._process_received(data)
 
-    def _next_change(self) -> SimpleQueue[None]:
-        """Return what `_tell_change` puts something into."""
-        change: SimpleQueue[None] = SimpleQueue()
-        self._sleepers.append(change)
-        return change
+    def _subscribe_to_change(self) -> SimpleQueue[None]:
+        """Return a queue that the next `_notify_change` puts an item into."""
+        change_queue: SimpleQueue[None] = SimpleQueue()
+        self._change_queues.append(change_queue)
+        return change_queue
 
-    def _tell_change(self) -> None:
-        """Wake every thread that waits for a change. Twice does no harm."""
-        for sleeper in self._sleepers:
-            sleeper.put(None)
-        self._sleepers.clear()
+    def _notify_change(self) -> None:
+        """Wake every thread that waits for a change. Extra calls do no harm."""
+        for change_queue in self._change_queues:
+            change_queue.put(None)
+        self._change_queues.clear()
 
     def _receive(self) -> bytes | None:
+        """Return received bytes, None if there are none yet, b"" if the connection ended."""
         try:
             return self._stream.receive()
         except OSError as error:
-            self._broken = error.strerror or str(error)
+            self._receive_error = error.strerror or str(error)
             return b""
 
-    def _handed_out(self, data: bytes | None) -> None:
-        """Give answers to their requests and the turn to receive to another thread."""
+    def _process_received(self, data: bytes | None) -> None:
+        """Hand out received answers, then let another thread receive. None: nothing came."""
         if data:
             try:
-                self._hand_out(data)
+                self._hand_out_answers(data)
             except CorruptionError as error:
                 self._fail(error)
         elif data is not None:
-            held = self._splitter.pending
-            inside = f", {held} bytes into an answer" if held else ""
-            self._lost(f"{self._broken or 'the bookie ended it'}{inside}")
-        self._reader = None
-        self._tell_change()
+            partial_bytes = self._splitter.pending
+            position = f", {partial_bytes} bytes into an answer" if partial_bytes else ""
+            self._fail_as_lost(f"{self._receive_error or 'the bookie ended it'}{position}")
+        self._receiver_thread = None
+        self._notify_change()
 
-    def _hand_out(self, data: bytes) -> None:
+    def _hand_out_answers(self, data: bytes) -> None:
+        """Give whole answers to their requests. Raises `CorruptionError` for one to no request."""
         self._splitter.feed(data)
-        self._heard = time.monotonic()
+        self._last_receipt = time.monotonic()
         try:
             for message in self._splitter.frames():
                 key, status, content = self._dialect.decode(message)
-                request = self._under_way.get(key)
+                request = self._in_flight.get(key)
                 if request is not None:
                     request.answer = (status, content)
                     request.done = True
-                    del self._under_way[key]  # not before: `_fail` ends what is here
-                elif key in self._late:
-                    del self._late[key]
+                    del self._in_flight[key]  # last: an interrupt before lets `_fail` end it
+                elif key in self._late_keys:
+                    del self._late_keys[key]
                 else:
                     raise CorruptionError(None, None, f"an answer to nothing under way: {key}")
-                self._taken += PREFIX + len(message)
+                self._handed_out_bytes += PREFIX + len(message)
         except CorruptionError as error:
-            raise CorruptionError(self._name, self._taken, error.reason) from None
+            raise CorruptionError(self._name, self._handed_out_bytes, error.reason) from None
 
-    # -- the end
+    # -- failure and closing
 
-    def _lost(self, reason: str) -> None:
+    def _fail_as_lost(self, reason: str) -> None:
+        """Fail the connection with `BookieUnavailable`: it is lost for this reason."""
         text = f"the connection is lost ({reason}); what was under way may have been done"
         self._fail(BookieUnavailable(f"{self._name}: {text}"))
 
     def _fail(self, error: BkstoreError) -> None:
-        """End every request under way with an error, and the connection; the first one counts."""
+        """End the connection and all requests in flight with an error, or an earlier failure."""
         if self._failure is None:
             self._failure = error
-        for request in self._under_way.values():
+        for request in self._in_flight.values():
             if not request.done:
-                _end(request, self._failure)
-        self._under_way.clear()
+                _end_with_error(request, self._failure)
+        self._in_flight.clear()
         self._stream.interrupt()
-        self._tell_change()
+        self._notify_change()
 
     def _repair(self) -> None:
-        """End the connection behind an interrupted call of this thread.
+        """Release this thread's locks and fail the connection, after an interrupted call.
 
-        Half a frame may have been sent, or bytes been received that nobody was given.
+        Part of a frame may have been sent, or received bytes may be lost.
         """
-        release_owned(self._sending)
+        release_owned(self._send_lock)
         self._stream.release_owned()
-        release_owned(self._state)
-        with self._state:
-            if self._reader == get_ident():
-                self._reader = None
-            self._lost("a call was interrupted")
+        release_owned(self._state_lock)
+        with self._state_lock:
+            if self._receiver_thread == get_ident():
+                self._receiver_thread = None
+            self._fail_as_lost("a call was interrupted")
 
     @repaired
     def usable(self) -> bool:
-        """Return whether it may be asked on: a bookie that ended an idle connection shows."""
-        with self._state:
-            waited_for = any(not request.done for request in self._under_way.values())
-            idle = not waited_for and self._reader is None
-            if idle and self._failure is None and self._stream.wait(True, False, 0):
-                self._handed_out(self._receive())
+        """Return whether it takes requests. Notices if the bookie has ended an idle connection."""
+        with self._state_lock:
+            is_waited_for = any(not request.done for request in self._in_flight.values())
+            is_idle = not is_waited_for and self._receiver_thread is None
+            if is_idle and self._failure is None and self._stream.wait(True, False, 0):
+                self._process_received(self._receive())
             return self._failure is None
 
     @repaired
     def close(self) -> None:
-        """End it and let go of the descriptor, when no thread is in it any more. Idempotent."""
-        with self._state:
+        """End it, and close the descriptor once no thread uses it. Idempotent."""
+        with self._state_lock:
             self._fail(BookieUnavailable(f"{self._name}: the client was closed"))
-        while True:  # the one that receives wakes by what `_fail` did
-            with self._state:
-                if self._reader is None:
+        while True:  # `_fail` has woken the receiving thread
+            with self._state_lock:
+                if self._receiver_thread is None:
                     break
-                change = self._next_change()
-            _sleep(change, LONGEST)
-        with self._sending:
+                change_queue = self._subscribe_to_change()
+            _wait_for_change(change_queue, LONGEST)
+        with self._send_lock:
             self._stream.close()
 
     def abandon(self) -> None:
-        """Let go of the descriptor in a forked child, where the locks may be anybody's."""
+        """Close the descriptor in a forked child. Takes no lock: it could be held forever there."""
         self._stream.close()
 
 
-def _end(request: Request[Any], error: BkstoreError) -> None:
+def _end_with_error(request: Request[Any], error: BkstoreError) -> None:
     request.error = error
     request.done = True
 
 
-def _sleep(change: SimpleQueue[None], seconds: float) -> None:
+def _wait_for_change(change_queue: SimpleQueue[None], seconds: float) -> None:
     try:
-        change.get(timeout=min(seconds, LONGEST))
+        change_queue.get(timeout=min(seconds, LONGEST))
     except Empty:
         return
 
 
-def _some(source: Iterator[Request[_T]], count: int, size: int) -> list[Request[_T]]:
-    """Return the next requests: so many, or fewer that have so many bytes; at least one."""
-    found: list[Request[_T]] = []
+def _take_requests(source: Iterator[Request[_T]], count: int, byte_count: int) -> list[Request[_T]]:
+    """Return at most `count` next requests, up to the one that reaches `byte_count` bytes."""
+    requests: list[Request[_T]] = []
     for request in islice(source, count):
-        found.append(request)
-        size -= len(request.frame)
-        if size <= 0:
+        requests.append(request)
+        byte_count -= len(request.frame)
+        if byte_count <= 0:
             break
-    return found
+    return requests

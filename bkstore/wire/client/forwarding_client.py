@@ -1,4 +1,4 @@
-"""ForwardingClient: a `BookieClient` whose calls go to a `WireClient` that it chooses."""
+"""ForwardingClient: a `BookieClient` that chooses a `WireClient` for each call."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _about_a_ledger(
+def _forward(
     method: Callable[Concatenate[WireClient, _P], _T],
 ) -> Callable[Concatenate[ForwardingClient, _P], _T]:
-    """Return a method of `WireClient`, whose first argument is a ledger, as a forwarding one."""
+    """Return a method that forwards to this one of `WireClient`; its first argument is a ledger."""
 
     @wraps(method)
     def call(self: ForwardingClient, /, *arguments: _P.args, **options: _P.kwargs) -> _T:
@@ -29,11 +29,11 @@ def _about_a_ledger(
 
 
 class ForwardingClient(ABC):
-    """The calls of a `BookieClient`, `TakesMany` and `ReadsMany`, each handed on by `_ask`."""
+    """The calls of `BookieClient`, `TakesMany` and `ReadsMany`, each forwarded by `_ask`."""
 
     @abstractmethod
     def _ask(self, ledger: LedgerLike, call: Callable[[WireClient], _T]) -> _T:
-        """Return what `call` gets from the client to be asked about this ledger."""
+        """Return the result of `call` with the client to use for this ledger."""
 
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
@@ -45,15 +45,15 @@ class ForwardingClient(ABC):
         )
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
-        """As `WireClient.add_batch`, of records of one ledger."""
+        """As `WireClient.add_batch`, for records of one ledger."""
         if len(batch):
             ledger = record_header(batch[0]).ledger
             self._ask(ledger, lambda wire: wire.add_batch(batch, master_key, recovery=recovery))
 
-    read_entry = _about_a_ledger(WireClient.read_entry)
-    read_many = _about_a_ledger(WireClient.read_many)
-    read_entries = _about_a_ledger(WireClient.read_entries)
-    read_lac = _about_a_ledger(WireClient.read_lac)
-    write_lac = _about_a_ledger(WireClient.write_lac)
-    force = _about_a_ledger(WireClient.force)
-    availability = _about_a_ledger(WireClient.availability)
+    read_entry = _forward(WireClient.read_entry)
+    read_many = _forward(WireClient.read_many)
+    read_entries = _forward(WireClient.read_entries)
+    read_lac = _forward(WireClient.read_lac)
+    write_lac = _forward(WireClient.write_lac)
+    force = _forward(WireClient.force)
+    availability = _forward(WireClient.availability)

@@ -1,9 +1,9 @@
-"""Interrupts: what a call leaves behind that is ended between any two of its steps.
+"""Interrupts: the repair of objects after a call that an interrupt has ended.
 
-An interrupt (`KeyboardInterrupt`, or what a signal's handler raises) comes between any two steps
-of a program: behind the acquisition of a lock and before the block that would release it, too. So
-the locks here know their owner, and the outermost call of an object repairs it when it ends by
-anything but an error of the package: it releases what the thread still owns.
+An interrupt (`KeyboardInterrupt`, or an exception of a signal handler) can come between any two
+steps of a program, even between the acquisition of a lock and the block that would release it.
+So the locks here know their owner, and an object is repaired when its outermost call ends with
+anything but an error of this package: the locks that the thread still owns are released.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _R = TypeVar("_R")
 
 
 class Repairable(Protocol):
-    """Something with locks, which an interrupted call may leave locked."""
+    """An object with locks that an interrupted call may leave locked."""
 
     def _repair(self) -> None:
-        """Release what this thread owns, and end what the call left undone. Idempotent."""
+        """Release this thread's locks, and end what the call left unfinished. Idempotent."""
 
 
 _S = TypeVar("_S", bound=Repairable)
 
 
 def release_owned(lock: RLock) -> None:
-    """Release a lock as often as this thread has acquired it; not at all if another owns it."""
+    """Release a lock as often as this thread has acquired it; do nothing if it does not own it."""
     try:
         while True:
             lock.release()
@@ -39,20 +39,20 @@ def release_owned(lock: RLock) -> None:
 
 
 def repair(broken: Repairable) -> None:
-    """Repair after an interrupt. Where another one comes meanwhile, begin again."""
+    """Repair an object after an interrupt. Begins again if another interrupt comes."""
     while True:
         try:
             return broken._repair()
         except Exception:
             raise
-        except BaseException:  # noqa: BLE001,S112 - the first one is raised by the caller
+        except BaseException:  # noqa: BLE001,S112 - the caller raises the first one
             continue
 
 
 def repaired(
     method: Callable[Concatenate[_S, _P], _R],
 ) -> Callable[Concatenate[_S, _P], _R]:
-    """Return a method that repairs its object before an interrupt leaves it."""
+    """Return the method, wrapped to repair its object when an interrupt ends it."""
 
     @wraps(method)
     def call(self: _S, /, *args: _P.args, **keywords: _P.kwargs) -> _R:

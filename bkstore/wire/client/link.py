@@ -1,6 +1,6 @@
-"""Link: the connection to one bookie in one dialect, made when it is wanted and made again.
+"""Link: the connection to one bookie in one dialect, made when needed and remade when lost.
 
-A connection proves who its client is before anything is asked over it. Source:
+With a user, a new connection authenticates before any other request is sent. Source:
 `proto/AuthHandler.ClientSideHandler`, `sasl/SASLClientAuthProvider`.
 """
 
@@ -25,14 +25,15 @@ from bkstore.wire.v3 import Operation
 
 _D = TypeVar("_D", bound=Dialect)
 
-_TLS_REFUSED = [(Operation.START_TLS, 0)]
-"""A real bookie that asks for SASL says in TLS that START_TLS failed, and goes on, where nobody
-has authenticated when the TLS handshake ends: `BookieRequestProcessor.processStartTLSRequestV3`."""
+_START_TLS_REFUSALS = [(Operation.START_TLS, 0)]
+"""If the client has not authenticated when the TLS handshake ends, a BookKeeper bookie with SASL
+answers within TLS that START_TLS failed, and goes on
+(`BookieRequestProcessor.processStartTLSRequestV3`)."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where a client connects to, and how; see `WireClient`."""
+    """The address and the options of connections; see `WireClient`."""
 
     address: tuple[str, int]
     timeout: float
@@ -47,30 +48,29 @@ class Settings:
 
 
 class Link(Generic[_D]):
-    """A dialect, and the connection that speaks it.
+    """A dialect, and the connection that uses it.
 
-    Threads: safe; one connects, the others wait for that. A forked child begins without a
-    connection.
+    Threads: safe; one connects, the others wait for it. A forked child starts without a connection.
     """
 
     def __init__(self, dialect: _D, settings: Settings, what: Callable[[], str]) -> None:
         self.dialect = dialect
         self._settings = settings
-        self._what = what
+        self._describe_client = what
         self._connection: Connection | None = None
         self._closed = False
         self._lock = RLock()
 
     @repaired
     def connection(self) -> Connection:
-        """Return a connection that takes requests: the one there is, else a new one.
+        """Return a connection that takes requests: the present one, or else a new one.
 
-        One that the bookie ended while nothing was under way is replaced before anything is
-        sent. Raises as `stream.connect`; `IllegalOperation` once it is closed.
+        A connection that the bookie ended while it was idle is replaced before anything is sent.
+        Raises what `stream.connect` raises, and `IllegalOperation` once the link is closed.
         """
         with self._lock:
             if self._closed:
-                raise forks.closed(self._what())
+                raise forks.closed(self._describe_client())
             if not self._alive():
                 self._connection = self._connect()
             assert self._connection is not None
@@ -78,25 +78,25 @@ class Link(Generic[_D]):
 
     @repaired
     def connected(self) -> bool:
-        """Return whether a connection is there; one that the bookie ended is let go."""
+        """Return whether there is a connection. Closes one that the bookie has ended."""
         with self._lock:
             return self._alive()
 
     def _connect(self) -> Connection:
-        made = self._settings
+        settings = self._settings
         stream: Stream | None = None
         try:
-            stream = connect(made.address, made.timeout, made.tls)
+            stream = connect(settings.address, settings.timeout, settings.tls)
             connection = Connection(
                 stream,
                 self.dialect,
-                made.name,
-                timeout=made.timeout,
-                window=made.window,
-                unasked=_TLS_REFUSED if made.user is not None else (),
+                settings.name,
+                timeout=settings.timeout,
+                window=settings.window,
+                unasked=_START_TLS_REFUSALS if settings.user is not None else (),
             )
-            if made.user is not None:
-                _log_in(connection, self.dialect, made.user, made.name)
+            if settings.user is not None:
+                _authenticate(connection, self.dialect, settings.user, settings.name)
             return connection
         except BaseException:
             if stream is not None:
@@ -124,36 +124,36 @@ class Link(Generic[_D]):
         release_owned(self._lock)
 
     def forked(self) -> None:
-        """Begin anew in a forked child: the connection is the parent's."""
+        """Drop the connection in a forked child: it belongs to the parent."""
         self._lock = RLock()
-        current, self._connection = self._connection, None
-        if current is not None:
-            current.abandon()
+        parent_connection, self._connection = self._connection, None
+        if parent_connection is not None:
+            parent_connection.abandon()
 
 
-def _log_in(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
-    """Authenticate as a user; return at once where the bookie says that it asks nobody to.
+def _authenticate(connection: Connection, dialect: Dialect, user: SaslUser, name: str) -> None:
+    """Authenticate as a user; return at once if the bookie does not use authentication.
 
-    The last message is empty, and its answer is not waited for. `name` is the bookie's in errors:
-    `UnauthorizedAccess` where it refuses, or does not know the password itself; `BookieUnavailable`
-    where it gives no answer, as real bookies do to a wrong password; `CorruptionError` for an
-    answer that is none.
+    The last message is empty, and its answer is not waited for. `name` is the bookie's, for errors.
+    Raises `UnauthorizedAccess` if the bookie refuses, or does not prove that it knows the password;
+    `BookieUnavailable` if it gives no answer, which is how BookKeeper treats a wrong password;
+    `CorruptionError` for an invalid answer.
     """
     mechanism = DigestClient(user)
     token = b""
     while not mechanism.complete:
         try:
-            answer = connection.ask(dialect.auth(token))
+            response = connection.ask(dialect.auth(token))
         except BookieUnavailable as error:
             hint = "a bookie gives no answer to a wrong name or password"
             text = f"{error} (authenticating as {user.username!r}: {hint})"
             raise BookieUnavailable(text) from None
-        if answer.plugin == AUTH_DISABLED:
+        if response.plugin == AUTH_DISABLED:
             return
-        if answer.plugin != SASL:
+        if response.plugin != SASL:
             raise CorruptionError(name, None, "the answer to AUTH is of another plugin than sasl")
         try:
-            token = mechanism.respond(answer.payload)
+            token = mechanism.respond(response.payload)
         except CorruptionError as error:
             raise error.within(f"{name}: authentication") from None
         except UnauthorizedAccess as error:

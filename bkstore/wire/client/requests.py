@@ -1,7 +1,7 @@
-"""What one connection sends and takes: a request with the key of its answer, and a dialect.
+"""Requests of a connection, the interface of dialects, and checks of answered records.
 
-A dialect is one of the two protocols as a client speaks it: it makes requests, and says to which
-request a message from the bookie is the answer. `v2_dialect` and `v3_dialect` have them.
+A dialect is the client side of one of the two protocols: it makes requests, and decodes a message
+from the bookie to the key of the request that it answers. See `v2_dialect` and `v3_dialect`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from bkstore.wire.status import Status
 _T = TypeVar("_T")
 
 LAST_ENTRY = -1
-"""In a read: the last entry of the ledger, whichever that is."""
+"""The entry id that stands for the last entry of the ledger in a read."""
 
 
 class Request(Generic[_T]):
-    """One request: its frame, the key that its answer has, and how that is understood.
+    """One request: its frame, the key of its answer, and the function that reads the answer.
 
-    `read` makes the result of an answer's content, or raises `CorruptionError` for one that
-    cannot be; `about` says what was asked for (a kind, a ledger, an entry); `patience` are
-    seconds that the bookie may take beyond the time-out. Once it is `done` it has an `error`, or
-    an `answer`: status and content.
+    `read` returns the result from an answer's content, or raises `CorruptionError` if that is
+    invalid. `about` describes the request in errors (a kind, a ledger, an entry). `patience` is
+    the seconds that the bookie may take beyond the timeout. Once it is `done` it has an `error`,
+    or an `answer`: status and content.
     """
 
     __slots__ = ("about", "answer", "done", "error", "frame", "key", "patience", "read", "sent")
@@ -52,28 +52,30 @@ class Request(Generic[_T]):
         self.error: BkstoreError | None = None
 
     def what(self) -> str:
-        """Return what was asked for, as text.
+        """Return a description of the request.
 
         >>> Request(0, b"", bytes, ("read", LedgerId(0, 7), 3)).what()
         'read of entry 3 of ledger 7'
         """
-        kind, *rest = self.about
-        return " of ".join([str(kind), *(f"entry {entry}" for entry in rest[1:]), *_named(rest)])
+        kind, *ids = self.about
+        return " of ".join(
+            [str(kind), *(f"entry {entry}" for entry in ids[1:]), *_ledger_texts(ids)]
+        )
 
 
-def _named(rest: list[object]) -> list[str]:
-    return [f"ledger {rest[0]}"] if rest else []
+def _ledger_texts(ids: list[object]) -> list[str]:
+    return [f"ledger {ids[0]}"] if ids else []
 
 
 class AuthToken(NamedTuple):
-    """An answer to AUTH: the plugin that gave it, and what that says."""
+    """An answer to AUTH: the name of the plugin, and its token."""
 
     plugin: bytes
     payload: bytes
 
 
 class Spoken(NamedTuple):
-    """A message of the bookie: the key of the request that it answers, status and content."""
+    """A decoded message of the bookie: the key of the request it answers, status and content."""
 
     key: Hashable
     status: Status
@@ -81,40 +83,41 @@ class Spoken(NamedTuple):
 
 
 class Dialect(Protocol):
-    """How one of the protocols is read. Threads: safe."""
+    """The client side of one of the protocols. Threads: safe."""
 
     @property
     def repeats_keys(self) -> bool:
-        """Whether a later request may have the key of one that got no answer: v2 has no
-        transaction ids."""
+        """Whether a later request may have the same key as one without an answer, as in v2,
+        which has no transaction ids."""
         ...
 
     def auth(self, payload: bytes) -> Request[AuthToken]:
-        """Return a request that is one step of an authentication."""
+        """Return a request for one step of an authentication."""
         ...
 
     def decode(self, message: bytes) -> Spoken:
-        """Return what a frame's message says; `CorruptionError` for one that says nothing."""
+        """Return the decoded message of a frame. Raises `CorruptionError` if it is invalid."""
         ...
 
 
 def checked_record(record: bytes, ledger: LedgerId, entry: int) -> bytes:
-    """Return an answer's record; `CorruptionError` unless its ids are those asked for.
+    """Return an answer's record. Raises `CorruptionError` if its ids are not those requested.
 
-    For `LAST_ENTRY` any entry will do.
+    For `LAST_ENTRY` any entry is valid.
     """
-    found = record_header(record)
-    if found.ledger != ledger or entry not in (found.entry_id, LAST_ENTRY):
-        told = f"entry {found.entry_id} of ledger {found.ledger}"
-        raise CorruptionError(None, 0, f"the record that came is {told}")
+    header = record_header(record)
+    if header.ledger != ledger or entry not in (header.entry_id, LAST_ENTRY):
+        record_ids = f"entry {header.entry_id} of ledger {header.ledger}"
+        raise CorruptionError(None, 0, f"the record that came is {record_ids}")
     return record
 
 
 def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: int) -> RecordBatch:
-    """Return an answer's records with their entry ids; `CorruptionError` unless it may be one.
+    """Return an answer's records with their entry ids. Raises `CorruptionError` if it is invalid.
 
-    It has at least a record and not more than asked for, of this ledger, with consecutive ids
-    from `start` on (any, for the last entry). About 30 ns a record.
+    A valid answer has at least one record and at most `max_count` (0: no limit), all of this
+    ledger, with consecutive ids from `start` on (from any id, for the last entry). About 30 ns a
+    record.
     """
     count = len(batch)
     if not count or 0 < max_count < count:
@@ -122,12 +125,12 @@ def checked_batch(batch: RecordBatch, ledger: LedgerId, start: int, max_count: i
     ids = ids_of(batch)
     if ids.entries.size < count:
         raise CorruptionError(None, None, f"record {ids.entries.size} of the batch is no entry")
-    scope, number = ledger.signed
-    first = int(ids.entries[0]) if start == LAST_ENTRY else start
-    fits = (ids.scopes == scope) & (ids.ledgers == number)
-    fits &= ids.entries == np.arange(first, first + count)
-    if not fits.all():
-        at = int((~fits).argmax())
-        told = f"entry {ids.entries[at]} of ledger {ids.ledgers[at]}"
-        raise CorruptionError(None, None, f"record {at} of the batch is {told}")
+    scope, ledger_number = ledger.signed
+    first_entry = int(ids.entries[0]) if start == LAST_ENTRY else start
+    is_expected = (ids.scopes == scope) & (ids.ledgers == ledger_number)
+    is_expected &= ids.entries == np.arange(first_entry, first_entry + count)
+    if not is_expected.all():
+        bad_row = int((~is_expected).argmax())
+        record_ids = f"entry {ids.entries[bad_row]} of ledger {ids.ledgers[bad_row]}"
+        raise CorruptionError(None, None, f"record {bad_row} of the batch is {record_ids}")
     return RecordBatch.of_frames(ids.entries, batch.buffer, batch.offsets, batch.sizes)

@@ -1,7 +1,8 @@
-"""Stream: the bytes of one connection, without blocking; by TLS if it is asked for.
+"""Stream: a non-blocking socket connection to a bookie, with TLS if configured.
 
-A bookie takes TLS on its usual port: the client says so in plain text by a v3 message (START_TLS),
-and the handshake comes behind the answer. Source: `proto/PerChannelBookieClient.initiateTLS`.
+A bookie takes TLS on its usual port: the client asks for it by a v3 message in the clear
+(START_TLS), and the handshake follows the answer.
+Source: `proto/PerChannelBookieClient.initiateTLS`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from bkstore.wire.client.interrupts import release_owned
 from bkstore.wire.frames import PREFIX, frame
 
 LONGEST = 86400.0
-"""Seconds that one wait takes at most: the system's calls take no such numbers as callers give."""
+"""The longest single wait in seconds: system calls refuse numbers as large as callers may give."""
 
 _READABLE = select.POLLIN | select.POLLHUP | select.POLLERR
 WRITABLE = select.POLLOUT
 
-_AT_ONCE = 256 << 10
-_LONGEST_ANSWER = 1024  # to START_TLS: nobody has shown yet who it is
+_RECEIVE_BYTES = 256 << 10
+_MAX_START_TLS_ANSWER = 1024  # bytes; the server has not proved its identity yet
 
 
 def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
-    """Return (host, port) of ``"host:port"``, ``"[v6]:port"`` or such a pair.
+    """Return (host, port) from ``"host:port"``, ``"[v6]:port"`` or a pair.
 
     >>> parse_address("[::1]:3181"), parse_address(("localhost", 3181))
     (('::1', 3181), ('localhost', 3181))
@@ -54,7 +55,7 @@ def parse_address(address: str | tuple[str, int]) -> tuple[str, int]:
 
 
 class Stream:
-    """A connected socket that never blocks; `wait` waits for it.
+    """A connected socket that never blocks; `wait` waits until it is ready.
 
     Threads: one may send while another receives. `interrupt` may be called at any time.
     """
@@ -62,62 +63,65 @@ class Stream:
     def __init__(self, connected: socket.socket) -> None:
         connected.setblocking(False)
         self._socket = connected
-        # One call at a time into OpenSSL, which keeps one state for both directions.
-        self._tls = RLock() if isinstance(connected, ssl.SSLSocket) else None
-        self._receiving = _READABLE
-        self._sending = WRITABLE
+        # OpenSSL keeps one state for both directions, so only one call at a time.
+        self._tls_lock = RLock() if isinstance(connected, ssl.SSLSocket) else None
+        self._receive_events = _READABLE
+        self._send_events = WRITABLE
 
     def receive(self) -> bytes | None:
-        """Return bytes that are there, None if there are none yet, b"" at the end.
+        """Return received bytes, None if there are none yet, b"" at the end of the stream.
 
-        `OSError` where the connection broke.
+        Raises `OSError` if the connection is broken.
         """
-        if self._tls is None:
+        if self._tls_lock is None:
             try:
-                return self._socket.recv(_AT_ONCE)
+                return self._socket.recv(_RECEIVE_BYTES)
             except BlockingIOError:
                 return None
-        with self._tls:
-            self._receiving = _READABLE
+        with self._tls_lock:
+            self._receive_events = _READABLE
             try:
-                return self._socket.recv(_AT_ONCE)
+                return self._socket.recv(_RECEIVE_BYTES)
             except ssl.SSLWantReadError:
                 return None
             except ssl.SSLWantWriteError:
-                self._receiving = WRITABLE
+                self._receive_events = WRITABLE
                 return None
 
     def send(self, data: memoryview) -> int:
-        """Send what can be sent now and return how many bytes that were; raises `OSError`."""
-        if self._tls is None:
+        """Send what the socket takes now; return how many bytes that is. Raises `OSError`."""
+        if self._tls_lock is None:
             try:
                 return self._socket.send(data)
             except BlockingIOError:
                 return 0
-        with self._tls:
-            self._sending = WRITABLE
+        with self._tls_lock:
+            self._send_events = WRITABLE
             try:
                 return self._socket.send(data)
             except ssl.SSLWantWriteError:
                 return 0
             except ssl.SSLWantReadError:
-                self._sending = _READABLE
+                self._send_events = _READABLE
                 return 0
 
     def wait(self, receive: bool, send: bool, seconds: float) -> bool:
-        """Wait until something may be received, or sent, a day at most; return whether it may."""
-        if receive and self._tls is not None and self._pending():
+        """Wait until the socket can be received from, or sent to; return whether it can.
+
+        Waits for a day at most. A closed socket counts as ready.
+        """
+        if receive and self._tls_lock is not None and self._has_decrypted():
             return True
-        wanted = (self._receiving if receive else 0) | (self._sending if send else 0)
-        poll = select.poll()  # as large as one descriptor: cheaper than to share one
+        events = (self._receive_events if receive else 0) | (self._send_events if send else 0)
+        poll = select.poll()  # for one descriptor, a new object is cheaper than a shared one
         try:
-            poll.register(self._socket, wanted)
-        except ValueError:  # closed by another thread: what comes next says so
+            poll.register(self._socket, events)
+        except ValueError:  # closed by another thread: the next call reports it
             return True
         return bool(poll.poll(min(max(0.0, seconds), LONGEST) * 1000))
 
-    def _pending(self) -> bool:
-        """Return whether decrypted bytes wait, of which the system knows nothing."""
+    def _has_decrypted(self) -> bool:
+        """Return whether decrypted bytes wait in OpenSSL, where poll does not see them."""
         assert isinstance(self._socket, ssl.SSLSocket)
         try:
             return self._socket.pending() > 0
@@ -125,57 +129,57 @@ class Stream:
             return True
 
     def interrupt(self) -> None:
-        """End the connection both ways, so that whoever waits for it wakes up."""
+        """Shut the connection down both ways, which wakes the threads that wait for it."""
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:  # it has ended already
             return
 
     def release_owned(self) -> None:
-        """Release what an interrupted call of this thread left locked."""
-        if self._tls is not None:
-            release_owned(self._tls)
+        """Release the lock if an interrupted call of this thread still holds it."""
+        if self._tls_lock is not None:
+            release_owned(self._tls_lock)
 
     def close(self) -> None:
-        """Let go of the descriptor; sends nothing that another process would not expect."""
+        """Close the descriptor; sends nothing, because another process may share the connection."""
         self._socket.close()
 
 
 def connect(address: tuple[str, int], timeout: float, tls: ssl.SSLContext | None = None) -> Stream:
-    """Return a connection; with `tls` encrypted, the server's certificate checked as that says.
+    """Return a new connection; with `tls` it is encrypted and the certificate is verified.
 
-    Raises `BookieUnavailable` with the system's reason, `SystemRefused` where this machine has no
-    descriptor or memory for one, `CorruptionError` for an answer to START_TLS that is none, and
-    what its status stands for.
+    Raises `BookieUnavailable` with the system's reason, `SystemRefused` if this machine has no
+    descriptor or memory for it, `CorruptionError` for an invalid answer to START_TLS, and the
+    error of the answer's status if the bookie refuses TLS.
     """
     name = address_text(address)
     timeout = min(timeout, LONGEST)
-    end = time.monotonic() + timeout
-    connected: socket.socket | None = None
+    deadline = time.monotonic() + timeout
+    sock: socket.socket | None = None
     try:
         try:
-            connected = socket.create_connection(address, timeout)
+            sock = socket.create_connection(address, timeout)
         except OSError as error:
             if is_for_now(error):
                 raise SystemRefused(f"a connection to {name}", error) from error
             raise BookieUnavailable(f"{name}: no connection: {error.strerror or error}") from error
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
-            _ask_for_tls(connected, name, end)
-            connected.settimeout(max(0.001, end - time.monotonic()))
-            connected = tls.wrap_socket(connected, server_hostname=address[0])
-        return Stream(connected)
+            _start_tls(sock, name, deadline)
+            sock.settimeout(max(0.001, deadline - time.monotonic()))
+            sock = tls.wrap_socket(sock, server_hostname=address[0])
+        return Stream(sock)
     except OSError as error:  # ssl.SSLError is one
-        _close(connected)
+        _close_if_open(sock)
         raise BookieUnavailable(f"{name}: no TLS connection: {error}") from error
     except BaseException:
-        _close(connected)
+        _close_if_open(sock)
         raise
 
 
-def _close(connected: socket.socket | None) -> None:
-    if connected is not None:
-        connected.close()
+def _close_if_open(sock: socket.socket | None) -> None:
+    if sock is not None:
+        sock.close()
 
 
 def address_text(address: tuple[str, int]) -> str:
@@ -184,14 +188,15 @@ def address_text(address: tuple[str, int]) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _ask_for_tls(connected: socket.socket, name: str, end: float) -> None:
+def _start_tls(sock: socket.socket, name: str, deadline: float) -> None:
+    """Send START_TLS in the clear and check the answer, after which the handshake begins."""
     request = v3.new_request(v3.Operation.START_TLS, 0, {})
-    connected.sendall(frame(v3.encode(request)))
-    (size,) = struct.unpack(">i", _exactly(connected, PREFIX, end))
-    if not 0 <= size <= _LONGEST_ANSWER:
+    sock.sendall(frame(v3.encode(request)))
+    (size,) = struct.unpack(">i", _receive_exactly(sock, PREFIX, deadline))
+    if not 0 <= size <= _MAX_START_TLS_ANSWER:
         raise CorruptionError(name, 0, f"answer to START_TLS of {size} bytes")
     try:
-        response = v3.decode_response(_exactly(connected, size, end))
+        response = v3.decode_response(_receive_exactly(sock, size, deadline))
         v3.status_in(response).check(f"{name}: START_TLS")
     except CorruptionError as error:
         raise error.within(name, PREFIX) from None
@@ -199,13 +204,13 @@ def _ask_for_tls(connected: socket.socket, name: str, end: float) -> None:
         raise CorruptionError(name, PREFIX, "the answer to START_TLS is one to something else")
 
 
-def _exactly(connected: socket.socket, size: int, end: float) -> bytes:
-    """Return so many bytes and not one more: what follows is for the handshake."""
-    found = b""
-    while len(found) < size:
-        connected.settimeout(max(0.001, end - time.monotonic()))
-        part = connected.recv(size - len(found))
-        if not part:
+def _receive_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+    """Return exactly `size` received bytes: those after them belong to the TLS handshake."""
+    received = b""
+    while len(received) < size:
+        sock.settimeout(max(0.001, deadline - time.monotonic()))
+        chunk = sock.recv(size - len(received))
+        if not chunk:
             raise ConnectionResetError("the server ended the connection")
-        found += part
-    return found
+        received += chunk
+    return received

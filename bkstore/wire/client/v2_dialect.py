@@ -1,7 +1,7 @@
-"""The v2 protocol as a client speaks it: adds, reads, batch reads.
+"""The client side of the v2 protocol: adds, reads, batch reads.
 
-There are no transaction ids: an answer is that to the request of its operation, ledger and entry
-id; batch reads have a request id. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
+There are no transaction ids: an answer belongs to the request with its operation, ledger and entry
+id. Batch reads have a request id too. Source: `proto/PerChannelBookieClient.V2CompletionKey`.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from bkstore.wire.frames import MAX_FRAME, PREFIX, frame
 from bkstore.wire.sasl.plugins import SASL
 from bkstore.wire.status import Status
 
-_BATCH = Struct(">Iiqqq")
-_ANSWER = Struct(">Iiqq")
-_READ = Struct(">iIqq")
-"""A frame of most reads: size, word, ledger, entry."""
+_BATCH_HEAD = Struct(">Iiqqq")
+_ANSWER_HEAD = Struct(">Iiqq")
+_READ_FRAME = Struct(">iIqq")
+"""The frame of a read without flags: size, packet header, ledger, entry."""
 
-_ADD_WORD, _READ_WORD, _BATCH_WORD = (
+_ADD_HEADER, _READ_HEADER, _BATCH_HEADER = (
     (v2.CURRENT << 24) | (code << 16)
     for code in (v2.Opcode.ADD_ENTRY, v2.Opcode.READ_ENTRY, v2.Opcode.BATCH_READ_ENTRY)
 )
@@ -42,12 +42,12 @@ _FENCE = v2.Flags.DO_FENCING | v2.Flags.HIGH_PRIORITY
 _RECOVERY = v2.Flags.RECOVERY_ADD | v2.Flags.HIGH_PRIORITY
 
 
-_START_TLS = bytes.fromhex("0a0608031009")
-"""How an answer to START_TLS begins, which is one of v3: its header's version and operation."""
+_START_TLS_ANSWER = bytes.fromhex("0a0608031009")
+"""The first bytes of an answer to START_TLS, a v3 message: version and operation in the header."""
 
 
 class V2Dialect:
-    """Requests and answers of v2. What it cannot say is not sent: `IllegalOperation`."""
+    """Requests and answers of v2. Raises `IllegalOperation` for requests that v2 does not have."""
 
     repeats_keys = True
     batch_reads = True
@@ -64,23 +64,26 @@ class V2Dialect:
         key: bytes,
         recovery: bool,
     ) -> list[Request[int]]:
-        """Return requests that add records, each of the ledger and with the entry id beside it."""
+        """Return requests to add records; `ids` has the ledger and entry id of each."""
         if not records:
             return []
         message = v2.AddRequest(key, records[0], _RECOVERY if recovery else 0)
-        head, _ = message.parts()  # the same of all
-        return [_add(head, record, *each) for record, each in zip(records, ids)]
+        header_and_key, _ = message.parts()  # the same for all records
+        return [
+            _add_request(header_and_key, record, *record_ids)
+            for record, record_ids in zip(records, ids)
+        ]
 
     def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
-        """Return a request for one record, which fences if there is a master key."""
-        ledger = signed64(name.ledger)
+        """Return a request to read one record; it fences the ledger if `key` is given."""
+        ledger_number = signed64(name.ledger)
         if key is None and LAST_ENTRY <= entry <= MAX_ENTRY_ID and not name.scope:
-            framed = _READ.pack(_READ.size - PREFIX, _READ_WORD, ledger, entry)
+            framed = _READ_FRAME.pack(_READ_FRAME.size - PREFIX, _READ_HEADER, ledger_number, entry)
         else:
             message = v2.ReadRequest(name, entry, 0 if key is None else _FENCE, key)
             framed = frame(*message.parts())
         return Request(
-            (v2.Opcode.READ_ENTRY, ledger, entry),
+            (v2.Opcode.READ_ENTRY, ledger_number, entry),
             framed,
             lambda record: checked_record(record, name, entry),
             ("read", name, entry),
@@ -89,44 +92,47 @@ class V2Dialect:
     def read_batch(
         self, name: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
     ) -> Request[RecordBatch]:
-        """Return a request for records of consecutive entries; fences if there is a key."""
+        """Return a request to read consecutive entries; it fences the ledger if `key` is given."""
         flags = 0 if key is None else _FENCE
-        number = next(self._request_ids)
-        message = v2.BatchReadRequest(name, start, number, max_count, max_size, flags, key)
+        request_id = next(self._request_ids)
+        message = v2.BatchReadRequest(name, start, request_id, max_count, max_size, flags, key)
         return Request(
-            (v2.Opcode.BATCH_READ_ENTRY, signed64(name.ledger), start, number),
+            (v2.Opcode.BATCH_READ_ENTRY, signed64(name.ledger), start, request_id),
             frame(*message.parts()),
             lambda batch: checked_batch(batch, name, start, max_count),
             ("batch read", name, start),
         )
 
     def auth(self, payload: bytes) -> Request[AuthToken]:
-        """Return a request that is one step of an authentication."""
+        """Return a request for one step of an authentication."""
         framed = frame(*v2.AuthRequest(SASL, payload).parts())
         return Request((v2.Opcode.AUTH,), framed, lambda token: token, ("authentication",))
 
     def check(self, name: LedgerId) -> None:
-        """Raise `IllegalOperation` for a ledger that v2 cannot name."""
+        """Raise `IllegalOperation` for a ledger in a scope, which v2 cannot express."""
         if name.scope:
             raise IllegalOperation(f"ledger {name}: the v2 protocol cannot say a scope")
 
     # -- answers
 
     def decode(self, message: bytes) -> Spoken:
-        """Return what a message says; a batch without a copy of its records."""
-        if len(message) >= _ANSWER.size:  # the answers there are many of
-            word, code, ledger, entry = _ANSWER.unpack_from(message)
-            if word == _ADD_WORD:
+        """Return the decoded message. The records of a batch are not copied.
+
+        Raises `CorruptionError` if it is invalid, or an answer without a request.
+        """
+        if len(message) >= _ANSWER_HEAD.size:  # fast path for the frequent answers
+            packet_header, status_code, ledger, entry = _ANSWER_HEAD.unpack_from(message)
+            if packet_header == _ADD_HEADER:
                 key = (v2.Opcode.ADD_ENTRY, ledger, entry)
-                return Spoken(key, Status.from_v2(code, 4), None)
-            if word == _READ_WORD:
+                return Spoken(key, Status.from_v2(status_code, 4), None)
+            if packet_header == _READ_HEADER:
                 key = (v2.Opcode.READ_ENTRY, ledger, entry)
-                return Spoken(key, Status.from_v2(code, 4), message[_ANSWER.size :])
-            if word == _BATCH_WORD and len(message) >= _BATCH.size:
-                return _batch(message)
-        if message.startswith(_START_TLS):
-            header = v3.decode_response(message).header
-            return Spoken((header.operation, header.txnId), Status.EIO, None)
+                return Spoken(key, Status.from_v2(status_code, 4), message[_ANSWER_HEAD.size :])
+            if packet_header == _BATCH_HEADER and len(message) >= _BATCH_HEAD.size:
+                return _decode_batch(message)
+        if message.startswith(_START_TLS_ANSWER):
+            response_header = v3.decode_response(message).header
+            return Spoken((response_header.operation, response_header.txnId), Status.EIO, None)
         response = v2.decode_response(message)
         if isinstance(response, v2.AddResponse):
             key = (v2.Opcode.ADD_ENTRY, response.ledger, response.entry)
@@ -142,18 +148,22 @@ class V2Dialect:
         )
 
 
-def _add(head: bytes, record: bytes, name: LedgerId, entry: int) -> Request[int]:
-    key = (v2.Opcode.ADD_ENTRY, name.ledger, entry)
-    framed = frame(head, record, limit=MAX_FRAME)
-    return Request(key, framed, lambda _: entry, ("add", name, entry))
+def _add_request(
+    header_and_key: bytes, record: bytes, ledger_id: LedgerId, entry: int
+) -> Request[int]:
+    key = (v2.Opcode.ADD_ENTRY, ledger_id.ledger, entry)
+    framed = frame(header_and_key, record, limit=MAX_FRAME)
+    return Request(key, framed, lambda _: entry, ("add", ledger_id, entry))
 
 
-def _batch(message: bytes) -> Spoken:
-    _, code, ledger, start, number = _BATCH.unpack_from(message)
-    status = Status.from_v2(code)
-    offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH.size)
+def _decode_batch(message: bytes) -> Spoken:
+    _, status_code, ledger, start, request_id = _BATCH_HEAD.unpack_from(message)
+    status = Status.from_v2(status_code)
+    offsets, sizes, end = find_frames(np.frombuffer(message, np.uint8), _BATCH_HEAD.size)
     if end != len(message):
         reason = f"batch whose record {offsets.size} does not end with its frame"
         raise CorruptionError(None, end, reason)
-    batch = RecordBatch.of_frames(offsets, message, offsets, sizes)  # ids when it is checked
-    return Spoken((v2.Opcode.BATCH_READ_ENTRY, ledger, start, number), status, batch)
+    batch = RecordBatch.of_frames(
+        offsets, message, offsets, sizes
+    )  # `checked_batch` sets the entry ids
+    return Spoken((v2.Opcode.BATCH_READ_ENTRY, ledger, start, request_id), status, batch)

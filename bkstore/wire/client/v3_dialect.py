@@ -1,4 +1,4 @@
-"""The v3 protocol as a client speaks it: protobuf messages, matched by transaction id.
+"""The client side of the v3 protocol: protobuf messages, matched by transaction id.
 
 Source: `proto/PerChannelBookieClient`.
 """
@@ -30,72 +30,75 @@ from bkstore.wire.v3 import Operation
 
 _T = TypeVar("_T")
 
-_HIGH_PRIORITY = 100  # of fencing reads and recovery adds, as the real client has it
+_HIGH_PRIORITY = 100  # of fencing reads and recovery adds, as in BookKeeper's client
 _FENCE, _PIGGYBACK, _RECOVERY = 1, 2, 1
 _DEFERRED_SYNC = 1
 _BOTH_DISK_FIGURES = 3
 
 
 class DiskSpace(NamedTuple):
-    """What a bookie says of its ledger directories' disks, in bytes."""
+    """The total and free bytes that a bookie reports for the disks of its ledger directories."""
 
     total: int
     free: int
 
 
 class LacUpdate(NamedTuple):
-    """A LAC that a bookie knows of, and the record of the entry asked along, if it is there."""
+    """A LAC that a bookie knows, and the record of the entry after the previous LAC, or None."""
 
     lac: int
     record: bytes | None
 
 
 class V3Dialect:
-    """Requests and answers of v3. With `extended` it says scopes and reads batches; without,
-    they are not sent: `IllegalOperation`."""
+    """Requests and answers of v3. With `extended` it has scopes and batch reads; without, those
+    raise `IllegalOperation`."""
 
     repeats_keys = False
 
     def __init__(self, extended: bool = False) -> None:
         self.batch_reads = extended
         self._extended = extended
-        self._transactions = count(1)
+        self._transaction_ids = count(1)
 
     def check(self, name: LedgerId) -> None:
-        """Raise `IllegalOperation` for a ledger that it cannot name."""
+        """Raise `IllegalOperation` for a ledger in a scope unless v3 is extended."""
         if name.scope and not self._extended:
             raise IllegalOperation(f"ledger {name}: v3 says a scope only if it is extended")
 
     def _request(
         self,
         operation: Operation,
-        name: LedgerId | None,
+        ledger_id: LedgerId | None,
         fields: Mapping[str, Any],
         read: Callable[[Any], _T],
         about: tuple[object, ...],
         *,
-        urgent: bool = False,
+        high_priority: bool = False,
         patience: float = 0.0,
     ) -> Request[_T]:
-        """Return a request; `read` gets the operation's own message of the answer."""
-        number = next(self._transactions)
-        priority = _HIGH_PRIORITY if urgent else 0
-        body = fields if name is None else {"ledgerId": name, **fields}
+        """Return a request; `read` gets the answer's body, after its ledger is checked."""
+        transaction_id = next(self._transaction_ids)
+        priority = _HIGH_PRIORITY if high_priority else 0
+        body = fields if ledger_id is None else {"ledgerId": ledger_id, **fields}
         message = v3.new_request(
-            operation, number, body, priority=priority, extended=self._extended
+            operation, transaction_id, body, priority=priority, extended=self._extended
         )
 
-        def checked(answer: Any) -> _T:
-            ids = getattr(answer, "ledgerScopeId", 0), getattr(answer, "ledgerId", 0)
-            if name is not None and ids != name.signed:
-                raise CorruptionError(None, 0, f"the answer is of ledger {answer.ledgerId}")
-            return read(answer)
+        def read_checked(response_body: Any) -> _T:
+            answered_ids = (
+                getattr(response_body, "ledgerScopeId", 0),
+                getattr(response_body, "ledgerId", 0),
+            )
+            if ledger_id is not None and answered_ids != ledger_id.signed:
+                raise CorruptionError(None, 0, f"the answer is of ledger {response_body.ledgerId}")
+            return read(response_body)
 
         framed = frame(v3.encode(message), limit=MAX_FRAME)
-        return Request((int(operation), number), framed, checked, about, patience)
+        return Request((int(operation), transaction_id), framed, read_checked, about, patience)
 
     def auth(self, payload: bytes) -> Request[AuthToken]:
-        """Return a request that is one step of an authentication."""
+        """Return a request for one step of an authentication."""
 
         def read(answer: Any) -> AuthToken:
             return AuthToken(answer.authPluginName, answer.payload)
@@ -113,49 +116,59 @@ class V3Dialect:
         recovery: bool,
         sync: bool = True,
     ) -> list[Request[int]]:
-        """Return requests that add records, each of the ledger and with the entry id beside it."""
+        """Return requests to add records; `ids` has the ledger and entry id of each."""
         fields: dict[str, Any] = {"masterKey": key}
         if recovery:
             fields["flag"] = _RECOVERY
         if not sync:
             fields["writeFlags"] = _DEFERRED_SYNC
-        return [self._add(record, *each, fields, recovery) for record, each in zip(records, ids)]
+        return [
+            self._add_request(record, *record_ids, fields, recovery)
+            for record, record_ids in zip(records, ids)
+        ]
 
-    def _add(
-        self, record: bytes, name: LedgerId, entry: int, fields: Mapping[str, Any], urgent: bool
+    def _add_request(
+        self,
+        record: bytes,
+        ledger_id: LedgerId,
+        entry: int,
+        fields: Mapping[str, Any],
+        high_priority: bool,
     ) -> Request[int]:
         body = {"entryId": entry, "body": record, **fields}
 
         def read(answer: Any) -> int:
-            _same_entry(answer.entryId, entry)
+            _check_entry(answer.entryId, entry)
             return entry
 
-        about = ("add", name, entry)
-        return self._request(Operation.ADD_ENTRY, name, body, read, about, urgent=urgent)
+        about = ("add", ledger_id, entry)
+        return self._request(
+            Operation.ADD_ENTRY, ledger_id, body, read, about, high_priority=high_priority
+        )
 
     def read(self, name: LedgerId, entry: int, key: bytes | None) -> Request[bytes]:
-        """Return a request for one record, which fences if there is a master key."""
-        fields = {"entryId": entry, **_fencing(key)}
+        """Return a request to read one record; it fences the ledger if `key` is given."""
+        fields = {"entryId": entry, **_fencing_fields(key)}
 
         def read(answer: Any) -> bytes:
-            _same_entry(answer.entryId, entry)
+            _check_entry(answer.entryId, entry)
             return checked_record(answer.body, name, entry)
 
         about = ("read", name, entry)
         return self._request(
-            Operation.READ_ENTRY, name, fields, read, about, urgent=key is not None
+            Operation.READ_ENTRY, name, fields, read, about, high_priority=key is not None
         )
 
     def read_batch(
         self, name: LedgerId, start: int, max_count: int, max_size: int, key: bytes | None
     ) -> Request[RecordBatch]:
-        """Return a request for records of consecutive entries; fences if there is a key."""
+        """Return a request to read consecutive entries; it fences the ledger if `key` is given."""
         if not self._extended:
             raise IllegalOperation("v3 reads batches only if it is extended")
         limits = {"startEntryId": start, "maxCount": max_count, "maxSize": max_size}
 
         def read(answer: Any) -> RecordBatch:
-            _same_entry(answer.startEntryId, start)
+            _check_entry(answer.startEntryId, start)
             records = list(answer.body)
             batch = RecordBatch.of(records, range(len(records)))
             return checked_batch(batch, name, start, max_count)
@@ -164,16 +177,16 @@ class V3Dialect:
         return self._request(
             Operation.BATCH_READ_ENTRY,
             name,
-            {**limits, **_fencing(key)},
+            {**limits, **_fencing_fields(key)},
             read,
             about,
-            urgent=key is not None,
+            high_priority=key is not None,
         )
 
     # -- LAC
 
     def read_lac(self, name: LedgerId) -> Request[LastConfirmed]:
-        """Return a request for what the bookie knows of a LAC."""
+        """Return a request for the explicit LAC and the last entry."""
 
         def read(answer: Any) -> LastConfirmed:
             record = answer.lastEntryBody or None
@@ -184,13 +197,13 @@ class V3Dialect:
         return self._request(Operation.READ_LAC, name, {}, read, ("LAC", name))
 
     def write_lac(self, name: LedgerId, body: bytes, key: bytes) -> Request[None]:
-        """Return a request to keep an explicit LAC."""
+        """Return a request to store an explicit LAC."""
         fields = {"lac": decode_explicit_lac(body)[1], "masterKey": key, "body": body}
         about = ("write of the explicit LAC", name)
-        return self._request(Operation.WRITE_LAC, name, fields, _nothing, about)
+        return self._request(Operation.WRITE_LAC, name, fields, _ignore_answer, about)
 
     def wait_for_lac(self, name: LedgerId, previous: int, seconds: float) -> Request[LacUpdate]:
-        """Return a request that is answered once the LAC is above `previous`, or later."""
+        """Return a request that is answered when the LAC exceeds `previous`, or after `seconds`."""
         fields = {
             "entryId": LAST_ENTRY,
             "flag": _PIGGYBACK,
@@ -212,11 +225,11 @@ class V3Dialect:
     # -- the rest
 
     def force(self, name: LedgerId) -> Request[None]:
-        """Return a request to make durable what was added without sync."""
-        return self._request(Operation.FORCE_LEDGER, name, {}, _nothing, ("force", name))
+        """Return a request to make adds without sync durable."""
+        return self._request(Operation.FORCE_LEDGER, name, {}, _ignore_answer, ("force", name))
 
     def availability(self, name: LedgerId) -> Request[Availability]:
-        """Return a request for the list of entries."""
+        """Return a request for the list of entries that the bookie has."""
 
         def read(answer: Any) -> Availability:
             return Availability.from_bytes(answer.availabilityOfEntriesOfLedger)
@@ -237,9 +250,10 @@ class V3Dialect:
     # -- answers
 
     def decode(self, message: bytes) -> Spoken:
-        """Return what a message says; the status is the answer's, if that is EOK its body's.
+        """Return the decoded message, with the status of its body if that of the response is EOK.
 
-        A LAC answer without entries has the explicit LAC all the same, which is an answer.
+        An answer of ENOENTRY to READ_LAC counts as EOK if it has the explicit LAC.
+        Raises `CorruptionError` for an invalid message.
         """
         response = v3.decode_response(message, extended=self._extended)
         operation = response.header.operation
@@ -258,14 +272,14 @@ class V3Dialect:
         return Spoken(key, status, body)
 
 
-def _fencing(key: bytes | None) -> dict[str, Any]:
+def _fencing_fields(key: bytes | None) -> dict[str, Any]:
     return {} if key is None else {"flag": _FENCE, "masterKey": key}
 
 
-def _nothing(answer: Any) -> None:
-    """Return that it was done."""
+def _ignore_answer(answer: Any) -> None:
+    """Return None: the answer has no content."""
 
 
-def _same_entry(found: int, asked: int) -> None:
-    if found != asked:
-        raise CorruptionError(None, 0, f"the answer is about entry {found}")
+def _check_entry(answered_entry: int, requested_entry: int) -> None:
+    if answered_entry != requested_entry:
+        raise CorruptionError(None, 0, f"the answer is about entry {answered_entry}")

@@ -1,4 +1,4 @@
-"""WireClient: a bookie at an address as clients and the auditor see it, a `BookieClient`.
+"""WireClient: a `BookieClient` for the bookie at an address.
 
 Page: `docs/wire-client.md`. Source: `proto/BookieClientImpl`, `proto/PerChannelBookieClient`.
 """
@@ -38,30 +38,29 @@ _check_tls = optional(instance(ssl.SSLContext))
 _check_user = optional(instance(SaslUser))
 _check_window = whole(1, 1 << 16)
 _check_previous = whole(-1)
-_MOST_RECORDS = 2**31 - 1
+_MAX_BATCH_COUNT = 2**31 - 1
 
 
 class WireClient(Closing):
-    """One bookie, over its protocol v2 or v3; connects at the first call, and again as needed.
+    """One bookie, over protocol v2 or v3. Connects at the first call, and again as needed.
 
-    With v2, what it has no message for (LAC, force, adds without sync, bookie info, lists of
-    entries) goes over a second connection, which speaks v3. A ledger of another scope needs
-    `extended`, with which v3 has scopes and batch reads as bkstore has them, and v3; else
-    `IllegalOperation` before anything is sent, as for batch reads by plain v3.
+    With v2, requests that it has no message for (LAC, force, adds without sync, bookie info, lists
+    of entries) go over a second connection, by v3. A ledger in a scope needs v3 with `extended`,
+    which adds bkstore's scopes and batch reads to v3. Otherwise scopes, and batch reads by plain
+    v3, raise `IllegalOperation` before anything is sent.
 
-    `timeout` is how many seconds connecting and each answer may take, `window` how many requests
-    are under way on a connection at most. `tls` is the context of a client: the connection is
-    encrypted by START_TLS. `sasl` is the user that it authenticates as (SASL, DIGEST-MD5) before
-    anything is asked; a bookie that asks for no authentication is served by without.
-    `bookie_id` is the address unless it is given.
+    `timeout` is the seconds that connecting and each answer may take, `window` the most requests
+    in flight on a connection. With `tls`, a client's context, the connection is encrypted by
+    START_TLS. With `sasl` it authenticates as that user (SASL, DIGEST-MD5) before other requests,
+    unless the bookie does not use authentication. `bookie_id` is the address by default.
 
-    Every call raises what the bookie's status stands for (`bkstore.wire.status`), with the
-    address; `BookieUnavailable` where no answer came, and then what was asked for may have been
-    done; `CorruptionError` for bytes that are no answer. Where the connection is lost or given up
-    the next call connects anew. Nothing is sent twice by itself.
+    Every call raises the error of the bookie's status (`bkstore.wire.status`), with the address;
+    `BookieUnavailable` if no answer came, and then the bookie may still have done the request;
+    `CorruptionError` for an invalid answer. After the connection is lost or given up, the next
+    call connects again. No request is retried automatically.
 
     Threads: safe, they share the connection; `close` ends the calls of others with
-    `BookieUnavailable`. Fork: the child makes a connection of its own, the parent's goes on.
+    `BookieUnavailable`. Fork: the child connects on its own, the parent's connection goes on.
 
     >>> client = WireClient("127.0.0.1:3181", extended=False)
     >>> client.bookie_id, client.batch_reads
@@ -91,98 +90,106 @@ class WireClient(Closing):
         self.protocol = _check_protocol("protocol", protocol)
         self._id = optional(text)("bookie_id", bookie_id) or self._settings.name
         v3 = V3Dialect(truth("extended", extended))
-        self._v3 = Link(v3, self._settings, self.__repr__)
-        self._main: Link[V2Dialect] | Link[V3Dialect] = self._v3
+        self._v3_link = Link(v3, self._settings, self.__repr__)
+        self._main_link: Link[V2Dialect] | Link[V3Dialect] = self._v3_link
         if protocol == "v2":
-            self._main = Link(V2Dialect(), self._settings, self.__repr__)
+            self._main_link = Link(V2Dialect(), self._settings, self.__repr__)
         forks.register(self)
 
     def __repr__(self) -> str:
-        """Return address and protocol."""
+        """Return a text with address and protocol."""
         return f"<WireClient {self._settings.name} {self.protocol}>"
 
     @property
     def bookie_id(self) -> str:
-        """The bookie's id, as ensembles name it."""
+        """The bookie's id, as in ensembles."""
         return self._id
 
     @property
     def batch_reads(self) -> bool:
-        """Whether the protocol has batch reads: v2 has, v3 if it is extended."""
-        return self._main.dialect.batch_reads
+        """Whether the protocol has batch reads: v2, and v3 if it is extended."""
+        return self._main_link.dialect.batch_reads
 
     @property
     def connected(self) -> bool:
-        """Whether a connection is open. Asks nobody; one that the bookie ended is let go, which
-        otherwise happens at the next call."""
-        return self._main.connected() | self._v3.connected()
+        """Whether a connection is open. Sends nothing. Closes connections that the bookie has
+        ended, as the next call would."""
+        return self._main_link.connected() | self._v3_link.connected()
 
     def close(self) -> None:
         """End the connections. Idempotent; every later call raises `IllegalOperation`."""
-        self._main.close()
-        self._v3.close()
+        self._main_link.close()
+        self._v3_link.close()
 
     def _forked(self) -> None:
-        self._main.forked()
-        if self._v3 is not self._main:
-            self._v3.forked()
+        self._main_link.forked()
+        if self._v3_link is not self._main_link:
+            self._v3_link.forked()
 
-    def _named(self, ledger: LedgerLike) -> LedgerId:
-        """Return the ledger; `IllegalOperation` if the protocol cannot say it."""
-        name = LedgerId.of(ledger)
-        self._main.dialect.check(name)
-        return name
+    def _checked_ledger_id(self, ledger: LedgerLike) -> LedgerId:
+        """Return the ledger's id. Raises `IllegalOperation` if the protocol cannot express it."""
+        ledger_id = LedgerId.of(ledger)
+        self._main_link.dialect.check(ledger_id)
+        return ledger_id
 
     # -- adding
 
     def add_entry(
         self, record: bytes, master_key: bytes, *, recovery: bool = False, sync: bool = True
     ) -> int:
-        """Store one record and return its entry id; durable with `sync`."""
+        """Store one record, durably with `sync`; return its entry id."""
         if type(record) is not bytes or type(master_key) is not bytes:
             record, master_key = data("record", record), data("master key", master_key)
         ids = record_header(record)[:2]
-        self._main.dialect.check(ids[0])
+        self._main_link.dialect.check(ids[0])
         if sync:
-            (request,) = self._main.dialect.adds((record,), (ids,), master_key, recovery)
-            return self._main.connection().ask(request)
-        (request,) = self._v3.dialect.adds((record,), (ids,), master_key, recovery, False)
-        return self._v3.connection().ask(request)
+            (request,) = self._main_link.dialect.adds((record,), (ids,), master_key, recovery)
+            return self._main_link.connection().ask(request)
+        (request,) = self._v3_link.dialect.adds((record,), (ids,), master_key, recovery, False)
+        return self._v3_link.connection().ask(request)
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
-        """Store the records of a batch, all durable at return; up to `window` under way.
+        """Store the records of a batch durably, with up to `window` requests in flight.
 
-        The bookie may take them in any order. Raises the error of the first that was refused,
-        once all that were sent are answered; its `stored` says how many before that one are
-        stored for certain, and others behind it may be. Where the connection is lost none is
-        reported that was not answered. Some 10 us a record.
+        The bookie may store them in any order. Raises the error of the first refused record, once
+        all requests sent are answered. Its `stored` is the number of records before that one, all
+        stored; records behind it may be stored too. If the connection is lost, only answered
+        records count as stored. About 10 us a record.
         """
         _check_batch("batch", batch)
         master_key = data("master key", master_key)
         ids = ids_of(batch)
         if ids.entries.size < len(batch):
             raise InvalidArgument(f"record {ids.entries.size} of the batch is no entry")
-        ledgers = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
-        names = {pair: self._named(LedgerId.from_signed(*pair)) for pair in set(ledgers)}
-        pairs = list(zip(map(names.__getitem__, ledgers), ids.entries.tolist()))
-        requests = self._adds(batch, pairs, master_key, recovery)
-        connection = self._main.connection()
-        for at, request in enumerate(connection.ask_all(requests)):
+        ledger_pairs = list(zip(ids.scopes.tolist(), ids.ledgers.tolist()))
+        id_of_pair = {
+            pair: self._checked_ledger_id(LedgerId.from_signed(*pair)) for pair in set(ledger_pairs)
+        }
+        record_ids = list(zip(map(id_of_pair.__getitem__, ledger_pairs), ids.entries.tolist()))
+        requests = self._add_requests(batch, record_ids, master_key, recovery)
+        connection = self._main_link.connection()
+        for stored_count, request in enumerate(connection.ask_all(requests)):
             try:
                 connection.result(request)
             except BkstoreError as error:
-                error.stored = at
+                error.stored = stored_count
                 raise
 
-    def _adds(
-        self, batch: RecordBatch, ids: Sequence[tuple[LedgerId, int]], key: bytes, recovery: bool
+    def _add_requests(
+        self,
+        batch: RecordBatch,
+        ids: Sequence[tuple[LedgerId, int]],
+        master_key: bytes,
+        recovery: bool,
     ) -> Iterator[Request[int]]:
-        """Yield requests for the records of a batch, made a few at a time."""
-        few = 64
-        for start in range(0, len(batch), few):
-            records = batch.between(start, start + few)
-            some = ids[start : start + few]
-            yield from self._main.dialect.adds(records.records(), some, key, recovery)
+        """Yield requests to add the records of a batch, made a few at a time to bound memory."""
+        chunk_size = 64
+        for start in range(0, len(batch), chunk_size):
+            records = batch.between(start, start + chunk_size)
+            chunk_ids = ids[start : start + chunk_size]
+            yield from self._main_link.dialect.adds(
+                records.records(), chunk_ids, master_key, recovery
+            )
 
     # -- reading
 
@@ -194,11 +201,11 @@ class WireClient(Closing):
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> bytes:
-        """Return one record; entry -1 means the last one. With `fence` the ledger is fenced
-        first, which needs its `master_key`; also where there is no such entry."""
-        name, key = self._named(ledger), fencing_key(fence, master_key)
-        request = self._main.dialect.read(name, check_integer(entry, "entry id"), key)
-        return self._main.connection().ask(request)
+        """Return one record; entry -1 means the last one. With `fence`, which needs the
+        `master_key`, the ledger is fenced first, even if there is no such entry."""
+        ledger_id, key = self._checked_ledger_id(ledger), fencing_key(fence, master_key)
+        request = self._main_link.dialect.read(ledger_id, check_integer(entry, "entry id"), key)
+        return self._main_link.connection().ask(request)
 
     def read_entries(
         self,
@@ -212,18 +219,18 @@ class WireClient(Closing):
     ) -> RecordBatch:
         """Return records of consecutive entries from `start` on, by one request (BP-62).
 
-        `max_count` 0 is no limit, `max_size` 0 the most that a frame takes. A view of the
-        answer's bytes; ids are checked, digests are not. Cost: a round trip and some 0.2 us a
+        `max_count` 0 is no limit, `max_size` 0 the largest frame. The batch is a view of the
+        answer's bytes; ids are checked, digests are not. Cost: a round trip and about 0.2 us a
         record.
         """
-        name, key = self._named(ledger), fencing_key(fence, master_key)
+        ledger_id, key = self._checked_ledger_id(ledger), fencing_key(fence, master_key)
         max_count, max_size = check_limits(max_count, max_size)
-        size = min(max_size, MAX_FRAME) if max_size else MAX_FRAME
-        most = 1 if start == LAST_ENTRY else min(max_count, _MOST_RECORDS)
-        request = self._main.dialect.read_batch(
-            name, check_integer(start, "entry id"), most, size, key
+        size_limit = min(max_size, MAX_FRAME) if max_size else MAX_FRAME
+        count_limit = 1 if start == LAST_ENTRY else min(max_count, _MAX_BATCH_COUNT)
+        request = self._main_link.dialect.read_batch(
+            ledger_id, check_integer(start, "entry id"), count_limit, size_limit, key
         )
-        return self._main.connection().ask(request)
+        return self._main_link.connection().ask(request)
 
     def read_many(
         self,
@@ -234,20 +241,20 @@ class WireClient(Closing):
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """Return the records of these entries, in their order, by single reads under way together.
+        """Return the records of these entries, in their order, by single reads in flight together.
 
-        Raises the error of the first that fails; with `errors` those that fail are noted there by
-        entry id, and left out, and only a connection that cannot be made is raised. `fence` as in
-        `read_entry`. Some 10 us an entry.
+        Raises the error of the first read that fails. With `errors`, failed entries are left out
+        and their errors stored there by entry id; only a failure to connect is raised. `fence` as
+        in `read_entry`. About 10 us an entry.
         """
-        name, key = self._named(ledger), fencing_key(fence, master_key)
-        wanted = as_entry_ids(entries).tolist()
-        dialect = self._main.dialect
-        connection = self._main.connection()
+        ledger_id, key = self._checked_ledger_id(ledger), fencing_key(fence, master_key)
+        entry_ids = as_entry_ids(entries).tolist()
+        dialect = self._main_link.dialect
+        connection = self._main_link.connection()
         records: list[bytes] = []
-        found: list[int] = []
-        answered = connection.ask_all(dialect.read(name, entry, key) for entry in wanted)
-        for request, entry in zip(answered, wanted):  # in this order `answered` comes to its end
+        read_ids: list[int] = []
+        answered = connection.ask_all(dialect.read(ledger_id, entry, key) for entry in entry_ids)
+        for request, entry in zip(answered, entry_ids):  # `answered` first, so that it is exhausted
             try:
                 records.append(connection.result(request))
             except BkstoreError as error:
@@ -255,64 +262,69 @@ class WireClient(Closing):
                     raise
                 errors[entry] = error
             else:
-                found.append(entry)
-        return RecordBatch.of(records, found)
+                read_ids.append(entry)
+        return RecordBatch.of(records, read_ids)
 
-    # -- LAC, durable, what is there
+    # -- LAC, force, disk space, availability
 
     def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
-        """Return what the bookie knows of the LAC; `NoSuchEntry` if it knows neither."""
-        return self._ask_v3(self._v3.dialect.read_lac(self._named(ledger)))
+        """Return the explicit LAC and the last entry. Raises `NoSuchEntry` if there is neither."""
+        return self._ask_over_v3(self._v3_link.dialect.read_lac(self._checked_ledger_id(ledger)))
 
     def wait_for_lac(self, ledger: LedgerLike, previous: int, seconds: float = 1.0) -> LacUpdate:
-        """Return the LAC once it is above `previous`, or as it is after so many seconds.
+        """Return the LAC once it is above `previous`, or the current one after `seconds`.
 
-        With the record of entry `previous` + 1 if the LAC is above `previous`.
+        The record of entry `previous` + 1 comes with it if the LAC is above `previous`.
         """
-        name = self._named(ledger)
+        ledger_id = self._checked_ledger_id(ledger)
         wait = number()("seconds", seconds)
-        before = _check_previous("previous", previous)
-        return self._ask_v3(self._v3.dialect.wait_for_lac(name, before, wait))
+        previous_lac = _check_previous("previous", previous)
+        return self._ask_over_v3(self._v3_link.dialect.wait_for_lac(ledger_id, previous_lac, wait))
 
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
-        """Keep the body of an explicit LAC."""
+        """Store the body of an explicit LAC."""
         body, key = data("explicit LAC", body), data("master key", master_key)
-        return self._ask_v3(self._v3.dialect.write_lac(self._named(ledger), body, key))
+        return self._ask_over_v3(
+            self._v3_link.dialect.write_lac(self._checked_ledger_id(ledger), body, key)
+        )
 
     def force(self, ledger: LedgerLike) -> None:
-        """Make durable what was added without `sync`."""
-        return self._ask_v3(self._v3.dialect.force(self._named(ledger)))
+        """Make adds without `sync` durable."""
+        return self._ask_over_v3(self._v3_link.dialect.force(self._checked_ledger_id(ledger)))
 
     def disk_space(self) -> DiskSpace:
         """Return total and free bytes of the bookie's disks."""
-        return self._ask_v3(self._v3.dialect.disk_space())
+        return self._ask_over_v3(self._v3_link.dialect.disk_space())
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries of the ledger are here; `NoSuchLedger` if it is unknown.
+        """Return which entries of the ledger the bookie has. Raises `NoSuchLedger` if unknown.
 
-        A real bookie with db storage gives no answer: `BookieUnavailable`.
+        BookKeeper's bookies with db storage give no answer, which raises `BookieUnavailable`.
         """
-        return self._ask_v3(self._v3.dialect.availability(self._named(ledger)))
+        return self._ask_over_v3(
+            self._v3_link.dialect.availability(self._checked_ledger_id(ledger))
+        )
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, requests under way together; `NoSuchLedger` for
-        an unknown ledger, `IllegalOperation` without `ledgers`, which no message asks for."""
+        """As `EntrySource.availability_many`, with requests in flight together. Raises
+        `NoSuchLedger` for an unknown ledger, and `IllegalOperation` without `ledgers`, because the
+        protocol cannot list them."""
         if ledgers is None:
             raise IllegalOperation(f"{self!r}: the protocol has no list of ledgers")
-        names = [self._named(name) for name in asked_for(ledgers)]
-        connection = self._v3.connection()
-        requests = map(self._v3.dialect.availability, names)
-        for request, name in zip(connection.ask_all(requests), names):
+        ledger_ids = [self._checked_ledger_id(ledger_id) for ledger_id in asked_for(ledgers)]
+        connection = self._v3_link.connection()
+        requests = map(self._v3_link.dialect.availability, ledger_ids)
+        for request, ledger_id in zip(connection.ask_all(requests), ledger_ids):
             try:
-                found = connection.result(request)
+                entries = connection.result(request)
             except BkstoreError as error:
                 if errors is None:
                     raise
-                errors[name] = error
+                errors[ledger_id] = error
             else:
-                yield name, found
+                yield ledger_id, entries
 
-    def _ask_v3(self, request: Request[_T]) -> _T:
-        return self._v3.connection().ask(request)
+    def _ask_over_v3(self, request: Request[_T]) -> _T:
+        return self._v3_link.connection().ask(request)

@@ -1,4 +1,4 @@
-"""WireClients: the bookies of a cluster by id, each over its own sockets."""
+"""WireClients: a `WireClient` for each bookie of a cluster, by bookie id."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bkstore.wire.client.stream import parse_address
 from bkstore.wire.client.wire_client import WireClient
 
 _check_addresses = optional(instance(Mapping))
-_OPTIONS = set(signature(WireClient).parameters) - {"address", "bookie_id"}
+_CLIENT_OPTIONS = set(signature(WireClient).parameters) - {"address", "bookie_id"}
 
 
 class WireClients(Mapping[str, WireClient], Closing):
-    """A `WireClient` for each bookie, made when it is first asked for; what a `Client` takes.
+    """A `WireClient` for each bookie, made at its first use; a `Client` takes this mapping.
 
-    A bookie is where `addresses` says; one that is not in there is where its id says, which is
-    ``host:port`` unless a bookie was given another. An id that is no address is no bookie here
-    (`KeyError`; for a `Client`, one that cannot be reached). Iteration goes over `addresses`, and
-    the others that were asked for. `options` are those of `WireClient`.
+    The address of a bookie is that in `addresses`, or else its id, which is ``host:port`` by
+    default. An id without an address that is not an address itself raises `KeyError`; a `Client`
+    treats such a bookie as unreachable. Iteration goes over `addresses` and the other bookies used
+    so far. `options` are those of `WireClient`.
 
-    Threads: safe. Fork: as `WireClient`. `close` closes them all; more can be asked for after it.
+    Threads: safe. Fork: as `WireClient`. `close` closes all clients; later uses make new ones.
 
     >>> with WireClients({"bookie-1": "127.0.0.1:3181"}, protocol="v3") as bookies:
     ...     bookies["bookie-1"], bookies["10.0.0.7:3181"], sorted(bookies), "bookie-2" in bookies
@@ -39,22 +39,22 @@ class WireClients(Mapping[str, WireClient], Closing):
         self._addresses = dict(_check_addresses("addresses", addresses) or {})
         for bookie_id, address in self._addresses.items():
             instance(str, tuple)(f"the address of {bookie_id}", address)
-        for name in options.keys() - _OPTIONS:
-            raise InvalidArgument(f"{name} is no option of a WireClient")
+        for option in options.keys() - _CLIENT_OPTIONS:
+            raise InvalidArgument(f"{option} is no option of a WireClient")
         self._options = options
         self._clients: dict[str, WireClient] = {}
 
     def __getitem__(self, bookie_id: str) -> WireClient:
-        found = self._clients.get(bookie_id)
-        if found is not None:
-            return found
+        existing_client = self._clients.get(bookie_id)
+        if existing_client is not None:
+            return existing_client
         try:
             address = parse_address(self._addresses.get(bookie_id, bookie_id))
         except InvalidArgument as error:
             raise KeyError(bookie_id) from error
-        made = WireClient(address, bookie_id=bookie_id, **self._options)
-        # without a lock, which a forked child might find taken
-        return self._clients.setdefault(bookie_id, made)
+        new_client = WireClient(address, bookie_id=bookie_id, **self._options)
+        # `setdefault` instead of a lock, which a forked child could find locked
+        return self._clients.setdefault(bookie_id, new_client)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(dict.fromkeys([*self._addresses, *self._clients])))
@@ -63,7 +63,7 @@ class WireClients(Mapping[str, WireClient], Closing):
         return len(self._addresses.keys() | self._clients.keys())
 
     def close(self) -> None:
-        """Close every client that was made. Idempotent."""
+        """Close all clients made so far. Idempotent."""
         for bookie_id, client in list(self._clients.items()):
             client.close()
             self._clients.pop(bookie_id, None)

@@ -165,7 +165,7 @@ def _interrupt_everywhere(
             if connected:
                 use(client)
             reached.append(call_interrupted(lambda: call(client), at))  # noqa: B023
-            if not client._main._closed:
+            if not client._main_link._closed:
                 _within(10, lambda: use(client), lambda: at)  # noqa: B023
                 use(client)
             client.close()
@@ -275,4 +275,4 @@ def test_an_interrupt_while_many_are_closed() -> None:
             call_interrupted(bookies.close, at)
             bookies.close()
 
-            assert [True, True] == [client._main._closed for client in clients]
+            assert [True, True] == [client._main_link._closed for client in clients]

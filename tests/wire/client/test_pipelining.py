@@ -237,7 +237,9 @@ def test_a_bookie_that_waits_for_us(protocol: str) -> None:
 
 def test_sends_while_answers_fill_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests and answers that both exceed the buffers of the system do not block each other."""
-    monkeypatch.setattr(connection, "_BYTES_UNDER_WAY", 64 << 20)  # as many threads have together
+    monkeypatch.setattr(
+        connection, "_MAX_BYTES_IN_FLIGHT", 64 << 20
+    )  # as many threads have together
     junk = b"\xa2\x1f\xa0\x8d\x06" + bytes(100_000)  # field 500, which nobody knows
 
     def script(peer: Peer) -> None:
@@ -346,7 +348,7 @@ def test_a_bookie_that_is_silent_for_long() -> None:
 def test_an_answer_to_what_nobody_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of requests without an answer so many are remembered; that of an older one is an answer to
     nothing, and ends the connection."""
-    monkeypatch.setattr(connection, "_MOST_LATE", 1)
+    monkeypatch.setattr(connection, "_MAX_LATE_KEYS", 1)
     held = []
 
     def late(peer: Peer) -> None:
