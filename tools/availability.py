@@ -1,7 +1,7 @@
-"""Forms of "which entries are here", by pattern: `python -m tools.availability`.
+"""Encodings of the set of entries that a bookie has, by pattern: `python -m tools.availability`.
 
-Sequence groups as BP-34 designed them, the same as BookKeeper builds them, a bit vector, a
-roaring bitmap (pyroaring, where it is installed).
+Sequence groups as BP-34 designed them, sequence groups as BookKeeper builds them, a bit vector, and
+a roaring bitmap (if pyroaring is installed).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bkstore import Availability, schedule
 from bkstore.ids import Int64Array
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
-from tools.lab.bitmaps import bitmap_of, encoded
+from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 from tools.lab.experiment import Rows
-from tools.lab.sides import Side, sample
-from tools.lab.table import shown
+from tools.lab.sides import Side, run_samples
+from tools.lab.table import as_text
 
 ENTRIES = 300_000
 
@@ -26,104 +26,108 @@ PATTERNS: dict[str, Callable[[int, int], Int64Array]] = {
     "all": lambda n, _: generators.contiguous(n),
     "2 of 3": lambda n, _: generators.striped(n - 1, 1, 3, 2),
     "3 of 5": lambda n, _: generators.striped(n - 1, 1, 5, 3),
-    "2 of 3, 0.1 % lost": lambda n, s: _lost(generators.striped(n - 1, 1, 3, 2), 0.001, s),
-    "2 of 3, 1 % lost": lambda n, s: _lost(generators.striped(n - 1, 1, 3, 2), 0.01, s),
-    "10 % lost": lambda n, s: _lost(generators.contiguous(n), 0.1, s),
-    "half lost": lambda n, s: _lost(generators.contiguous(n), 0.5, s),
+    "2 of 3, 0.1 % lost": lambda n, s: _drop_entries(generators.striped(n - 1, 1, 3, 2), 0.001, s),
+    "2 of 3, 1 % lost": lambda n, s: _drop_entries(generators.striped(n - 1, 1, 3, 2), 0.01, s),
+    "10 % lost": lambda n, s: _drop_entries(generators.contiguous(n), 0.1, s),
+    "half lost": lambda n, s: _drop_entries(generators.contiguous(n), 0.5, s),
     "1 in 100": lambda n, s: generators.sparse(n // 100, n, s),
 }
-"""Which of n entries a bookie has, by the stripe (W of E) and by what got lost."""
+"""The ids that a bookie has of n entries: by stripe (W of E), and by the share that got lost."""
 
 
-def _lost(entries: Int64Array, rate: float, seed: int) -> Int64Array:
+def _drop_entries(entries: Int64Array, rate: float, seed: int) -> Int64Array:
     return generators.with_holes(entries, rate, seed)
 
 
 class _Form(NamedTuple):
-    """A way to say it: ids to bytes, bytes to what can be asked, and how many are missing."""
+    """An encoding: ids to bytes, bytes to a queryable object, and the count of missing entries."""
 
     encode: Callable[[Int64Array], bytes]
     decode: Callable[[bytes], object]
     missing: Callable[[object, int], int]
 
 
-def _groups_missing(held: object, count: int) -> int:
-    assert isinstance(held, Availability)
-    return len(held.missing(schedule.expected(0, count - 1, 0, 1, 1)))
+def _count_missing_in_groups(decoded: object, count: int) -> int:
+    assert isinstance(decoded, Availability)
+    return len(decoded.missing(schedule.expected(0, count - 1, 0, 1, 1)))
 
 
-def _to_bits(ids: Int64Array) -> bytes:
+def _encode_bits(ids: Int64Array) -> bytes:
     mask = np.zeros(int(ids[-1]) + 1, np.bool_)
     mask[ids] = True
     return np.packbits(mask, bitorder="little").tobytes()
 
 
-def _bits_missing(held: object, count: int) -> int:
-    assert isinstance(held, np.ndarray)
-    return count - int(np.count_nonzero(held))
+def _count_missing_bits(decoded: object, count: int) -> int:
+    assert isinstance(decoded, np.ndarray)
+    return count - int(np.count_nonzero(decoded))
 
 
 FORMS = {
     "grouped": _Form(
         lambda ids: Availability.from_entries(ids).to_bytes(),
         Availability.from_bytes,
-        _groups_missing,
+        _count_missing_in_groups,
     ),
     "as built": _Form(
         lambda ids: Availability.from_entries(ids).to_bytes("bookkeeper"),
         Availability.from_bytes,
-        _groups_missing,
+        _count_missing_in_groups,
     ),
     "bit vector": _Form(
-        _to_bits,
+        _encode_bits,
         lambda data: np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"),
-        _bits_missing,
+        _count_missing_bits,
     ),
 }
-"""What bkstore can say it in, and plain bits."""
+"""The encodings of bkstore, and a plain bit vector."""
 
 
-def roaring(module: Any) -> _Form:
-    """Return the form of pyroaring's bitmaps, made by its fast way in."""
+def roaring_form(module: Any) -> _Form:
+    """Return the encoding as a bitmap of pyroaring."""
 
-    def missing(held: object, count: int) -> int:
-        return len(module.BitMap(range(count)) - held)
+    def count_missing(decoded: object, count: int) -> int:
+        return len(module.BitMap(range(count)) - decoded)
 
-    return _Form(lambda ids: encoded(bitmap_of(module, ids)), module.BitMap.deserialize, missing)
+    return _Form(
+        lambda ids: serialize_bitmap(build_bitmap(module, ids)),
+        module.BitMap.deserialize,
+        count_missing,
+    )
 
 
 def _rows(
     run: Run, pattern: str, forms: dict[str, _Form], ids: Int64Array, count: int
 ) -> Iterator[Row]:
-    """Yield a row for each form, all measured beside each other."""
+    """Yield a row for each form, all measured in turns."""
     sides: list[Side] = []
-    known: dict[str, tuple[bytes, object]] = {}
+    encoded_and_decoded: dict[str, tuple[bytes, object]] = {}
     for name, form in forms.items():
         data = form.encode(ids)
-        held = form.decode(data)
-        if form.missing(held, count) != count - ids.size:
+        decoded = form.decode(data)
+        if form.missing(decoded, count) != count - ids.size:
             raise RuntimeError(f"{name}, {pattern}: not {count - ids.size} missing")
-        known[name] = data, held
-        sides += _sides(form, ids, data, held, count)
-    taken = iter(sample(sides, run.rounds, run.shortest))
-    for name, (data, held) in known.items():
+        encoded_and_decoded[name] = data, decoded
+        sides += _sides(form, ids, data, decoded, count)
+    samples = iter(run_samples(sides, run.rounds, run.shortest))
+    for name, (data, decoded) in encoded_and_decoded.items():
         yield {
             "pattern": pattern,
             "form": name,
             "entries": int(ids.size),
-            "groups": len(held.groups) if isinstance(held, Availability) else None,
+            "groups": len(decoded.groups) if isinstance(decoded, Availability) else None,
             "bytes": len(data),
-            "encode": next(taken).seconds * 1e3,
-            "decode": next(taken).seconds * 1e3,
-            "missing": next(taken).seconds * 1e3,
+            "encode": next(samples).seconds * 1e3,
+            "decode": next(samples).seconds * 1e3,
+            "missing": next(samples).seconds * 1e3,
         }
 
 
-def _sides(form: _Form, ids: Int64Array, data: bytes, held: object, count: int) -> list[Side]:
+def _sides(form: _Form, ids: Int64Array, data: bytes, decoded: object, count: int) -> list[Side]:
     return [
         Side("encode", lambda: form.encode(ids)),
         Side("decode", lambda: form.decode(data)),
-        Side("missing", lambda: form.missing(held, count)),
+        Side("missing", lambda: form.missing(decoded, count)),
     ]
 
 
@@ -133,32 +137,34 @@ def measure(run: Run) -> Iterator[Row]:
     forms = dict(FORMS)
     pyroaring = run.peer("pyroaring")
     if pyroaring is not None:
-        forms["roaring"] = roaring(pyroaring)
+        forms["roaring"] = roaring_form(pyroaring)
     for pattern, make in PATTERNS.items():
         run.tell(pattern)
         yield from _rows(run, pattern, forms, make(count, run.seed), count)
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
-    by = {(row["pattern"], row["form"]): row for row in rows}
-    stripe, built = by["2 of 3", "grouped"], by["2 of 3", "as built"]
+    """Return the findings, one sentence each, that follow from the rows."""
+    row_of = {(row["pattern"], row["form"]): row for row in rows}
+    stripe, built = row_of["2 of 3", "grouped"], row_of["2 of 3", "as built"]
     smallest = {
         pattern: min((row for row in rows if row["pattern"] == pattern), key=lambda r: r["bytes"])
         for pattern in PATTERNS
     }
-    grouped = [name for name, row in smallest.items() if row["form"] == "grouped"]
-    others = [f"{row['form']} ({name})" for name, row in smallest.items() if name not in grouped]
-    encode = by["2 of 3", "bit vector"]["encode"] / stripe["encode"]
+    grouped_patterns = [name for name, row in smallest.items() if row["form"] == "grouped"]
+    other_patterns = [
+        f"{row['form']} ({name})" for name, row in smallest.items() if name not in grouped_patterns
+    ]
+    encode = row_of["2 of 3", "bit vector"]["encode"] / stripe["encode"]
     return [
-        f"A stripe of {shown(stripe['entries'])} entries takes {shown(stripe['bytes'])} bytes as "
-        f"groups, {shown(built['bytes'])} as BookKeeper builds it, "
-        f"{shown(by['2 of 3', 'bit vector']['bytes'])} as bits.",
-        f"Groups are the smallest form of: {'; '.join(grouped) or 'none'}. "
-        f"Elsewhere: {'; '.join(others) or 'nothing'}.",
+        f"A stripe of {as_text(stripe['entries'])} entries takes {as_text(stripe['bytes'])} bytes "
+        f"as groups, {as_text(built['bytes'])} as BookKeeper builds it, "
+        f"{as_text(row_of['2 of 3', 'bit vector']['bytes'])} as bits.",
+        f"Groups are the smallest form of: {'; '.join(grouped_patterns) or 'none'}. "
+        f"Elsewhere: {'; '.join(other_patterns) or 'nothing'}.",
         f"Making groups of the stripe takes {1 / encode:.2f} times as long as making bits; what "
-        f"is missing is counted in {shown(stripe['missing'])} ms, from bits in "
-        f"{shown(by['2 of 3', 'bit vector']['missing'])} ms.",
+        f"is missing is counted in {as_text(stripe['missing'])} ms, from bits in "
+        f"{as_text(row_of['2 of 3', 'bit vector']['missing'])} ms.",
     ]
 
 

@@ -1,7 +1,4 @@
-"""How large a batch of reads or adds should be, in process and over the socket.
-
-One command: `python -m tools.batch`.
-"""
+"""The batch size of reads or adds, in process and over a socket: `python -m tools.batch`."""
 
 from __future__ import annotations
 
@@ -19,147 +16,168 @@ from bkstore.wire.client import WireClient
 from tools.bench.inputs.bookie_process import BookieProcess, bookie_process
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import Side, sample
-from tools.lab.table import shown
+from tools.lab.sides import Side, run_samples
+from tools.lab.table import as_text
 
-_READ, _ADDED = 1_000, 200
+_ENTRIES_READ, _ENTRIES_ADDED = 1_000, 200
 BATCHES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
-"""Sizes of a batch; those above what a ledger has would be the same call again."""
+"""Batch sizes; those above the size of the ledger are left out, as they would all do the same."""
 
 _PAYLOADS = (100, 1024)
 KEY = b"k" * 20
-_SINGLE = 0
-"""As a batch size: a call for each entry."""
+_SINGLE_CALLS = 0
+"""The batch size that stands for one call per entry."""
 
 Source = LedgerStorage | Bookie | WireClient
 
 
-def _records(run: Run, ledger: int, payload: int, number: int) -> RecordBatch:
-    noise = np.random.default_rng(run.seed).bytes(payload)
-    return Coder("CRC32C").encode_batch(ledger, np.arange(number), [noise] * number)
+def _encode_records(run: Run, ledger_id: int, payload_bytes: int, entry_count: int) -> RecordBatch:
+    noise = np.random.default_rng(run.seed).bytes(payload_bytes)
+    return Coder("CRC32C").encode_batch(ledger_id, np.arange(entry_count), [noise] * entry_count)
 
 
-# -- sides: each returns how many calls it took
+# -- sides: each returns the number of its calls
 
 
-def _reads(source: Source, ledger: int, held: int) -> list[Side]:
-    def singly() -> int:
-        for entry in range(held):
-            source.read_entry(ledger, entry)
-        return held
+def _read_sides(source: Source, ledger_id: int, entry_count: int) -> list[Side]:
+    """Return sides that read a whole ledger, by single calls and in batches."""
 
-    def batched(size: int) -> int:
-        at = calls = 0
-        while at < held:
-            at += len(source.read_entries(ledger, at, size))
+    def read_singly() -> int:
+        for entry_id in range(entry_count):
+            source.read_entry(ledger_id, entry_id)
+        return entry_count
+
+    def read_in_batches(batch_size: int) -> int:
+        next_entry = calls = 0
+        while next_entry < entry_count:
+            next_entry += len(source.read_entries(ledger_id, next_entry, batch_size))
             calls += 1
         return calls
 
-    sizes = [size for size in BATCHES if size <= held]
-    return [Side(str(_SINGLE), singly), *(Side(str(n), partial(batched, n)) for n in sizes)]
+    sizes = [batch_size for batch_size in BATCHES if batch_size <= entry_count]
+    return [
+        Side(str(_SINGLE_CALLS), read_singly),
+        *(Side(str(batch_size), partial(read_in_batches, batch_size)) for batch_size in sizes),
+    ]
 
 
-def _adds(source: Bookie | WireClient, encode: Callable[[], RecordBatch], added: int) -> list[Side]:
-    """Return what adds the records of a new ledger, made before."""
+def _add_sides(
+    source: Bookie | WireClient, encode: Callable[[], RecordBatch], entry_count: int
+) -> list[Side]:
+    """Return sides that add the records of a new ledger, which `encode` makes untimed."""
 
-    def singly(records: RecordBatch) -> int:
+    def add_singly(records: RecordBatch) -> int:
         for record in records.records():
             source.add_entry(record, KEY)
         return len(records)
 
-    def batched(size: int, records: RecordBatch) -> int:
+    def add_in_batches(size: int, records: RecordBatch) -> int:
         starts = range(0, len(records), size)
         for start in starts:
             source.add_batch(records.between(start, min(start + size, len(records))), KEY)
         return len(starts)
 
-    sizes = [size for size in BATCHES if size <= added]
+    sizes = [size for size in BATCHES if size <= entry_count]
     return [
-        Side(str(_SINGLE), singly, encode),
-        *(Side(str(size), partial(batched, size), encode) for size in sizes),
+        Side(str(_SINGLE_CALLS), add_singly, encode),
+        *(Side(str(size), partial(add_in_batches, size), encode) for size in sizes),
     ]
 
 
-def _once(side: Side) -> int:
-    given = () if side.fresh is None else (side.fresh(),)
-    return int(str(side.run(*given)))
+def _run_once(side: Side) -> int:
+    arguments = () if side.fresh is None else (side.fresh(),)
+    return int(str(side.run(*arguments)))
 
 
 # -- rows
 
 
-def _rows(run: Run, key: Row, sides: list[Side], number: int) -> Iterator[Row]:
-    calls = [_once(side) for side in sides]
-    for side, called, taken in zip(sides, calls, sample(sides, run.rounds, run.shortest)):
+def _rows(run: Run, key: Row, sides: list[Side], entry_count: int) -> Iterator[Row]:
+    call_counts = [_run_once(side) for side in sides]
+    for side, call_count, samples in zip(
+        sides, call_counts, run_samples(sides, run.rounds, run.shortest)
+    ):
         yield {
             **key,
             "batch": int(side.name),
-            "entries": number,
-            "requests": called,
-            "rate": number / taken.wall_seconds / 1e3,
-            "client": taken.seconds / number * 1e6,
+            "entries": entry_count,
+            "requests": call_count,
+            "rate": entry_count / samples.wall_seconds / 1e3,
+            "client": samples.seconds / entry_count * 1e6,
         }
 
 
-def _server_costs(
-    bookie: BookieProcess, sides: list[Side], number: int, rounds: int
+def _measure_server_microseconds(
+    bookie: BookieProcess, sides: list[Side], entry_count: int, rounds: int
 ) -> list[float]:
-    """Return the CPU microseconds that an entry takes of the bookie's process, by side."""
+    """Return the CPU microseconds per entry of the bookie's process, for each side."""
 
-    def once(side: Side) -> float:
-        before = bookie.cpu_seconds()
-        _once(side)
-        return bookie.cpu_seconds() - before
+    def measure_cpu_seconds(side: Side) -> float:
+        seconds_before = bookie.cpu_seconds()
+        _run_once(side)
+        return bookie.cpu_seconds() - seconds_before
 
-    taken = [[once(side) for side in sides] for _ in range(rounds)]
-    return [statistics.median(costs) / number * 1e6 for costs in zip(*taken)]
+    seconds_of_rounds = [[measure_cpu_seconds(side) for side in sides] for _ in range(rounds)]
+    return [statistics.median(seconds) / entry_count * 1e6 for seconds in zip(*seconds_of_rounds)]
 
 
-def _works(
+def _workloads(
     run: Run, reader: LedgerStorage | WireClient, adder: Bookie | WireClient
 ) -> Iterator[tuple[Row, list[Side], int]]:
-    """Yield what names some rows, their sides, and how many entries a side handles."""
-    ledgers = count(10_000)
-    held, added = run.scaled(_READ, 40), run.scaled(_ADDED, 10)
-    for payload in _PAYLOADS:
-        yield {"what": "reads", "payload": payload}, _reads(reader, payload, held), held
-    for payload in _PAYLOADS:
+    """Yield the key of some rows, their sides, and the number of entries that a side handles."""
+    ledger_ids = count(10_000)
+    read_count, add_count = run.scaled(_ENTRIES_READ, 40), run.scaled(_ENTRIES_ADDED, 10)
+    for payload_bytes in _PAYLOADS:
+        yield (
+            {"what": "reads", "payload": payload_bytes},
+            _read_sides(reader, payload_bytes, read_count),
+            read_count,
+        )
+    for payload_bytes in _PAYLOADS:
 
-        def encode(payload: int = payload) -> RecordBatch:
-            return _records(run, next(ledgers), payload, added)
+        def encode(payload_bytes: int = payload_bytes) -> RecordBatch:
+            return _encode_records(run, next(ledger_ids), payload_bytes, add_count)
 
-        yield {"what": "adds", "payload": payload}, _adds(adder, encode, added), added
+        yield (
+            {"what": "adds", "payload": payload_bytes},
+            _add_sides(adder, encode, add_count),
+            add_count,
+        )
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each kind of call, place, payload and batch size; size 0 is single calls."""
-    held = run.scaled(_READ, 40)
+    """Yield a row for each operation, location, payload and batch size; size 0 is single calls."""
+    read_count = run.scaled(_ENTRIES_READ, 40)
     journal = JournalOptions(preallocate=1 << 20)
     with (
         LedgerStorage.open(run.directory / "storage", "db") as storage,
-        Bookie.open(run.directory / "here", "db", journal=journal) as here,
+        Bookie.open(run.directory / "here", "db", journal=journal) as local_bookie,
     ):
-        for payload in _PAYLOADS:
-            storage.add_batch(_records(run, payload, payload, held), master_key=KEY)
+        for payload_bytes in _PAYLOADS:
+            storage.add_batch(
+                _encode_records(run, payload_bytes, payload_bytes, read_count), master_key=KEY
+            )
         storage.flush()
-        for key, sides, number in _works(run, storage, here):
+        for key, sides, entry_count in _workloads(run, storage, local_bookie):
             run.tell(f"{key['what']}, {key['payload']} bytes, in process")
-            yield from _rows(run, {"where": "in process", **key}, sides, number)
+            yield from _rows(run, {"where": "in process", **key}, sides, entry_count)
     with (
         bookie_process("db", run.directory / "bookie") as bookie,
         WireClient(bookie.address) as client,
     ):
-        for payload in _PAYLOADS:
-            client.add_batch(_records(run, payload, payload, held), KEY)
-        for key, sides, number in _works(run, client, client):
+        for payload_bytes in _PAYLOADS:
+            client.add_batch(_encode_records(run, payload_bytes, payload_bytes, read_count), KEY)
+        for key, sides, entry_count in _workloads(run, client, client):
             run.tell(f"{key['what']}, {key['payload']} bytes, over the socket")
-            rows = list(_rows(run, {"where": "over the socket", **key}, sides, number))
-            for row, cost in zip(rows, _server_costs(bookie, sides, number, run.rounds)):
+            rows = list(_rows(run, {"where": "over the socket", **key}, sides, entry_count))
+            for row, cost in zip(
+                rows, _measure_server_microseconds(bookie, sides, entry_count, run.rounds)
+            ):
                 yield {**row, "server": cost}
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
+    """Return the findings, one sentence each, that follow from the rows."""
     rates: dict[tuple[str, str, int], dict[int, float]] = {}
     for row in rows:
         key = row["what"], row["where"], row["payload"]
@@ -168,19 +186,19 @@ def found(rows: Rows) -> list[str]:
 
 
 def _finding(what: str, where: str, payload: int, rates: dict[int, float]) -> str:
-    sizes = sorted(set(rates) - {_SINGLE})
+    sizes = sorted(set(rates) - {_SINGLE_CALLS})
     best = max(sizes, key=lambda size: rates[size])
-    near = [str(size) for size in sizes if rates[size] >= 0.8 * rates[best] and size != best]
-    others = f"within a fifth of that are batches of {', '.join(near)}"
+    nearly_best = [str(size) for size in sizes if rates[size] >= 0.8 * rates[best] and size != best]
+    others = f"within a fifth of that are batches of {', '.join(nearly_best)}"
     return (
-        f"{what.capitalize()} {where}, {payload} bytes: single ones make {shown(rates[_SINGLE])}k "
-        f"entries a second, batches of {best} {shown(rates[best])}k, "
-        f"{shown(rates[best] / rates[_SINGLE])} times as many; "
-        f"{others if near else 'no other size comes within a fifth of that'}."
+        f"{what.capitalize()} {where}, {payload} bytes: single ones make "
+        f"{as_text(rates[_SINGLE_CALLS])}k entries a second, batches of {best} "
+        f"{as_text(rates[best])}k, {as_text(rates[best] / rates[_SINGLE_CALLS])} times as many; "
+        f"{others if nearly_best else 'no other size comes within a fifth of that'}."
     )
 
 
-def _panel(title: str, y: str, what: str, payload: int) -> Panel:
+def _batch_panel(title: str, y: str, what: str, payload: int) -> Panel:
     chosen = {"what": what, "payload": payload, "batch": BATCHES}
     return Panel(title, "batch", y, "where", chosen, log="xy")
 
@@ -215,12 +233,12 @@ EXPERIMENT = Experiment(
         Column("server", "server CPU", "us an entry"),
     ),
     panels=(
-        _panel("Reads of 100 bytes", "rate", "reads", 100),
-        _panel("Reads of 1,024 bytes", "rate", "reads", 1024),
-        _panel("Adds of 100 bytes", "rate", "adds", 100),
-        _panel("Reads of 100 bytes: the client's CPU", "client", "reads", 100),
-        _panel("Reads of 100 bytes: the server's CPU", "server", "reads", 100),
-        _panel("Adds of 100 bytes: the server's CPU", "server", "adds", 100),
+        _batch_panel("Reads of 100 bytes", "rate", "reads", 100),
+        _batch_panel("Reads of 1,024 bytes", "rate", "reads", 1024),
+        _batch_panel("Adds of 100 bytes", "rate", "adds", 100),
+        _batch_panel("Reads of 100 bytes: the client's CPU", "client", "reads", 100),
+        _batch_panel("Reads of 100 bytes: the server's CPU", "server", "reads", 100),
+        _batch_panel("Adds of 100 bytes: the server's CPU", "server", "adds", 100),
     ),
     measure=measure,
     found=found,

@@ -1,7 +1,7 @@
 """Bloom filters: bits, false positives and time by rate and by ids: `python -m tools.blooms`.
 
-An object of a stream store holds some streams; its filter says "no" to the others. Peers: rbloom
-and fastbloom-rs, where they are installed.
+An object of a stream store holds some streams; its filter answers "no" for the others. The filters
+are compared with those of rbloom and fastbloom-rs, if these are installed.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from bkstore.bloom import BloomFilter, filter_size
 from bkstore.ids import Int64Array
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.sides import Side, sample
-from tools.lab.table import shown
+from tools.lab.sides import Side, run_samples
+from tools.lab.table import as_text
 
 _IDS = (10, 100, 1_000, 10_000, 100_000)
 _RATES = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001, 0.0001)
-_ABSENT = 200_000
-"""Ids asked for that no filter holds."""
+_ABSENT_IDS = 200_000
+"""The number of queries for ids that are not in the filter."""
 
 _USUAL_IDS, _USUAL_RATE = 9_000, 0.01
 _OURS = "bkstore"
 
 
 class Filter(NamedTuple):
-    """A way to make a filter of ids at a rate, to ask it for many, and its bytes.
+    """The interface of a library: build a filter of ids at a rate, query it, return its size.
 
-    `given` makes of an array what the library takes fastest; that is done before, and not timed.
+    `given` converts an array into the form that the library reads fastest; this is not timed.
     """
 
     make: Callable[[Any, float], Any]
@@ -40,57 +40,61 @@ class Filter(NamedTuple):
     given: Callable[[Int64Array], Any] = np.ndarray.tolist
 
 
-def _ours(made: BloomFilter, ids: Int64Array) -> int:
-    return int(np.count_nonzero(made.contains_many(ids)))
+def _count_positives(bloom_filter: BloomFilter, ids: Int64Array) -> int:
+    return int(np.count_nonzero(bloom_filter.contains_many(ids)))
 
 
-def _rbloom(module: Any) -> Filter:
-    def make(ids: list[int], rate: float) -> Any:
-        made = module.Bloom(len(ids), rate)
-        made.update(ids)
-        return made
+def _rbloom_filter(module: Any) -> Filter:
+    def build(ids: list[int], rate: float) -> Any:
+        bloom_filter = module.Bloom(len(ids), rate)
+        bloom_filter.update(ids)
+        return bloom_filter
 
-    def ask(made: Any, ids: list[int]) -> int:
-        return sum(map(made.__contains__, ids))
+    def count_positives(bloom_filter: Any, ids: list[int]) -> int:
+        return sum(map(bloom_filter.__contains__, ids))
 
-    return Filter(make, ask, lambda made: made.size_in_bits // 8)
-
-
-def _fastbloom(module: Any) -> Filter:
-    def make(ids: list[int], rate: float) -> Any:
-        made = module.FilterBuilder(len(ids), rate).build_bloom_filter()
-        made.add_int_batch(ids)
-        return made
-
-    def ask(made: Any, ids: list[int]) -> int:
-        return sum(made.contains_int_batch(ids))
-
-    return Filter(make, ask, lambda made: len(made.get_bytes()))
+    return Filter(build, count_positives, lambda bloom_filter: bloom_filter.size_in_bits // 8)
 
 
-def _filters(run: Run) -> dict[str, Filter]:
-    """Return ours, and those of the peers that are here."""
-    found = {_OURS: Filter(BloomFilter.of, _ours, lambda made: made.nbytes, np.asarray)}
-    for name, maker in (("rbloom", _rbloom), ("fastbloom_rs", _fastbloom)):
+def _fastbloom_filter(module: Any) -> Filter:
+    def build(ids: list[int], rate: float) -> Any:
+        bloom_filter = module.FilterBuilder(len(ids), rate).build_bloom_filter()
+        bloom_filter.add_int_batch(ids)
+        return bloom_filter
+
+    def count_positives(bloom_filter: Any, ids: list[int]) -> int:
+        return sum(bloom_filter.contains_int_batch(ids))
+
+    return Filter(build, count_positives, lambda bloom_filter: len(bloom_filter.get_bytes()))
+
+
+def _installed_filters(run: Run) -> dict[str, Filter]:
+    """Return the filter of bkstore, and those of the installed peers."""
+    filters = {
+        _OURS: Filter(
+            BloomFilter.of, _count_positives, lambda bloom_filter: bloom_filter.nbytes, np.asarray
+        )
+    }
+    for name, make_filter in (("rbloom", _rbloom_filter), ("fastbloom_rs", _fastbloom_filter)):
         module = run.peer(name)
         if module is not None:
-            found[name] = maker(module)
-    return found
+            filters[name] = make_filter(module)
+    return filters
 
 
-def _ids(count: int, others: int, seed: int) -> tuple[Int64Array, Int64Array]:
-    """Return ids to add, and others to ask for."""
+def _random_ids(count: int, absent_count: int, seed: int) -> tuple[Int64Array, Int64Array]:
+    """Return distinct random ids: those to add, and absent ones to query."""
     rng = np.random.default_rng((seed, count))
-    every = rng.choice(1 << 40, count + others, replace=False, shuffle=False).astype(np.int64)
-    return every[:count], every[count:]
+    ids = rng.choice(1 << 40, count + absent_count, replace=False, shuffle=False).astype(np.int64)
+    return ids[:count], ids[count:]
 
 
 def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iterator[Row]:
-    """Yield a row for each filter, all measured beside each other."""
-    ids, absent = _ids(count, run.scaled(_ABSENT, 2000), run.seed)
-    uses = {name: Use.of(way, ids, absent, rate) for name, way in filters.items()}
+    """Yield a row for each filter, all measured in turns."""
+    ids, absent = _random_ids(count, run.scaled(_ABSENT_IDS, 2000), run.seed)
+    uses = {name: Use.of(filter_api, ids, absent, rate) for name, filter_api in filters.items()}
     sides = [side for use in uses.values() for side in use.sides]
-    taken = iter(sample(sides, run.rounds, run.shortest))
+    samples = iter(run_samples(sides, run.rounds, run.shortest))
     for name, use in uses.items():
         if use.way.ask(use.made, use.ids) != ids.size:
             raise RuntimeError(f"{name} says no to an id that was added")
@@ -100,8 +104,8 @@ def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iter
             "rate": rate,
             "bits_per_id": 8 * use.way.bytes(use.made) / count,
             "measured": use.way.ask(use.made, use.absent) / absent.size,
-            "make": next(taken).seconds / count * 1e9,
-            "ask": next(taken).seconds / absent.size * 1e9,
+            "make": next(samples).seconds / count * 1e9,
+            "ask": next(samples).seconds / absent.size * 1e9,
         }
         if name == _OURS:
             size = filter_size(count, rate)
@@ -111,7 +115,7 @@ def _rows(run: Run, filters: dict[str, Filter], count: int, rate: float) -> Iter
 
 
 class Use(NamedTuple):
-    """A filter of some ids, and what it is asked for, as its library takes them."""
+    """A filter of some ids, with these and the absent ids in the form that its library reads."""
 
     way: Filter
     made: Any
@@ -121,13 +125,13 @@ class Use(NamedTuple):
 
     @classmethod
     def of(cls, way: Filter, ids: Int64Array, absent: Int64Array, rate: float) -> Use:
-        """Return the filter, made of `ids`."""
-        given = way.given(ids)
-        return cls(way, way.make(given, rate), given, way.given(absent), rate)
+        """Build the filter from `ids`."""
+        native_ids = way.given(ids)
+        return cls(way, way.make(native_ids, rate), native_ids, way.given(absent), rate)
 
     @property
     def sides(self) -> list[Side]:
-        """Making and asking, in this order."""
+        """The sides that build and query the filter, in this order."""
         return [
             Side("make", lambda: self.way.make(self.ids, self.rate)),
             Side("ask", lambda: self.way.ask(self.made, self.absent)),
@@ -135,8 +139,8 @@ class Use(NamedTuple):
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each rate at the usual number of ids, then for each number at 1 %."""
-    filters = _filters(run)
+    """Yield a row for each rate with the usual number of ids, then for each number at 1 %."""
+    filters = _installed_filters(run)
     for rate in _RATES:
         run.tell(f"{_USUAL_IDS} ids at {rate}")
         for row in _rows(run, filters, _USUAL_IDS, rate):
@@ -148,7 +152,7 @@ def measure(run: Run) -> Iterator[Row]:
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
+    """Return the findings, one sentence each, that follow from the rows."""
     ours = [row for row in rows if row["side"] == _OURS]
     rates = {row["rate"]: row for row in ours if row["series"] == "rate"}
     seen = [row for row in rates.values() if row["measured"]]
@@ -157,7 +161,7 @@ def found(rows: Rows) -> list[str]:
     sentences = [
         f"At {_USUAL_RATE:.0%} a filter takes {usual['bits_per_id']:.2f} bits an id, at "
         f"{least:.2%} {rates[least]['bits_per_id']:.1f}; {_USUAL_IDS:,} ids take "
-        f"{shown(usual['bytes'])} bytes.",
+        f"{as_text(usual['bytes'])} bytes.",
         f"Wrong yes at {_USUAL_RATE:.0%} wanted: {usual['measured']:.2%} measured, "
         f"{usual['filled']:.2%} by the bits set. Furthest from what was wanted is "
         f"{worst['rate']:g}: {worst['measured']:.4g} measured.",

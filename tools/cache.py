@@ -1,7 +1,7 @@
-"""Caches of a bookie: records that wait for a flush, records read ahead: `python -m tools.cache`.
+"""Caches of a bookie: write cache and read-ahead cache: `python -m tools.cache`.
 
-Records lie in a real db storage. What is tried is a read cache before it, which takes a batch of
-consecutive entries whenever one is missing, and the size of the storage's own write cache.
+Records are in a real db storage. The experiment varies a read cache in front of it, which reads a
+batch of consecutive entries after each miss, and the size of the storage's own write cache.
 """
 
 from __future__ import annotations
@@ -22,190 +22,201 @@ from bkstore.storage.options import StorageOptions
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Done, done_in_turns
+from tools.lab.samples import Done, run_in_turns
 from tools.lab.sides import Side
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
-from tools.lab.table import shown
-from tools.lab.workloads.index_loads import load_of_dump
-from tools.lab.workloads.recording import read_recording, spanned
-from tools.lab.workloads.traces import TRACES, Trace, trace
+from tools.lab.table import as_text
+from tools.lab.workloads.index_loads import read_index_load
+from tools.lab.workloads.recording import read_recording, span_entries
+from tools.lab.workloads.traces import TRACES, Trace, make_trace
 
-LEDGERS, _PER_LEDGER, _READS, PAYLOAD = 20, 1_000, 1_000, 200
-AHEAD = (1, 5, 20, 100, 500)
-"""Entries read at a time: 1 is no read-ahead, 100 a bookie's default."""
+LEDGERS, _ENTRIES_PER_LEDGER, _READS, PAYLOAD = 20, 1_000, 1_000, 200
+READ_AHEAD_ENTRIES = (1, 5, 20, 100, 500)
+"""Entries per read: 1 is no read-ahead, 100 is a bookie's default."""
 
-_AHEAD_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
-_SHARES = (0.02, 0.1, 0.5)
-"""Rooms of the read cache, and of the write cache, as shares of all records' bytes."""
+_READ_AHEAD_BYTES = (1 << 10, 4 << 10, 16 << 10, 64 << 10)
+_CACHE_SHARES = (0.02, 0.1, 0.5)
+"""Sizes of the read cache and of the write cache, as shares of the bytes of all records."""
 
 LAGS = (10, 100, 1_000, 5_000)
-"""How many entries readers of the tail are behind the writers."""
+"""The number of entries by which tailing readers are behind the writers."""
 
-MOST = 1_000_000
-"""Entries that are made for a recording, at most."""
+MAX_ENTRIES = 1_000_000
+"""The maximal number of entries that are generated for a recording."""
 
 KEY = b"k" * 20
 
 
 class Held(NamedTuple):
-    """A storage, and which entries its ledgers have."""
+    """A storage, the entries of its ledgers, and the bytes of all records."""
 
     storage: LedgerStorage
     entries: Mapping[LedgerId, Int64Array]
     bytes: int
 
 
-def _ids(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
-    """Return what the ledgers have: what a recording spans, else a dump's, else as many each."""
+def _ledger_entries(run: Run, recorded: Trace | None) -> dict[LedgerId, Int64Array]:
+    """Return each ledger's entry ids: those that a recording spans, a dump's, or generated ones."""
     if recorded is not None:
-        return spanned(recorded, MOST)
+        return span_entries(recorded, MAX_ENTRIES)
     if run.dump is not None:
-        return load_of_dump(run.dump, run.scaled(LEDGERS * _PER_LEDGER, 600)).expected
-    count = run.scaled(_PER_LEDGER, 30)
-    return {LedgerId(0, at): generators.contiguous(count) for at in range(LEDGERS)}
+        return read_index_load(run.dump, run.scaled(LEDGERS * _ENTRIES_PER_LEDGER, 600)).expected
+    count = run.scaled(_ENTRIES_PER_LEDGER, 30)
+    return {LedgerId(0, number): generators.contiguous(count) for number in range(LEDGERS)}
 
 
 @contextmanager
-def _filled(run: Run, recorded: Trace | None) -> Iterator[Held]:
-    """Yield a storage whose records are in entry logs."""
-    ids, coder, size = _ids(run, recorded), Coder("CRC32C"), 0
+def _filled_storage(run: Run, recorded: Trace | None) -> Iterator[Held]:
+    """Yield a storage with flushed records; delete it afterwards."""
+    entries_of_ledger, coder, record_bytes = _ledger_entries(run, recorded), Coder("CRC32C"), 0
     payload = np.random.default_rng(run.seed).bytes(PAYLOAD)
-    top = run.directory / "storage"
-    with LedgerStorage.open(top, "db") as storage:
-        for ledger, entries in ids.items():
-            batch = coder.encode_batch(ledger, entries, [payload] * entries.size)
+    directory = run.directory / "storage"
+    with LedgerStorage.open(directory, "db") as storage:
+        for ledger_id, entries in entries_of_ledger.items():
+            batch = coder.encode_batch(ledger_id, entries, [payload] * entries.size)
             storage.add_batch(batch, master_key=KEY)
-            size += int(batch.sizes.sum())
+            record_bytes += int(batch.sizes.sum())
         storage.flush()
-        yield Held(storage, ids, size)
-    shutil.rmtree(top)
+        yield Held(storage, entries_of_ledger, record_bytes)
+    shutil.rmtree(directory)
 
 
-def _sides(held: Held, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tuple[Row, Side]]:
-    """Yield what names a row, and what it measures: no cache, then each room and read-ahead."""
+def _sides(filled: Held, queries: Sequence[tuple[LedgerId, int]]) -> Iterator[tuple[Row, Side]]:
+    """Yield row keys and sides: without a cache, then for each cache size and read-ahead."""
     key: Row = {"series": "no cache", "room": 0, "ahead": 1}
-    yield key, Side(str(key), partial(read_singly, queries), lambda: held.storage)
-    for share in _SHARES:
-        room = int(held.bytes * share)
-        ways = [("entries", count, (count, 0)) for count in AHEAD]
-        if share == _SHARES[1]:
-            ways += [("bytes", size, (0, size)) for size in _AHEAD_BYTES]
-        for series, ahead, limits in ways:
+    yield key, Side(str(key), partial(read_singly, queries), lambda: filled.storage)
+    for share in _CACHE_SHARES:
+        cache_bytes = int(filled.bytes * share)
+        configurations = [("entries", count, (count, 0)) for count in READ_AHEAD_ENTRIES]
+        if share == _CACHE_SHARES[1]:
+            configurations += [("bytes", size, (0, size)) for size in _READ_AHEAD_BYTES]
+        for series, ahead, limits in configurations:
             key = {"series": series, "room": share * 100, "ahead": ahead}
-            fresh = partial(ReadCache, held.storage, room, *limits)
+            fresh = partial(ReadCache, filled.storage, cache_bytes, *limits)
             yield key, Side(str(key), partial(read_by_cache, queries), fresh)
 
 
-def _reads(run: Run, held: Held, order: str, reads: Trace) -> Iterator[Row]:
-    """Yield what no cache, and each read cache, from an empty one on, does with a trace."""
-    sides = list(_sides(held, reads.queries))
-    done = done_in_turns([side for _, side in sides], run.rounds)
-    for (key, _), each in zip(sides, done):
-        yield {"trace": order, **key, **_read_row(each, len(reads.entry))}
+def _measure_trace(run: Run, filled: Held, order: str, reads: Trace) -> Iterator[Row]:
+    """Yield the rows of a trace, read without a cache and with each read cache, empty at first."""
+    sides = list(_sides(filled, reads.queries))
+    results = run_in_turns([side for _, side in sides], run.rounds)
+    for (key, _), result in zip(sides, results):
+        yield {"trace": order, **key, **_read_row(result, len(reads.entry))}
 
 
-def _read_row(done: Done, reads: int) -> Row:
+def _read_row(done: Done, read_count: int) -> Row:
     spent, served = done.spent, done.result
     return {
-        "reads": reads,
-        "hit_ratio": served.hits / reads,
+        "reads": read_count,
+        "hit_ratio": served.hits / read_count,
         "fetches": served.fetches,
         "amplification": served.fetched / served.bytes,
         "asked": None if spent.read is None else spent.read / served.bytes,
-        "us": spent.cpu / reads * 1e6,
+        "us": spent.cpu / read_count * 1e6,
     }
 
 
-def _tail(run: Run, share: float) -> Iterator[Row]:
-    """Yield how many reads so far behind the writers are answered from the write cache.
+def _measure_tail(run: Run, cache_share: float) -> Iterator[Row]:
+    """Yield for each lag the share of reads that the write cache answers.
 
-    It has room for a share of what is written: two halves, of which one is filled while the other
-    is flushed.
+    The cache has room for a share of the bytes written, in two halves: one is filled while the
+    other is flushed.
     """
-    coder, payload, top = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
-    tens = run.scaled(_PER_LEDGER // 10, 6)
-    each = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
-    options = StorageOptions(write_cache=int(share * LEDGERS * tens * 10 * each))
+    coder, payload, directory = Coder("CRC32C"), bytes(PAYLOAD), run.directory / "tail"
+    tens_per_ledger = run.scaled(_ENTRIES_PER_LEDGER // 10, 6)
+    record_bytes = len(coder.encode_many(LedgerId(0, 0), [0], [payload])[0]) + ENTRY_OVERHEAD
+    options = StorageOptions(
+        write_cache=int(cache_share * LEDGERS * tens_per_ledger * 10 * record_bytes)
+    )
     written: list[tuple[LedgerId, int]] = []
     hits, reads = dict.fromkeys(LAGS, 0), dict.fromkeys(LAGS, 0)
-    with LedgerStorage.open(top, "db", options=options) as storage:
-        for step in range(0, 10 * tens, 10):
-            for ledger in (LedgerId(0, at) for at in range(LEDGERS)):
+    with LedgerStorage.open(directory, "db", options=options) as storage:
+        for step in range(0, 10 * tens_per_ledger, 10):
+            for ledger_id in (LedgerId(0, number) for number in range(LEDGERS)):
                 entries = np.arange(step, step + 10)
-                batch = coder.encode_batch(ledger, entries, [payload] * 10)
+                batch = coder.encode_batch(ledger_id, entries, [payload] * 10)
                 storage.add_batch(batch, master_key=KEY)
-                written += [(ledger, entry) for entry in entries.tolist()]
+                written += [(ledger_id, entry) for entry in entries.tolist()]
                 for lag in LAGS:
                     for query in written[-10 - lag : -lag]:
                         reads[lag] += 1
                         hits[lag] += storage.paths[0].cached(*query) is not None
-    shutil.rmtree(top)
-    key = {"series": "tail", "trace": "tail", "room": share * 100}
+    shutil.rmtree(directory)
+    key = {"series": "tail", "trace": "tail", "room": cache_share * 100}
     for lag in LAGS:
-        ratio = hits[lag] / reads[lag] if reads[lag] else None
-        yield {**key, "ahead": lag, "reads": reads[lag], "hit_ratio": ratio}
+        hit_ratio = hits[lag] / reads[lag] if reads[lag] else None
+        yield {**key, "ahead": lag, "reads": reads[lag], "hit_ratio": hit_ratio}
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each trace, room and read-ahead; then one for each write cache and lag."""
+    """Yield a row for each trace, cache size and read-ahead, then for each write cache and lag."""
     recorded = None if run.trace is None else read_recording(run.trace)
-    with _filled(run, recorded) as held:
+    with _filled_storage(run, recorded) as filled:
         traces = {
-            order: trace(order, held.entries, run.scaled(_READS, 100), run.seed) for order in TRACES
+            order: make_trace(order, filled.entries, run.scaled(_READS, 100), run.seed)
+            for order in TRACES
         }
         if recorded is not None:
             traces["recorded"] = recorded
         for order, reads in traces.items():
             run.tell(order)
-            yield from _reads(run, held, order, reads)
-    for share in _SHARES:
+            yield from _measure_trace(run, filled, order, reads)
+    for share in _CACHE_SHARES:
         run.tell(f"write cache of {share:.0%}")
-        yield from _tail(run, share)
+        yield from _measure_tail(run, share)
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
-    by = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
-    room = _SHARES[1] * 100
-    straight, random = (by["entries", order, room, 100] for order in ("sequential", "zipf"))
-    tail = [by["tail", "tail", room, lag] for lag in LAGS]
-    near, far = tail[0], [row for row in tail if row["reads"]][-1]
-    orders = [order for order in ("zipf", "recorded") if ("no cache", order, 0, 1) in by]
+    """Return the findings, one sentence each, that follow from the rows."""
+    row_of = {(row["series"], row["trace"], row["room"], row["ahead"]): row for row in rows}
+    cache_percent = _CACHE_SHARES[1] * 100
+    sequential, zipf = (
+        row_of["entries", order, cache_percent, 100] for order in ("sequential", "zipf")
+    )
+    tail_rows = [row_of["tail", "tail", cache_percent, lag] for lag in LAGS]
+    nearest, farthest = tail_rows[0], [row for row in tail_rows if row["reads"]][-1]
+    orders = [order for order in ("zipf", "recorded") if ("no cache", order, 0, 1) in row_of]
     return [
-        f"Read ahead by 100 entries, sequential readers find {straight['hit_ratio']:.0%} in a "
-        f"cache of {room:g} % of the records; a read takes {_times(by, straight)} the CPU of "
-        "read_entry without a cache.",
-        f"Reads by Zipf's law find {random['hit_ratio']:.0%} then, and a read takes "
-        f"{_times(by, random)} the CPU; {shown(random['amplification'])} bytes are read for each "
-        "that is asked for.",
-        f"A write cache of {room:g} % of what is written, both halves together, answers "
-        f"{near['hit_ratio']:.0%} of reads {LAGS[0]} entries behind the writers, "
-        f"{far['hit_ratio']:.0%} of those {far['ahead']:,} behind.",
-        *(_cheapest(by, order, room) for order in orders),
+        f"Read ahead by 100 entries, sequential readers find {sequential['hit_ratio']:.0%} in a "
+        f"cache of {cache_percent:g} % of the records; a read takes "
+        f"{_relative_cpu(row_of, sequential)} the CPU of read_entry without a cache.",
+        f"Reads by Zipf's law find {zipf['hit_ratio']:.0%} then, and a read takes "
+        f"{_relative_cpu(row_of, zipf)} the CPU; {as_text(zipf['amplification'])} bytes are read "
+        "for each that is asked for.",
+        f"A write cache of {cache_percent:g} % of what is written, both halves together, answers "
+        f"{nearest['hit_ratio']:.0%} of reads {LAGS[0]} entries behind the writers, "
+        f"{farthest['hit_ratio']:.0%} of those {farthest['ahead']:,} behind.",
+        *(_describe_cheapest(row_of, order, cache_percent) for order in orders),
     ]
 
 
-def _times(by: dict[Any, Row], row: Row) -> str:
-    return f"{shown(row['us'] / by['no cache', row['trace'], 0, 1]['us'])} times"
+def _relative_cpu(row_of: dict[Any, Row], row: Row) -> str:
+    """Return the CPU of a row's reads relative to `read_entry` without a cache."""
+    return f"{as_text(row['us'] / row_of['no cache', row['trace'], 0, 1]['us'])} times"
 
 
-def _cheapest(by: dict[Any, Row], order: str, room: float) -> str:
-    """Say which read-ahead takes the least CPU, and what the cache takes without any."""
-    ways = [by["entries", order, room, count] for count in AHEAD]
-    best, alone = min(ways, key=lambda row: row["us"]), ways[0]
-    name = "reads by Zipf's law" if order == "zipf" else "the recorded reads"
-    how = "no read-ahead" if best is alone else f"to read {best['ahead']} entries at a time"
-    without = f"without read-ahead {alone['hit_ratio']:.0%}, at {_times(by, alone)}"
+def _describe_cheapest(row_of: dict[Any, Row], order: str, cache_percent: float) -> str:
+    """Return a sentence about the read-ahead with the least CPU, compared with no read-ahead."""
+    candidates = [row_of["entries", order, cache_percent, count] for count in READ_AHEAD_ENTRIES]
+    best, without_read_ahead = min(candidates, key=lambda row: row["us"]), candidates[0]
+    read_kind = "reads by Zipf's law" if order == "zipf" else "the recorded reads"
+    setting = (
+        "no read-ahead"
+        if best is without_read_ahead
+        else f"to read {best['ahead']} entries at a time"
+    )
+    cpu = _relative_cpu(row_of, without_read_ahead)
+    comparison = f"without read-ahead {without_read_ahead['hit_ratio']:.0%}, at {cpu}"
     return (
-        f"For {name}, cheapest in {room:g} % is {how}: {best['hit_ratio']:.0%} are hits, at "
-        f"{_times(by, best)} the CPU of read_entry without a cache"
-        f"{'' if best is alone else f'; {without}'}."
+        f"For {read_kind}, cheapest in {cache_percent:g} % is {setting}: {best['hit_ratio']:.0%} "
+        f"are hits, at {_relative_cpu(row_of, best)} the CPU of read_entry without a "
+        f"cache{'' if best is without_read_ahead else f'; {comparison}'}."
     )
 
 
-def _ahead(title: str, y: str, log: Literal["x", "xy"]) -> Panel:
-    chosen = {"series": "entries", "room": _SHARES[1] * 100}
-    return Panel(title, "ahead", y, "trace", chosen, log=log, label="entries read at a time")
+def _read_ahead_panel(title: str, y: str, log: Literal["x", "xy"]) -> Panel:
+    selection = {"series": "entries", "room": _CACHE_SHARES[1] * 100}
+    return Panel(title, "ahead", y, "trace", selection, log=log, label="entries read at a time")
 
 
 EXPERIMENT = Experiment(
@@ -223,9 +234,9 @@ EXPERIMENT = Experiment(
         "bytes."
     ),
     data=(
-        f"{LEDGERS} ledgers of {_PER_LEDGER:,} entries of {PAYLOAD} bytes at scale 1, or a dump's; "
-        f"{_READS:,} reads by Zipf's law, uniform, and by four sequential readers; with --trace "
-        "those of a recording as well, over ledgers that have what it spans."
+        f"{LEDGERS} ledgers of {_ENTRIES_PER_LEDGER:,} entries of {PAYLOAD} bytes at scale 1, or "
+        f"a dump's; {_READS:,} reads by Zipf's law, uniform, and by four sequential readers; with "
+        "--trace those of a recording as well, over ledgers that have what it spans."
     ),
     columns=(
         Column("series", "read ahead by", kind="given"),
@@ -240,9 +251,9 @@ EXPERIMENT = Experiment(
         Column("us", "read, CPU", "us"),
     ),
     panels=(
-        _ahead("Room 10 %: hits", "hit_ratio", "x"),
-        _ahead("Room 10 %: bytes fetched", "amplification", "xy"),
-        _ahead("Room 10 %: CPU of a read", "us", "xy"),
+        _read_ahead_panel("Room 10 %: hits", "hit_ratio", "x"),
+        _read_ahead_panel("Room 10 %: bytes fetched", "amplification", "xy"),
+        _read_ahead_panel("Room 10 %: CPU of a read", "us", "xy"),
         Panel(
             "Write cache: hits by lag of the reader",
             "ahead",

@@ -1,7 +1,7 @@
-"""What deleting ledgers leaves in RocksDB, by how it is done: `python -m tools.deletes`.
+"""The remains of deleted ledgers in RocksDB, by deletion strategy: `python -m tools.deletes`.
 
-Each step writes ledgers and deletes the oldest, so that as many are live as before. A real
-bookie's index went from 46 GB to 199 MB when it was rebuilt.
+Each step writes ledgers and deletes as many of the oldest, so that the number of live ones stays
+the same. A real bookie's index shrank from 46 GB to 199 MB when it was rebuilt.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from bkstore.ids import LedgerId
 from bkstore.index.rocks.keys import ledger_range
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Asking, latencies_of
+from tools.lab.samples import Asking, measure_latencies_of
 from tools.lab.stores.shrinking_rocks import ShrinkingRocks
-from tools.lab.table import shown
+from tools.lab.table import as_text
 
-_PER_STEP, _PER_LEDGER, _LIVE_STEPS, STEPS, _EVERY = 40, 500, 2, 12, 4
+_LEDGERS_PER_STEP, _ENTRIES_PER_LEDGER, _LIVE_STEPS, STEPS, _STEPS_BETWEEN_REPAIRS = (
+    40,
+    500,
+    2,
+    12,
+    4,
+)
 """Ledgers of a step, entries of each, steps that stay live, steps, steps between repairs."""
 
-_LEFT = 2
-"""Ledgers that are left in the last step, in which nothing is written."""
+_LEDGERS_LEFT = 2
+"""The live ledgers after the last step, in which nothing is written."""
 
 Deleting = Callable[[ShrinkingRocks, LedgerId], None]
 STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | None]] = {
@@ -33,11 +39,11 @@ STRATEGIES: dict[str, tuple[Deleting | None, Callable[[ShrinkingRocks], None] | 
     "deleteRange, compactRange": (ShrinkingRocks.delete_by_range, ShrinkingRocks.compact),
     "deleteRange, rebuild": (ShrinkingRocks.delete_by_range, ShrinkingRocks.rebuild),
 }
-"""How a ledger is deleted, and what is done every fourth step."""
+"""Strategies by name: how a ledger is deleted, and the repair after each fourth step."""
 
 
 class Life(NamedTuple):
-    """A database, its live ledgers, and what becomes of those that are not."""
+    """A database, its live ledgers, and the strategy by which others are deleted."""
 
     store: ShrinkingRocks
     live: list[LedgerId]
@@ -45,99 +51,104 @@ class Life(NamedTuple):
     repair: Callable[[ShrinkingRocks], None] | None
 
     def advance(self, step: int, written: int, seed: int) -> None:
-        """Write ledgers, delete the oldest; in the last step write none and delete nearly all."""
-        last = step > STEPS
-        for at in range(0 if last else written):
-            self.live.append(LedgerId(0, step * written + at))
+        """Write ledgers and delete the oldest; the last step writes none and deletes nearly all."""
+        is_last = step > STEPS
+        for i in range(0 if is_last else written):
+            self.live.append(LedgerId(0, step * written + i))
             self.store.put(self.live[-1], seed)
         if self.delete is not None:
-            keep = _LEFT if last else _LIVE_STEPS * written
-            for ledger in self.live[:-keep]:
+            live_count = _LEDGERS_LEFT if is_last else _LIVE_STEPS * written
+            for ledger in self.live[:-live_count]:
                 self.delete(self.store, ledger)
-            del self.live[:-keep]
-        if self.repair is not None and (last or step % _EVERY == 0):
+            del self.live[:-live_count]
+        if self.repair is not None and (is_last or step % _STEPS_BETWEEN_REPAIRS == 0):
             self.repair(self.store)
         self.store.settle()
 
     def left(self) -> Row:
-        """Return what is in the files."""
+        """Return the row's counts: live and scanned rows, tombstones, size."""
         return {
-            "live": len(self.live) * _PER_LEDGER,
+            "live": len(self.live) * _ENTRIES_PER_LEDGER,
             "rows": self.store.scan(),
             "tombstones": self.store.tombstones(),
             "kib": self.store.table_bytes() / 1024,
         }
 
     def newest(self) -> list[bytes]:
-        """Return where 50 live ledgers end, beginning with the newest."""
-        return [ledger_range(self.live[-1 - at % len(self.live)])[1] for at in range(50)]
+        """Return the end keys of 50 live ledgers, newest first; with fewer, they repeat."""
+        return [ledger_range(self.live[-1 - i % len(self.live)])[1] for i in range(50)]
 
 
-def _asked(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
-    """Return how long questions take, the databases beside each other."""
+def _measure_queries(run: Run, lives: dict[str, Life]) -> dict[str, Row]:
+    """Return the latencies of scans and seeks by strategy; the databases take turns."""
     rows: dict[str, Row] = {name: {} for name in lives}
-    ways: dict[str, Callable[[Life], Asking]] = {
+    asking_of_column: dict[str, Callable[[Life], Asking]] = {
         "scan": lambda life: Asking(lambda _: life.store.scan(), [None]),
         "last_p50": lambda life: Asking(life.store.database.last_below, life.newest()),
         "first_p50": lambda life: Asking(life.store.database.first_at, [bytes(16)] * 5),
     }
-    for column, asking in ways.items():
-        taken = latencies_of({name: asking(life) for name, life in lives.items()}, run.rounds)
-        for name, one in taken.items():
-            rows[name][column] = one.p50 / 1e3 if column == "scan" else one.p50
+    for column, make_asking in asking_of_column.items():
+        latencies = measure_latencies_of(
+            {name: make_asking(life) for name, life in lives.items()}, run.rounds
+        )
+        for name, latency in latencies.items():
+            rows[name][column] = latency.p50 / 1e3 if column == "scan" else latency.p50
     return rows
 
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each step and strategy."""
-    written, lives = run.scaled(_PER_STEP, 4), {}
+    ledgers_per_step, lives = run.scaled(_LEDGERS_PER_STEP, 4), {}
     with ExitStack() as closing:
         for number, (name, (delete, repair)) in enumerate(STRATEGIES.items()):
-            top = run.directory / f"{number}"
-            store = ShrinkingRocks(top, _PER_LEDGER, written * _PER_LEDGER // 2)
+            directory = run.directory / f"{number}"
+            store = ShrinkingRocks(
+                directory, _ENTRIES_PER_LEDGER, ledgers_per_step * _ENTRIES_PER_LEDGER // 2
+            )
             closing.callback(store.close)
             lives[name] = Life(store, [], delete, repair)
         for step in range(1, STEPS + 2):
             run.tell(f"step {step} of {STEPS + 1}")
-            left = {}
+            file_rows = {}
             for name, life in lives.items():
-                life.advance(step, written, run.seed)
-                left[name] = life.left()
-            for name, asked in _asked(run, lives).items():
-                yield {"strategy": name, "step": step, **left[name], **asked}
+                life.advance(step, ledgers_per_step, run.seed)
+                file_rows[name] = life.left()
+            for name, latencies in _measure_queries(run, lives).items():
+                yield {"strategy": name, "step": step, **file_rows[name], **latencies}
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to, by the medians of the second half of the steps."""
-    late = [row for row in rows if STEPS // 2 < row["step"] <= STEPS]
-    end = {row["strategy"]: row for row in rows if row["step"] > STEPS}
+    """Return the findings, from the medians of the second half of the steps."""
+    late_rows = [row for row in rows if STEPS // 2 < row["step"] <= STEPS]
+    last_rows = {row["strategy"]: row for row in rows if row["step"] > STEPS}
 
-    def usual(column: str, strategy: str) -> str:
-        values = [row[column] for row in late if row["strategy"] == strategy]
-        return shown(round(statistics.median(values)))
+    def median_of(column: str, strategy: str) -> str:
+        values = [row[column] for row in late_rows if row["strategy"] == strategy]
+        return as_text(round(statistics.median(values)))
 
-    ranged, points, nothing = "deleteRange", "point deletes", "nothing deleted"
-    longest = {
-        name: shown(max(row["first_p50"] for row in rows if row["strategy"] == name))
-        for name in (ranged, points, nothing)
+    by_range, by_row, undeleted = "deleteRange", "point deletes", "nothing deleted"
+    slowest_first_read = {
+        name: as_text(max(row["first_p50"] for row in rows if row["strategy"] == name))
+        for name in (by_range, by_row, undeleted)
     }
     return [
-        f"{usual('live', ranged)} rows are live. Their database takes {usual('kib', ranged)} KiB "
-        f"by deleteRange, {usual('kib', 'deleteRange, compactRange')} compacted every {_EVERY} "
-        f"steps, {usual('kib', 'deleteRange, rebuild')} rebuilt as often, "
-        f"{usual('kib', points)} by point deletes; {usual('kib', nothing)} where nothing is "
-        f"deleted.",
-        f"Then all but {shown(end[ranged]['live'])} rows are deleted and nothing is written: "
-        f"deleteRange leaves {shown(end[ranged]['kib'])} KiB, with compactRange "
-        f"{shown(end['deleteRange, compactRange']['kib'])}, rebuilt "
-        f"{shown(end['deleteRange, rebuild']['kib'])}; point deletes leave "
-        f"{shown(end[points]['kib'])}.",
-        f"Tombstones: {usual('tombstones', ranged)} by deleteRange, "
-        f"{usual('tombstones', points)} by point deletes, {usual('tombstones', nothing)} where "
-        f"nothing is deleted.",
-        f"The first row behind the deleted ones takes up to {longest[points]} us after point "
-        f"deletes, {longest[ranged]} after deleteRange, {longest[nothing]} where nothing is "
-        f"deleted.",
+        f"{median_of('live', by_range)} rows are live. Their database takes "
+        f"{median_of('kib', by_range)} KiB by deleteRange, "
+        f"{median_of('kib', 'deleteRange, compactRange')} compacted every "
+        f"{_STEPS_BETWEEN_REPAIRS} steps, {median_of('kib', 'deleteRange, rebuild')} rebuilt as "
+        f"often, {median_of('kib', by_row)} by point deletes; {median_of('kib', undeleted)} where "
+        "nothing is deleted.",
+        f"Then all but {as_text(last_rows[by_range]['live'])} rows are deleted and nothing is "
+        f"written: deleteRange leaves {as_text(last_rows[by_range]['kib'])} KiB, with "
+        f"compactRange {as_text(last_rows['deleteRange, compactRange']['kib'])}, rebuilt "
+        f"{as_text(last_rows['deleteRange, rebuild']['kib'])}; point deletes leave "
+        f"{as_text(last_rows[by_row]['kib'])}.",
+        f"Tombstones: {median_of('tombstones', by_range)} by deleteRange, "
+        f"{median_of('tombstones', by_row)} by point deletes, "
+        f"{median_of('tombstones', undeleted)} where nothing is deleted.",
+        f"The first row behind the deleted ones takes up to {slowest_first_read[by_row]} us after "
+        f"point deletes, {slowest_first_read[by_range]} after deleteRange, "
+        f"{slowest_first_read[undeleted]} where nothing is deleted.",
     ]
 
 
@@ -155,9 +166,9 @@ EXPERIMENT = Experiment(
         "median of the rounds, in which the databases take turns."
     ),
     data=(
-        f"A step writes {_PER_STEP} ledgers of {_PER_LEDGER} entries at scale 1 and leaves the "
-        f"last {_LIVE_STEPS} steps' ledgers live; {STEPS} steps. Then all but {_LEFT} ledgers are "
-        "deleted and nothing is written."
+        f"A step writes {_LEDGERS_PER_STEP} ledgers of {_ENTRIES_PER_LEDGER} entries at scale 1 "
+        f"and leaves the last {_LIVE_STEPS} steps' ledgers live; {STEPS} steps. Then all but "
+        f"{_LEDGERS_LEFT} ledgers are deleted and nothing is written."
     ),
     columns=(
         Column("strategy", "deleted by", kind="given"),

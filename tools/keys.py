@@ -1,7 +1,8 @@
 """Orders and widths of keys in RocksDB: `python -m tools.keys`.
 
-What a bookie writes (ledger, entry: 16 bytes), what 128-bit ledger ids need (scope, ledger, entry:
-24), and other orders of the same words. The proposal of 128-bit ids says "8 bytes an entry".
+Compares the keys that a bookie writes (ledger, entry: 16 bytes) with those for 128-bit ledger ids
+(scope, ledger, entry: 24 bytes) and with other orders of the same words. The proposal of 128-bit
+ids estimates a cost of "8 bytes an entry".
 """
 
 from __future__ import annotations
@@ -24,29 +25,30 @@ from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Asking, done_in_turns, files_below, latencies_of
+from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import Side
-from tools.lab.stores.peers import Store, peer_stores
-from tools.lab.table import shown
+from tools.lab.stores.peers import Store, peer_openers
+from tools.lab.table import as_text
 
-LEDGERS, _PER_LEDGER, _QUERIES = 200, 500, 1_000
+LEDGERS, _ENTRIES_PER_LEDGER, _QUERY_COUNT = 200, 500, 1_000
 USUAL = "ledger, entry"
-TABLES = (".sst", ".ldb", ".mdb")
+TABLE_FILE_ENDINGS = (".sst", ".ldb", ".mdb")
 
-_Opened = Callable[[Path], Store]
+_OpenStore = Callable[[Path], Store]
 
 
-def _rocksdb(top: Path) -> Store:
-    return Database(top, location_options())
+def _open_rocksdb(directory: Path) -> Store:
+    return Database(directory, location_options())
 
 
 Words = npt.NDArray[np.uint64]
 
 
 class KeyOrder(NamedTuple):
-    """Which words a key has: 0 the scope, 1 the ledger, 2 the entry; and where ids come from.
+    """The words of a key in order (0 scope, 1 ledger, 2 entry), and the kind of the scopes.
 
-    `prefix` says how many words name a ledger and come first; 0 where its rows are scattered.
+    `prefix` is the number of leading words that identify a ledger, or 0 if the rows of a ledger are
+    scattered.
     """
 
     words: tuple[int, ...]
@@ -61,11 +63,11 @@ KEY_ORDERS = {
     "ledger, scope, entry": KeyOrder((1, 0, 2), "four", 2),
     "scope, ledger, entry; UUIDs": KeyOrder((0, 1, 2), "UUID", 2),
 }
-"""Orders by name."""
+"""Key orders by name."""
 
 
-def _ids(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
-    """Return the scopes and ledgers of ledgers."""
+def _scopes_and_ledgers(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
+    """Return the scopes and the ledger numbers of `count` ledgers."""
     numbers = np.arange(1, count + 1, dtype=np.uint64)
     if scopes == "0":
         return np.zeros(count, np.uint64), numbers
@@ -77,169 +79,186 @@ def _ids(scopes: str, count: int, seed: int) -> tuple[Words, Words]:
 
 
 class Filling(NamedTuple):
-    """All rows as they arrive: a few entries of every ledger at a time."""
+    """All rows in order of arrival: a few entries of every ledger at a time."""
 
     keys: Words
     places: Int64Array
 
 
-def filling(order: KeyOrder, count: int, per_ledger: int, seed: int) -> Filling:
-    """Return what so many ledgers of so many entries come to."""
-    scope, ledger = _ids(order.scopes, count, seed)
-    which = np.tile(np.repeat(np.arange(count), per_ledger // 10), 10)
-    entry = np.tile(np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1), (1, count, 1))
-    words = (scope[which], ledger[which], entry.ravel())
-    keys = np.stack([words[at] for at in order.words], axis=1)
-    return Filling(keys, locations(which.size, seed))
+def make_filling(order: KeyOrder, ledger_count: int, per_ledger: int, seed: int) -> Filling:
+    """Return the rows of `ledger_count` ledgers, whose entries arrive in ten parts."""
+    scopes, ledgers = _scopes_and_ledgers(order.scopes, ledger_count, seed)
+    ledger_of_row = np.tile(np.repeat(np.arange(ledger_count), per_ledger // 10), 10)
+    entry_ids = np.tile(
+        np.arange(per_ledger, dtype=np.uint64).reshape(10, 1, -1), (1, ledger_count, 1)
+    )
+    words = (scopes[ledger_of_row], ledgers[ledger_of_row], entry_ids.ravel())
+    keys = np.stack([words[i] for i in order.words], axis=1)
+    return Filling(keys, locations(ledger_of_row.size, seed))
 
 
-def key_bytes(words: Words) -> list[bytes]:
-    """Return the keys as RocksDB has them."""
-    made: list[bytes] = words.astype(">u8").view(f"V{8 * words.shape[1]}").ravel().tolist()
-    return made
+def encode_keys(words: Words) -> list[bytes]:
+    """Return the keys as bytes, words in big-endian order, as RocksDB stores them."""
+    keys: list[bytes] = words.astype(">u8").view(f"V{8 * words.shape[1]}").ravel().tolist()
+    return keys
 
 
 class _KeySide(NamedTuple):
-    """A store and the rows that it gets; a folder of its own."""
+    """A store in a directory of its own, and the rows to write into it."""
 
     order: KeyOrder
-    opened: _Opened
+    opened: _OpenStore
     top: Path
     keys: list[bytes]
     values: list[bytes]
 
     @property
     def width(self) -> int:
-        """The bytes of a key."""
+        """The number of bytes of a key."""
         return len(self.keys[0])
 
     def emptied(self) -> _KeySide:
-        """Remove what an earlier round wrote."""
+        """Delete the files of an earlier round; return the side itself."""
         shutil.rmtree(self.top, ignore_errors=True)
         return self
 
     def fill(self) -> int | None:
-        """Write all rows; return what RocksDB's log has before it is flushed."""
+        """Write all rows; return the bytes of RocksDB's log before its flush, or None."""
         store = self.opened(self.top)
         store.put_list(self.keys, self.values, 10_000)
         store.sync()
-        log = files_below(self.top, (".log",)).bytes if isinstance(store, Database) else None
+        log = measure_files(self.top, (".log",)).bytes if isinstance(store, Database) else None
         store.compact()
         store.close()
         return log
 
-    def ranges(self, some: Int64Array) -> list[tuple[bytes, bytes]]:
-        """Return where 50 ledgers of some rows lie; everything where no prefix names a ledger."""
+    def ranges(self, row_numbers: Int64Array) -> list[tuple[bytes, bytes]]:
+        """Return key ranges: of up to 50 ledgers of some rows, or of all keys without a prefix."""
         if not self.order.prefix:
             return [(bytes(self.width), b"\xff" * self.width)]
-        heads = sorted({self.keys[at][: 8 * self.order.prefix] for at in some})[:50]
-        return [(head + bytes(8), head + b"\xff" * 8) for head in heads]
+        prefixes = sorted({self.keys[row][: 8 * self.order.prefix] for row in row_numbers})[:50]
+        return [(prefix + bytes(8), prefix + b"\xff" * 8) for prefix in prefixes]
 
 
 def _sides(run: Run, count: int) -> dict[str, _KeySide]:
-    """Return RocksDB with each order of words, then the peers that are here with a bookie's."""
-    stores: list[tuple[str, KeyOrder, _Opened]] = [
-        (name, order, _rocksdb) for name, order in KEY_ORDERS.items()
+    """Return RocksDB with each key order, then the installed peers with that of a bookie."""
+    stores: list[tuple[str, KeyOrder, _OpenStore]] = [
+        (name, order, _open_rocksdb) for name, order in KEY_ORDERS.items()
     ]
-    for peer, other in peer_stores(run).items():
-        stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], other))
+    for peer, open_peer in peer_openers(run).items():
+        stores.append((f"{USUAL}; {peer}", KEY_ORDERS[USUAL], open_peer))
     sides = {}
-    for number, (name, order, opened) in enumerate(stores):
-        rows, top = filling(order, count, _PER_LEDGER, run.seed), run.directory / f"{number}"
-        sides[name] = _KeySide(order, opened, top, key_bytes(rows.keys), values(rows.places))
+    for number, (name, order, open_store) in enumerate(stores):
+        rows, directory = (
+            make_filling(order, count, _ENTRIES_PER_LEDGER, run.seed),
+            run.directory / f"{number}",
+        )
+        sides[name] = _KeySide(
+            order, open_store, directory, encode_keys(rows.keys), values(rows.places)
+        )
     return sides
 
 
-def _written(run: Run, sides: dict[str, _KeySide]) -> dict[str, Row]:
-    """Fill every store once a round; return what it takes."""
-    works = [Side(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
+def _measure_writes(run: Run, sides: dict[str, _KeySide]) -> dict[str, Row]:
+    """Fill every store once per round; return sizes and write rates by side."""
+    write_sides = [Side(name, _KeySide.fill, side.emptied) for name, side in sides.items()]
     rows: dict[str, Row] = {}
-    for (name, side), done in zip(sides.items(), done_in_turns(works, run.rounds)):
-        number = len(side.keys)
+    for (name, side), result in zip(sides.items(), run_in_turns(write_sides, run.rounds)):
+        row_count = len(side.keys)
         rows[name] = {
-            "rows": number,
+            "rows": row_count,
             "key_bytes": side.width,
-            "log_per_entry": None if done.result is None else done.result / number,
-            "table_per_entry": files_below(side.top, TABLES).bytes / number,
-            "write_rate": number / done.spent.cpu / 1e3,
-            "record_bytes": _record_bytes(side.order.scopes),
+            "log_per_entry": None if result.result is None else result.result / row_count,
+            "table_per_entry": measure_files(side.top, TABLE_FILE_ENDINGS).bytes / row_count,
+            "write_rate": row_count / result.spent.cpu / 1e3,
+            "record_bytes": _record_overhead(side.order.scopes),
         }
     return rows
 
 
-def _asked(run: Run, sides: dict[str, _KeySide], stores: dict[str, Store]) -> Iterator[Row]:
-    """Yield latencies: of single rows, and of listing and ending a ledger by its prefix."""
-    rows = len(next(iter(sides.values())).keys)
-    some = np.random.default_rng(run.seed).integers(0, rows, run.scaled(_QUERIES, 50))
-    point, listed, last = {}, {}, {}
+def _measure_reads(run: Run, sides: dict[str, _KeySide], stores: dict[str, Store]) -> Iterator[Row]:
+    """Yield each side's latencies: of reading a row, listing a ledger, finding its last entry."""
+    row_count = len(next(iter(sides.values())).keys)
+    row_numbers = np.random.default_rng(run.seed).integers(
+        0, row_count, run.scaled(_QUERY_COUNT, 50)
+    )
+    point_askings, list_askings, last_askings = {}, {}, {}
     for name, side in sides.items():
-        store, width, ranges = stores[name], side.width, side.ranges(some)
-        found = {len(store.keys(*ends, width)) for ends in ranges}
-        if found != {_PER_LEDGER if side.order.prefix else rows}:
-            raise RuntimeError(f"a listing of {found} rows")
-        point[name] = Asking(store.get, [side.keys[at] for at in some])
-        listed[name] = Asking(partial(_listed, store, width), ranges)
+        store, width, ranges = stores[name], side.width, side.ranges(row_numbers)
+        listed_counts = {len(store.keys(*bounds, width)) for bounds in ranges}
+        if listed_counts != {_ENTRIES_PER_LEDGER if side.order.prefix else row_count}:
+            raise RuntimeError(f"a listing of {listed_counts} rows")
+        point_askings[name] = Asking(store.get, [side.keys[row] for row in row_numbers])
+        list_askings[name] = Asking(partial(_list_keys, store, width), ranges)
         if side.order.prefix:
-            last[name] = Asking(store.last_below, [hi for _, hi in ranges])
-    taken = [latencies_of(askings, run.rounds) for askings in (point, listed, last)]
+            last_askings[name] = Asking(store.last_below, [upper for _, upper in ranges])
+    latencies = [
+        measure_latencies_of(askings, run.rounds)
+        for askings in (point_askings, list_askings, last_askings)
+    ]
     for name in sides:
         yield {
-            "point_p50": taken[0][name].p50,
-            "point_p99": taken[0][name].p99,
-            "list_p50": taken[1][name].p50,
-            "last_p50": taken[2][name].p50 if name in last else None,
+            "point_p50": latencies[0][name].p50,
+            "point_p99": latencies[0][name].p99,
+            "list_p50": latencies[1][name].p50,
+            "last_p50": latencies[2][name].p50 if name in last_askings else None,
         }
 
 
-def _listed(store: Store, width: int, ends: tuple[bytes, bytes]) -> object:
-    return store.keys(*ends, width)
+def _list_keys(store: Store, width: int, bounds: tuple[bytes, bytes]) -> object:
+    return store.keys(*bounds, width)
 
 
-def _record_bytes(scopes: str) -> int:
-    """Return the bytes that an entry's record has beside its payload."""
-    name = LedgerId(0 if scopes == "0" else 1 << 40, 7)
-    return len(Coder("CRC32C").encode_many(name, [0], [b"x" * 100])[0]) - 100
+def _record_overhead(scopes: str) -> int:
+    """Return the bytes of an entry's record without its payload."""
+    ledger_id = LedgerId(0 if scopes == "0" else 1 << 40, 7)
+    return len(Coder("CRC32C").encode_many(ledger_id, [0], [b"x" * 100])[0]) - 100
 
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each order of words, and for each peer."""
     sides = _sides(run, run.scaled(LEDGERS, 8))
     run.tell(f"writing: {'; '.join(sides)}")
-    rows = _written(run, sides)
+    rows = _measure_writes(run, sides)
     run.tell("reading")
-    with ExitStack() as held:
+    with ExitStack() as open_stores:
         stores = {
-            name: held.enter_context(closing(side.opened(side.top))) for name, side in sides.items()
+            name: open_stores.enter_context(closing(side.opened(side.top)))
+            for name, side in sides.items()
         }
-        for name, asked in zip(sides, _asked(run, sides, stores)):
-            yield {"key": name, **rows[name], **asked}
+        for name, latencies in zip(sides, _measure_reads(run, sides, stores)):
+            yield {"key": name, **rows[name], **latencies}
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
-    by = {row["key"]: row for row in rows}
-    narrow, wide = by[USUAL], by["scope, ledger, entry"]
-    uuids, across = by["scope, ledger, entry; UUIDs"], by["entry, ledger"]
+    """Return the findings, one sentence each, that follow from the rows."""
+    row_of = {row["key"]: row for row in rows}
+    usual, scoped = row_of[USUAL], row_of["scope, ledger, entry"]
+    uuids, by_entry = row_of["scope, ledger, entry; UUIDs"], row_of["entry, ledger"]
 
-    def more(column: str, other: Row = wide) -> float:
-        return float(other[column] - narrow[column])
+    def difference(column: str, other: Row = scoped) -> float:
+        return float(other[column] - usual[column])
 
-    tables = f"{shown(across['table_per_entry'])} bytes, not {shown(narrow['table_per_entry'])}"
+    table_bytes = (
+        f"{as_text(by_entry['table_per_entry'])} bytes, not {as_text(usual['table_per_entry'])}"
+    )
     return [
-        f"A scope takes {more('key_bytes'):g} bytes in the key, {more('log_per_entry'):.1f} an "
-        f"entry in RocksDB's log, {more('table_per_entry'):+.2f} in its tables (compressed; "
-        f"{more('table_per_entry', uuids):+.2f} with UUIDs), and {more('record_bytes'):g} in the "
-        f"record that journal and entry log have.",
-        f"With it, rows are written at {wide['write_rate'] / narrow['write_rate']:.2f} times the "
-        f"rate, a row is found in {wide['point_p50'] / narrow['point_p50']:.2f} times the time, "
-        f"a ledger listed in {wide['list_p50'] / narrow['list_p50']:.2f} times.",
-        f"With entries before ledgers a ledger can be listed only by a scan of everything: "
-        f"{shown(across['list_p50'] / narrow['list_p50'])} times as long. An entry takes {tables}.",
+        f"A scope takes {difference('key_bytes'):g} bytes in the key, "
+        f"{difference('log_per_entry'):.1f} an entry in RocksDB's log, "
+        f"{difference('table_per_entry'):+.2f} in its tables (compressed; "
+        f"{difference('table_per_entry', uuids):+.2f} with UUIDs), and "
+        f"{difference('record_bytes'):g} in the record that journal and entry log have.",
+        f"With it, rows are written at {scoped['write_rate'] / usual['write_rate']:.2f} times the "
+        f"rate, a row is found in {scoped['point_p50'] / usual['point_p50']:.2f} times the time, "
+        f"a ledger listed in {scoped['list_p50'] / usual['list_p50']:.2f} times.",
+        "With entries before ledgers a ledger can be listed only by a scan of everything: "
+        f"{as_text(by_entry['list_p50'] / usual['list_p50'])} times as long. An entry takes "
+        f"{table_bytes}.",
     ] + [
-        f"{row['key'].rpartition(' ')[2]} takes {shown(row['table_per_entry'])} bytes an entry; it "
-        f"is written at {row['write_rate'] / narrow['write_rate']:.2f} times RocksDB's rate, a row "
-        f"found in {row['point_p50'] / narrow['point_p50']:.2f} times the time, a ledger listed in "
-        f"{row['list_p50'] / narrow['list_p50']:.2f} times."
+        f"{row['key'].rpartition(' ')[2]} takes {as_text(row['table_per_entry'])} bytes an entry; "
+        f"it is written at {row['write_rate'] / usual['write_rate']:.2f} times RocksDB's rate, a "
+        f"row found in {row['point_p50'] / usual['point_p50']:.2f} times the time, a ledger "
+        f"listed in {row['list_p50'] / usual['list_p50']:.2f} times."
         for row in rows
         if row["key"].startswith(f"{USUAL};")
     ]
@@ -258,8 +277,9 @@ EXPERIMENT = Experiment(
         "payload."
     ),
     data=(
-        f"{LEDGERS} ledgers at scale 1 of {_PER_LEDGER} entries each, which arrive interleaved, in "
-        "ten rounds; ids 1 to n, in scope 0 or in four random scopes, or random 128-bit ids."
+        f"{LEDGERS} ledgers at scale 1 of {_ENTRIES_PER_LEDGER} entries each, which arrive "
+        "interleaved, in ten rounds; ids 1 to n, in scope 0 or in four random scopes, or random "
+        "128-bit ids."
     ),
     columns=(
         Column("key", "key", kind="given"),

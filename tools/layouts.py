@@ -1,7 +1,7 @@
-"""Layouts of an index beside each other: index files, RocksDB, memory: `python -m tools.layouts`.
+"""Layouts of an index: index files, RocksDB, memory: `python -m tools.layouts`.
 
-The same rows go into index files, into RocksDB with a bookie's options and with others, into
-a memtable, and into RocksDB under a memtable that has the last tenth.
+The same rows are written to index files, to RocksDB with a bookie's options and with others, to a
+memtable, and to RocksDB below a memtable with the last tenth.
 """
 
 from __future__ import annotations
@@ -20,158 +20,178 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.index.memtable import MemtableIndex
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import ROWS, files_below, latencies, median_of, milliseconds, spending
-from tools.lab.stores.index_sides import IndexSide, Source, idx_files, rocksdb
-from tools.lab.stores.tuned_rocks import compressed, tables, write_buffer
-from tools.lab.table import shown
-from tools.lab.workloads.index_loads import SHAPES, IndexLoad, index_load, load_of_dump
-from tools.lab.workloads.traces import trace
+from tools.lab.samples import (
+    INDEX_FILE_ENDINGS,
+    measure_cost,
+    measure_files,
+    measure_latencies,
+    measure_milliseconds,
+    median_cost,
+)
+from tools.lab.stores.index_sides import IndexSide, Source, open_index_files, rocksdb_opener
+from tools.lab.stores.tuned_rocks import compression, table_format, write_buffer
+from tools.lab.table import as_text
+from tools.lab.workloads.index_loads import SHAPES, IndexLoad, make_index_load, read_index_load
+from tools.lab.workloads.traces import make_trace
 
-ENTRIES, _QUERIES, BATCH, _BUILDS = 60_000, 1_000, 1_000, 3
-ENOUGH = 100
-"""Of fewer queries there is no p99: it would be the slowest of them."""
+ENTRIES, _QUERY_COUNT, BATCH_ENTRIES, _MAX_BUILDS = 60_000, 1_000, 1_000, 3
+MIN_P99_QUERIES = 100
+"""With fewer queries there is no p99, because it would be the slowest query."""
 
-DETAILED = "few large"
-"""The shape over which RocksDB's options are tried."""
+DETAILED_SHAPE = "few large"
+"""The shape for which RocksDB's options are compared."""
 
-DUMP = "dump"
-"""What the shape of a dump's entries is called."""
+DUMP_SHAPE = "dump"
+"""The name of the shape for the entries of a dump."""
 
-SIDES = {
-    "idx files": IndexSide(idx_files),
-    "rocksdb": IndexSide(rocksdb()),
+INDEX_SIDES = {
+    "idx files": IndexSide(open_index_files),
+    "rocksdb": IndexSide(rocksdb_opener()),
     "memtable": IndexSide(None, 1.0),
-    "memtable on rocksdb": IndexSide(rocksdb(), 0.1),
+    "memtable on rocksdb": IndexSide(rocksdb_opener(), 0.1),
 }
-"""What is measured over every shape."""
+"""The sides that are measured for every shape."""
 
-TUNED = {
-    "4 KiB blocks": IndexSide(rocksdb(tables(block_size=4 << 10))),
-    "no compression": IndexSide(rocksdb(compressed("none"))),
-    "zstd": IndexSide(rocksdb(compressed("zstd"))),
-    "no bloom filter": IndexSide(rocksdb(tables(bloom_bits=None))),
-    "20 bloom bits": IndexSide(rocksdb(tables(bloom_bits=20))),
-    "256 KiB buffer": IndexSide(rocksdb(write_buffer(256 << 10))),
+TUNED_SIDES = {
+    "4 KiB blocks": IndexSide(rocksdb_opener(table_format(block_size=4 << 10))),
+    "no compression": IndexSide(rocksdb_opener(compression("none"))),
+    "zstd": IndexSide(rocksdb_opener(compression("zstd"))),
+    "no bloom filter": IndexSide(rocksdb_opener(table_format(bloom_bits=None))),
+    "20 bloom bits": IndexSide(rocksdb_opener(table_format(bloom_bits=20))),
+    "256 KiB buffer": IndexSide(rocksdb_opener(write_buffer(256 << 10))),
 }
-"""RocksDB with one option other than a bookie's, over one shape."""
+"""RocksDB with one option other than a bookie's, measured for one shape."""
 
 _Query = tuple[LedgerId, int]
 
 
-def _built(run: Run, side: IndexSide, load: IndexLoad, top: Path) -> tuple[MemtableIndex, Row]:
-    """Fill a side below `top` several times; return its memory and what filling takes."""
-    spent, memory = [], MemtableIndex()
-    for _ in range(min(run.rounds, _BUILDS)):
-        shutil.rmtree(top, ignore_errors=True)
-        top.mkdir()
-        with spending() as cost:
-            memory = side.filled(load, top)
-        spent.append(cost)
-    cost, rows = median_of(spent), files_below(top, ROWS).bytes
-    held = sum(part.nbytes for name in memory.ledgers() for part in memory.items(name))
+def _measure_build(
+    run: Run, side: IndexSide, load: IndexLoad, directory: Path
+) -> tuple[MemtableIndex, Row]:
+    """Build a side below `directory` several times; return its memtable and the cost as a row."""
+    costs, memory = [], MemtableIndex()
+    for _ in range(min(run.rounds, _MAX_BUILDS)):
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir()
+        with measure_cost() as cost:
+            memory = side.filled(load, directory)
+        costs.append(cost)
+    cost, file_bytes = median_cost(costs), measure_files(directory, INDEX_FILE_ENDINGS).bytes
+    memory_bytes = sum(
+        array.nbytes for ledger_id in memory.ledgers() for array in memory.items(ledger_id)
+    )
     return memory, {
         "entries": load.entries,
         "ledgers": len(load.expected),
-        "bytes_per_entry": (rows + held) / load.entries,
-        "files": files_below(top).number,
+        "bytes_per_entry": (file_bytes + memory_bytes) / load.entries,
+        "files": measure_files(directory).number,
         "write_rate": load.entries / cost.cpu / 1e3,
         "written_per_entry": None if cost.written is None else cost.written / load.entries,
     }
 
 
-def _first_look(source: Source, load: IndexLoad, queries: Sequence[_Query]) -> Row:
-    """Return what is listed, and the bytes that the first reads ask of the system."""
-    with spending() as cold:
-        found = [source.get(*query) for query in queries]
-    if None in found:
+def _measure_first_reads(source: Source, load: IndexLoad, queries: Sequence[_Query]) -> Row:
+    """Return the number of listed entries, and the bytes that a first read asks of the system."""
+    with measure_cost() as cost:
+        locations = [source.get(*query) for query in queries]
+    if None in locations:
         raise RuntimeError("an entry that was put is not found")
     return {
-        "listed": sum(len(source.availability(name)) for name in load.expected),
-        "read_per_get": None if cold.read is None else cold.read / len(found),
+        "listed": sum(len(source.availability(ledger_id)) for ledger_id in load.expected),
+        "read_per_get": None if cost.read is None else cost.read / len(locations),
     }
 
 
-def _latencies(
+def _measure_queries(
     run: Run, sources: dict[str, Source], load: IndexLoad, queries: Sequence[_Query]
 ) -> dict[str, Row]:
-    """Return latencies of each source, all asked beside each other."""
-    asked: dict[str, Sequence[Any]] = {
+    """Return the latencies of each source; the sources take turns."""
+    queries_of_call: dict[str, Sequence[Any]] = {
         "get": queries,
-        "get_many": batches(load),
-        "availability": [(name,) for name in list(load.expected)[:ENOUGH]],
+        "get_many": make_batches(load),
+        "availability": [(name,) for name in list(load.expected)[:MIN_P99_QUERIES]],
     }
-    row: dict[str, Row] = {name: {} for name in sources}
-    for (call, words), what in zip(asked.items(), ("point", "batch", "availability")):
-        ways = {name: _unpacked(getattr(source, call)) for name, source in sources.items()}
-        for name, taken in latencies(ways, words, run.rounds).items():
-            p99 = taken.p99 if len(words) >= ENOUGH else None
-            row[name] |= {f"{what}_p50": taken.p50, f"{what}_p99": p99}
-    return row
+    rows: dict[str, Row] = {name: {} for name in sources}
+    for (call, call_queries), column in zip(
+        queries_of_call.items(), ("point", "batch", "availability")
+    ):
+        asks = {name: _unpack_arguments(getattr(source, call)) for name, source in sources.items()}
+        for name, latency in measure_latencies(asks, call_queries, run.rounds).items():
+            p99 = latency.p99 if len(call_queries) >= MIN_P99_QUERIES else None
+            rows[name] |= {f"{column}_p50": latency.p50, f"{column}_p99": p99}
+    return rows
 
 
-def batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
-    """Return batches of up to `BATCH` entries, `ENOUGH` of them where there are as many places."""
-    places = [
-        (name, at)
-        for name, ids in load.expected.items()
-        for at in range(0, max(ids.size - BATCH, 0) + 1, BATCH * 2 // 5)
+def make_batches(load: IndexLoad) -> list[tuple[LedgerId, Int64Array]]:
+    """Return up to `MIN_P99_QUERIES` batches of up to `BATCH_ENTRIES` entries."""
+    starts = [
+        (ledger_id, first)
+        for ledger_id, ids in load.expected.items()
+        for first in range(0, max(ids.size - BATCH_ENTRIES, 0) + 1, BATCH_ENTRIES * 2 // 5)
     ]
-    chosen = np.linspace(0, len(places) - 1, min(ENOUGH, len(places))).astype(int).tolist()
+    chosen_starts = (
+        np.linspace(0, len(starts) - 1, min(MIN_P99_QUERIES, len(starts))).astype(int).tolist()
+    )
     return [
-        (name, load.expected[name][at : at + BATCH]) for name, at in map(places.__getitem__, chosen)
+        (ledger_id, load.expected[ledger_id][first : first + BATCH_ENTRIES])
+        for ledger_id, first in map(starts.__getitem__, chosen_starts)
     ]
 
 
-def _unpacked(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
+def _unpack_arguments(ask: Callable[..., object]) -> Callable[[Sequence[Any]], object]:
     return lambda query: ask(*query)
 
 
 def _rows(run: Run, shape: str, sides: dict[str, IndexSide], load: IndexLoad) -> Iterator[Row]:
-    """Yield a row for each side: filled one by one, then asked beside each other."""
-    queries = trace("zipf", load.expected, run.scaled(_QUERIES, ENOUGH), run.seed).queries
+    """Yield a row for each side: they are built one by one, then queried in turns."""
+    queries = make_trace(
+        "zipf", load.expected, run.scaled(_QUERY_COUNT, MIN_P99_QUERIES), run.seed
+    ).queries
     rows: dict[str, Row] = {}
     sources: dict[str, Source] = {}
     with ExitStack() as closing:
         for name, side in sides.items():
             run.tell(f"{shape}: {name}")
-            top = run.directory / name
-            memory, row = _built(run, side, load, top)
-            closing.callback(shutil.rmtree, top)
+            directory = run.directory / name
+            memory, row = _measure_build(run, side, load, directory)
+            closing.callback(shutil.rmtree, directory)
             if side.open is not None:
-                row["open"] = milliseconds(partial(side.open_once, top), run.rounds)
-            sources[name] = closing.enter_context(side.opened(top, memory))
-            rows[name] = row | _first_look(sources[name], load, queries)
-        taken = _latencies(run, sources, load, queries)
+                row["open"] = measure_milliseconds(partial(side.open_once, directory), run.rounds)
+            sources[name] = closing.enter_context(side.opened(directory, memory))
+            rows[name] = row | _measure_first_reads(sources[name], load, queries)
+        latencies = _measure_queries(run, sources, load, queries)
     for name, row in rows.items():
-        yield {"shape": shape, "side": name, **row, **taken[name]}
+        yield {"shape": shape, "side": name, **row, **latencies[name]}
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each shape and layout, over one shape for each option of RocksDB too."""
+    """Yield a row for each shape and layout; for one shape also for each option of RocksDB."""
     count = run.scaled(ENTRIES, 600)
-    loads = {shape: index_load(shape, count, run.seed) for shape in SHAPES}
+    loads = {shape: make_index_load(shape, count, run.seed) for shape in SHAPES}
     if run.dump is not None:
-        loads[DUMP] = load_of_dump(run.dump, count)
+        loads[DUMP_SHAPE] = read_index_load(run.dump, count)
     for shape, load in loads.items():
-        yield from _rows(run, shape, SIDES | TUNED if shape == DETAILED else SIDES, load)
+        yield from _rows(
+            run, shape, INDEX_SIDES | TUNED_SIDES if shape == DETAILED_SHAPE else INDEX_SIDES, load
+        )
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
+    """Return the findings, one sentence each, that follow from the rows."""
     by_key = {(row["shape"], row["side"]): row for row in rows}
 
-    def ratio(column: str, over: str, under: str, shape: str) -> float:
-        return float(by_key[shape, over][column] / by_key[shape, under][column])
+    def ratio(column: str, numerator: str, denominator: str, shape: str) -> float:
+        return float(by_key[shape, numerator][column] / by_key[shape, denominator][column])
 
-    large, small = DETAILED, "many small"
-    tuned = [row for row in rows if row["side"] in TUNED]
+    large, small = DETAILED_SHAPE, "many small"
+    tuned = [row for row in rows if row["side"] in TUNED_SIDES]
     smallest = min(tuned, key=lambda row: row["bytes_per_entry"])
     idx = by_key[large, "idx files"]
     return [
-        f"Of few large ledgers index files take {shown(idx['bytes_per_entry'])} bytes an entry, "
-        f"RocksDB {shown(by_key[large, 'rocksdb']['bytes_per_entry'])}; of many small ones "
-        f"{shown(by_key[small, 'idx files']['bytes_per_entry'])} and "
-        f"{shown(by_key[small, 'rocksdb']['bytes_per_entry'])}.",
+        f"Of few large ledgers index files take {as_text(idx['bytes_per_entry'])} bytes an entry, "
+        f"RocksDB {as_text(by_key[large, 'rocksdb']['bytes_per_entry'])}; of many small ones "
+        f"{as_text(by_key[small, 'idx files']['bytes_per_entry'])} and "
+        f"{as_text(by_key[small, 'rocksdb']['bytes_per_entry'])}.",
         f"A single read of RocksDB takes {ratio('point_p50', 'rocksdb', 'idx files', large):.1f} "
         f"times as long as one of index files, the availability of a large ledger "
         f"{ratio('availability_p50', 'rocksdb', 'idx files', large):.0f} times.",
@@ -179,32 +199,32 @@ def found(rows: Rows) -> list[str]:
         f"{ratio('write_rate', 'rocksdb', 'idx files', small):.1f} times as fast as to files, "
         f"few large ones {ratio('write_rate', 'rocksdb', 'idx files', large):.2f} times.",
         f"Of RocksDB's options tried, {smallest['side']} gives the smallest index: "
-        f"{shown(smallest['bytes_per_entry'])} bytes an entry.",
-        *_of_dump(by_key),
+        f"{as_text(smallest['bytes_per_entry'])} bytes an entry.",
+        *_describe_dump(by_key),
     ]
 
 
-def _of_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
-    """Return a sentence on the dump's entries, where there are any."""
-    files, rocks = (by_key.get((DUMP, side)) for side in ("idx files", "rocksdb"))
+def _describe_dump(by_key: dict[tuple[str, str], Row]) -> list[str]:
+    """Return a sentence on the dump's entries, or nothing without a dump."""
+    files, rocks = (by_key.get((DUMP_SHAPE, side)) for side in ("idx files", "rocksdb"))
     if files is None or rocks is None:
         return []
     return [
         f"The dump's {files['entries']:,} entries in {counted(files['ledgers'], 'ledger')} take "
-        f"{shown(files['bytes_per_entry'])} bytes each in index files, "
-        f"{shown(rocks['bytes_per_entry'])} in RocksDB, which takes "
+        f"{as_text(files['bytes_per_entry'])} bytes each in index files, "
+        f"{as_text(rocks['bytes_per_entry'])} in RocksDB, which takes "
         f"{rocks['point_p50'] / files['point_p50']:.1f} times as long for a single read and "
         f"{rocks['availability_p50'] / files['availability_p50']:.1f} times for an availability."
     ]
 
 
-def _by_shape(title: str, y: str, high: str | None = None, log: Literal["", "y"] = "") -> Panel:
-    return Panel(title, "shape", y, "side", {"side": tuple(SIDES)}, high, log)
+def _shape_panel(title: str, y: str, high: str | None = None, log: Literal["", "y"] = "") -> Panel:
+    return Panel(title, "shape", y, "side", {"side": tuple(INDEX_SIDES)}, high, log)
 
 
-def _by_option(title: str, y: str, high: str | None = None) -> Panel:
-    chosen = {"shape": DETAILED, "side": ("rocksdb", *TUNED)}
-    return Panel(title, "side", y, None, chosen, high)
+def _option_panel(title: str, y: str, high: str | None = None) -> Panel:
+    selection = {"shape": DETAILED_SHAPE, "side": ("rocksdb", *TUNED_SIDES)}
+    return Panel(title, "side", y, None, selection, high)
 
 
 EXPERIMENT = Experiment(
@@ -245,14 +265,14 @@ EXPERIMENT = Experiment(
         Column("availability_p99", "availability, p99", "us"),
     ),
     panels=(
-        _by_shape("Size", "bytes_per_entry", log="y"),
-        _by_shape("Writing", "write_rate", log="y"),
-        _by_shape("Single reads (tick: p99)", "point_p50", "point_p99"),
-        _by_shape(
+        _shape_panel("Size", "bytes_per_entry", log="y"),
+        _shape_panel("Writing", "write_rate", log="y"),
+        _shape_panel("Single reads (tick: p99)", "point_p50", "point_p99"),
+        _shape_panel(
             "Availability of a ledger (tick: p99)", "availability_p50", "availability_p99", "y"
         ),
-        _by_option("RocksDB's options: size", "bytes_per_entry"),
-        _by_option("RocksDB's options: single reads (tick: p99)", "point_p50", "point_p99"),
+        _option_panel("RocksDB's options: size", "bytes_per_entry"),
+        _option_panel("RocksDB's options: single reads (tick: p99)", "point_p50", "point_p99"),
     ),
     measure=measure,
     found=found,

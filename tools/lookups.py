@@ -1,7 +1,7 @@
 """Loads and waves of stream look-ups by strategy: `python -m tools.lookups`.
 
-A world each, all on one node, 5 to 15 streams in an object; random look-ups of up to 4 objects,
-asked twice: the first time warms index and filters up.
+Each point has a world of its own, on one node, with 5 to 15 streams per object. Random look-ups of
+up to 4 objects are run twice: the first turn warms up index and filters.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from bkstore.streams.lookup.options import LookupOptions, Strategy
 from bkstore.testing.stream_worlds import WorldShape, random_queries, stream_image
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import turned
+from tools.lab.samples import rotate
 
-CLAIM = (500, 300)
-"""Objects and streams of the world that the headline is about."""
+CLAIM_WORLD = (500, 300)
+"""Numbers of objects and streams of the world for the first finding."""
 
-_OBJECTS, _STREAMS, _FPP = 200, 120, 0.01
-_LENGTHS = (50, 100, 200, 400)
+_OBJECTS, _STREAMS, _USUAL_FPP = 200, 120, 0.01
+_OBJECT_COUNTS = (50, 100, 200, 400)
 _STREAM_COUNTS = (40, 100, 300)
-RATES = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
-KEPT = (0, 20, 200)
+FILTER_RATES = (0.5, 0.2, 0.1, 0.03, 0.01, 0.001)
+KEPT_OBJECTS = (0, 20, 200)
 LOAD_MS = (1, 4, 16)
-_QUERIES, _SLOW_QUERIES = 60, 3
+_QUERY_COUNT, _SLOW_QUERY_COUNT = 60, 3
 
 _Queries = Sequence[tuple[int, int, int, int]]
 
 
 class Point(NamedTuple):
-    """What is varied: the world, the filters' rate, objects kept at hand, how long a load takes."""
+    """The varied values: world size, false-positive rate, objects kept in memory, load time."""
 
     objects: int
     streams: int
-    fpp: float = _FPP
+    fpp: float = _USUAL_FPP
     kept: int = 0
     load_ms: int = 0
 
 
-def _world(point: Point, seed: int) -> StreamImage:
+def _make_world(point: Point, seed: int) -> StreamImage:
     shape = WorldShape(
         nodes=1, streams=point.streams, per_object=(5, 15), alone=0.0, lost=0.0, moved=0.0
     )
@@ -59,15 +59,15 @@ def _world(point: Point, seed: int) -> StreamImage:
 
 
 _Turn = list[QueryStats]
-"""What each query of a turn came to."""
+"""The statistics of each query in a turn."""
 
 
-def _turns(
+def _run_turns(
     image: StreamImage, strategies: Sequence[Strategy], queries: _Queries, point: Point, rounds: int
 ) -> Iterator[tuple[Strategy, list[_Turn], float]]:
-    """Ask all queries once, then again in each round; yield the turns, the filters' bytes too.
+    """Run all queries once and again in each round; yield each strategy's turns and filter bytes.
 
-    Strategies take turns. The index and the filters of each are kept from the first one on.
+    Strategies take turns. Each keeps its index and its filters from the first turn on.
     """
     options = LookupOptions(keep_objects=point.kept)
     with ExitStack() as closing:
@@ -78,97 +78,110 @@ def _turns(
             lookup = StreamLookup(image, reader, strategy, filters=filters, options=options)
             lookups[strategy] = closing.enter_context(lookup)
         turns: dict[Strategy, list[_Turn]] = {strategy: [] for strategy in strategies}
-        for nth in range(1 + rounds):
-            for strategy in turned(strategies, nth):
-                ask = lookups[strategy].get_objects
-                turns[strategy].append([ask(*query).stats for query in queries])
+        for round_number in range(1 + rounds):
+            for strategy in rotate(strategies, round_number):
+                get_objects = lookups[strategy].get_objects
+                turns[strategy].append([get_objects(*query).stats for query in queries])
         for strategy, lookup in lookups.items():
             yield strategy, turns[strategy], lookup.stats["filter_bytes"]
 
 
-def _cost(turns: Sequence[_Turn]) -> Row:
-    """Return loads and waves of the first of some turns, and how long a look-up takes."""
-    taken = np.median([[one.seconds for one in turn] for turn in turns], axis=0)
+def _lookup_cost(turns: Sequence[_Turn]) -> Row:
+    """Return mean loads and waves of the first turn, and the median time of a look-up."""
+    median_seconds = np.median([[stats.seconds for stats in turn] for turn in turns], axis=0)
     return {
-        "loads": statistics.mean(one.loads for one in turns[0]),
-        "waves": statistics.mean(one.waves for one in turns[0]),
-        "ms": float(np.median(taken)) * 1e3,
+        "loads": statistics.mean(stats.loads for stats in turns[0]),
+        "waves": statistics.mean(stats.waves for stats in turns[0]),
+        "ms": float(np.median(median_seconds)) * 1e3,
     }
 
 
-def _series(
+def _measure_series(
     run: Run,
-    name: str,
+    series: str,
     points: Sequence[Point],
-    queries: int,
+    query_count: int,
     strategies: Sequence[Strategy] = STRATEGIES,
     rounds: int = 1,
 ) -> Iterator[Row]:
+    """Yield a row for each distinct point and strategy."""
     for point in dict.fromkeys(points):
-        run.tell(f"{name}: {point}")
-        image = _world(point, run.seed)
-        asked = random_queries(image, queries, run.seed)
-        for strategy, turns, size in _turns(image, strategies, asked, point, rounds):
+        run.tell(f"{series}: {point}")
+        image = _make_world(point, run.seed)
+        queries = random_queries(image, query_count, run.seed)
+        for strategy, turns, filter_bytes in _run_turns(image, strategies, queries, point, rounds):
             yield {
-                "series": name,
+                "series": series,
                 **point._asdict(),
                 "strategy": strategy,
-                "queries": queries,
-                **{f"first_{column}": value for column, value in _cost(turns[:1]).items()},
-                **_cost(turns[1:]),
-                "refusals": statistics.mean(one.filter_refusals for one in turns[1]),
-                "filter_bytes": size,
+                "queries": query_count,
+                **{f"first_{column}": value for column, value in _lookup_cost(turns[:1]).items()},
+                **_lookup_cost(turns[1:]),
+                "refusals": statistics.mean(stats.filter_refusals for stats in turns[1]),
+                "filter_bytes": filter_bytes,
             }
 
 
 def measure(run: Run) -> Iterator[Row]:
-    """Yield a row for each series, point and strategy; the claim's world comes last."""
-    ratio = CLAIM[1] / CLAIM[0]
-    queries, slow = run.scaled(_QUERIES, 10), run.scaled(_SLOW_QUERIES, 2)
-    lengths = [run.scaled(each, 10) for each in _LENGTHS]
+    """Yield a row for each series, point and strategy; `CLAIM_WORLD` comes last."""
+    streams_per_object = CLAIM_WORLD[1] / CLAIM_WORLD[0]
+    query_count, slow_query_count = run.scaled(_QUERY_COUNT, 10), run.scaled(_SLOW_QUERY_COUNT, 2)
+    object_counts = [run.scaled(value, 10) for value in _OBJECT_COUNTS]
     objects, streams = run.scaled(_OBJECTS, 20), run.scaled(_STREAMS, 15)
-    by_length = [Point(each, max(15, int(each * ratio))) for each in lengths]
-    by_streams = [Point(objects, run.scaled(each, 15)) for each in _STREAM_COUNTS]
+    length_points = [
+        Point(value, max(15, int(value * streams_per_object))) for value in object_counts
+    ]
+    stream_points = [Point(objects, run.scaled(value, 15)) for value in _STREAM_COUNTS]
     usual = Point(objects, streams)
-    yield from _series(run, "length", by_length, queries)
-    yield from _series(run, "streams", by_streams, queries)
-    rates = [usual._replace(fpp=rate) for rate in RATES]
-    yield from _series(run, "rate", rates, queries, ("index", "bloom"))
-    yield from _series(
+    yield from _measure_series(run, "length", length_points, query_count)
+    yield from _measure_series(run, "streams", stream_points, query_count)
+    rate_points = [usual._replace(fpp=rate) for rate in FILTER_RATES]
+    yield from _measure_series(run, "rate", rate_points, query_count, ("index", "bloom"))
+    yield from _measure_series(
         run,
         "kept",
-        [usual._replace(kept=kept) for kept in KEPT],
-        queries,
+        [usual._replace(kept=kept) for kept in KEPT_OBJECTS],
+        query_count,
         ("load-all", "index", "bloom"),
     )
-    loads = [usual._replace(load_ms=each) for each in LOAD_MS]
-    yield from _series(run, "load", loads, slow, rounds=run.rounds)
-    claim = Point(run.scaled(CLAIM[0], 40), run.scaled(CLAIM[1], 24))
-    yield from _series(run, "claim", [claim], run.scaled(390, 12))
+    load_points = [usual._replace(load_ms=value) for value in LOAD_MS]
+    yield from _measure_series(run, "load", load_points, slow_query_count, rounds=run.rounds)
+    claim = Point(run.scaled(CLAIM_WORLD[0], 40), run.scaled(CLAIM_WORLD[1], 24))
+    yield from _measure_series(run, "claim", [claim], run.scaled(390, 12))
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to, index and filters warm."""
-    warm = {row["strategy"]: row for row in rows if row["series"] == "claim"}
-    bloom, sparse, every = warm["bloom"], warm["sparse-index"], warm["load-all"]
-    slow = {row["strategy"]: row for row in rows if row["load_ms"] == LOAD_MS[-1]}
-    kept = {row["kept"]: row for row in rows if row["series"] == "kept" and _is(row, "bloom")}
-    rates = {row["fpp"]: row for row in rows if row["series"] == "rate" and _is(row, "bloom")}
+    """Return the findings, for warm index and filters."""
+    claim_rows = {row["strategy"]: row for row in rows if row["series"] == "claim"}
+    bloom, sparse_index, load_all = (
+        claim_rows["bloom"],
+        claim_rows["sparse-index"],
+        claim_rows["load-all"],
+    )
+    slow_rows = {row["strategy"]: row for row in rows if row["load_ms"] == LOAD_MS[-1]}
+    kept_rows = {
+        row["kept"]: row for row in rows if row["series"] == "kept" and _has_strategy(row, "bloom")
+    }
+    rate_rows = {
+        row["fpp"]: row for row in rows if row["series"] == "rate" and _has_strategy(row, "bloom")
+    }
     return [
         f"{bloom['objects']} objects, {bloom['streams']} streams, warm: bloom needs "
-        f"{every['loads'] / bloom['loads']:.0f} times fewer loads than load-all, "
-        f"{sparse['loads'] / bloom['loads']:.1f} times fewer than sparse-index, in "
+        f"{load_all['loads'] / bloom['loads']:.0f} times fewer loads than load-all, "
+        f"{sparse_index['loads'] / bloom['loads']:.1f} times fewer than sparse-index, in "
         f"{bloom['waves']:.2f} waves on average.",
-        f"With loads of {LOAD_MS[-1]} ms a look-up takes {slow['bloom']['ms']:.0f} ms by bloom, "
-        f"{slow['sparse-index']['ms']:.0f} by sparse-index, {slow['load-all']['ms']:.0f} by "
-        f"load-all with {LookupOptions().workers} loads at a time.",
-        f"Keeping {KEPT[-1]} objects at hand brings bloom from {kept[0]['loads']:.2f} loads to "
-        f"{kept[KEPT[-1]]['loads']:.2f}; filters at {RATES[0]:.0%} instead of {_FPP:.0%} from "
-        f"{rates[_FPP]['loads']:.2f} to {rates[RATES[0]]['loads']:.2f}.",
+        f"With loads of {LOAD_MS[-1]} ms a look-up takes {slow_rows['bloom']['ms']:.0f} ms by "
+        f"bloom, {slow_rows['sparse-index']['ms']:.0f} by sparse-index, "
+        f"{slow_rows['load-all']['ms']:.0f} by load-all with {LookupOptions().workers} loads at a "
+        "time.",
+        f"Keeping {KEPT_OBJECTS[-1]} objects at hand brings bloom from "
+        f"{kept_rows[0]['loads']:.2f} loads to {kept_rows[KEPT_OBJECTS[-1]]['loads']:.2f}; "
+        f"filters at {FILTER_RATES[0]:.0%} instead of {_USUAL_FPP:.0%} from "
+        f"{rate_rows[_USUAL_FPP]['loads']:.2f} to {rate_rows[FILTER_RATES[0]]['loads']:.2f}.",
     ]
 
 
-def _is(row: Row, strategy: str) -> bool:
+def _has_strategy(row: Row, strategy: str) -> bool:
     return bool(row["strategy"] == strategy)
 
 

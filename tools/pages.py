@@ -1,7 +1,7 @@
 """The page size of index files, and a pool of their pages in memory: `python -m tools.pages`.
 
-Index files grow by whole pages, so that a sparse or short ledger pays for slots that it does not
-have. The pool keeps pages that were read, the least recently used goes first.
+Index files grow by whole pages, so that sparse or short ledgers take up space for slots that they
+do not use. The pool keeps the most recently used pages.
 """
 
 from __future__ import annotations
@@ -20,33 +20,41 @@ from bkstore.index.hierarchical import HierarchicalIndex
 from bkstore.testing import generators
 from tools.lab import Column, Experiment, Panel, Row, Run, main
 from tools.lab.experiment import Rows
-from tools.lab.samples import Asking, done_in_turns, files_below, latencies_of
+from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import Side
-from tools.lab.table import shown
-from tools.lab.workloads.traces import TRACES, Trace, trace
+from tools.lab.table import as_text
+from tools.lab.workloads.traces import TRACES, Trace, make_trace
 
-ENTRIES, _READS = 30_000, 10_000
+ENTRIES, _READ_COUNT = 30_000, 10_000
 PAGE_SIZES = (1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10)
 POOL_SHARES = (0.01, 0.03, 0.1, 0.3)
-"""Rooms of the pool, as shares of the files' bytes; one without room for a page is left out."""
+"""Pool sizes as shares of the files' bytes; those below one page are left out."""
 
 _USUAL_POOL = POOL_SHARES[-2] * 100
 
 Ledgers = dict[LedgerId, Int64Array]
 
 
-def ledgers_of(shape: str, count: int, seed: int) -> Ledgers:
-    """Return what each ledger holds: about `count` entries in all.
+def make_ledgers(shape: str, entry_count: int, seed: int) -> Ledgers:
+    """Return the entry ids of each ledger: about `entry_count` entries in total for "short".
 
-    "short": ledgers of 60 entries. "long": three, with ten times as many. "scattered": three, of
-    which one entry in 1,000 is here, as after a bookie took part in single segments.
+    "short" has ledgers of 60 entries; "long" has three ledgers with ten times as many in total;
+    "scattered" has three with one entry in 1,000, as on a bookie that was in the ensembles of
+    single fragments only.
     """
     if shape == "short":
-        return {LedgerId(0, at): generators.contiguous(60) for at in range(count // 60)}
+        return {
+            LedgerId(0, number): generators.contiguous(60) for number in range(entry_count // 60)
+        }
     if shape == "long":
-        return {LedgerId(0, at): generators.contiguous(10 * count // 3) for at in range(3)}
-    few = max(count // 100, 30)
-    return {LedgerId(0, at): generators.sparse(few, 1000 * few, seed + at) for at in range(3)}
+        return {
+            LedgerId(0, number): generators.contiguous(10 * entry_count // 3) for number in range(3)
+        }
+    present_count = max(entry_count // 100, 30)
+    return {
+        LedgerId(0, number): generators.sparse(present_count, 1000 * present_count, seed + number)
+        for number in range(3)
+    }
 
 
 SHAPES = ("short", "long", "scattered")
@@ -56,30 +64,30 @@ _SLOT = struct.Struct(">q")
 
 
 class PagePool:
-    """Slots of index files, through pages of which `most` stay in memory."""
+    """A reader of index files that keeps up to `max_pages` pages in memory."""
 
-    def __init__(self, index: HierarchicalIndex, page_size: int, most: int) -> None:
+    def __init__(self, index: HierarchicalIndex, page_size: int, max_pages: int) -> None:
         self._index = index
-        self._slots = page_size // SLOT_SIZE
+        self._slots_per_page = page_size // SLOT_SIZE
         self._fds: dict[LedgerId, int] = {}
         self.bytes_read = 0
-        self.page = lru_cache(most)(self._read)
+        self.page = lru_cache(max_pages)(self._read_page)
 
-    def _read(self, ledger: LedgerId, number: int) -> bytes:
-        fd = self._fds.get(ledger)
+    def _read_page(self, ledger_id: LedgerId, page_number: int) -> bytes:
+        fd = self._fds.get(ledger_id)
         if fd is None:
-            path = self._index.path(ledger)
+            path = self._index.path(ledger_id)
             assert path is not None
-            fd = self._fds[ledger] = os.open(path, os.O_RDONLY)
-        size = self._slots * SLOT_SIZE
-        data = os.pread(fd, size, HEADER_SIZE + number * size)
+            fd = self._fds[ledger_id] = os.open(path, os.O_RDONLY)
+        page_bytes = self._slots_per_page * SLOT_SIZE
+        data = os.pread(fd, page_bytes, HEADER_SIZE + page_number * page_bytes)
         self.bytes_read += len(data)
         return data
 
     def get(self, ledger: LedgerId, entry: int) -> int:
         """Return the location of one entry, 0 if absent."""
-        number, slot = divmod(entry, self._slots)
-        location: int = _SLOT.unpack_from(self.page(ledger, number), slot * SLOT_SIZE)[0]
+        page_number, slot = divmod(entry, self._slots_per_page)
+        location: int = _SLOT.unpack_from(self.page(ledger, page_number), slot * SLOT_SIZE)[0]
         return location
 
     def close(self) -> None:
@@ -88,124 +96,143 @@ class PagePool:
             os.close(self._fds.popitem()[1])
 
 
-def _emptied(top: Path) -> Path:
-    shutil.rmtree(top, ignore_errors=True)
-    return top
+def _clear_directory(directory: Path) -> Path:
+    shutil.rmtree(directory, ignore_errors=True)
+    return directory
 
 
-def _write(ledgers: Ledgers, seed: int, page_size: int, top: Path) -> None:
-    with HierarchicalIndex(top, writable=True, page_size=page_size) as index:
-        for ledger, ids in ledgers.items():
-            index.put_many(ledger, ids, generators.locations(ids.size, seed))
+def _write_index(ledgers: Ledgers, seed: int, page_size: int, directory: Path) -> None:
+    with HierarchicalIndex(directory, writable=True, page_size=page_size) as index:
+        for ledger_id, ids in ledgers.items():
+            index.put_many(ledger_id, ids, generators.locations(ids.size, seed))
 
 
-def _sizes(run: Run, shape: str, ledgers: Ledgers, tops: dict[int, Path]) -> Iterator[Row]:
+def _measure_sizes(
+    run: Run, shape: str, ledgers: Ledgers, directories: dict[int, Path]
+) -> Iterator[Row]:
     """Write the files of every page size; yield what they take, and how fast they are written."""
     entries = sum(ids.size for ids in ledgers.values())
-    works = [
-        Side(str(page), partial(_write, ledgers, run.seed, page), partial(_emptied, top))
-        for page, top in tops.items()
+    sides = [
+        Side(
+            str(page_size),
+            partial(_write_index, ledgers, run.seed, page_size),
+            partial(_clear_directory, directory),
+        )
+        for page_size, directory in directories.items()
     ]
-    for (page, top), done in zip(tops.items(), done_in_turns(works, run.rounds)):
-        files = files_below(top)
+    for (page_size, directory), result in zip(directories.items(), run_in_turns(sides, run.rounds)):
+        files = measure_files(directory)
         yield {
             "shape": shape,
-            "page": page >> 10,
+            "page": page_size >> 10,
             "trace": "",
             "pool": 0.0,
             "entries": entries,
             "bytes_per_entry": files.bytes / entries,
             "disk_per_entry": files.on_disk / entries,
-            "write_rate": entries / done.spent.cpu / 1e3,
+            "write_rate": entries / result.spent.cpu / 1e3,
         }
 
 
-def _hits(pool: PagePool, reads: Trace) -> Row:
+def _count_hits(pool: PagePool, reads: Trace) -> Row:
     """Return what an empty pool of pages does with a trace."""
-    asked = len(reads.queries)
+    read_count = len(reads.queries)
     for query in reads.queries:
         if not pool.get(*query):
             raise RuntimeError("an entry that was put is not found")
     info = pool.page.cache_info()
     return {
         "held": info.maxsize,
-        "hit_ratio": info.hits / asked,
+        "hit_ratio": info.hits / read_count,
         "pages_read": info.misses,
-        "read_per_get": pool.bytes_read / asked,
+        "read_per_get": pool.bytes_read / read_count,
     }
 
 
-def _pools(run: Run, tops: dict[int, Path], name: str, reads: Trace) -> Iterator[Row]:
+def _measure_pools(
+    run: Run, directories: dict[int, Path], trace_name: str, reads: Trace
+) -> Iterator[Row]:
     """Yield a row for each page size and pool that a page fits into, asked beside each other."""
     rows: dict[str, Row] = {}
     askings: dict[str, Asking] = {}
-    with ExitStack() as held:
-        for page, top in tops.items():
-            index = held.enter_context(HierarchicalIndex(top, page_size=page))
+    with ExitStack() as open_files:
+        for page_size, directory in directories.items():
+            index = open_files.enter_context(HierarchicalIndex(directory, page_size=page_size))
             for share in POOL_SHARES:
-                most = int(files_below(top).bytes * share) // page
-                if not most:
+                max_pages = int(measure_files(directory).bytes * share) // page_size
+                if not max_pages:
                     continue
-                pool = held.enter_context(closing(PagePool(index, page, most)))
-                key = {"shape": "long", "page": page >> 10, "trace": name, "pool": share * 100}
-                rows[f"{page} {share}"] = key | _hits(pool, reads)
-                askings[f"{page} {share}"] = Asking(partial(_got, pool), reads.queries)
-        taken = latencies_of(askings, run.rounds) if askings else {}
+                pool = open_files.enter_context(closing(PagePool(index, page_size, max_pages)))
+                key = {
+                    "shape": "long",
+                    "page": page_size >> 10,
+                    "trace": trace_name,
+                    "pool": share * 100,
+                }
+                rows[f"{page_size} {share}"] = key | _count_hits(pool, reads)
+                askings[f"{page_size} {share}"] = Asking(partial(_get, pool), reads.queries)
+        latencies = measure_latencies_of(askings, run.rounds) if askings else {}
     for side, row in rows.items():
-        yield {**row, "get_p50": taken[side].p50, "get_p99": taken[side].p99}
+        yield {**row, "get_p50": latencies[side].p50, "get_p99": latencies[side].p99}
 
 
-def _got(pool: PagePool, query: tuple[LedgerId, int]) -> int:
+def _get(pool: PagePool, query: tuple[LedgerId, int]) -> int:
     return pool.get(*query)
 
 
 def measure(run: Run) -> Iterator[Row]:
     """Yield a row for each shape and page size; of long ledgers one for each pool and trace."""
-    count, tops = run.scaled(ENTRIES, 600), {page: run.directory / f"{page}" for page in PAGE_SIZES}
+    entry_count, directories = (
+        run.scaled(ENTRIES, 600),
+        {page_size: run.directory / f"{page_size}" for page_size in PAGE_SIZES},
+    )
     for shape in SHAPES:
         run.tell(f"{shape}: writing")
-        ledgers = ledgers_of(shape, count, run.seed)
-        yield from _sizes(run, shape, ledgers, tops)
-        for name in TRACES if shape == "long" else ():
-            run.tell(f"{shape}: {name}")
-            reads = trace(name, ledgers, run.scaled(_READS, 200), run.seed)
-            yield from _pools(run, tops, name, reads)
-        for top in tops.values():
-            shutil.rmtree(top)
+        ledgers = make_ledgers(shape, entry_count, run.seed)
+        yield from _measure_sizes(run, shape, ledgers, directories)
+        for trace_name in TRACES if shape == "long" else ():
+            run.tell(f"{shape}: {trace_name}")
+            reads = make_trace(trace_name, ledgers, run.scaled(_READ_COUNT, 200), run.seed)
+            yield from _measure_pools(run, directories, trace_name, reads)
+        for directory in directories.values():
+            shutil.rmtree(directory)
 
 
 def found(rows: Rows) -> list[str]:
-    """Return what the rows come to."""
-    size = {(row["shape"], row["page"]): row for row in rows if not row["trace"]}
-    best = {
-        shape: min((row for row in size.values() if row["shape"] == shape), key=_bytes)["page"]
+    """Return the findings, one sentence each, that follow from the rows."""
+    row_of = {(row["shape"], row["page"]): row for row in rows if not row["trace"]}
+    best_page = {
+        shape: min((row for row in row_of.values() if row["shape"] == shape), key=_disk_bytes)[
+            "page"
+        ]
         for shape in SHAPES
     }
     return [
-        f"Ledgers of 60 entries take {shown(_bytes(size['short', 8]))} bytes an entry with "
-        f"pages of 8 KiB, {shown(_bytes(size['short', 1]))} with pages of 1 KiB; long ones "
-        f"{shown(_bytes(size['long', 8]))} and {shown(_bytes(size['long', 1]))}.",
-        f"Smallest on disk are pages of {', '.join(f'{best[s]} KiB ({s})' for s in SHAPES)}.",
-        _found_in_pools([row for row in rows if row["trace"]]),
+        f"Ledgers of 60 entries take {as_text(_disk_bytes(row_of['short', 8]))} bytes an entry "
+        f"with pages of 8 KiB, {as_text(_disk_bytes(row_of['short', 1]))} with pages of 1 KiB; "
+        f"long ones {as_text(_disk_bytes(row_of['long', 8]))} and "
+        f"{as_text(_disk_bytes(row_of['long', 1]))}.",
+        f"Smallest on disk are pages of {', '.join(f'{best_page[s]} KiB ({s})' for s in SHAPES)}.",
+        _describe_pools([row for row in rows if row["trace"]]),
     ]
 
 
-def _found_in_pools(rows: Rows) -> str:
+def _describe_pools(rows: Rows) -> str:
     """Say what a pool of 10 % answers, or the smallest above it that has a page of 8 KiB."""
-    shares = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= _USUAL_POOL}
-    if not shares:
+    percents = {row["pool"] for row in rows if row["page"] == 8 and row["pool"] >= _USUAL_POOL}
+    if not percents:
         return "No pool that was tried has room for a page of 8 KiB."
-    share = min(shares)
-    ratio = {(r["trace"], r["page"]): r["hit_ratio"] for r in rows if r["pool"] == share}
-    kindest = max((page for _, page in ratio), key=lambda page: ratio["zipf", page])
+    percent = min(percents)
+    hit_ratio = {(r["trace"], r["page"]): r["hit_ratio"] for r in rows if r["pool"] == percent}
+    best_page = max((page for _, page in hit_ratio), key=lambda page: hit_ratio["zipf", page])
     return (
-        f"A pool of {share:g} % of the files answers {ratio['zipf', 8]:.0%} of reads by Zipf's "
-        f"law from pages of 8 KiB, {ratio['zipf', kindest]:.0%} from pages of {kindest} KiB, and "
-        f"{ratio['sequential', 8]:.1%} of reads one behind the other."
+        f"A pool of {percent:g} % of the files answers {hit_ratio['zipf', 8]:.0%} of reads by "
+        f"Zipf's law from pages of 8 KiB, {hit_ratio['zipf', best_page]:.0%} from pages of "
+        f"{best_page} KiB, and {hit_ratio['sequential', 8]:.1%} of reads one behind the other."
     )
 
 
-def _bytes(row: Row) -> float:
+def _disk_bytes(row: Row) -> float:
     return float(row["disk_per_entry"])
 
 

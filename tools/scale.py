@@ -3,11 +3,10 @@
     python -m tools.synthesize cluster --bookies 1000 --entries 50000
     python -m tools.scale cluster --engine spark --memory 512m --json spark.json
 
-CLUSTER is what `tools.synthesize` wrote. Runs each analysis once, in one process (and one Spark
-session), and says: rows of the answer, seconds, seconds of the driver's CPU, and with Spark tasks,
-bytes that were shuffled and seconds of all tasks; at the end the highest resident sizes of the
-driver's processes, and whether the planted numbers were found (exit code 1 if not). JSON first, the
-table is made of it.
+CLUSTER is a directory that `tools.synthesize` wrote. Runs each analysis once, in one process (and
+one Spark session), and reports the rows of the result, seconds, CPU seconds of the driver, and for
+Spark the number of tasks, shuffled MiB and seconds of all tasks; then the peak resident sizes of
+the driver's processes, and planted numbers that were not found (exit code 1 if there are any).
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ _MIB = 1 << 20
 _COLUMNS = ("analysis", "rows", "seconds", "cpu", "tasks", "shuffled", "task_seconds")
 
 
-def found(tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what analyses say of the numbers that `tools.synthesize` plants, under its names."""
+def collect_found(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the numbers that `tools.synthesize` plants, as found in the tables, by its names."""
     rows = {name: table.to_pylist() for name, table in tables.items() if name != "sequences"}
     missing: Counter[str] = Counter()
     for row in rows["violations"]:
@@ -50,48 +49,60 @@ def found(tables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def resident(pid: int | str = "self") -> float:
-    """Return the highest resident size that a process has had, in MiB."""
+def peak_resident_mib(pid: int | str = "self") -> float:
+    """Return the peak resident size of a process, in MiB."""
     lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
     (line,) = (line for line in lines if line.startswith("VmHWM:"))
     return int(line.split()[1]) / 1024
 
 
-def measured(top: Path, engine: Any, costs: Callable[[], dict[str, float]]) -> dict[str, Any]:
-    """Return seconds and costs of each analysis, and what is not as planted.
+def run_analyses(
+    cluster_dir: Path, engine: Any, costs: Callable[[], dict[str, float]]
+) -> dict[str, Any]:
+    """Return seconds and costs of each analysis, and the numbers that differ from the planted ones.
 
-    `costs` says what has been spent so far, by name.
+    `costs` returns the totals so far, by name.
     """
     started = time.perf_counter(), time.process_time()
-    inputs = open_inputs(top / "dump", top / "metadata.json", top / "dump")
-    rows = [_row("(opening)", inputs.metadata.table.num_rows if inputs.metadata else 0, started)]
+    inputs = open_inputs(cluster_dir / "dump", cluster_dir / "metadata.json", cluster_dir / "dump")
+    rows = [
+        _analysis_row(
+            "(opening)", inputs.metadata.table.num_rows if inputs.metadata else 0, started
+        )
+    ]
     tables = {}
     for name, analysis in ANALYSES.items():
-        before, started = costs(), (time.perf_counter(), time.process_time())
+        costs_before, started = costs(), (time.perf_counter(), time.process_time())
         tables[name] = engine.run(analysis, inputs)
-        spent = {key: round(value - before[key], 1) for key, value in costs().items()}
-        rows.append(_row(name, tables[name].num_rows, started) | spent)
-    highest = round(resident())  # what is counted below is this tool's own
-    planted = json.loads((top / "planted.json").read_text(encoding="utf-8"))
-    here = found(tables)
-    odd = {name: [planted[name], here[name]] for name in planted if planted[name] != here[name]}
-    return {"analyses": rows, "python_mib": highest, "not_as_planted": odd}
+        costs_of_analysis = {
+            key: round(value - costs_before[key], 1) for key, value in costs().items()
+        }
+        rows.append(_analysis_row(name, tables[name].num_rows, started) | costs_of_analysis)
+    python_mib = round(peak_resident_mib())  # read before the tool itself uses memory below
+    planted = json.loads((cluster_dir / "planted.json").read_text(encoding="utf-8"))
+    found_numbers = collect_found(tables)
+    deviations = {
+        name: [planted[name], found_numbers[name]]
+        for name in planted
+        if planted[name] != found_numbers[name]
+    }
+    return {"analyses": rows, "python_mib": python_mib, "not_as_planted": deviations}
 
 
-def _row(name: str, rows: int, started: tuple[float, float]) -> dict[str, Any]:
+def _analysis_row(name: str, rows: int, started: tuple[float, float]) -> dict[str, Any]:
     seconds, cpu = time.perf_counter() - started[0], time.process_time() - started[1]
     return {"analysis": name, "rows": rows, "seconds": round(seconds, 1), "cpu": round(cpu, 1)}
 
 
-def _stages(spark: Any) -> dict[str, float]:
-    """Return tasks, shuffled MiB and seconds of tasks of a session so far, as Spark counts them."""
+def _spark_totals(spark: Any) -> dict[str, float]:
+    """Return a session's totals so far, as Spark counts them: tasks, shuffled MiB, task seconds."""
     context = spark.sparkContext
     no_quantiles = context._gateway.new_array(context._jvm.double, 0)
     store = context._jsc.sc().statusStore()
     stages = store.stageList(None, False, False, no_quantiles, None)
     totals = {"tasks": 0.0, "shuffled": 0.0, "task_seconds": 0.0}
-    for at in range(stages.size()):
-        stage = stages.apply(at)
+    for i in range(stages.size()):
+        stage = stages.apply(i)
         totals["tasks"] += stage.numCompleteTasks()
         totals["shuffled"] += stage.shuffleWriteBytes() / _MIB
         totals["task_seconds"] += stage.executorRunTime() / 1000
@@ -99,11 +110,11 @@ def _stages(spark: Any) -> dict[str, float]:
 
 
 @contextmanager
-def _by_spark(memory: str, cores: int) -> Iterator[Any]:
+def _spark_session(memory: str, cores: int) -> Iterator[Any]:
     from bkstore.spark import start_session
 
-    kept = {"spark.ui.retainedStages": "100000", "spark.ui.retainedJobs": "100000"}
-    spark = start_session("bkstore scale", f"local[{cores}]", memory, kept)
+    settings = {"spark.ui.retainedStages": "100000", "spark.ui.retainedJobs": "100000"}
+    spark = start_session("bkstore scale", f"local[{cores}]", memory, settings)
     try:
         yield spark
     finally:
@@ -112,16 +123,16 @@ def _by_spark(memory: str, cores: int) -> Iterator[Any]:
 
 def _measure(args: argparse.Namespace) -> dict[str, Any]:
     if args.engine == "local":
-        return measured(args.cluster, LocalEngine(threads=args.cores), dict)
+        return run_analyses(args.cluster, LocalEngine(threads=args.cores), dict)
     from bkstore.spark.analysis import SparkEngine
 
-    with _by_spark(args.memory, args.cores) as spark:
-        made = measured(args.cluster, SparkEngine(spark), lambda: _stages(spark))
-        java = resident(spark.sparkContext._gateway.proc.pid)
-        return made | {"java_mib": round(java)}
+    with _spark_session(args.memory, args.cores) as spark:
+        document = run_analyses(args.cluster, SparkEngine(spark), lambda: _spark_totals(spark))
+        java_mib = peak_resident_mib(spark.sparkContext._gateway.proc.pid)
+        return document | {"java_mib": round(java_mib)}
 
 
-def _table(document: Mapping[str, Any]) -> Iterator[str]:
+def _table_lines(document: Mapping[str, Any]) -> Iterator[str]:
     rows = document["analyses"]
     columns = [name for name in _COLUMNS if any(name in row for row in rows)]
     yield "| " + " | ".join(columns) + " |"
@@ -134,7 +145,7 @@ def _table(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code: 0, or 1 where a planted number was not found."""
+    """Run the command; return 0, or 1 if a planted number was not found."""
     parser = argparse.ArgumentParser(prog="python -m tools.scale", description=__doc__)
     parser.add_argument("cluster", type=Path, help="what tools.synthesize wrote")
     parser.add_argument("--engine", choices=("local", "spark"), default="local")
@@ -145,7 +156,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     document = _measure(args)
     if args.json is not None:
         args.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-    print("\n".join(_table(document)))
+    print("\n".join(_table_lines(document)))
     return 1 if document["not_as_planted"] else 0
 
 

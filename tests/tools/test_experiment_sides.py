@@ -19,8 +19,8 @@ from bkstore.index.rocks.keys import ledger_range
 from bkstore.testing.stream_worlds import random_queries
 from tools import batch, cache, deletes, keys, lookups, pages
 from tools.lab import Run
-from tools.lab.experiment import Column, kinds
-from tools.lab.samples import Asking, done_in_turns, files_below, latencies_of
+from tools.lab.experiment import Column, columns_of_kind
+from tools.lab.samples import Asking, measure_files, measure_latencies_of, run_in_turns
 from tools.lab.sides import Side
 from tools.lab.stores.read_cache import ReadCache, read_by_cache, read_singly
 from tools.lab.stores.shrinking_rocks import ShrinkingRocks
@@ -35,7 +35,7 @@ def test_askings_with_queries_of_their_own_take_turns() -> None:
     """Each is asked its own queries in each round, another one first in each."""
     asked: list[str] = []
     ways = {"a": Asking(asked.append, ["a1", "a2"]), "b": Asking(asked.append, ["b1"])}
-    found = latencies_of(ways, 3)
+    found = measure_latencies_of(ways, 3)
 
     assert ["a1", "a2", "b1", "b1", "a1", "a2", "a1", "a2", "b1"] == asked
     assert ["a", "b"] == list(found)
@@ -53,7 +53,7 @@ def test_work_is_done_in_turns() -> None:
             lambda number: told.append(f"{name} is gone"),
         )
 
-    first, second = done_in_turns([side("a"), side("b")], 2)
+    first, second = run_in_turns([side("a"), side("b")], 2)
     steps = ("is made", "runs", "is gone")
 
     assert [f"{name} {step}" for name in "abba" for step in steps] == told
@@ -76,10 +76,10 @@ def test_sides_take_turns(module: Any, tmp_path: Path, monkeypatch: pytest.Monke
     """All that is compared is measured in one go, in as many rounds as are asked for."""
     seen: list[tuple[int, int]] = []
     monkeypatch.setattr(deletes, "STEPS", 2)
-    monkeypatch.setattr(cache, "AHEAD", (1, 5))
+    monkeypatch.setattr(cache, "READ_AHEAD_ENTRIES", (1, 5))
     monkeypatch.setattr(cache, "LAGS", (10,))
     monkeypatch.setattr(pages, "SHAPES", ("long",))
-    for name in ("latencies_of", "done_in_turns"):
+    for name in ("measure_latencies_of", "run_in_turns"):
         if hasattr(module, name):
             monkeypatch.setattr(module, name, _watched(getattr(module, name), seen))
     rows = list(module.measure(Run(tmp_path, 0.001, 1, rounds=2)))
@@ -91,14 +91,14 @@ def test_sides_take_turns(module: Any, tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_slow_lookups_are_asked_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once to warm up, then once a round, strategies in turns; other series are asked twice."""
-    plain, seen = lookups._turns, []
+    plain, seen = lookups._run_turns, []
 
     def watched(*words: Any) -> Iterator[Any]:
         for strategy, turns, size in plain(*words):
             seen.append((words[3].load_ms > 0, len(turns)))
             yield strategy, turns, size
 
-    monkeypatch.setattr(lookups, "_turns", watched)
+    monkeypatch.setattr(lookups, "_run_turns", watched)
     list(lookups.measure(Run(Path(), 0.001, 1, rounds=3)))
 
     assert {(False, 2), (True, 4)} == set(seen)
@@ -115,9 +115,9 @@ def test_strategies_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lookups, "StreamLookup", Watched)
     point = lookups.Point(20, 15)
-    image = lookups._world(point, 1)
+    image = lookups._make_world(point, 1)
     queries = random_queries(image, 2, 1)
-    found = list(lookups._turns(image, ("index", "bloom"), queries, point, 2))
+    found = list(lookups._run_turns(image, ("index", "bloom"), queries, point, 2))
 
     assert [
         name for name in ("index", "bloom", "bloom", "index", "index", "bloom") for _ in "12"
@@ -219,7 +219,7 @@ def test_tables_have_as_many_rows_as_are_buffered(tmp_path: Path) -> None:
     assert 10 == _tables(store, 0)
     store.flush()
     assert 11 == _tables(store, 0)
-    assert store.table_bytes() == files_below(store.top, (".sst",)).bytes
+    assert store.table_bytes() == measure_files(store.top, (".sst",)).bytes
     store.settle()
     assert 4 > _tables(store, 0), "RocksDB compacts from four tables on"
     assert 21 * 50 == store.scan()
@@ -231,7 +231,9 @@ def _tables(store: ShrinkingRocks, level: int) -> int:
 
 
 def _counts(columns: tuple[Column, ...], rows: Rows) -> list[list[Any]]:
-    return [[row.get(one.name) for one in kinds(columns, "given", "count")] for row in rows]
+    return [
+        [row.get(one.name) for one in columns_of_kind(columns, "given", "count")] for row in rows
+    ]
 
 
 def test_lives_of_one_seed_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +246,7 @@ def test_lives_of_one_seed_are_alike(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / name).mkdir()
         both.append(list(deletes.measure(Run(tmp_path / name, 0.1, 7, rounds=1))))
 
-    assert {"tombstones", "kib"} < {column.name for column in kinds(columns, "count")}
+    assert {"tombstones", "kib"} < {column.name for column in columns_of_kind(columns, "count")}
     assert _counts(columns, both[0]) == _counts(columns, both[1])
     assert 2 * 9 == len(both[0])
 
@@ -352,7 +354,9 @@ def test_the_write_cache_has_the_room_that_is_said(tmp_path: Path) -> None:
     """Hits of the tail are those of two halves which together have that share of the records."""
     total = 20 * 60
     for percent in (2, 10, 50):
-        tail = {row["ahead"]: row for row in cache._tail(Run(tmp_path, 0.001, 1), percent / 100)}
+        tail = {
+            row["ahead"]: row for row in cache._measure_tail(Run(tmp_path, 0.001, 1), percent / 100)
+        }
         for lag in (10, 100):
             expected = _from_write_cache(total * percent // 100, lag, total)
             assert (percent, expected) == (tail[lag]["room"], tail[lag]["hit_ratio"])
@@ -367,7 +371,7 @@ def test_cpu_is_said_as_times_that_of_read_entry() -> None:
     ] + [
         {"series": "entries", "trace": order, "room": 10.0, "ahead": count, "us": us, **key}
         for order in ("zipf", "sequential")
-        for count, us in zip(cache.AHEAD, (3.0, 6.0, 8.0, 10.0, 20.0))
+        for count, us in zip(cache.READ_AHEAD_ENTRIES, (3.0, 6.0, 8.0, 10.0, 20.0))
     ]
     rows += [
         {"series": "tail", "trace": "tail", "room": 10.0, "ahead": lag, **key} for lag in cache.LAGS
@@ -392,11 +396,11 @@ def test_cpu_is_said_as_times_that_of_read_entry() -> None:
 def test_no_batch_is_larger_than_the_ledger() -> None:
     """Sizes above what is read or added would be one call under several names."""
     source: Any = None
-    reads, adds = batch._reads(source, 7, 40), batch._adds(source, lambda: source, 10)
+    reads, adds = batch._read_sides(source, 7, 40), batch._add_sides(source, lambda: source, 10)
 
     assert ["0", "1", "2", "5", "10", "20"] == [side.name for side in reads]
     assert ["0", "1", "2", "5", "10"] == [side.name for side in adds]
-    assert 1000 == max(int(side.name) for side in batch._reads(source, 7, 1000))
+    assert 1000 == max(int(side.name) for side in batch._read_sides(source, 7, 1000))
 
 
 @pytest.mark.parametrize(

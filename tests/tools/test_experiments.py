@@ -28,14 +28,14 @@ from bkstore.index.memtable import MemtableIndex
 from bkstore.index.rocks import RocksIndex
 from tests.paths import ROOT
 from tools.lab import Experiment, main
-from tools.lab.experiment import kinds
+from tools.lab.experiment import columns_of_kind
 from tools.lab.stores.index_sides import Layered
 from tools.lab.stores.read_cache import ReadCache
-from tools.lab.workloads.index_loads import index_load
-from tools.lab.workloads.recording import read_recording, recording, spanned
-from tools.lab.workloads.traces import Trace, trace
-from tools.layouts import DETAILED
-from tools.pages import PAGE_SIZES, PagePool, ledgers_of
+from tools.lab.workloads.index_loads import make_index_load
+from tools.lab.workloads.recording import read_recording, record_reads, span_entries
+from tools.lab.workloads.traces import Trace, make_trace
+from tools.layouts import DETAILED_SHAPE
+from tools.pages import PAGE_SIZES, PagePool, make_ledgers
 
 NAMES = (
     "layouts",
@@ -120,7 +120,7 @@ def test_a_tiny_run_is_drawn(result: Result, tmp_path: Path) -> None:
 
 
 def _counts(experiment: Experiment, rows: Rows) -> list[list[Any]]:
-    columns = kinds(experiment.columns, "given", "count")
+    columns = columns_of_kind(experiment.columns, "given", "count")
     return [[row[column.name] for column in columns] for row in rows]
 
 
@@ -172,7 +172,7 @@ def test_layouts_list_what_was_put(result: Result) -> None:
         assert row["entries"] == row["listed"]
     files = {row["shape"]: row for row in rows if row["side"] == "idx files"}
     for shape, row in files.items():
-        ids = index_load(shape, 600, 1).expected.values()
+        ids = make_index_load(shape, 600, 1).expected.values()
         known = sum(_pages(one, 8192) for one in ids) / row["entries"]
 
         assert (known, len(ids)) == (row["bytes_per_entry"], row["files"])
@@ -182,7 +182,7 @@ def test_layouts_list_what_was_put(result: Result) -> None:
 def test_options_of_rocksdb_are_applied(result: Result) -> None:
     """Less compression and more bits of the filter make larger tables."""
     rows = result("layouts")["rows"]
-    size = {row["side"]: row["bytes_per_entry"] for row in rows if row["shape"] == DETAILED}
+    size = {row["side"]: row["bytes_per_entry"] for row in rows if row["shape"] == DETAILED_SHAPE}
 
     assert size["zstd"] < size["rocksdb"] < size["no compression"]
     assert size["no bloom filter"] < size["rocksdb"] < size["20 bloom bits"]
@@ -227,7 +227,7 @@ def test_pages_are_whole(result: Result) -> None:
 
     assert set(PAGE_SIZES) == {row["page"] << 10 for row in sizes}
     for row in sizes:
-        ledgers = ledgers_of(row["shape"], 600, 1)
+        ledgers = make_ledgers(row["shape"], 600, 1)
         known = sum(_pages(ids, row["page"] << 10) for ids in ledgers.values())
         assert known / row["entries"] == row["bytes_per_entry"]
 
@@ -235,8 +235,8 @@ def test_pages_are_whole(result: Result) -> None:
 @pytest.mark.parametrize("order", ["zipf", "sequential"])
 def test_the_pool_drops_the_least_recently_used(order: str, tmp_path: Path) -> None:
     """Pages read are those that a list of the most recently used ones does not have."""
-    ledgers = ledgers_of("long", 600, 1)
-    reads = trace(order, ledgers, 500, 1).queries
+    ledgers = make_ledgers("long", 600, 1)
+    reads = make_trace(order, ledgers, 500, 1).queries
     with HierarchicalIndex(tmp_path, writable=True, page_size=1024) as index:
         for ledger, ids in ledgers.items():
             index.put_many(ledger, ids, ids + 1000)
@@ -303,7 +303,7 @@ def test_reads_are_hits_or_fetches(result: Result) -> None:
 def test_the_read_cache_drops_the_least_recently_read(ahead: int, tmp_path: Path) -> None:
     """Fetches are of records that the most recent ones are not; answers are right."""
     ids, payload = {LedgerId(0, 7): np.arange(200)}, bytes(64)
-    reads = trace("zipf", ids, 400, 1).queries
+    reads = make_trace("zipf", ids, 400, 1).queries
     with LedgerStorage.open(tmp_path, "db") as storage:
         batch = Coder("CRC32C").encode_batch(7, ids[LedgerId(0, 7)], [payload] * 200)
         storage.add_batch(batch, master_key=b"k")
@@ -345,7 +345,7 @@ def test_recorded_reads_are_an_order_of_reading(tmp_path: Path) -> None:
         for ledger in (LedgerId(0, 3), LedgerId(9, 4)):
             batch = Coder("CRC32C").encode_batch(ledger, range(60), [payload] * 60)
             bookie.add_batch(batch, b"k" * 20, sync=False)
-        with recording(bookie, target):
+        with record_reads(bookie, target):
             for entry in (10, 11, 10):
                 bookie.read_entry(3, entry)
             bookie.read_entry(LedgerId(9, 4))
@@ -361,7 +361,7 @@ def test_recorded_reads_are_an_order_of_reading(tmp_path: Path) -> None:
     assert ["bkstore-reads 1", "0 3 10 1"] == target.read_text().splitlines()[:2]
     assert expected == reads.queries
     assert {first: range(10, 25), second: range(59, 60)} == {
-        name: range(ids[0], ids[-1] + 1) for name, ids in spanned(reads, 16).items()
+        name: range(ids[0], ids[-1] + 1) for name, ids in span_entries(reads, 16).items()
     }
 
     words = ["--scale", "0.001", "--rounds", "1", "--trace", str(target)]
@@ -399,7 +399,7 @@ def test_reads_that_span_too_much() -> None:
     """Ledgers are not made for a recording that spans more entries than may be made."""
     reads = Trace([LedgerId(0, 1)], np.array([0, 0]), np.array([5, 2**50]))
     with pytest.raises(InvalidArgument, match="more than 100"):
-        spanned(reads, 100)
+        span_entries(reads, 100)
 
 
 @pytest.mark.parametrize(

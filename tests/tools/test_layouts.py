@@ -7,8 +7,15 @@ from itertools import product
 import pytest
 
 from tools.lab import Row
-from tools.lab.workloads.index_loads import SHAPES, index_load
-from tools.layouts import BATCH, ENOUGH, EXPERIMENT, SIDES, TUNED, batches
+from tools.lab.workloads.index_loads import SHAPES, make_index_load
+from tools.layouts import (
+    BATCH_ENTRIES,
+    EXPERIMENT,
+    INDEX_SIDES,
+    MIN_P99_QUERIES,
+    TUNED_SIDES,
+    make_batches,
+)
 
 
 def _rows(*shapes: str) -> list[Row]:
@@ -16,7 +23,7 @@ def _rows(*shapes: str) -> list[Row]:
     figures = [column.name for column in EXPERIMENT.columns if column.kind != "given"]
     return [
         {"shape": shape, "side": side, **dict.fromkeys(figures, 4 if side == "idx files" else 2)}
-        for shape, side in product(shapes, (*SIDES, *TUNED))
+        for shape, side in product(shapes, (*INDEX_SIDES, *TUNED_SIDES))
     ]
 
 
@@ -35,19 +42,19 @@ def test_a_dump_has_a_sentence_of_its_own() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_p99_is_of_many_batches(shape: str) -> None:
     """At the usual size every shape has batches for one, of different places."""
-    load = index_load(shape, 60_000, 1)
-    asked = batches(load)
+    load = make_index_load(shape, 60_000, 1)
+    asked = make_batches(load)
 
-    assert ENOUGH == len(asked)
-    assert ENOUGH == len({(name, int(ids[0])) for name, ids in asked})
+    assert MIN_P99_QUERIES == len(asked)
+    assert MIN_P99_QUERIES == len({(name, int(ids[0])) for name, ids in asked})
     for name, ids in asked:
-        assert min(BATCH, load.expected[name].size) == ids.size
+        assert min(BATCH_ENTRIES, load.expected[name].size) == ids.size
         assert set(ids.tolist()) <= set(load.expected[name].tolist())
     assert {name for name, _ in asked} <= load.expected.keys()
 
 
 def test_few_ledgers_have_few_batches() -> None:
     """A small load has as many as it has places, and no p99 then."""
-    asked = batches(index_load("few large", 600, 1))
+    asked = make_batches(make_index_load("few large", 600, 1))
 
-    assert 3 == len(asked) < ENOUGH
+    assert 3 == len(asked) < MIN_P99_QUERIES

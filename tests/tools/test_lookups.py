@@ -9,7 +9,7 @@ import pytest
 
 from bkstore.streams import STRATEGIES
 from tools.lab import Run
-from tools.lookups import EXPERIMENT, KEPT, LOAD_MS, RATES
+from tools.lookups import EXPERIMENT, FILTER_RATES, KEPT_OBJECTS, LOAD_MS
 
 Rows = list[dict[str, Any]]
 
@@ -30,8 +30,8 @@ def test_every_strategy_is_asked(rows: Rows) -> None:
         assert set(STRATEGIES) == {row["strategy"] for row in _series(rows, name)}
     assert {"index", "bloom"} == {row["strategy"] for row in _series(rows, "rate")}
     assert {"load-all", "index", "bloom"} == {row["strategy"] for row in _series(rows, "kept")}
-    assert set(RATES) == {row["fpp"] for row in _series(rows, "rate")}
-    assert set(KEPT) == {row["kept"] for row in _series(rows, "kept")}
+    assert set(FILTER_RATES) == {row["fpp"] for row in _series(rows, "rate")}
+    assert set(KEPT_OBJECTS) == {row["kept"] for row in _series(rows, "kept")}
     assert set(LOAD_MS) == {row["load_ms"] for row in _series(rows, "load")}
 
 

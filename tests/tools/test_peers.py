@@ -54,7 +54,7 @@ def test_bitmaps_are_made_by_the_fast_way_in() -> None:
         BitMap = Bitmap
 
     Bitmap.made_of.clear()
-    form = availability.roaring(Module)
+    form = availability.roaring_form(Module)
     held = form.decode(form.encode(np.array([1, 2, 5])))
 
     assert [array] == Bitmap.made_of

@@ -13,7 +13,7 @@ from tests.paths import ROOT
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.bench.rows import ROWS
 from tools.lab import Row, Run
-from tools.lab.document import Document, keep, kept, made
+from tools.lab.document import Document, add_to_folder, build_document, read_folder
 from tools.performance.__main__ import PAGES, main
 from tools.performance.curves import PICTURES, RATIOS, picture
 from tools.performance.figures import Figures
@@ -39,7 +39,7 @@ def _fact(row: str, case: str, what: str, value: Any, **more: Any) -> Row:
 
 
 def _result(rows: list[Row], scale: float = 1.0, when: str = "2026-01-01T00:00:00") -> Document:
-    return {**made(BENCH, Run(Path(), scale), rows, ["--row", "x"], 1.0), "made": when}
+    return {**build_document(BENCH, Run(Path(), scale), rows, ["--row", "x"], 1.0), "made": when}
 
 
 # -- the repository's pages
@@ -126,9 +126,11 @@ def test_a_verdict_is_of_all_figures(
 
 def test_figures_are_found_by_name(tmp_path: Path) -> None:
     """Cases by a pattern of their whole names, each of the largest scale it was measured at."""
-    keep(BENCH, _result([_ratio("r", "one", 1.0), _fact("r", "one", "bytes", 88)]), tmp_path)
+    add_to_folder(
+        BENCH, _result([_ratio("r", "one", 1.0), _fact("r", "one", "bytes", 88)]), tmp_path
+    )
     small = [_ratio("r", "one", 9.0), _ratio("s", "one more", 3.0), _ratio("s", "one", 4.0)]
-    keep(BENCH, _result(small, scale=0.1), tmp_path)
+    add_to_folder(BENCH, _result(small, scale=0.1), tmp_path)
     found = Figures(tmp_path)
 
     assert {"r, one": 1.0} == found.ratios("r")
@@ -146,7 +148,7 @@ def test_engines_are_compared_where_both_ran(tmp_path: Path) -> None:
         {"step": step, "engine": engine, "entries": entries, "seconds": seconds, "peak": 1}
         for step, engine, entries, seconds in steps
     ]
-    keep(PIPELINE, made(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
+    add_to_folder(PIPELINE, build_document(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
 
     assert {"pipeline, a": 3.0} == Figures(tmp_path).engines("spark", "local", ["a", "b"], 1)
 
@@ -170,7 +172,7 @@ def test_engines_stand_beside_each_other(tmp_path: Path) -> None:
         }
         for engine, seconds in took.items()
     ]
-    keep(PIPELINE, made(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
+    add_to_folder(PIPELINE, build_document(PIPELINE, Run(tmp_path), rows, [], 1), tmp_path)
     mark = "<!-- made by tools.performance: pipeline -->\n<!-- end of it -->"
     lines = with_tables(mark, Figures(tmp_path)).splitlines()
     head = next(at for at, line in enumerate(lines) if line.startswith("| entries | step | local"))
@@ -190,7 +192,7 @@ def test_prose_stays(tmp_path: Path) -> None:
         _fact("r", "case", "read: MB a s", 70),
         _fact("r", "case", "write: CPU s", 2.5),
     ]
-    keep(BENCH, _result(rows), tmp_path)
+    add_to_folder(BENCH, _result(rows), tmp_path)
     mark = "<!-- made by tools.performance: {} -->\n<!-- end of it -->"
     page = f"a\n\n{mark.format('rows r')}\n\nb\n\n{mark.format('unmet')}\n\nc\n"
     once = with_tables(page, Figures(tmp_path))
@@ -230,7 +232,7 @@ def test_a_figure_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         _fact("r", "two", "bytes", 7, target="<= 5", holds=False),
         _fact("r", "two", "lines", 5, target="<= 5", holds=True),
     ]
-    keep(BENCH, _result(rows), tmp_path)
+    add_to_folder(BENCH, _result(rows), tmp_path)
     promise = Promise("a path", "b", ">=", 3, "x", lambda of: of.ratios("r", "one|free"))
     monkeypatch.setattr("tools.performance.promises.PROMISES", (promise,))
     mark = "<!-- made by tools.performance: unmet -->\n<!-- end of it -->"
@@ -249,8 +251,8 @@ def test_a_figure_is_judged_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 def test_peers_stand_together(tmp_path: Path) -> None:
     """Cases that are named by a library are on one table, at their largest scale; nothing else."""
     rows = [_ratio("r", case, 2.0) for case in ("fill, lmdb", "fill", "lmdb, fill")]
-    keep(BENCH, _result([*rows, _fact("r", "fill, lmdb", "bytes", 3)]), tmp_path)
-    keep(BENCH, _result([_ratio("r", "fill, lmdb", 9.0)], scale=0.1), tmp_path)
+    add_to_folder(BENCH, _result([*rows, _fact("r", "fill, lmdb", "bytes", 3)]), tmp_path)
+    add_to_folder(BENCH, _result([_ratio("r", "fill, lmdb", 9.0)], scale=0.1), tmp_path)
     mark = "<!-- made by tools.performance: peers -->\n<!-- end of it -->"
     lines = with_tables(mark, Figures(tmp_path)).splitlines()
 
@@ -270,7 +272,7 @@ def test_a_result_with_other_columns_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A result of before a column was renamed is named, not read as if the column were empty."""
-    path = keep(BENCH, _result([_ratio("r", "one", 1.0)]), tmp_path)
+    path = add_to_folder(BENCH, _result([_ratio("r", "one", 1.0)]), tmp_path)
     path.write_text(path.read_text().replace('"ratio"', '"times"'))
 
     with pytest.raises(InvalidArgument, match="times"):
@@ -288,12 +290,16 @@ def test_the_command_writes_what_changed(
     row = next(iter(RATIOS))
     case = RATIOS[row][1]
     for scale, items in ((1.0, 100), (0.1, 10)):
-        keep(BENCH, _result([_ratio(row, case, 3.0, items=items)], scale), tmp_path / "figures")
+        add_to_folder(
+            BENCH, _result([_ratio(row, case, 3.0, items=items)], scale), tmp_path / "figures"
+        )
     steps = [
         {"step": "sequences", "engine": "local", "entries": entries, "seconds": entries / 7}
         for entries in (1, 10)
     ]
-    keep(PIPELINE, made(PIPELINE, Run(tmp_path), steps, [], 1), tmp_path / "figures")
+    add_to_folder(
+        PIPELINE, build_document(PIPELINE, Run(tmp_path), steps, [], 1), tmp_path / "figures"
+    )
     (tmp_path / "images").mkdir()
     for name in PAGES:
         (tmp_path / name).write_text(
@@ -318,9 +324,9 @@ def test_the_command_writes_what_changed(
 def test_rows_measured_anew_leave_older_files(tmp_path: Path) -> None:
     """What is measured together is replaced as a whole; other scales stay; empty files go."""
     first = [_ratio("r", "one", 1.0), _ratio("r", "gone", 1.0), _ratio("s", "one", 1.0)]
-    keep(BENCH, _result(first), tmp_path)
-    keep(BENCH, _result([_ratio("r", "one", 5.0)], scale=0.1), tmp_path)
-    keep(BENCH, _result([_ratio("r", "one", 2.0)], when="2026-01-02T00:00:00"), tmp_path)
+    add_to_folder(BENCH, _result(first), tmp_path)
+    add_to_folder(BENCH, _result([_ratio("r", "one", 5.0)], scale=0.1), tmp_path)
+    add_to_folder(BENCH, _result([_ratio("r", "one", 2.0)], when="2026-01-02T00:00:00"), tmp_path)
 
     assert {
         (1.0, "r", "one"): 2.0,
@@ -329,7 +335,7 @@ def test_rows_measured_anew_leave_older_files(tmp_path: Path) -> None:
     } == _kept_ratios(tmp_path)
     assert 3 == len(list(tmp_path.glob("*.json")))
 
-    keep(BENCH, _result([_ratio("s", "one", 3.0)], when="2026-01-02T00:00:00"), tmp_path)
+    add_to_folder(BENCH, _result([_ratio("s", "one", 3.0)], when="2026-01-02T00:00:00"), tmp_path)
 
     assert 3.0 == _kept_ratios(tmp_path)[1.0, "s", "one"]
     assert 3 == len(list(tmp_path.glob("*.json"))), "the file without rows is gone"
@@ -341,6 +347,6 @@ def test_rows_measured_anew_leave_older_files(tmp_path: Path) -> None:
 def _kept_ratios(folder: Path) -> dict[tuple[float, str, str], float]:
     return {
         (document["scale"], row["row"], row["case"]): row["ratio"]
-        for _, document in kept(BENCH, folder)
+        for _, document in read_folder(BENCH, folder)
         for row in document["rows"]
     }

@@ -10,7 +10,7 @@ from tools.bench.measure import run_row
 from tools.bench.rows import ROWS
 from tools.lab import Column, Experiment, Panel, Row, Run, main as run_command
 from tools.lab.experiment import Rows
-from tools.lab.table import shown, shown_missed
+from tools.lab.table import as_text, format_missed
 
 
 def _row_name(text: str) -> str:
@@ -68,8 +68,8 @@ def found(rows: Rows) -> list[str]:
 def told_missed(row: Row) -> str:
     """Return the figure of a row that misses its target, so that it reads as that."""
     if row["what"]:
-        return shown(row["value"])
-    return shown_missed(row["ratio"], float(row["target"].split()[1]))
+        return as_text(row["value"])
+    return format_missed(row["ratio"], float(row["target"].split()[1]))
 
 
 EXPERIMENT = Experiment(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tools.lab.experiment import Context, Row as Values
-from tools.lab.sides import SHORTEST, Samples, Side, sample
+from tools.lab.sides import MIN_SAMPLE_SECONDS, Samples, Side, run_samples
 
 __all__ = ["Case", "Context", "Fact", "Figures", "Row", "Side", "measure", "run_row"]
 
@@ -91,7 +91,7 @@ class Row:
 
 def run_row(row: Row, context: Context, rounds: int) -> Iterator[Values]:
     """Set a row's data up and yield the values of each case and fact; the data go afterwards."""
-    shortest = SHORTEST * min(context.size, 1)
+    shortest = MIN_SAMPLE_SECONDS * min(context.size, 1)
     with row.cases(context) as cases:
         for case in cases:
             key = {"row": row.name, "case": case.name, "items": case.items, "shape": case.shape}
@@ -102,9 +102,9 @@ def run_row(row: Row, context: Context, rounds: int) -> Iterator[Values]:
                 yield {**key, "what": fact.name, **told}
 
 
-def measure(case: Case, rounds: int, shortest: float = SHORTEST) -> Values:
+def measure(case: Case, rounds: int, shortest: float = MIN_SAMPLE_SECONDS) -> Values:
     """Run the sides of a case and return names, medians, ratio, verdict and samples."""
-    ours, *others = sides = sample((case.ours, *case.baselines), rounds, shortest)
+    ours, *others = sides = run_samples((case.ours, *case.baselines), rounds, shortest)
     baseline = min(others, key=lambda side: side.seconds)
     ratio = case.ratio(ours.seconds, baseline.seconds)
     by_round = [case.ratio(a, b) for a, b in zip(ours.cpu, baseline.cpu)]

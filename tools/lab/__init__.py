@@ -1,16 +1,15 @@
-"""What every experiment has in common: data in, sides, samples, a JSON document, table, picture.
+"""The framework that all experiments share: measuring, JSON documents, tables and pictures.
 
-An experiment is a module of `tools/` that makes an `Experiment` and hands it to `main`: columns,
-panels, a function that measures and one that says what was found. Read `experiment` first;
-`docs/lab.md` has one in full.
+An experiment is a module of `tools/` that builds an `Experiment` and passes it to `main`: its
+columns and panels, a function that measures and one that summarizes the rows in sentences. Read
+`experiment` first; `docs/lab.md` has a complete one.
 
-`command` is the command line, `document` the JSON (made, saved, read again, kept in a folder with
-others), `known_documents` what JSON must have to be read as one, `machine` what stands in it about
-where it was made, and `comparison` what differs between two of them. `table`, `picture` (with
-`log_axes`) and `page` show a document and measure nothing. `samples` and `sides` are what
-experiments measure with: latencies, CPU seconds, bytes; forms of the same work beside each other.
-`bitmaps` makes those of pyroaring. `workloads` has what is put and read, `stores` what indexes are
-compared with.
+`command` is the command line. `document` builds, saves, reads and collects JSON documents,
+`known_documents` validates them, `machine` describes the machine in them, and `comparison` lists
+the differences between two. `table`, `picture` (with `log_axes`) and `page` present a document.
+Experiments measure with `samples` (latencies, CPU seconds, bytes) and `sides` (implementations
+timed against each other). `bitmaps` builds pyroaring's bitmaps. `workloads` has the rows to write
+and the reads to replay, `stores` the indexes and other stores to compare.
 """
 
 from tools.lab.command import main

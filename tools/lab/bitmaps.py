@@ -1,4 +1,4 @@
-"""Roaring bitmaps of pyroaring, as fast as they can be had: for all that is compared with them."""
+"""Roaring bitmaps of pyroaring, built in the fastest way, for comparisons with them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from bkstore.ids import Int64Array
 
 
-def bitmap_of(module: Any, ids: Int64Array) -> Any:
-    """Return the bitmap of ids below 2^32, made by pyroaring's fast way in.
+def build_bitmap(module: Any, ids: Int64Array) -> Any:
+    """Return the bitmap of ids below 2^32, built by pyroaring's fast path.
 
-    Only an `array` of unsigned ints is read as a whole: numpy arrays and lists are walked id by id,
+    Only an `array` of unsigned ints takes that path: numpy arrays and lists are iterated id by id,
     which takes up to nine times as long.
     """
     return module.BitMap(array("I", ids.astype(np.uint32).tobytes()))
 
 
-def encoded(bitmap: Any) -> bytes:
-    """Return the bytes of a bitmap, in runs where these are shorter."""
+def serialize_bitmap(bitmap: Any) -> bytes:
+    """Return the serialized bitmap, run-length encoded where that is shorter."""
     bitmap.run_optimize()
     return bytes(bitmap.serialize())

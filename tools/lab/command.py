@@ -1,4 +1,4 @@
-"""The command line that all experiments have: measure or read again, print, save, draw, compare."""
+"""The command line of all experiments: measure or read again, print, save, draw, compare."""
 
 from __future__ import annotations
 
@@ -12,85 +12,100 @@ from pathlib import Path
 from bkstore.errors import BkstoreError, InvalidArgument
 from bkstore.files.user_outputs import check_output, write_output
 from bkstore.report.charts import require_matplotlib
-from tools.lab.comparison import differences
-from tools.lab.document import Document, keep, kept, made, read, save
+from tools.lab.comparison import list_differences
+from tools.lab.document import (
+    Document,
+    add_to_folder,
+    build_document,
+    read_document,
+    read_folder,
+    save_document,
+)
 from tools.lab.experiment import Experiment, Run
-from tools.lab.page import page
-from tools.lab.picture import drawn
+from tools.lab.page import build_page
+from tools.lab.picture import draw_picture
 from tools.lab.table import markdown, print_document
 
-_OWN_DATA = {
+_DATA_OPTIONS = {
     "dump": ("DIR", "a dump's entries as data"),
     "trace": ("FILE", "recorded reads as one more order of reading"),
 }
 
 
-def main(experiment: Experiment, words: Sequence[str] | None = None) -> int:
-    """Run an experiment's command line; 2 for what cannot be read or written.
+def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> int:
+    """Run an experiment's command line and return the exit code.
 
-    1 if a row has an `error` in place of figures, 0 otherwise.
+    It is 2 if an option is refused or a file cannot be read or written, 1 if a row has an `error`
+    in place of figures, and 0 otherwise.
     """
-    given = sys.argv[1:] if words is None else list(words)
-    parser = _parser(experiment)
-    options = parser.parse_args(given)
+    given_arguments = sys.argv[1:] if arguments is None else list(arguments)
+    parser = _build_parser(experiment)
+    options = parser.parse_args(given_arguments)
     try:
-        old = _checked(experiment, options)
+        earlier_document = _check_options(experiment, options)
         if options.read is not None:
-            document = read(experiment, options.read)
+            document = read_document(experiment, options.read)
         else:
-            document = _measured(experiment, options, given)
+            document = _run_experiment(experiment, options, given_arguments)
         if options.json is not None:
-            save(document, options.json)
+            save_document(document, options.json)
         if options.into is not None:
-            keep(experiment, document, options.into)
-        _printed(experiment, options, document, old)
+            add_to_folder(experiment, document, options.into)
+        _print_result(experiment, options, document, earlier_document)
         if options.picture is not None:
-            write_output(options.picture, _picture(experiment, document, options.picture.suffix))
+            write_output(
+                options.picture, _render_picture(experiment, document, options.picture.suffix)
+            )
     except BkstoreError as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         return 2
     return int(any(row.get("error") for row in document["rows"]))
 
 
-def _checked(experiment: Experiment, options: argparse.Namespace) -> Document | None:
-    """Refuse what could not be done once all is measured; return the result to compare with."""
-    given = [name for name in _OWN_DATA if getattr(options, name) is not None]
-    for name in given:
-        if name not in experiment.takes:
-            raise InvalidArgument(f"--{name}: {experiment.name} takes none")
-    if len(given) > 1:
+def _check_options(experiment: Experiment, options: argparse.Namespace) -> Document | None:
+    """Validate the options before the long measurement; return the document to compare with."""
+    given_data = [option for option in _DATA_OPTIONS if getattr(options, option) is not None]
+    for option in given_data:
+        if option not in experiment.takes:
+            raise InvalidArgument(f"--{option}: {experiment.name} takes none")
+    if len(given_data) > 1:
         raise InvalidArgument("--dump and --trace both say what the data are: one of them, please")
     if options.picture is not None:
         require_matplotlib()
-    kept_as = None if options.into is None else options.into / f"{experiment.name}.json"
-    for target in (options.json, options.picture, kept_as):
+    folder_target = None if options.into is None else options.into / f"{experiment.name}.json"
+    for target in (options.json, options.picture, folder_target):
         if target is not None:
             check_output(target)
     if options.into is not None:
-        list(kept(experiment, options.into))
-    return None if options.compare is None else read(experiment, options.compare)
+        list(read_folder(experiment, options.into))
+    return None if options.compare is None else read_document(experiment, options.compare)
 
 
-def _printed(
-    experiment: Experiment, options: argparse.Namespace, document: Document, old: Document | None
+def _print_result(
+    experiment: Experiment,
+    options: argparse.Namespace,
+    document: Document,
+    earlier_document: Document | None,
 ) -> None:
+    """Print the tables, then the differences from the earlier document, if there is one."""
     if options.markdown:
         print(markdown(document["columns"], document["rows"], experiment.parted))
     else:
         print_document(document, experiment.parted)
-    if old is not None:
-        print(f"\nagainst {old['command']} ({old['made']}):")
-        lines = differences(experiment, document, old) or ["nothing moved"]
+    if earlier_document is not None:
+        print(f"\nagainst {earlier_document['command']} ({earlier_document['made']}):")
+        lines = list_differences(experiment, document, earlier_document) or ["nothing moved"]
         print(*(f"  {line}" for line in lines), sep="\n")
 
 
-def _measured(
-    experiment: Experiment, options: argparse.Namespace, words: Sequence[str]
+def _run_experiment(
+    experiment: Experiment, options: argparse.Namespace, arguments: Sequence[str]
 ) -> Document:
-    begin = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as top:
+    """Run the experiment in a temporary directory and return its document."""
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix=f"bkstore-{experiment.name}-") as directory:
         run = Run(
-            Path(top),
+            Path(directory),
             options.scale,
             options.seed,
             rounds=options.rounds,
@@ -99,23 +114,23 @@ def _measured(
             options=options,
         )
         rows = list(experiment.measure(run))
-    return made(experiment, run, rows, words, time.perf_counter() - begin)
+    return build_document(experiment, run, rows, arguments, time.perf_counter() - started)
 
 
-def _picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
+def _render_picture(experiment: Experiment, document: Document, suffix: str) -> bytes:
     if suffix == ".html":
-        return page(document, drawn(experiment, document, "svg"), experiment.parted)
-    return drawn(experiment, document, "png" if suffix == ".png" else "svg")
+        return build_page(document, draw_picture(experiment, document, "svg"), experiment.parted)
+    return draw_picture(experiment, document, "png" if suffix == ".png" else "svg")
 
 
-def _picture_path(text: str) -> Path:
+def _parse_picture_path(text: str) -> Path:
     path = Path(text)
     if path.suffix not in (".svg", ".html", ".png"):
         raise argparse.ArgumentTypeError(f"{text}: a picture ends with .svg, .html or .png")
     return path
 
 
-def _positive(text: str) -> float:
+def _parse_positive(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -125,26 +140,26 @@ def _positive(text: str) -> float:
     return value
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text}: no whole number") from None
 
 
-def _rounds(text: str) -> int:
-    if _whole(text) < 1:
+def _parse_rounds(text: str) -> int:
+    if _parse_integer(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: not 1 or more")
-    return _whole(text)
+    return _parse_integer(text)
 
 
-def _seed(text: str) -> int:
-    if _whole(text) < 0:
+def _parse_seed(text: str) -> int:
+    if _parse_integer(text) < 0:
         raise argparse.ArgumentTypeError(f"{text}: below 0")
-    return _whole(text)
+    return _parse_integer(text)
 
 
-def _parser(experiment: Experiment) -> argparse.ArgumentParser:
+def _build_parser(experiment: Experiment) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m tools.{experiment.name}",
         description=f"{experiment.question} {experiment.method}",
@@ -153,18 +168,33 @@ def _parser(experiment: Experiment) -> argparse.ArgumentParser:
     add(
         "--scale",
         "--size",
-        type=_positive,
+        type=_parse_positive,
         default=1.0,
         help="times the usual amount of data (default: 1)",
     )
-    add("--seed", type=_seed, default=20260801, help="of all that is random (default: %(default)s)")
-    add("--rounds", type=_rounds, default=5, help="medians are of so many (default: %(default)s)")
-    for name, (metavar, said) in _OWN_DATA.items():
-        told = said if name in experiment.takes else argparse.SUPPRESS
-        add(f"--{name}", type=Path, metavar=metavar, help=told)
+    add(
+        "--seed",
+        type=_parse_seed,
+        default=20260801,
+        help="of all that is random (default: %(default)s)",
+    )
+    add(
+        "--rounds",
+        type=_parse_rounds,
+        default=5,
+        help="medians are of so many (default: %(default)s)",
+    )
+    for option, (metavar, description) in _DATA_OPTIONS.items():
+        help_text = description if option in experiment.takes else argparse.SUPPRESS
+        add(f"--{option}", type=Path, metavar=metavar, help=help_text)
     add("--json", type=Path, metavar="FILE", help="write the result here")
     add("--into", type=Path, metavar="DIR", help="add it to these results, in place of older rows")
-    add("--picture", type=_picture_path, metavar="FILE", help="draw it here: .svg, .html or .png")
+    add(
+        "--picture",
+        type=_parse_picture_path,
+        metavar="FILE",
+        help="draw it here: .svg, .html or .png",
+    )
     add("--markdown", action="store_true", help="print the tables as a page has them")
     add("--from", dest="read", type=Path, metavar="JSON", help="take this result, measure nothing")
     add("--compare", type=Path, metavar="JSON", help="say what differs from this earlier result")

@@ -1,4 +1,4 @@
-"""Two documents of one experiment side by side: counts that differ, figures that moved."""
+"""Differences between two documents of one experiment: settings, counts, figures that moved."""
 
 from __future__ import annotations
 
@@ -6,69 +6,75 @@ from collections.abc import Iterator
 from typing import Any
 
 from tools.lab.document import Document
-from tools.lab.experiment import Experiment, kinds
-from tools.lab.table import shown
+from tools.lab.experiment import Experiment, columns_of_kind
+from tools.lab.table import as_text
 
-_MOVED = 1.25
-"""From this ratio on a measured figure is told, upwards or downwards."""
+_MIN_RATIO = 1.25
+"""The ratio, upwards or downwards, from which on a measured figure is reported as changed."""
 
-_SETTING = ("seed", "scale", "rounds", "data", "dump", "trace", "python", "absent")
-_MACHINE = ("system", "architecture", "processor", "cores", "memory_bytes")
+_SETTING_KEYS = ("seed", "scale", "rounds", "data", "dump", "trace", "python", "absent")
+_MACHINE_KEYS = ("system", "architecture", "processor", "cores", "memory_bytes")
 
 
-def differences(experiment: Experiment, new: Document, old: Document) -> list[str]:
-    """Return lines: what was set otherwise, rows that only one has, and values that moved."""
-    before, after = _setting(old), _setting(new)
+def list_differences(experiment: Experiment, new: Document, old: Document) -> list[str]:
+    """Return a line for each differing setting, unmatched row and changed value."""
+    before, after = _settings_of(old), _settings_of(new)
     lines = [
-        f"{name}: {_told(before.get(name))} then, {_told(after.get(name))} now"
-        for name in before | after
-        if before.get(name) != after.get(name)
+        f"{key}: {_setting_text(before.get(key))} then, {_setting_text(after.get(key))} now"
+        for key in before | after
+        if before.get(key) != after.get(key)
     ]
-    return lines + _rows_that_differ(experiment, new, old)
+    return lines + _list_row_differences(experiment, new, old)
 
 
-def _setting(document: Document) -> dict[str, Any]:
-    """Return what was set: by the command, by the data, by the machine and what is installed."""
+def _settings_of(document: Document) -> dict[str, Any]:
+    """Return all that can explain a difference: options, data, machine and package versions."""
     return {
-        **{name: document.get(name) for name in _SETTING},
-        **{name: document["machine"].get(name) for name in _MACHINE},
+        **{key: document.get(key) for key in _SETTING_KEYS},
+        **{key: document["machine"].get(key) for key in _MACHINE_KEYS},
         **document["packages"],
     }
 
 
-def _told(value: Any) -> str:
+def _setting_text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value) or "none"
     return "none" if value is None else str(value)
 
 
-def _rows_that_differ(experiment: Experiment, new: Document, old: Document) -> list[str]:
-    before, after = ({experiment.key(row): row for row in each["rows"]} for each in (old, new))
-    lines = [f"{_named(key)}: only then" for key in before if key not in after]
-    lines += [f"{_named(key)}: only now" for key in after if key not in before]
-    for key in after:
-        if key in before:
-            moved = _moved(experiment, before[key], after[key])
-            lines += [f"{_named(key)}: {line}" for line in moved]
+def _list_row_differences(experiment: Experiment, new: Document, old: Document) -> list[str]:
+    """Return a line for each row that only one document has, and for each changed value."""
+    old_rows, new_rows = (
+        {experiment.key(row): row for row in document["rows"]} for document in (old, new)
+    )
+    lines = [f"{_format_key(key)}: only then" for key in old_rows if key not in new_rows]
+    lines += [f"{_format_key(key)}: only now" for key in new_rows if key not in old_rows]
+    for key in new_rows:
+        if key in old_rows:
+            changes = _changed_values(experiment, old_rows[key], new_rows[key])
+            lines += [f"{_format_key(key)}: {line}" for line in changes]
     return lines
 
 
-def _named(key: tuple[Any, ...]) -> str:
-    return ", ".join(map(shown, key))
+def _format_key(key: tuple[Any, ...]) -> str:
+    return ", ".join(map(as_text, key))
 
 
-def _moved(experiment: Experiment, old: dict[str, Any], new: dict[str, Any]) -> Iterator[str]:
-    for column in kinds(experiment.columns, "count", "measured"):
+def _changed_values(
+    experiment: Experiment, old: dict[str, Any], new: dict[str, Any]
+) -> Iterator[str]:
+    """Yield the counts that differ, and the measured values that moved by `_MIN_RATIO` or more."""
+    for column in columns_of_kind(experiment.columns, "count", "measured"):
         then, now = old.get(column.name), new[column.name]
         if then == now:
             continue
-        both = f"{column.title} {shown(then) or 'absent'} then, {shown(now) or 'absent'} now"
-        if column.kind == "count" or not _number(then) or not _number(now):
-            yield both
-        elif max(now / then, then / now) >= _MOVED:
-            yield f"{both}: {now / then:.2f}x"
+        change = f"{column.title} {as_text(then) or 'absent'} then, {as_text(now) or 'absent'} now"
+        if column.kind == "count" or not _is_positive_number(then) or not _is_positive_number(now):
+            yield change
+        elif max(now / then, then / now) >= _MIN_RATIO:
+            yield f"{change}: {now / then:.2f}x"
 
 
-def _number(value: Any) -> bool:
-    """Return whether a ratio can be made of it."""
+def _is_positive_number(value: Any) -> bool:
+    """Return whether a ratio can be computed with the value."""
     return isinstance(value, int | float) and value > 0

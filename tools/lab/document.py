@@ -1,4 +1,4 @@
-"""The JSON document of an experiment: made of rows, written, read again, kept with others."""
+"""The JSON document of an experiment: built of rows, saved, read again, added to a folder."""
 
 from __future__ import annotations
 
@@ -14,139 +14,163 @@ from typing import Any
 from bkstore.errors import InvalidArgument
 from bkstore.files.user_outputs import write_output
 from tools.lab.experiment import Experiment, Row, Run
-from tools.lab.known_documents import fault, misfit
-from tools.lab.machine import environment
+from tools.lab.known_documents import find_fault, find_misfit
+from tools.lab.machine import describe_environment
 
 FORMAT = "bkstore-lab/1"
 
 Document = dict[str, Any]
 
 
-def made(
-    experiment: Experiment, run: Run, rows: Iterable[Row], words: Sequence[str], seconds: float
+def build_document(
+    experiment: Experiment, run: Run, rows: Iterable[Row], arguments: Sequence[str], seconds: float
 ) -> Document:
-    """Return the document of a run that was started with these words and took so long."""
-    whole = [experiment.whole(row) for row in rows]
-    keys = [experiment.key(row) for row in whole]
+    """Return the document of a run, given its command-line arguments and duration.
+
+    Raises `ValueError` if two rows have the same values in the given columns.
+    """
+    complete_rows = [experiment.whole(row) for row in rows]
+    keys = [experiment.key(row) for row in complete_rows]
     if len(set(keys)) != len(keys):
         raise ValueError(f"{experiment.name}: two rows with the same given columns")
     return {
         "format": FORMAT,
         "experiment": experiment.name,
-        "command": shlex.join(["python", "-m", f"tools.{experiment.name}", *map(_said, words)]),
+        "command": shlex.join(
+            ["python", "-m", f"tools.{experiment.name}", *map(_strip_directory, arguments)]
+        ),
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        **environment(),
+        **describe_environment(),
         "absent": sorted(run.absent),
         "seed": run.seed,
         "scale": run.size,
         "rounds": run.rounds,
         "question": experiment.question,
         "data": experiment.data,
-        "dump": _last_part(run.dump),
-        "trace": _last_part(run.trace),
+        "dump": _file_name(run.dump),
+        "trace": _file_name(run.trace),
         "method": experiment.method,
         "columns": [asdict(column) for column in experiment.columns],
-        "rows": whole,
-        "finding": experiment.found(whole),
+        "rows": complete_rows,
+        "finding": experiment.found(complete_rows),
         "seconds": seconds,
     }
 
 
-def _said(word: str) -> str:
-    """Return a word of a command as documents have it: without where on a machine a file is."""
-    return Path(word).name if Path(word).is_absolute() else word
+def _strip_directory(argument: str) -> str:
+    """Return an argument, without the directory if it is an absolute path of this machine."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
-def _last_part(path: Path | None) -> str | None:
-    """Return what data of one's own are called, without where they are; None without any."""
+def _file_name(path: Path | None) -> str | None:
+    """Return the name of a file or directory without its path, or None if there is none."""
     return None if path is None else path.absolute().name
 
 
-def save(document: Document, target: Path) -> None:
-    """Write a document as JSON, a line a row."""
+def save_document(document: Document, target: Path) -> None:
+    """Write a document as JSON, with each row on a line of its own."""
     rows = ",\n".join(f"  {json.dumps(row)}" for row in document["rows"])
-    head = {name: value for name, value in document.items() if name != "rows"}
+    head = {key: value for key, value in document.items() if key != "rows"}
     text = f'{json.dumps(head, indent=1)[:-2]},\n "rows": [\n{rows}\n ]\n}}\n'
     write_output(target, text.encode())
 
 
-def read(experiment: Experiment, source: Path) -> Document:
-    """Return a saved document of the experiment; `InvalidArgument` for anything else.
+def read_document(experiment: Experiment, source: Path) -> Document:
+    """Return a saved document of the experiment.
 
-    Columns that the experiment did not have then are None in its rows.
+    Columns that the experiment lacked when the document was saved are None in its rows.
+    Raises `InvalidArgument` if the file is not a valid document of this experiment.
     """
-    document = _loaded(source)
+    document = _load_document(source)
     if document["experiment"] != experiment.name:
-        other = document["experiment"]
-        raise InvalidArgument(f"{source}: a result of {other}, not of {experiment.name}")
-    return _fitting(experiment, document, source)
+        other_experiment = document["experiment"]
+        raise InvalidArgument(f"{source}: a result of {other_experiment}, not of {experiment.name}")
+    return _fill_missing_columns(experiment, document, source)
 
 
-def _loaded(source: Path) -> Document:
+def _load_document(source: Path) -> Document:
+    """Return the document in a file; raise `InvalidArgument` if it is not a valid one."""
     try:
         document = json.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise InvalidArgument(f"{source}: no result can be read: {error}") from error
-    said = document.get("format") if isinstance(document, dict) else None
-    if said != FORMAT:
-        raise InvalidArgument(f"{source}: format {said!r}, not {FORMAT!r}")
-    _refuse(source, fault(document))
+    found_format = document.get("format") if isinstance(document, dict) else None
+    if found_format != FORMAT:
+        raise InvalidArgument(f"{source}: format {found_format!r}, not {FORMAT!r}")
+    _raise_if_faulty(source, find_fault(document))
     return dict(document)
 
 
-def _fitting(experiment: Experiment, document: Document, source: Path) -> Document:
-    _refuse(source, misfit(document, experiment))
-    empty = {column.name: None for column in experiment.columns}
-    return {**document, "rows": [empty | row for row in document["rows"]]}
+def _fill_missing_columns(experiment: Experiment, document: Document, source: Path) -> Document:
+    """Return the document with None for the columns that the experiment got later."""
+    _raise_if_faulty(source, find_misfit(document, experiment))
+    empty_row = {column.name: None for column in experiment.columns}
+    return {**document, "rows": [empty_row | row for row in document["rows"]]}
 
 
-def _refuse(source: Path, wrong: str | None) -> None:
-    if wrong is not None:
-        raise InvalidArgument(f"{source}: no whole result: {wrong}")
+def _raise_if_faulty(source: Path, fault: str | None) -> None:
+    if fault is not None:
+        raise InvalidArgument(f"{source}: no whole result: {fault}")
 
 
 # -- a folder of results
 
 
-def kept(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:
-    """Yield the results of an experiment that a folder has, the oldest first.
+def read_folder(experiment: Experiment, folder: Path) -> Iterator[tuple[Path, Document]]:
+    """Yield the path and document of each result of an experiment in a folder, oldest first.
 
-    Raises `InvalidArgument` where a file is no result, of whatever experiment.
+    Raises `InvalidArgument` if any JSON file in the folder, of this experiment or another, is not
+    a valid result.
     """
-    found = [(path, _loaded(path)) for path in sorted(folder.glob("*.json"))]
-    mine = [
-        (path, _fitting(experiment, document, path))
-        for path, document in found
+    documents = [(path, _load_document(path)) for path in sorted(folder.glob("*.json"))]
+    own_documents = [
+        (path, _fill_missing_columns(experiment, document, path))
+        for path, document in documents
         if document["experiment"] == experiment.name
     ]
-    yield from sorted(mine, key=lambda each: str(each[1]["made"]))
+    yield from sorted(
+        own_documents, key=lambda path_and_document: str(path_and_document[1]["made"])
+    )
 
 
-def keep(experiment: Experiment, document: Document, folder: Path) -> Path:
-    """Add a result to a folder that is there; what it measures anew leaves older files.
+def add_to_folder(experiment: Experiment, document: Document, folder: Path) -> Path:
+    """Add a result to an existing folder, in place of the older rows that it measured again.
 
-    Returns its file. What is measured together stays together: rows of the same `unit` and scale
-    are replaced as a whole, and a file without any rows left goes.
+    Returns the path of the new file. Rows that were measured together stay together: older rows
+    of the same `unit` and scale are removed from their files as a whole, and files without any
+    rows left are deleted.
     """
-    new = {_unit(experiment, row) for row in document["rows"]}
-    for path, old in list(kept(experiment, folder)):
-        rows = [row for row in old["rows"] if _unit(experiment, row) not in new]
-        if old["scale"] != document["scale"] or len(rows) == len(old["rows"]):
+    new_units = {_unit_key(experiment, row) for row in document["rows"]}
+    for path, old_document in list(read_folder(experiment, folder)):
+        remaining_rows = [
+            row for row in old_document["rows"] if _unit_key(experiment, row) not in new_units
+        ]
+        if old_document["scale"] != document["scale"] or len(remaining_rows) == len(
+            old_document["rows"]
+        ):
             continue
-        if rows:
-            save({**old, "rows": rows, "finding": experiment.found(rows)}, path)
+        if remaining_rows:
+            save_document(
+                {
+                    **old_document,
+                    "rows": remaining_rows,
+                    "finding": experiment.found(remaining_rows),
+                },
+                path,
+            )
         else:
             path.unlink()
-    stamp = "".join(sign for sign in document["made"][:19] if sign not in "-:")
-    names = chain([""], (f"-{number}" for number in count(2)))
+    # The new file gets the first free name: two results of one second are numbered.
+    timestamp = "".join(character for character in document["made"][:19] if character not in "-:")
+    suffixes = chain([""], (f"-{number}" for number in count(2)))
     target = next(
         path
-        for path in (folder / f"{experiment.name}-{stamp}{more}.json" for more in names)
+        for path in (folder / f"{experiment.name}-{timestamp}{suffix}.json" for suffix in suffixes)
         if not path.exists()
     )
-    save(document, target)
+    save_document(document, target)
     return target
 
 
-def _unit(experiment: Experiment, row: Row) -> tuple[Any, ...]:
-    return tuple(row[name] for name in experiment.unit)
+def _unit_key(experiment: Experiment, row: Row) -> tuple[Any, ...]:
+    return tuple(row[column] for column in experiment.unit)

@@ -1,4 +1,4 @@
-"""What an experiment is: columns, panels, what measures, and what says what was found."""
+"""The parts of an experiment: columns, panels, a function that measures, one that summarizes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ from pathlib import Path
 from typing import Any, Literal
 
 Row = dict[str, Any]
-"""A row of the result: values by the names of columns; one that is absent is None."""
+"""A row of the result: values by column name; a missing value is None."""
 
 Rows = Sequence[Row]
 
-Taken = Literal["dump", "trace"]
-"""Data of one's own that an experiment may take: by `--dump`, by `--trace`."""
+DataSource = Literal["dump", "trace"]
+"""The user's own data that an experiment can measure: a `--dump` or a `--trace`."""
 
 Kind = Literal["given", "count", "measured", "told", "kept"]
-"""What a column's values are: what was asked for; what the same seed gives again; what is measured;
-what stands in tables and is not compared; what only the JSON has."""
+"""The kind of a column: `given` identifies the row, `count` is reproducible from the seed,
+`measured` varies from run to run, `told` is shown in tables but not compared, `kept` is stored in
+the JSON only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the result. `given` columns together name a row.
+    """A column of the result. The `given` columns together identify a row.
 
-    `label` and `unit` stand at the axes of pictures and in the heads of tables.
+    `label` and `unit` are shown at the axes of pictures and in the headers of tables.
     """
 
     name: str
@@ -45,10 +46,10 @@ class Column:
 class Panel:
     """A part of the picture: column `y` over column `x`, a series for each value of column `by`.
 
-    Numbers in `x` make lines, words make bars. `where` chooses rows by the values of columns, a
-    tuple being any of them. `high` is a column whose values are ticks above the bars. `log` names
-    the logarithmic axes, on which what is not above 0 has no place and is left out. `label` stands
-    at the x axis in place of the column's title.
+    Numbers in `x` are drawn as lines, text as bars. `where` selects rows by column values; a tuple
+    lists the values allowed. `high` is a column whose values are ticks above the bars. `log` names
+    the logarithmic axes, which omit values that are not above 0. `label` replaces the column's
+    title at the x axis.
     """
 
     title: str
@@ -61,24 +62,24 @@ class Panel:
     label: str = ""
 
     def rows(self, rows: Rows) -> list[Row]:
-        """Return the rows that the panel shows: chosen, and with a place and a value."""
+        """Return the rows that the panel shows: selected ones that have an x and a y value."""
         return [
             row
             for row in rows
             if row.get(self.x) is not None
             and row.get(self.y) is not None
             and all(
-                row[name] in wanted if isinstance(wanted, tuple) else row[name] == wanted
-                for name, wanted in self.where.items()
+                row[column] in allowed if isinstance(allowed, tuple) else row[column] == allowed
+                for column, allowed in self.where.items()
             )
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What data are made with: an empty directory, a scale, a seed.
+    """The inputs for generating data: an empty directory, a scale, a seed.
 
-    `scaled` applies the scale. `absent` fills with the peers that are not installed.
+    `peer` adds the libraries that are not installed to `absent`.
     """
 
     directory: Path
@@ -87,11 +88,11 @@ class Context:
     absent: list[str] = field(default_factory=list)
 
     def scaled(self, count: int, least: int = 60) -> int:
-        """Return `count` times the scale, at least `least`."""
+        """Return `count` multiplied by the scale, but at least `least`."""
         return max(round(count * self.size), least)
 
     def peer(self, name: str) -> Any | None:
-        """Return the module of a library to compare with, None (and noted) where it is absent."""
+        """Import a library to compare with; if absent, return None and add it to `absent`."""
         try:
             return importlib.import_module(name)
         except ImportError:
@@ -102,9 +103,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Run(Context):
-    """What an experiment measures with: the same, rounds, a dump and a trace if they are given.
+    """The inputs of a measurement: those of `Context`, rounds, a dump or a trace if given.
 
-    `options` has what the experiment's own options say.
+    `options` has the values of the experiment's own command-line options.
     """
 
     rounds: int = 5
@@ -114,11 +115,11 @@ class Run(Context):
 
     @property
     def shortest(self) -> float:
-        """How many CPU seconds a sample lasts at least: for `tools.lab.sides.sample`."""
+        """The minimal CPU seconds of a sample: for `tools.lab.sides.run_samples`."""
         return 0.005 * min(self.size, 1)
 
     def tell(self, what: str) -> None:
-        """Say on stderr what is measured next."""
+        """Print to stderr what is measured next."""
         print(f"{what} ...", file=sys.stderr, flush=True)
 
 
@@ -126,13 +127,13 @@ class Run(Context):
 class Experiment:
     """A question, and how it is answered.
 
-    `measure` yields rows, `found` makes sentences of them, and nothing else, so that a saved
-    result says the same. `method` says what is measured how; a line of `data` says what data.
+    `measure` yields rows. `found` returns the findings as sentences that depend on the rows alone,
+    so that they can be recomputed from saved rows. `method` and `data` describe both to the reader.
 
-    `takes` names the data of one's own that it measures; what it does not name is refused.
-    `add_options` adds options of its own. `parted` says in which table a row stands, by the
-    table's title. `unit` names the given columns of what is measured together: such rows, once
-    measured again, replace the older ones in a folder of results; without them all rows do.
+    `takes` names the user's own data that it can measure; options for other data are refused.
+    `add_options` adds command-line options. `parted` returns the title of the table that a row
+    belongs to. `unit` names the given columns that identify rows measured together: measured
+    again, they replace the older ones in a folder of results; without `unit` all rows do.
     """
 
     name: str
@@ -143,26 +144,26 @@ class Experiment:
     panels: tuple[Panel, ...]
     measure: Callable[[Run], Iterable[Row]]
     found: Callable[[Rows], list[str]]
-    takes: tuple[Taken, ...] = ()
+    takes: tuple[DataSource, ...] = ()
     add_options: Callable[[ArgumentParser], None] | None = None
     parted: Callable[[Row], str] = lambda _: ""
     unit: tuple[str, ...] = ()
 
     def column(self, name: str) -> Column:
-        """Return a column by its name; `KeyError` for another."""
+        """Return a column by its name; raise `KeyError` if there is none of this name."""
         return {column.name: column for column in self.columns}[name]
 
     def key(self, row: Row) -> tuple[Any, ...]:
-        """Return what names a row: the values of the given columns."""
-        return tuple(row[column.name] for column in kinds(self.columns, "given"))
+        """Return the key of a row: the values of the given columns."""
+        return tuple(row[column.name] for column in columns_of_kind(self.columns, "given"))
 
     def whole(self, row: Row) -> Row:
-        """Return a row with all columns in order; `KeyError` for one that is not declared."""
+        """Return a row with all columns in order; raise `KeyError` for an undeclared column."""
         for name in row:
             self.column(name)
         return {column.name: row.get(column.name) for column in self.columns}
 
 
-def kinds(columns: Iterable[Column], *kind: Kind) -> list[Column]:
-    """Return the columns of these kinds."""
-    return [column for column in columns if column.kind in kind]
+def columns_of_kind(columns: Iterable[Column], *kinds: Kind) -> list[Column]:
+    """Return the columns of any of these kinds."""
+    return [column for column in columns if column.kind in kinds]

@@ -1,16 +1,16 @@
-"""What makes JSON a result that can be shown, drawn and compared: its parts, and their kinds."""
+"""Validation of saved documents: the members that a result must have, and their types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from tools.lab.experiment import Experiment, kinds
+from tools.lab.experiment import Experiment, columns_of_kind
 
 _NUMBER = (int, float)
 _CELL = (str, int, float, type(None))  # bool is an int
 
-_PARTS: dict[str, Any] = {
+_DOCUMENT_TYPES: dict[str, Any] = {
     "experiment": str,
     "command": str,
     "made": str,
@@ -29,60 +29,64 @@ _PARTS: dict[str, Any] = {
     "finding": list,
     "seconds": _NUMBER,
 }
-_MACHINE: dict[str, Any] = {
+_MACHINE_TYPES: dict[str, Any] = {
     "system": str,
     "architecture": str,
     "processor": str,
     "cores": int,
     "load_average": list,
 }
-_COLUMN = dict.fromkeys(("name", "label", "unit", "kind"), str)
+_COLUMN_TYPES = dict.fromkeys(("name", "label", "unit", "kind"), str)
 
 
-def fault(document: dict[str, Any]) -> str | None:
-    """Return what is first found wrong with a result of any experiment, None for a whole one."""
-    return next(_faults(document), None)
+def find_fault(document: dict[str, Any]) -> str | None:
+    """Return the first fault of a result of any experiment, or None for a valid one."""
+    return next(_find_faults(document), None)
 
 
-def _faults(document: dict[str, Any]) -> Iterator[str]:
-    """Yield what is wrong; each look takes for granted that those before it found nothing."""
-    yield from _lacking("", document, _PARTS)
-    yield from _lacking("machine: ", document["machine"], _MACHINE)
-    for name, kind in (("absent", str), ("finding", str)):
-        yield from _no_list_of(name, document[name], kind)
-    yield from _no_list_of("load_average", document["machine"]["load_average"], _NUMBER)
-    for at, column in enumerate(document["columns"]):
-        yield from _lacking(f"column {at}: ", column, _COLUMN)
-    cells = _cells(document["columns"])
-    for at, row in enumerate(document["rows"]):
-        yield from _lacking(f"row {at}: ", row, cells)
+def _find_faults(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the faults; the caller stops at the first: each check relies on those before it."""
+    yield from _check_members("", document, _DOCUMENT_TYPES)
+    yield from _check_members("machine: ", document["machine"], _MACHINE_TYPES)
+    for key, item_type in (("absent", str), ("finding", str)):
+        yield from _check_items(key, document[key], item_type)
+    yield from _check_items("load_average", document["machine"]["load_average"], _NUMBER)
+    for index, column in enumerate(document["columns"]):
+        yield from _check_members(f"column {index}: ", column, _COLUMN_TYPES)
+    cell_types = _cell_types(document["columns"])
+    for index, row in enumerate(document["rows"]):
+        yield from _check_members(f"row {index}: ", row, cell_types)
 
 
-def _cells(columns: list[dict[str, str]]) -> dict[str, Any]:
-    return {each["name"]: object if each["kind"] == "kept" else _CELL for each in columns}
+def _cell_types(columns: list[dict[str, str]]) -> dict[str, Any]:
+    """Return the types of a row's values; values of kept columns may be anything."""
+    return {column["name"]: object if column["kind"] == "kept" else _CELL for column in columns}
 
 
-def _lacking(where: str, part: Any, wanted: dict[str, Any]) -> Iterator[str]:
-    """Yield which members a JSON object does not have, or has as something else."""
-    if not isinstance(part, dict):
-        yield f"{where}{part!r:.40} is no object"
+def _check_members(location: str, value: Any, types: dict[str, Any]) -> Iterator[str]:
+    """Yield the members that a JSON object lacks, or has with another type."""
+    if not isinstance(value, dict):
+        yield f"{location}{value!r:.40} is no object"
         return
-    for name, kind in wanted.items():
-        if name not in part:
-            yield f"{where}no {name!r}"
-        elif not isinstance(part[name], kind):
-            yield f"{where}{name!r} is {part[name]!r:.40}"
+    for key, expected_type in types.items():
+        if key not in value:
+            yield f"{location}no {key!r}"
+        elif not isinstance(value[key], expected_type):
+            yield f"{location}{key!r} is {value[key]!r:.40}"
 
 
-def _no_list_of(name: str, values: list[Any], kind: Any) -> Iterator[str]:
-    yield from (f"{name!r} has {value!r:.40}" for value in values if not isinstance(value, kind))
+def _check_items(key: str, values: list[Any], item_type: Any) -> Iterator[str]:
+    """Yield the items of a list that have another type."""
+    yield from (
+        f"{key!r} has {value!r:.40}" for value in values if not isinstance(value, item_type)
+    )
 
 
-def misfit(document: dict[str, Any], experiment: Experiment) -> str | None:
-    """Return what keeps a whole result's rows from being named as the experiment's rows are."""
-    has = {column["name"] for column in document["columns"]}
-    for column in kinds(experiment.columns, "given"):
-        if column.name not in has:
+def find_misfit(document: dict[str, Any], experiment: Experiment) -> str | None:
+    """Return why the experiment cannot identify the rows of a valid result, or None if it can."""
+    column_names = {column["name"] for column in document["columns"]}
+    for column in columns_of_kind(experiment.columns, "given"):
+        if column.name not in column_names:
             return f"no column {column.name!r}, by which {experiment.name} names its rows"
     keys = [experiment.key(row) for row in document["rows"]]
     return "two rows of one name" if len(set(keys)) != len(keys) else None

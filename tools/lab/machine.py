@@ -1,4 +1,4 @@
-"""What a figure depends on beside the code: machine, system, Python, versions of packages."""
+"""The describe_environment that a figure depends on: machine, system, Python, package versions."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ _PACKAGES = (
 )
 
 
-def environment() -> dict[str, Any]:
-    """Return machine, Python and versions as they stand in every result."""
+def describe_environment() -> dict[str, Any]:
+    """Return the machine, Python and package versions, as every document records them."""
     return {
         "machine": {
             "system": f"{platform.system()} {platform.release()}",
             "architecture": platform.machine(),
-            "processor": _processor(),
+            "processor": _processor_model(),
             "cores": os.cpu_count(),
             "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
             "load_average": list(os.getloadavg()),
         },
         "python": f"{platform.python_implementation()} {platform.python_version()}",
-        "packages": dict(_versions()),
+        "packages": dict(_installed_versions()),
     }
 
 
-def _processor() -> str:
+def _processor_model() -> str:
+    """Return the processor's model name."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -53,7 +54,7 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _versions() -> Iterator[tuple[str, str]]:
+def _installed_versions() -> Iterator[tuple[str, str]]:
     for package in _PACKAGES:
         try:
             yield package, importlib.metadata.version(package)

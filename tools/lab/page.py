@@ -1,4 +1,4 @@
-"""One HTML file of a document: question, finding, picture, table, method, machine."""
+"""A document as one HTML file: question, finding, picture, table, method, machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from html import escape
 from bkstore.report.html.rendering import policy, template_file
 from tools.lab.document import Document
 from tools.lab.experiment import Rows
-from tools.lab.table import Columns, Parted, footer, shown, tables_of
+from tools.lab.table import Columns, Parted, as_text, describe_run, split_tables
 
 _STYLE = """
 main { padding: 16px 20px; }
@@ -23,8 +23,8 @@ th { vertical-align: bottom; } td.words, th.words { text-align: left; }
 """
 
 
-def page(document: Document, svg: bytes, parted: Parted = lambda _: "") -> bytes:
-    """Return the page; it loads nothing from elsewhere and has no script."""
+def build_page(document: Document, svg: bytes, parted: Parted = lambda _: "") -> bytes:
+    """Return the HTML page; it has no script and loads nothing from other files."""
     picture = svg.decode()
     picture = picture[picture.index("<svg") :]
     parts = [
@@ -40,34 +40,34 @@ def page(document: Document, svg: bytes, parted: Parted = lambda _: "") -> bytes
         "</ul>",
         f"<figure>{picture}</figure>",
         *(
-            f'<div class="table">{_table(columns, rows)}</div>'
-            for _, columns, rows in tables_of(document["columns"], document["rows"], parted)
+            f'<div class="table">{_html_table(columns, rows)}</div>'
+            for _, columns, rows in split_tables(document["columns"], document["rows"], parted)
         ),
         f'<p class="note">{escape(document["data"])}</p>',
         f'<p class="note">{escape(document["method"])}</p>',
-        f'<p class="note">{escape(footer(document))}</p>',
+        f'<p class="note">{escape(describe_run(document))}</p>',
         "</main></body></html>",
     ]
     return "\n".join(parts).encode()
 
 
-def _table(columns: Columns, rows: Rows) -> str:
-    words = {
-        column["name"]: ' class="words"'
+def _html_table(columns: Columns, rows: Rows) -> str:
+    css_class = {
+        column["name"]: ' class="words"'  # aligned to the left
         for column in columns
         if any(isinstance(row[column["name"]], str) for row in rows)
     }
     heads = "".join(
-        f"<th{words.get(column['name'], '')}>{escape(column['label'])}"
+        f"<th{css_class.get(column['name'], '')}>{escape(column['label'])}"
         f"{'<br>' if column['unit'] else ''}{escape(column['unit'])}</th>"
         for column in columns
     )
-    lines = [
+    body_rows = [
         "".join(
-            f"<td{words.get(column['name'], '')}>{escape(shown(row[column['name']]))}</td>"
+            f"<td{css_class.get(column['name'], '')}>{escape(as_text(row[column['name']]))}</td>"
             for column in columns
         )
         for row in rows
     ]
-    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    body = "".join(f"<tr>{cells}</tr>" for cells in body_rows)
     return f"<table><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,7 +1,7 @@
-"""Pictures of a document, by matplotlib: a panel beside the other.
+"""Pictures of a document, drawn by matplotlib: a grid of panels.
 
-Drawn from the document and the experiment's panels alone: the same numbers, the same
-bytes. SVG keeps its text as text.
+A picture depends on the document and the experiment's panels alone: the same numbers yield the same
+bytes. Text in SVG stays text.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from bkstore.report.charts import require_matplotlib
 from tools.lab import log_axes
 from tools.lab.document import Document
 from tools.lab.experiment import Experiment, Panel, Row
-from tools.lab.table import shown
+from tools.lab.table import as_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# -- looks: like the report's charts, and readable in grey, so that sides differ by lightness too
+# -- styles: as in the report's charts; they differ in lightness too, to be readable in gray
 
-_INK, _GRID = "#1a2129", "#d9dfe5"  # of the report's style sheet, on white
+_INK, _GRID = "#1a2129", "#d9dfe5"  # from the report's style sheet, on white
 
 
 class _Style(NamedTuple):
-    """How a side is drawn: as a line, and as bars."""
+    """How a series is drawn, as a line or as bars."""
 
-    colour: str
+    color: str
     marker: str
     line: str
     hatch: str
@@ -46,10 +46,10 @@ _STYLES = (
     _Style("#e0b0a0", "X", "-.", ""),
     _Style("#56616d", "*", ":", "----"),
 )
-"""By turns for the sides of a picture, in the order in which the rows name them."""
+"""The styles of the series of a picture, in the order in which the rows name them."""
 
-_ALONE = _Style("#56616d", "o", "-", "")
-"""The only series of a panel."""
+_SINGLE_STYLE = _Style("#56616d", "o", "-", "")
+"""The style of the only series of a panel."""
 
 _SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
@@ -82,63 +82,70 @@ _SETTINGS: dict[str, Any] = {
     "lines.markersize": 5.5,
 }
 
-_PANEL = (4.5, 3.3)  # inches
-_NOTHING = {"Date": None, "Creator": None}
+_PANEL_INCHES = (4.5, 3.3)  # inches
+_SVG_METADATA = {"Date": None, "Creator": None}
 
 
-def drawn(experiment: Experiment, document: Document, form: Literal["svg", "png"]) -> bytes:
-    """Return the picture; `MissingDependency` without matplotlib.
+def draw_picture(experiment: Experiment, document: Document, form: Literal["svg", "png"]) -> bytes:
+    """Return the picture as SVG or PNG.
 
-    Raises `InvalidArgument` where no panel has rows: a benchmark's row may have no ratio.
+    Raises `MissingDependency` without matplotlib, and `InvalidArgument` if no panel has rows: rows
+    of a benchmark may have no ratio.
     """
     matplotlib = require_matplotlib()
     panels = [panel for panel in experiment.panels if panel.rows(document["rows"])]
     if not panels:
         raise InvalidArgument(f"no rows of this result stand in a panel of {experiment.name}")
-    columns = min(len(panels), 3 if len(panels) > 4 else 2)
-    lines = math.ceil(len(panels) / columns)
-    out = io.BytesIO()
+    column_count = min(len(panels), 3 if len(panels) > 4 else 2)
+    line_count = math.ceil(len(panels) / column_count)
+    buffer = io.BytesIO()
     with matplotlib.rc_context(_SETTINGS):
-        size = (_PANEL[0] * columns, _PANEL[1] * lines + 0.5)
-        figure = matplotlib.figure.Figure(figsize=size, layout="constrained")
+        inches = (_PANEL_INCHES[0] * column_count, _PANEL_INCHES[1] * line_count + 0.5)
+        figure = matplotlib.figure.Figure(figsize=inches, layout="constrained")
         figure.get_layout_engine().set(w_pad=0.12, h_pad=0.1)
-        grid = figure.subplots(lines, columns, squeeze=False).ravel()
-        named = _panels(experiment, panels, grid, document["rows"])
+        grid = figure.subplots(line_count, column_count, squeeze=False).ravel()
+        legend_keys = _draw_panels(experiment, panels, grid, document["rows"])
         for axes in grid[len(panels) :]:
             axes.set_axis_off()
-        if len(named) > 1:
+        if len(legend_keys) > 1:
             figure.legend(
-                named.values(), named.keys(), loc="outside upper left", ncols=_fits(named, size[0])
+                legend_keys.values(),
+                legend_keys.keys(),
+                loc="outside upper left",
+                ncols=_legend_columns(legend_keys, inches[0]),
             )
         if form == "svg":
             canvas = matplotlib.backends.backend_svg.FigureCanvasSVG(figure)
-            canvas.print_svg(out, metadata=_NOTHING)
-            return _tight(out.getvalue())
+            canvas.print_svg(buffer, metadata=_SVG_METADATA)
+            return _minify_svg(buffer.getvalue())
         else:
             from matplotlib.backends.backend_agg import FigureCanvasAgg
 
             canvas = FigureCanvasAgg(figure)
-            canvas.print_png(out, metadata={"Software": None})  # type: ignore[no-untyped-call]
-    return out.getvalue()
+            canvas.print_png(buffer, metadata={"Software": None})  # type: ignore[no-untyped-call]
+    return buffer.getvalue()
 
 
-def _panels(
+def _draw_panels(
     experiment: Experiment, panels: list[Panel], grid: Iterable[Axes], rows: list[Row]
 ) -> dict[str, Any]:
-    """Draw the panels; return what the legend of those that show what the first one does needs.
+    """Draw the panels; return the keys, by series name, of the legend that they share.
 
-    One that shows other series has a legend of its own, between its title and its axes.
+    The panels with the same `by` as the first one share a legend above all panels. Other panels
+    have legends of their own, between title and axes.
     """
-    named: dict[str, Any] = {}
-    styles = _styles(panels, rows)
+    shared_keys: dict[str, Any] = {}
+    styles = _assign_styles(panels, rows)
     for panel, axes in zip(panels, grid):
-        keys = _draw(experiment, panel, axes, rows, styles)
+        keys = _draw_panel(experiment, panel, axes, rows, styles)
         if panel.by == panels[0].by:
-            named |= {name: key for name, key in keys.items() if name not in named}
+            shared_keys |= {name: key for name, key in keys.items() if name not in shared_keys}
         elif len(keys) > 1:
-            columns = _fits(keys, _PANEL[0])
-            above = 13 * (math.ceil(len(keys) / columns) + 1)  # points, its title's line as well
-            axes.set_title(panel.title, pad=6 + above)
+            column_count = _legend_columns(keys, _PANEL_INCHES[0])
+            legend_points = 13 * (
+                math.ceil(len(keys) / column_count) + 1
+            )  # points, with a line for its title
+            axes.set_title(panel.title, pad=6 + legend_points)
             axes.legend(
                 keys.values(),
                 keys.keys(),
@@ -147,151 +154,157 @@ def _panels(
                 bbox_to_anchor=(0, 1),
                 borderaxespad=0.1,
                 borderpad=0.1,
-                ncols=columns,
+                ncols=column_count,
                 alignment="left",
                 fontsize=9,
                 title_fontsize=9,
             )
-    return named
+    return shared_keys
 
 
-def _fits(names: Iterable[str], inches: float) -> int:
-    """Return how many columns of a legend have room in a width."""
-    return max(int(inches * 13 / (max(map(len, names)) + 8)), 1)  # characters of an inch
+def _legend_columns(names: Iterable[str], inches: float) -> int:
+    """Return how many legend columns fit into a width, by the longest name."""
+    return max(int(inches * 13 / (max(map(len, names)) + 8)), 1)  # 13 characters per inch
 
 
-def _tight(svg: bytes) -> bytes:
-    """Return the same drawing without comments, metadata and blanks between elements."""
+def _minify_svg(svg: bytes) -> bytes:
+    """Return the same drawing without comments, metadata and white space between elements."""
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", svg.decode(), flags=re.DOTALL)
     return (re.sub(r">\s+<", "><", text).strip() + "\n").encode()
 
 
-def _draw(
+def _draw_panel(
     experiment: Experiment, panel: Panel, axes: Axes, rows: list[Row], styles: dict[str, _Style]
 ) -> dict[str, Any]:
-    """Draw a panel; return what a legend needs of each series, by its name."""
-    chosen = panel.rows(rows)
+    """Draw a panel; return the legend key of each series, by its name."""
+    panel_rows = panel.rows(rows)
     series: dict[str, list[Row]] = {}
-    for row in chosen:
-        series.setdefault(_name(panel, row), []).append(row)
+    for row in panel_rows:
+        series.setdefault(_series_name(panel, row), []).append(row)
     axes.set_title(panel.title)
     axes.set_xlabel(panel.label or experiment.column(panel.x).title)
     axes.set_ylabel(experiment.column(panel.y).title)
-    words = any(isinstance(row[panel.x], str) for row in chosen)
-    draw = _bars if words else _lines
-    keys = draw(panel, axes, series, styles)
+    has_bars = any(isinstance(row[panel.x], str) for row in panel_rows)
+    draw_series = _draw_bars if has_bars else _draw_lines
+    keys = draw_series(panel, axes, series, styles)
     if "y" in panel.log:
-        _log_y(axes, _heights(panel, chosen), words)
+        _set_log_y_axis(axes, _positive_values(panel, panel_rows), has_bars)
     else:
-        axes.set_ylim(0, 1.05 * max(_heights(panel, chosen), default=1))
-        axes.yaxis.set_major_formatter(_plain)
-    axes.grid(visible=True, axis="y" if words else "both")
+        axes.set_ylim(0, 1.05 * max(_positive_values(panel, panel_rows), default=1))
+        axes.yaxis.set_major_formatter(_format_tick)
+    axes.grid(visible=True, axis="y" if has_bars else "both")
     return keys
 
 
-def _heights(panel: Panel, rows: list[Row]) -> list[float]:
-    """Return what is shown above 0."""
-    names = [panel.y] if panel.high is None else [panel.y, panel.high]
-    values = [row.get(name) for row in rows for name in names]
+def _positive_values(panel: Panel, rows: list[Row]) -> list[float]:
+    """Return the y values of a panel, ticks above bars included, that are above 0."""
+    columns = [panel.y] if panel.high is None else [panel.y, panel.high]
+    values = [row.get(column) for row in rows for column in columns]
     return [value for value in values if value is not None and value > 0]
 
 
-def _log_y(axes: Axes, heights: list[float], bars: bool) -> None:
-    """Make the y axis logarithmic, from below the lowest value to above the highest."""
-    least, most = min(heights, default=1), max(heights, default=1)
-    low = log_axes.floor_of_bars(heights) if bars else least
-    margin = (most / low) ** 0.05
-    low, high = log_axes.widened(low if bars else low / margin, most * margin)
-    places = log_axes.ticks(low, high)
+def _set_log_y_axis(axes: Axes, heights: list[float], bars: bool) -> None:
+    """Make the y axis logarithmic, from below the lowest value to above the highest one."""
+    lowest, highest = min(heights, default=1), max(heights, default=1)
+    low = log_axes.bar_baseline(heights) if bars else lowest
+    margin = (highest / low) ** 0.05
+    low, high = log_axes.widen_range(low if bars else low / margin, highest * margin)
+    ticks = log_axes.choose_ticks(low, high)
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    axes.set_yticks(places, log_axes.labels(places))
+    axes.set_yticks(ticks, log_axes.tick_labels(ticks))
     axes.set_yticks([], minor=True)
 
 
-def _name(panel: Panel, row: Row) -> str:
-    return "" if panel.by is None else shown(row[panel.by])
+def _series_name(panel: Panel, row: Row) -> str:
+    return "" if panel.by is None else as_text(row[panel.by])
 
 
-def _styles(panels: list[Panel], rows: list[Row]) -> dict[str, _Style]:
-    """Return a style for each name of a series: one in all panels, and no other name's."""
-    by = [panel for panel in panels if panel.by is not None]
-    names = dict.fromkeys(_name(panel, row) for panel in by for row in panel.rows(rows))
-    return {"": _ALONE} | {name: _style(at) for at, name in enumerate(names)}
+def _assign_styles(panels: list[Panel], rows: list[Row]) -> dict[str, _Style]:
+    """Return a style for each series name; it is the same in all panels, and distinct."""
+    grouped_panels = [panel for panel in panels if panel.by is not None]
+    names = dict.fromkeys(
+        _series_name(panel, row) for panel in grouped_panels for row in panel.rows(rows)
+    )
+    return {"": _SINGLE_STYLE} | {name: _nth_style(i) for i, name in enumerate(names)}
 
 
-def _style(at: int) -> _Style:
-    """Return the style of a name: where colours begin again, with another marker each."""
-    lap, place = divmod(at, len(_STYLES))
-    return _Style(_STYLES[place].colour, *_STYLES[(place + lap) % len(_STYLES)][1:])
+def _nth_style(number: int) -> _Style:
+    """Return a style; once the colors start again, they are combined with other markers."""
+    lap, position = divmod(number, len(_STYLES))
+    return _Style(_STYLES[position].color, *_STYLES[(position + lap) % len(_STYLES)][1:])
 
 
-def _lines(
+def _draw_lines(
     panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
 ) -> dict[str, Any]:
+    """Draw each series as a line; return their legend keys."""
     keys = {}
     for name, rows in series.items():
         style, rows = styles[name], sorted(rows, key=lambda row: row[panel.x])
         rows = [row for row in rows if "x" not in panel.log or row[panel.x] > 0]
         (keys[name],) = axes.plot(
             [row[panel.x] for row in rows],
-            _shown(panel, rows, panel.y),
-            color=style.colour,
+            _plot_values(panel, rows, panel.y),
+            color=style.color,
             marker=style.marker,
             linestyle=style.line,
         )
     if "x" in panel.log:
-        found = {row[panel.x] for rows in series.values() for row in rows if row[panel.x] > 0}
-        places = _apart(sorted(found))
+        x_values = {row[panel.x] for rows in series.values() for row in rows if row[panel.x] > 0}
+        ticks = _spaced_ticks(sorted(x_values))
         axes.set_xscale("log")
-        axes.set_xticks(places, log_axes.labels(places))
+        axes.set_xticks(ticks, log_axes.tick_labels(ticks))
         axes.set_xticks([], minor=True)
     else:
-        axes.xaxis.set_major_formatter(_plain)
+        axes.xaxis.set_major_formatter(_format_tick)
     return keys
 
 
-def _shown(panel: Panel, rows: list[Row], name: str) -> list[float]:
-    """Return the values of a column, NaN (a gap) for what has no place at the y axis."""
-    values = [math.nan if row.get(name) is None else row[name] for row in rows]
+def _plot_values(panel: Panel, rows: list[Row], column: str) -> list[float]:
+    """Return the values of a column, with NaN (a gap) for those that the y axis cannot show."""
+    values = [math.nan if row.get(column) is None else row[column] for row in rows]
     return [value if value > 0 or "y" not in panel.log else math.nan for value in values]
 
 
-def _apart(places: list[float]) -> list[float]:
-    """Return the places of a logarithmic axis that have room for a name of their own.
+def _spaced_ticks(values: list[float]) -> list[float]:
+    """Return the values that can have a label on a logarithmic axis without overlap.
 
-    Where these are but two, round numbers between them.
+    If only one or two remain, return round numbers between the extremes instead.
     """
-    if len(places) < 2:
-        return places
-    kept, least = places[:1], (places[-1] / places[0]) ** (1 / log_axes.MOST)
-    for place in places[1:]:
-        if place >= kept[-1] * min(least, 4):
-            kept.append(place)
-    return kept if len(kept) > 2 else log_axes.ticks(places[0], places[-1])
+    if len(values) < 2:
+        return values
+    ticks, min_ratio = values[:1], (values[-1] / values[0]) ** (1 / log_axes.MAX_TICKS)
+    for value in values[1:]:
+        if value >= ticks[-1] * min(min_ratio, 4):
+            ticks.append(value)
+    return ticks if len(ticks) > 2 else log_axes.choose_ticks(values[0], values[-1])
 
 
-def _bars(
+def _draw_bars(
     panel: Panel, axes: Axes, series: dict[str, list[Row]], styles: dict[str, _Style]
 ) -> dict[str, Any]:
+    """Draw the series as bars beside each other, grouped by x; return their legend keys."""
     groups = list(dict.fromkeys(row[panel.x] for rows in series.values() for row in rows))
     width, keys = 0.8 / len(series), {}
-    for at, (name, rows) in enumerate(series.items()):
-        middles = [groups.index(row[panel.x]) + (at + 0.5) * width - 0.4 for row in rows]
+    for series_number, (name, rows) in enumerate(series.items()):
+        centers = [groups.index(row[panel.x]) + (series_number + 0.5) * width - 0.4 for row in rows]
         style = styles[name]
         keys[name] = axes.bar(
-            middles,
-            _shown(panel, rows, panel.y),
+            centers,
+            _plot_values(panel, rows, panel.y),
             width * 0.92,
-            color=style.colour,
+            color=style.color,
             hatch=style.hatch,
             edgecolor="white",
             linewidth=0,
         )
         if panel.high is not None:
-            highs = _shown(panel, rows, panel.high)
-            axes.vlines(middles, _shown(panel, rows, panel.y), highs, color="#1a2129", lw=1)
-            axes.plot(middles, highs, "_", color="#1a2129", markersize=6)
+            tick_heights = _plot_values(panel, rows, panel.high)
+            axes.vlines(
+                centers, _plot_values(panel, rows, panel.y), tick_heights, color="#1a2129", lw=1
+            )
+            axes.plot(centers, tick_heights, "_", color="#1a2129", markersize=6)
     axes.set_xticks(range(len(groups)), [str(group) for group in groups])
     if sum(len(str(group)) + 2 for group in groups) > 52:
         axes.tick_params(axis="x", labelrotation=30)
@@ -300,6 +313,6 @@ def _bars(
     return keys
 
 
-def _plain(value: float, _: float | None = None) -> str:
-    """Return a tick's number in short words."""
-    return log_axes.short(value)
+def _format_tick(value: float, _: float | None = None) -> str:
+    """Return a tick's value abbreviated; matplotlib passes a position too, which is ignored."""
+    return log_axes.abbreviate(value)

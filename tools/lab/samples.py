@@ -1,11 +1,11 @@
-"""What experiments measure with: latencies, CPU seconds, bytes read and written, sizes of files.
+"""Measurement for experiments: latencies, CPU seconds, bytes read and written, file sizes.
 
-A latency is wall time; of each query the median over the rounds counts, so that a neighbour that
-took the processor in one round is not in it. Then p50 and p99 are over the queries. Bytes are
-those that the process asked of the system or gave to it (`rchar` and `wchar` of
-`/proc/self/io`), from the page cache or not; there are none where the system does not tell.
+A latency is wall time. Each query counts with its median over the rounds, so that another process
+that took the processor in one round has no influence; p50 and p99 are then over the queries. Bytes
+are those that the process read and wrote by system calls (`rchar` and `wchar` of `/proc/self/io`),
+whether from the page cache or not; they are None on systems without that file.
 
-What is compared is measured in turns: all sides in each round, another one first in each.
+Sides to compare are measured in turns: each round runs all of them, and starts with another one.
 """
 
 from __future__ import annotations
@@ -24,77 +24,82 @@ import numpy as np
 from bkstore.ids import Int64Array
 from tools.lab.sides import Side
 
-ROWS = (".sst", ".log", ".idx")
-"""How names of files with rows of an index end: tables and write-ahead logs, index files."""
+INDEX_FILE_ENDINGS = (".sst", ".log", ".idx")
+"""The endings of files with index rows: RocksDB tables and write-ahead logs, index files."""
 
 Q = TypeVar("Q")
 T = TypeVar("T")
 
 
 class Latency(NamedTuple):
-    """Microseconds: of the middle query, and of the one that 99 of 100 are not slower than."""
+    """The median and the 99th percentile of query times, in microseconds."""
 
     p50: float
     p99: float
 
 
 class Asking(NamedTuple):
-    """A way to ask, and its queries."""
+    """A function that answers a query, and the queries for it."""
 
     ask: Callable[[Any], object]
     queries: Sequence[Any]
 
 
-def latencies(
+def measure_latencies(
     asks: Mapping[str, Callable[[Q], object]], queries: Sequence[Q], rounds: int
 ) -> dict[str, Latency]:
-    """Return how long one query takes by each way to ask; ways take turns, in turning order."""
-    return latencies_of({name: Asking(ask, queries) for name, ask in asks.items()}, rounds)
+    """Return the latency of a query by each function, measured in turns, in rotating order."""
+    return measure_latencies_of({name: Asking(ask, queries) for name, ask in asks.items()}, rounds)
 
 
-def latencies_of(askings: Mapping[str, Asking], rounds: int) -> dict[str, Latency]:
-    """Return the same where each way to ask has queries of its own."""
-    taken = {name: np.empty((rounds, len(one.queries)), np.int64) for name, one in askings.items()}
-    for nth in range(rounds):
-        for name in turned(list(askings), nth):
-            _ask_all(*askings[name], taken[name][nth])
-    found = {}
-    for name, lines in taken.items():
-        p50, p99 = np.percentile(np.median(lines, axis=0) / 1e3, (50, 99))
-        found[name] = Latency(float(p50), float(p99))
-    return found
+def measure_latencies_of(askings: Mapping[str, Asking], rounds: int) -> dict[str, Latency]:
+    """Return the same for functions that have queries of their own."""
+    nanoseconds = {
+        name: np.empty((rounds, len(asking.queries)), np.int64) for name, asking in askings.items()
+    }
+    for round_number in range(rounds):
+        for name in rotate(list(askings), round_number):
+            _time_queries(*askings[name], nanoseconds[name][round_number])
+    result = {}
+    for name, rounds_by_queries in nanoseconds.items():
+        p50, p99 = np.percentile(np.median(rounds_by_queries, axis=0) / 1e3, (50, 99))
+        result[name] = Latency(float(p50), float(p99))
+    return result
 
 
-def turned(sides: Sequence[T], nth: int) -> list[T]:
-    """Return the order of a round: another side is first in each."""
-    turn = nth % len(sides)
-    return [*sides[turn:], *sides[:turn]]
+def rotate(sides: Sequence[T], round_number: int) -> list[T]:
+    """Return the order of the sides in a round: each round starts with another one."""
+    first = round_number % len(sides)
+    return [*sides[first:], *sides[:first]]
 
 
-def _ask_all(ask: Callable[[Q], object], queries: Sequence[Q], line: Int64Array) -> None:
-    clock = time.perf_counter_ns
-    for at, query in enumerate(queries):
-        begin = clock()
+def _time_queries(
+    ask: Callable[[Q], object], queries: Sequence[Q], nanoseconds: Int64Array
+) -> None:
+    """Ask all queries and store the nanoseconds that each one took."""
+    read_clock = time.perf_counter_ns
+    for i, query in enumerate(queries):
+        started = read_clock()
         ask(query)
-        line[at] = clock() - begin
+        nanoseconds[i] = read_clock() - started
 
 
-def latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: int) -> Latency:
-    """Return how long one query takes, asked one by one, all of them in each round."""
-    return latencies({"": ask}, queries, rounds)[""]
+def measure_latency(ask: Callable[[Q], object], queries: Sequence[Q], rounds: int) -> Latency:
+    """Return the latency of a query; each round asks all of them, one by one."""
+    return measure_latencies({"": ask}, queries, rounds)[""]
 
 
-def milliseconds(work: Callable[[], object], rounds: int) -> float:
-    """Return how long some work takes by the clock, the median of the rounds."""
-    taken = np.empty((rounds, 1), np.int64)
-    for line in taken:
-        _ask_all(lambda _: work(), [None], line)
-    return float(np.median(taken)) / 1e6
+def measure_milliseconds(work: Callable[[], object], rounds: int) -> float:
+    """Return the wall time of some work, the median of the rounds."""
+    nanoseconds = np.empty((rounds, 1), np.int64)
+    for round_nanoseconds in nanoseconds:
+        _time_queries(lambda _: work(), [None], round_nanoseconds)
+    return float(np.median(nanoseconds)) / 1e6
 
 
 @dataclass(slots=True)
 class Spent:
-    """What a piece of work took: CPU seconds of the process, wall seconds, bytes."""
+    """The cost of some work: CPU seconds of the process, wall seconds, bytes read and written."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -103,19 +108,20 @@ class Spent:
 
 
 @contextmanager
-def spending() -> Iterator[Spent]:
-    """Measure what is done inside; threads of the process count too."""
-    spent = Spent()
-    before = _io()
+def measure_cost() -> Iterator[Spent]:
+    """Measure the block and fill the cost that it is given; all threads of the process count."""
+    cost = Spent()
+    bytes_before = _io_bytes()
     cpu, wall = time.process_time(), time.perf_counter()
-    yield spent
-    spent.cpu, spent.wall = time.process_time() - cpu, time.perf_counter() - wall
-    after = _io()
-    if before is not None and after is not None:
-        spent.read, spent.written = after[0] - before[0], after[1] - before[1]
+    yield cost
+    cost.cpu, cost.wall = time.process_time() - cpu, time.perf_counter() - wall
+    bytes_after = _io_bytes()
+    if bytes_before is not None and bytes_after is not None:
+        cost.read, cost.written = bytes_after[0] - bytes_before[0], bytes_after[1] - bytes_before[1]
 
 
-def _io() -> tuple[int, int] | None:
+def _io_bytes() -> tuple[int, int] | None:
+    """Return the bytes that this process read and wrote so far, or None if unknown."""
     try:
         text = Path("/proc/self/io").read_text()
     except OSError:
@@ -124,61 +130,61 @@ def _io() -> tuple[int, int] | None:
     return int(fields["rchar"]), int(fields["wchar"])
 
 
-def median_of(spent: Sequence[Spent]) -> Spent:
-    """Return the medians of several times the same work."""
+def median_cost(costs: Sequence[Spent]) -> Spent:
+    """Return the medians of the costs of the same work, measured several times."""
 
-    def middle(name: str) -> Any:
-        values = [getattr(one, name) for one in spent]
+    def median_of(field: str) -> Any:
+        values = [getattr(cost, field) for cost in costs]
         return None if None in values else statistics.median(values)
 
-    return Spent(middle("cpu"), middle("wall"), middle("read"), middle("written"))
+    return Spent(median_of("cpu"), median_of("wall"), median_of("read"), median_of("written"))
 
 
 class Done(NamedTuple):
-    """What a side took, the medians of the rounds, and what it returned the last time."""
+    """The cost of a side (the medians of the rounds), and what it returned the last time."""
 
     spent: Spent
     result: Any
 
 
-def done_in_turns(sides: Sequence[Side], rounds: int) -> list[Done]:
-    """Run sides beside each other, in turning order; all threads of the process count.
+def run_in_turns(sides: Sequence[Side], rounds: int) -> list[Done]:
+    """Run the sides in turns, in rotating order; all threads of the process count.
 
-    For work that has threads of its own, or is long; `tools.lab.sides.sample` is for the rest.
+    Use it for long work and work with threads of its own, else `tools.lab.sides.run_samples`.
     """
-    spent: dict[str, list[Spent]] = {side.name: [] for side in sides}
+    costs: dict[str, list[Spent]] = {side.name: [] for side in sides}
     results: dict[str, Any] = {}
-    for nth in range(rounds):
-        for side in turned(sides, nth):
-            given = () if side.fresh is None else (side.fresh(),)
-            with spending() as cost:
-                results[side.name] = side.run(*given)
-            spent[side.name].append(cost)
+    for round_number in range(rounds):
+        for side in rotate(sides, round_number):
+            arguments = () if side.fresh is None else (side.fresh(),)
+            with measure_cost() as cost:
+                results[side.name] = side.run(*arguments)
+            costs[side.name].append(cost)
             if side.done is not None:
-                side.done(*given)
-    return [Done(median_of(spent[side.name]), results[side.name]) for side in sides]
+                side.done(*arguments)
+    return [Done(median_cost(costs[side.name]), results[side.name]) for side in sides]
 
 
 class FileSizes(NamedTuple):
-    """Files below a folder: how many, their bytes, and the bytes that the disk gave them."""
+    """The files below a directory: their number, sizes in bytes, and bytes allocated on disk."""
 
     number: int
     bytes: int
     on_disk: int
 
 
-def files_below(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
-    """Return how many files there are whose names end so, and how large.
+def measure_files(top: Path, endings: tuple[str, ...] = ("",)) -> FileSizes:
+    """Return number and sizes of the files below a directory whose names have these endings.
 
-    One that goes between the listing and the look at it, as table files do where RocksDB compacts,
-    is not there.
+    A file that is deleted between listing and `stat`, as RocksDB's compactions do with table files,
+    is not counted.
     """
-    found = []
-    for folder, _, names in os.walk(top):
+    stats = []
+    for directory, _, names in os.walk(top):
         for name in names:
             with suppress(FileNotFoundError):
                 if name.endswith(endings):
-                    found.append(os.stat(os.path.join(folder, name)))
+                    stats.append(os.stat(os.path.join(directory, name)))
     return FileSizes(
-        len(found), sum(one.st_size for one in found), 512 * sum(one.st_blocks for one in found)
+        len(stats), sum(stat.st_size for stat in stats), 512 * sum(stat.st_blocks for stat in stats)
     )

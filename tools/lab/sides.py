@@ -1,8 +1,8 @@
-"""Several forms of the same work, timed beside each other.
+"""Several implementations ("sides") of the same work, timed against each other.
 
-A *round* runs every side once, the order turning from round to round, so that a busy minute hits
-all of them. A *sample* is one side in one round, repeated until it lasts `SHORTEST` seconds, in
-CPU seconds of the thread and wall seconds per run.
+A *round* runs every side once. The order rotates from round to round, so that a busy minute hits
+all of them. A *sample* is one side in one round, repeated until it lasts `MIN_SAMPLE_SECONDS`; it
+is measured in CPU seconds of the thread and wall seconds per run.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 from bkstore.offline.reading.kept_memory import keep_freed_memory
 
-SHORTEST = 0.02
-"""Seconds a sample lasts at least; a shorter side is repeated within its sample."""
+MIN_SAMPLE_SECONDS = 0.02
+"""The least duration of a sample; shorter work is repeated within its sample."""
 
-_MOST_REPEATS = 1000
+_MAX_REPEATS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One form of the work. `run` is timed; `fresh`, if given, makes its argument, untimed.
+    """One implementation of the work. `run` is timed; `fresh`, if set, makes its argument, untimed.
 
-    A side with `fresh` runs once a sample: it uses up what it is given. `done` takes the
-    argument away afterwards, untimed.
+    A side with `fresh` runs once per sample, because it uses its argument up. `done` disposes of
+    the argument afterwards, untimed.
     """
 
     name: str
@@ -39,36 +39,36 @@ class Side:
 
 @dataclass(slots=True)
 class Samples:
-    """The samples of a side: CPU seconds of the thread and wall seconds of one run, a round."""
+    """The samples of a side: per round the thread's CPU seconds and wall seconds of one run."""
 
     side: Side
     repeats: int = 1
     cpu: list[float] = field(default_factory=list)
     wall: list[float] = field(default_factory=list)
 
-    def take(self, keep: bool = True) -> float:
-        """Run one sample; return the CPU seconds of one run."""
+    def take(self, record: bool = True) -> float:
+        """Run one sample and record it unless told not to; return the CPU seconds of one run."""
         side = self.side
-        given = () if side.fresh is None else (side.fresh(),)
-        result = None  # held until the clock is read: dropping it is not part of the work
+        arguments = () if side.fresh is None else (side.fresh(),)
+        result = None  # kept until the clock is read: freeing it is not part of the work
         gc.collect()
         wall, cpu = time.perf_counter(), time.thread_time()
         for _ in range(self.repeats):
-            result = side.run(*given)
+            result = side.run(*arguments)
         cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
         del result
         if side.done is not None:
-            side.done(*given)
-        if keep:
+            side.done(*arguments)
+        if record:
             self.cpu.append(cpu / self.repeats)
             self.wall.append(wall / self.repeats)
         return cpu / self.repeats
 
-    def warm_up(self, shortest: float) -> None:
-        """Run once unrecorded and choose the repeats."""
-        once = self.take(keep=False)
+    def warm_up(self, min_seconds: float) -> None:
+        """Run once, unrecorded, and choose how often each sample repeats the work."""
+        seconds = self.take(record=False)
         if self.side.fresh is None:
-            self.repeats = max(1, min(_MOST_REPEATS, round(shortest / max(once, 1e-9))))
+            self.repeats = max(1, min(_MAX_REPEATS, round(min_seconds / max(seconds, 1e-9))))
 
     @property
     def seconds(self) -> float:
@@ -81,26 +81,28 @@ class Samples:
         return statistics.median(self.wall)
 
 
-def sample(sides: Sequence[Side], rounds: int, shortest: float = SHORTEST) -> list[Samples]:
-    """Run sides beside each other, in turning order, and return the samples of each."""
-    taken = [Samples(side) for side in sides]
-    with _settled():
-        for side in taken:
-            side.warm_up(shortest)
-        for nth in range(rounds):
-            turn = nth % len(taken)
-            for side in taken[turn:] + taken[:turn]:
-                side.take()
-    return taken
+def run_samples(
+    sides: Sequence[Side], rounds: int, min_seconds: float = MIN_SAMPLE_SECONDS
+) -> list[Samples]:
+    """Run the sides in turns, in rotating order, and return the samples of each."""
+    samples = [Samples(side_samples) for side_samples in sides]
+    with _settled_memory():
+        for side_samples in samples:
+            side_samples.warm_up(min_seconds)
+        for round_number in range(rounds):
+            first = round_number % len(samples)
+            for side_samples in samples[first:] + samples[:first]:
+                side_samples.take()
+    return samples
 
 
 @contextmanager
-def _settled() -> Iterator[None]:
-    """Bring allocator and garbage collector into the state of a process that runs for long.
+def _settled_memory() -> Iterator[None]:
+    """Put the allocator and the garbage collector into the state of a long-running process.
 
-    Freeing one large block makes glibc keep later ones instead of returning them to the
-    system, so that no side pays page faults that depend on what ran before. The collector
-    stays on, but does not walk the objects that were there before.
+    Once a large block was freed, glibc keeps later ones instead of returning them to the system,
+    so that page faults do not depend on what ran before. The collector stays on, but does not
+    traverse the objects that existed before.
     """
     keep_freed_memory()
     gc.collect()

@@ -1,4 +1,4 @@
-"""The tables of a document, and numbers as tables and findings write them."""
+"""The tables of a document, and how tables and findings format numbers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tools.lab.experiment import Row, Rows
 Parted = Callable[[Row], str]
 
 Columns = Sequence[dict[str, Any]]
-"""Columns as documents have them: name, label, unit, kind."""
+"""Columns as in a JSON document: name, label, unit, kind."""
 
 
-def shown(value: Any) -> str:
-    """Return a value as a table shows it: three digits or all before the point, "" for None.
+def as_text(value: Any) -> str:
+    """Return a value as text: three significant digits or all integer digits, "" for None.
 
-    >>> shown(0.012345), shown(1234567.8), shown(None), shown(3), shown(False)
+    >>> as_text(0.012345), as_text(1234567.8), as_text(None), as_text(3), as_text(False)
     ('0.0123', '1,234,568', '', '3', 'NO')
     """
     if value is None:
@@ -35,75 +35,80 @@ def shown(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def shown_missed(value: float, limit: float) -> str:
-    """Return a figure that is not as the limit demands, so that it does not read as the limit.
+def format_missed(value: float, limit: float) -> str:
+    """Return a figure that misses a limit as text that differs from the limit's.
 
-    >>> shown_missed(1.4975, 1.5), shown_missed(2.003, 2), shown_missed(1.2, 1.5)
+    >>> format_missed(1.4975, 1.5), format_missed(2.003, 2), format_missed(1.2, 1.5)
     ('1.49', '2.01', '1.2')
     """
-    if shown(value) != shown(float(limit)):
-        return shown(value)
+    if as_text(value) != as_text(float(limit)):
+        return as_text(value)
     step = 10.0 ** min(math.floor(math.log10(abs(value))) - 2, 0) if value else 0.01
     towards = math.ceil if value > limit else math.floor
-    return shown(round(towards(value / step) * step, 10))
+    return as_text(round(towards(value / step) * step, 10))
 
 
-def tables_of(columns: Columns, rows: Rows, parted: Parted) -> Sequence[tuple[str, Columns, Rows]]:
-    """Return the tables of some rows: titles, columns with values, rows."""
+def split_tables(
+    columns: Columns, rows: Rows, parted: Parted
+) -> Sequence[tuple[str, Columns, Rows]]:
+    """Return title, non-empty columns and rows of each table; `parted` returns a row's title."""
     titles = dict.fromkeys(parted(row) for row in rows)
-    found = []
+    tables = []
     for title in titles:
-        mine = [row for row in rows if parted(row) == title]
-        wanted = [
+        table_rows = [row for row in rows if parted(row) == title]
+        shown_columns = [
             column
             for column in columns
             if column["kind"] != "kept"
-            and any(row[column["name"]] not in (None, "") for row in mine)
+            and any(row[column["name"]] not in (None, "") for row in table_rows)
         ]
-        found.append((title, wanted, mine))
-    return found
+        tables.append((title, shown_columns, table_rows))
+    return tables
 
 
-def _words(column: dict[str, Any], rows: Rows) -> bool:
+def _has_words(column: dict[str, Any], rows: Rows) -> bool:
+    """Return whether a column has text, which is aligned to the left."""
     return any(isinstance(row[column["name"]], str | bool) for row in rows)
 
 
 def print_document(document: Document, parted: Parted = lambda _: "") -> None:
-    """Print the rows as tables, then what was found, then what it was made with."""
-    wide = None if sys.stdout.isatty() else 240  # a pipe has no width: do not wrap
-    console = Console(file=sys.stdout, width=wide, highlight=False)
-    for title, columns, rows in tables_of(document["columns"], document["rows"], parted):
+    """Print the rows as tables, then the findings, then how the document was made."""
+    width = None if sys.stdout.isatty() else 240  # a pipe has no width: do not wrap
+    console = Console(file=sys.stdout, width=width, highlight=False)
+    for title, columns, rows in split_tables(document["columns"], document["rows"], parted):
         table = Table(title=title or document["question"])
         for column in columns:
             unit = f"\n{column['unit']}" if column["unit"] else ""
-            words = _words(column, rows)
-            table.add_column(f"{column['label']}{unit}", justify="left" if words else "right")
+            has_words = _has_words(column, rows)
+            table.add_column(f"{column['label']}{unit}", justify="left" if has_words else "right")
         for row in rows:
-            table.add_row(*(escape(shown(row[column["name"]])) for column in columns))
+            table.add_row(*(escape(as_text(row[column["name"]])) for column in columns))
         console.print(table)
     for sentence in document["finding"]:
         console.print(f"- {escape(sentence)}")
-    console.print(escape(footer(document)))
+    console.print(escape(describe_run(document)))
 
 
 def markdown(columns: Columns, rows: Rows, parted: Parted = lambda _: "") -> str:
-    """Return the same tables as a page has them."""
-    tables = tables_of(columns, rows, parted)
-    return "\n\n".join(_markdown(wanted, mine) for _, wanted, mine in tables)
+    """Return the tables in Markdown, as documentation pages include them."""
+    tables = split_tables(columns, rows, parted)
+    return "\n\n".join(
+        _markdown_table(table_columns, table_rows) for _, table_columns, table_rows in tables
+    )
 
 
-def _markdown(columns: Columns, rows: Rows) -> str:
-    heads = [
+def _markdown_table(columns: Columns, rows: Rows) -> str:
+    head_cells = [
         f"{column['label']}, {column['unit']}" if column["unit"] else column["label"]
         for column in columns
     ]
-    marks = ["---" if _words(column, rows) else "---:" for column in columns]
-    lines = [[shown(row[column["name"]]) for column in columns] for row in rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *lines))
+    alignments = ["---" if _has_words(column, rows) else "---:" for column in columns]
+    body_rows = [[as_text(row[column["name"]]) for column in columns] for row in rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head_cells, alignments, *body_rows))
 
 
-def footer(document: Document) -> str:
-    """Return what the figures were made with: machine, versions, seed, scale."""
+def describe_run(document: Document) -> str:
+    """Return one line about how the figures were made: command, seed, scale, machine, versions."""
     machine, packages = document["machine"], document["packages"]
     versions = ", ".join(f"{name} {version}" for name, version in packages.items())
     load = "/".join(f"{value:.1f}" for value in machine["load_average"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tools.lab import Column, Experiment, Panel, Row
-from tools.lab.picture import drawn
+from tools.lab.picture import draw_picture
 from tools.performance.figures import Figures
 
 RATIOS = {
@@ -74,4 +74,4 @@ def picture(name: str, figures: Figures) -> bytes:
     """Return a picture as SVG; the same figures, the same bytes."""
     columns, panels = PICTURES[name][1:]
     sheet = Experiment(name, "", "", "", columns, panels, lambda _: [], lambda _: [])
-    return drawn(sheet, {"rows": list(_ROWS[name](figures))}, "svg")
+    return draw_picture(sheet, {"rows": list(_ROWS[name](figures))}, "svg")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from bkstore.errors import InvalidArgument
 from tools.bench.cli import EXPERIMENT as BENCH
 from tools.lab import Experiment, Row
-from tools.lab.document import Document, kept
+from tools.lab.document import Document, read_folder
 from tools.pipeline.experiment import EXPERIMENT as PIPELINE
 
 
@@ -22,7 +22,7 @@ class Origin(NamedTuple):
 
 
 def _origins(experiment: Experiment, folder: Path) -> Iterator[Origin]:
-    for path, document in kept(experiment, folder):
+    for path, document in read_folder(experiment, folder):
         for row in document["rows"]:
             try:
                 yield Origin(experiment.whole(row), document)

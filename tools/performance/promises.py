@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
-from tools.lab.table import shown, shown_missed
+from tools.lab.table import as_text, format_missed
 from tools.performance.figures import Figures
 from tools.pipeline.steps import KERNELS, LOADS, STEPS
 
@@ -28,7 +28,7 @@ class Promise(NamedTuple):
     @property
     def must(self) -> str:
         """What must be, in words."""
-        return f"{self.sign} {shown(self.limit)}{self.unit}".removeprefix("= ")
+        return f"{self.sign} {as_text(self.limit)}{self.unit}".removeprefix("= ")
 
     def holds(self, value: float) -> bool:
         """Return whether one figure is as it must be."""
@@ -38,7 +38,7 @@ class Promise(NamedTuple):
 
     def told(self, value: float) -> str:
         """Return a figure as tables have it: one that is not as it must be reads as that."""
-        return shown(value) if self.holds(value) else shown_missed(value, self.limit)
+        return as_text(value) if self.holds(value) else format_missed(value, self.limit)
 
 
 def _ratio(row: str, cases: str = ".*") -> Values:

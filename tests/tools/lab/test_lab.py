@@ -20,16 +20,22 @@ from bkstore.index.rocks.database import Database
 from bkstore.index.rocks.options import location_options
 from tests.tools.lab.toys import TOY, measure_toys
 from tools.lab import Column, Row, Run, log_axes, main, table
-from tools.lab.comparison import differences
-from tools.lab.document import FORMAT, made, read, save
-from tools.lab.page import page
-from tools.lab.picture import drawn
-from tools.lab.samples import files_below, latencies, latency, median_of, spending
-from tools.lab.sides import Side, sample
+from tools.lab.comparison import list_differences
+from tools.lab.document import FORMAT, build_document, read_document, save_document
+from tools.lab.page import build_page
+from tools.lab.picture import draw_picture
+from tools.lab.samples import (
+    measure_cost,
+    measure_files,
+    measure_latencies,
+    measure_latency,
+    median_cost,
+)
+from tools.lab.sides import Side, run_samples
 from tools.lab.stores.peers import LevelDb, Lmdb, Store
-from tools.lab.table import print_document, shown
-from tools.lab.workloads.index_loads import SHAPES, index_load, load_of_dump
-from tools.lab.workloads.traces import TRACES, trace
+from tools.lab.table import as_text, print_document
+from tools.lab.workloads.index_loads import SHAPES, make_index_load, read_index_load
+from tools.lab.workloads.traces import TRACES, make_trace
 
 Document = dict[str, Any]
 
@@ -38,13 +44,13 @@ Document = dict[str, Any]
 def document(tmp_path: Path) -> Document:
     """Return the document of a run of the toy."""
     run = Run(tmp_path, rounds=2)
-    return made(TOY, run, measure_toys(run), ["--rounds", "2"], 1.5)
+    return build_document(TOY, run, measure_toys(run), ["--rounds", "2"], 1.5)
 
 
 def test_where_files_are_is_not_said(tmp_path: Path) -> None:
     """A command with a path of this machine is kept with the path's last part."""
     words = ["--world", str(tmp_path / "some world"), "--into", "docs/figures"]
-    kept_as = made(TOY, Run(tmp_path), measure_toys(Run(tmp_path)), words, 1.0)["command"]
+    kept_as = build_document(TOY, Run(tmp_path), measure_toys(Run(tmp_path)), words, 1.0)["command"]
 
     assert "python -m tools.toy --world 'some world' --into docs/figures" == kept_as
 
@@ -66,17 +72,19 @@ def test_rows_have_declared_columns_and_names_of_their_own(tmp_path: Path) -> No
     """A column that is not declared is an error, and so are two rows with one name."""
     run = Run(tmp_path)
     with pytest.raises(KeyError, match="other"):
-        made(TOY, run, [{"side": "a", "size": 1, "other": 2}], [], 0)
+        build_document(TOY, run, [{"side": "a", "size": 1, "other": 2}], [], 0)
     with pytest.raises(ValueError, match="same given columns"):
-        made(TOY, run, [{"side": "a", "size": 1}, {"side": "a", "size": 1, "time": 3.0}], [], 0)
+        build_document(
+            TOY, run, [{"side": "a", "size": 1}, {"side": "a", "size": 1, "time": 3.0}], [], 0
+        )
 
 
 def test_saved_and_read_again(document: Document, tmp_path: Path) -> None:
     """What is read again is what was saved; other files and other experiments are refused."""
     target = tmp_path / "toy.json"
-    save(document, target)
+    save_document(document, target)
 
-    assert document == read(TOY, target)
+    assert document == read_document(TOY, target)
     for text, reason in (
         ("{", "no result can be read"),
         ('{"format": "x"}', "format 'x'"),
@@ -85,13 +93,13 @@ def test_saved_and_read_again(document: Document, tmp_path: Path) -> None:
     ):
         target.write_text(text)
         with pytest.raises(InvalidArgument, match=reason):
-            read(TOY, target)
+            read_document(TOY, target)
 
 
 def test_the_same_document_is_the_same_picture(document: Document) -> None:
     """An SVG has the titles, the axes with units, the sides and no date, twice the same bytes."""
     pytest.importorskip("matplotlib")
-    first, again = (drawn(TOY, document, "svg") for _ in range(2))
+    first, again = (draw_picture(TOY, document, "svg") for _ in range(2))
     text = first.decode()
 
     assert first == again
@@ -99,7 +107,7 @@ def test_the_same_document_is_the_same_picture(document: Document) -> None:
     for words in ("Room", "Playing", "room, bytes", "playing, ms", "children", "two &amp; &lt;"):
         assert words in text, words
     assert "dc:date" not in text
-    assert drawn(TOY, document, "png").startswith(b"\x89PNG")
+    assert draw_picture(TOY, document, "png").startswith(b"\x89PNG")
 
 
 def test_a_panel_shows_the_rows_it_names(document: Document) -> None:
@@ -112,7 +120,7 @@ def test_a_panel_shows_the_rows_it_names(document: Document) -> None:
 def test_the_page_loads_nothing(document: Document) -> None:
     """The page has question, finding, picture, and a line of the table a row; names are escaped."""
     pytest.importorskip("matplotlib")
-    text = page(document, drawn(TOY, document, "svg")).decode()
+    text = build_page(document, draw_picture(TOY, document, "svg")).decode()
 
     assert text.startswith("<!doctype html>")
     assert len(document["rows"]) + 1 == text.count("<tr>")
@@ -132,14 +140,14 @@ def test_the_table_has_a_line_a_row(document: Document, capsys: pytest.CaptureFi
     assert "- 7 rows, the largest 2000." in out
     assert "Absent: no_such_library." in out
     assert ["", "1,234", "0.0123", "1,234", "word"] == [
-        shown(value) for value in (None, 1234, 0.012345, 1234.4, "word")
+        as_text(value) for value in (None, 1234, 0.012345, 1234.4, "word")
     ]
 
 
 def test_what_differs_between_two_results(document: Document) -> None:
     """Counts that differ at all, figures that moved by a quarter, rows and settings of one only."""
     old = json.loads(json.dumps(document))
-    assert [] == differences(TOY, document, old)
+    assert [] == list_differences(TOY, document, old)
     old["seed"] = 3
     old["rows"][0]["bytes"] += 1
     old["rows"][1]["time"] *= 1.1
@@ -152,7 +160,7 @@ def test_what_differs_between_two_results(document: Document) -> None:
         "two & <three>, 10: only now",
         "one, 10: room, bytes 11 then, 10 now",
         "one, 1,000: playing, ms 286 then, 143 now: 0.50x",
-    ] == differences(TOY, document, old)
+    ] == list_differences(TOY, document, old)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +189,14 @@ def test_what_was_otherwise_then(
     old |= {name: value for name, value in change.items() if not isinstance(value, dict)}
     known = document["machine"] | document["packages"]
 
-    assert [line.format(**known) for line in lines] == differences(TOY, document, old)
+    assert [line.format(**known) for line in lines] == list_differences(TOY, document, old)
 
 
 def test_older_results_can_be_compared(document: Document) -> None:
     """One of before dumps were noted is as one without."""
     old = {name: value for name, value in document.items() if name not in ("dump", "trace")}
 
-    assert [] == differences(TOY, document, old)
+    assert [] == list_differences(TOY, document, old)
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,7 +286,7 @@ def test_numbers_as_tables_show_them() -> None:
     below = ["-12,346", "-100", "-0.0123"]
     texts = ["100", "100", "12,346", *below, "0", "1e-09", "-7", "1,234", "yes", "x"]
 
-    assert texts == [shown(value) for value in values]
+    assert texts == [as_text(value) for value in values]
 
 
 # -- what is measured with
@@ -287,7 +295,7 @@ def test_numbers_as_tables_show_them() -> None:
 def test_latency_is_of_the_middle_round() -> None:
     """Of each query the median over the rounds counts, then the percentiles are over queries."""
     asked: list[int] = []
-    found = latency(asked.append, [1, 2, 3], 5)
+    found = measure_latency(asked.append, [1, 2, 3], 5)
 
     assert [1, 2, 3] * 5 == asked
     assert 0 < found.p50 <= found.p99
@@ -299,14 +307,14 @@ def test_a_slow_round_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([tick for each in taken for tick in (0, each)])
     monkeypatch.setattr("tools.lab.samples.time.perf_counter_ns", lambda: next(clock))
 
-    assert (2.5, pytest.approx(2.99)) == latency(lambda _: None, [1, 2], 3)
+    assert (2.5, pytest.approx(2.99)) == measure_latency(lambda _: None, [1, 2], 3)
 
 
 def test_ways_to_ask_take_turns() -> None:
     """Every way is asked all queries in each round, another one first in each."""
     asked: list[str] = []
     ways = {name: lambda query, name=name: asked.append(f"{name}{query}") for name in "ab"}  # type: ignore[misc]
-    found = latencies(ways, [1, 2], 2)
+    found = measure_latencies(ways, [1, 2], 2)
 
     assert ["a1", "a2", "b1", "b2", "b1", "b2", "a1", "a2"] == asked
     assert {"a", "b"} == found.keys()
@@ -314,15 +322,15 @@ def test_ways_to_ask_take_turns() -> None:
 
 def test_spending_counts_bytes(tmp_path: Path) -> None:
     """Bytes given to the system are those that were written, where the system tells."""
-    with spending() as spent:
+    with measure_cost() as spent:
         (tmp_path / "a.sst").write_bytes(bytes(100_000))
     if spent.written is None:
         pytest.skip("this system does not tell")
 
     assert 100_000 <= spent.written < 110_000
-    assert (spent.wall, spent.written) == (median_of([spent] * 3).wall, spent.written)
-    assert (1, 100_000) == files_below(tmp_path, (".sst",))[:2]
-    assert (0, 0, 0) == files_below(tmp_path, (".log",))
+    assert (spent.wall, spent.written) == (median_cost([spent] * 3).wall, spent.written)
+    assert (1, 100_000) == measure_files(tmp_path, (".sst",))[:2]
+    assert (0, 0, 0) == measure_files(tmp_path, (".log",))
 
 
 def test_files_that_go_are_not_counted(tmp_path: Path) -> None:
@@ -330,14 +338,14 @@ def test_files_that_go_are_not_counted(tmp_path: Path) -> None:
     (tmp_path / "a.sst").write_bytes(bytes(100))
     (tmp_path / "gone.sst").symlink_to(tmp_path / "missing")
 
-    assert (1, 100) == files_below(tmp_path, (".sst",))[:2]
+    assert (1, 100) == measure_files(tmp_path, (".sst",))[:2]
 
 
 def test_sides_take_turns() -> None:
     """Each side is warmed up, then begins a round as often as the others."""
     order: list[str] = []
     sides = [Side(name, lambda name=name: order.append(name)) for name in "abc"]  # type: ignore[misc]
-    taken = sample(sides, 3, 0)
+    taken = run_samples(sides, 3, 0)
 
     assert "abcabcbcacab" == "".join(order)
     assert [3, 3, 3] == [len(one.cpu) for one in taken]
@@ -350,7 +358,7 @@ def test_sides_take_turns() -> None:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_loads_put_what_they_say(shape: str) -> None:
     """The puts of a load have its entries, each flush in the order of ledgers and entries."""
-    load = index_load(shape, 1200, 1, flush=100)
+    load = make_index_load(shape, 1200, 1, rows_per_flush=100)
     found: dict[LedgerId, set[int]] = {name: set() for name in load.expected}
     for flush in load.flushes:
         assert sorted(put.ledger for put in flush) == [put.ledger for put in flush]
@@ -380,7 +388,7 @@ def test_a_dump_is_a_load(tmp_path: Path) -> None:
             for entry in ids.tolist()
         }
     dump([tmp_path / "b"], tmp_path / "dump")
-    load = load_of_dump(tmp_path / "dump", 1000, flush=7)
+    load = read_index_load(tmp_path / "dump", 1000, rows_per_flush=7)
     found = {
         (put.ledger, entry): place
         for put in load.puts
@@ -391,19 +399,19 @@ def test_a_dump_is_a_load(tmp_path: Path) -> None:
     assert {name: ids.tolist() for name, ids in sorted(world.expected.items())} == {
         name: ids.tolist() for name, ids in load.expected.items()
     }
-    assert 10 == load_of_dump(tmp_path / "dump", 10).entries
+    assert 10 == read_index_load(tmp_path / "dump", 10).entries
 
 
 @pytest.mark.parametrize("order", TRACES)
 def test_traces_ask_for_what_is_there(order: str) -> None:
     """Every read is of an entry that its ledger has, the same for the same seed."""
     entries = {LedgerId(0, 1): np.arange(0, 50, 2), LedgerId(1, 2): np.arange(100)}
-    reads = trace(order, entries, 500, 3)
+    reads = make_trace(order, entries, 500, 3)
 
     assert 500 == len(reads.queries)
     assert all(entry in entries[ledger] for ledger, entry in reads.queries)
-    assert reads.queries == trace(order, entries, 500, 3).queries
-    assert reads.queries != trace(order, entries, 500, 4).queries
+    assert reads.queries == make_trace(order, entries, 500, 3).queries
+    assert reads.queries != make_trace(order, entries, 500, 4).queries
 
 
 def test_zipf_prefers_few() -> None:
@@ -411,9 +419,9 @@ def test_zipf_prefers_few() -> None:
     entries = {LedgerId(0, 1): np.arange(1000)}
     shares = {}
     for order in ("zipf", "uniform"):
-        counts = np.sort(np.bincount(trace(order, entries, 5000, 1).entry, minlength=1000))
+        counts = np.sort(np.bincount(make_trace(order, entries, 5000, 1).entry, minlength=1000))
         shares[order] = counts[-100:].sum() / 5000
-    hot = np.argsort(np.bincount(trace("zipf", entries, 5000, 1).entry, minlength=1000))[-50:]
+    hot = np.argsort(np.bincount(make_trace("zipf", entries, 5000, 1).entry, minlength=1000))[-50:]
 
     assert 300 < hot.mean() < 700, "the most wanted rows lie anywhere"
     assert shares["uniform"] < 0.25 < 0.5 < shares["zipf"]

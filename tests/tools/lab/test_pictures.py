@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from tools.lab import Column, Experiment, Panel, Row
-from tools.lab.picture import drawn
-from tools.lab.table import shown
+from tools.lab.picture import draw_picture
+from tools.lab.table import as_text
 
 Draw = Callable[..., Any]
 
@@ -37,7 +37,7 @@ def figure(monkeypatch: pytest.MonkeyPatch) -> Draw:
             Column(name, name) for name in dict.fromkeys(n for row in rows for n in row)
         )
         sheet = Experiment("a", "", "", "", columns, panels, lambda _: [], lambda _: [])
-        drawn(sheet, {"rows": rows}, "svg")
+        draw_picture(sheet, {"rows": rows}, "svg")
         return made[-1]
 
     return draw
@@ -156,7 +156,7 @@ def test_a_name_has_one_look(figure: Draw) -> None:
     panels = [Panel(by, "x", "y", by) for by in ("side", "room", "kind")]
     looks = _looks(figure(rows, *panels))
 
-    assert {f"side {n}" for n in range(9)} | {shown(n) for n in range(9)} == looks.keys()
+    assert {f"side {n}" for n in range(9)} | {as_text(n) for n in range(9)} == looks.keys()
     assert {1} == {len(each) for each in looks.values()}
     assert len(looks) == len(set.union(*looks.values()))
 

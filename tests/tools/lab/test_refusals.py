@@ -19,9 +19,9 @@ from tools.bench.cli import EXPERIMENT as BENCH, main as bench
 from tools.cache import EXPERIMENT as CACHE
 from tools.keys import EXPERIMENT as KEYS
 from tools.lab import Experiment, Row, Run, main
-from tools.lab.document import Document, made, save
-from tools.lab.picture import drawn
-from tools.lab.workloads.index_loads import load_of_dump
+from tools.lab.document import Document, build_document, save_document
+from tools.lab.picture import draw_picture
+from tools.lab.workloads.index_loads import read_index_load
 from tools.layouts import EXPERIMENT as LAYOUTS
 
 Change = Callable[[Document], Any]
@@ -48,7 +48,7 @@ def _refused(experiment: Experiment, words: list[str], capsys: pytest.CaptureFix
 def saved(tmp_path: Path) -> Path:
     """Return the file of a result of the toy."""
     run = Run(tmp_path)
-    save(made(TOY, run, measure_toys(run), [], 1.0), tmp_path / "toy.json")
+    save_document(build_document(TOY, run, measure_toys(run), [], 1.0), tmp_path / "toy.json")
     return tmp_path / "toy.json"
 
 
@@ -96,8 +96,10 @@ def test_two_kinds_of_data(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_record_says_which_data(tmp_path: Path) -> None:
     """A dump and a recording stand in the document by their names, None without them."""
     took: list[Row] = [{"side": "a", "size": 1}]
-    plain = made(TOY, Run(tmp_path), took, [], 1.0)
-    given = made(TOY, Run(tmp_path, dump=tmp_path / "some", trace=Path("reads")), took, [], 1.0)
+    plain = build_document(TOY, Run(tmp_path), took, [], 1.0)
+    given = build_document(
+        TOY, Run(tmp_path, dump=tmp_path / "some", trace=Path("reads")), took, [], 1.0
+    )
 
     assert (None, None) == (plain["dump"], plain["trace"])
     assert ("some", "reads") == (given["dump"], given["trace"])
@@ -125,7 +127,7 @@ def test_a_dump_that_is_none(tmp_path: Path, empty_dump: Path) -> None:
         (empty_dump, "no entries"),
     ):
         with pytest.raises(InvalidArgument, match=reason):
-            load_of_dump(place, 100)
+            read_index_load(place, 100)
 
 
 def test_a_dump_is_of_its_first_bookie(tmp_path: Path) -> None:
@@ -141,14 +143,14 @@ def test_a_dump_is_of_its_first_bookie(tmp_path: Path) -> None:
                 storage.flush()
     dump([tmp_path / name for name in "acb"], tmp_path / "dump")
 
-    assert 12 == load_of_dump(tmp_path / "dump", 100).entries
+    assert 12 == read_index_load(tmp_path / "dump", 100).entries
 
 
 def test_a_dump_without_pyarrow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What is missing is named, with the command that installs it."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingDependency, match="pip install"):
-        load_of_dump(tmp_path, 100)
+        read_index_load(tmp_path, 100)
 
 
 # -- results that are none
@@ -247,7 +249,7 @@ def test_a_picture_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """A row of the benchmark without ratios cannot be drawn; its figures are printed and kept."""
     pytest.importorskip("matplotlib")
     row = {"row": "start", "case": "a", "what": "b", "value": 4711}
-    save(made(BENCH, Run(tmp_path), [row], [], 1.0), tmp_path / "start.json")
+    save_document(build_document(BENCH, Run(tmp_path), [row], [], 1.0), tmp_path / "start.json")
     words = ["--from", str(tmp_path / "start.json"), "--picture", str(tmp_path / "start.svg")]
 
     assert 2 == bench(words)
@@ -258,4 +260,4 @@ def test_a_picture_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert not (tmp_path / "start.svg").exists()
     with pytest.raises(InvalidArgument):
-        drawn(BENCH, {"rows": []}, "svg")
+        draw_picture(BENCH, {"rows": []}, "svg")

@@ -15,7 +15,7 @@ from bkstore.ids import Int64Array
 from bkstore.index.hierarchical import HierarchicalIndex
 from tools.bench.inputs.entry_ids import held_ids, idx_index
 from tools.bench.measure import Case, Context, Fact, Figures, Row, Side
-from tools.lab.bitmaps import bitmap_of, encoded
+from tools.lab.bitmaps import build_bitmap, serialize_bitmap
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def _encoding(context: Context) -> Iterator[list[Case | Figures]]:
     if module is None:
         yield [Figures("encode and decode", ids.size, shape, lambda: [size])]
     else:
-        theirs = Fact("pyroaring bytes", len(encoded(bitmap_of(module, ids))))
+        theirs = Fact("pyroaring bytes", len(serialize_bitmap(build_bitmap(module, ids))))
         yield _encoding_cases(module, ids, shape, [size, theirs])
 
 
@@ -73,11 +73,11 @@ def _encoding_cases(
     module: Any, ids: Int64Array, shape: str, sizes: list[Fact]
 ) -> list[Case | Figures]:
     def whole(bitmap: Any) -> Any:
-        return module.BitMap.deserialize(encoded(bitmap))
+        return module.BitMap.deserialize(serialize_bitmap(bitmap))
 
-    fast = Side("BitMap(array('I')), conversion included", lambda: whole(bitmap_of(module, ids)))
+    fast = Side("BitMap(array('I')), conversion included", lambda: whole(build_bitmap(module, ids)))
     plain = Side("BitMap(int64 array)", lambda: whole(module.BitMap(ids)))
-    back = Side("..., to_array()", lambda: whole(bitmap_of(module, ids)).to_array())
+    back = Side("..., to_array()", lambda: whole(build_bitmap(module, ids)).to_array())
     return [
         Case(
             "encode and decode",
@@ -145,7 +145,7 @@ def _missing_cases(
     yield Case(name, all_ids.size, shape, ours, differences, 100, facts=peaks)
     yield Case(f"{name}, mask", all_ids.size, shape, ours, (mask,))
     if module is not None:
-        all_bits, bits = bitmap_of(module, all_ids), bitmap_of(module, ids)
+        all_bits, bits = build_bitmap(module, all_ids), build_bitmap(module, ids)
         bitmaps = Side("BitMap difference, to_array", lambda: (all_bits - bits).to_array())
         yield Case(f"{name}, pyroaring", all_ids.size, shape, ours, (bitmaps,))
 

@@ -17,7 +17,7 @@ from bkstore.index.rocks.keys import entry_keys, ledger_range, values
 from bkstore.index.rocks.options import location_options, reading_options
 from tools.bench.inputs.entry_ids import SCOPE_0, locations_of, new_directory, rocks_index
 from tools.bench.measure import Case, Context, Row, Side
-from tools.lab.stores.peers import Peer, peer_stores
+from tools.lab.stores.peers import Peer, peer_openers
 
 _PER_BATCH = 100_000
 """Rows that a peer gets at a time, as ours does."""
@@ -81,7 +81,7 @@ def _peer_scans(
 ) -> Iterator[tuple[str, Side]]:
     """Yield for each peer that is here what scans the same keys of it into an array of ids."""
     lo, hi = ledger_range(SCOPE_0)
-    for name, opened in peer_stores(context).items():
+    for name, opened in peer_openers(context).items():
         top = new_directory(context)
         store = opened(top)
         open_until.callback(store.close)
@@ -176,7 +176,7 @@ def _peer_fills(
         opened[0].close()
         shutil.rmtree(opened[1])
 
-    for name, opening in peer_stores(context).items():
+    for name, opening in peer_openers(context).items():
 
         def fresh(opening: Callable[[Path], Peer] = opening) -> tuple[Peer, Path]:
             top = new_directory(context)

@@ -1,7 +1,7 @@
-"""Forms of an index, and what indexes are compared with.
+"""Implementations of an index, and other stores to compare with.
 
-`index_sides` are forms that hold the same rows: index files, RocksDB, memory, a memtable over
-RocksDB, `tuned_rocks` (RocksDB with other options). `shrinking_rocks` deletes its ledgers.
-`read_cache` keeps records of a storage. `peers` are lmdb and LevelDB with the calls that are asked
-of RocksDB here.
+`index_sides` are indexes that hold the same rows: index files, RocksDB, memory, a memtable over
+RocksDB. `tuned_rocks` is RocksDB with other options, `shrinking_rocks` a database whose ledgers are
+deleted. `read_cache` caches records of a storage. `peers` wraps lmdb and LevelDB in the interface
+that experiments use of RocksDB.
 """

@@ -1,4 +1,4 @@
-"""Forms of an index that hold the same rows: how each is filled, and opened to be asked."""
+"""Index implementations that hold the same rows: how each is filled, and opened for queries."""
 
 from __future__ import annotations
 
@@ -20,69 +20,71 @@ from tools.lab.workloads.index_loads import IndexLoad, Put
 
 
 class Layered(LayeredSource):
-    """A memtable over RocksDB, asked for locations as well, as a storage asks its two."""
+    """A memtable over RocksDB that also looks up locations, as a storage looks them up in both."""
 
     top: MemtableIndex
     below: RocksIndex
 
     def get(self, ledger: LedgerLike, entry: int) -> int | None:
-        """Return the location of one entry: the memtable's, else the one on disk."""
+        """Return the location of one entry: the memtable's, otherwise the one on disk."""
         return self.top.get(ledger, entry) or self.below.get(ledger, entry)
 
     def get_many(self, ledger: LedgerLike, entries: Int64Array) -> Int64Array:
-        """Return the locations of many entries; only what memory lacks is asked of the disk."""
-        found = self.top.get_many(ledger, entries)
-        absent = np.flatnonzero(found == 0)
-        if absent.size:
-            found[absent] = self.below.get_many(ledger, entries[absent])
-        return found
+        """Return the locations of many entries; only those not in memory are looked up on disk."""
+        locations = self.top.get_many(ledger, entries)
+        missing = np.flatnonzero(locations == 0)
+        if missing.size:
+            locations[missing] = self.below.get_many(ledger, entries[missing])
+        return locations
 
 
 Source = EntryIndex | Layered
-Opening = Callable[[Path, bool], EntryIndex]
+OpenIndex = Callable[[Path, bool], EntryIndex]
 
 
-def idx_files(top: Path, writable: bool) -> EntryIndex:
-    """Open index files."""
-    return HierarchicalIndex(top, writable=writable)
+def open_index_files(directory: Path, writable: bool) -> EntryIndex:
+    """Open an index of index files."""
+    return HierarchicalIndex(directory, writable=writable)
 
 
-def rocksdb(*changes: Change) -> Opening:
-    """Return what opens RocksDB with a bookie's options, changed so."""
-    return lambda top, writable: RocksIndex(top, writable=writable, files=TunedFiles(*changes))
+def rocksdb_opener(*changes: Change) -> OpenIndex:
+    """Return a function that opens RocksDB with a bookie's options after these changes."""
+    return lambda directory, writable: RocksIndex(
+        directory, writable=writable, files=TunedFiles(*changes)
+    )
 
 
 @dataclass(frozen=True)
 class IndexSide:
-    """A form: how its index on disk is opened (if any), and its share that is in memory."""
+    """An implementation: how its index on disk (if any) is opened, and the share kept in memory."""
 
-    open: Opening | None
+    open: OpenIndex | None
     in_memory: float = 0.0
 
-    def filled(self, load: IndexLoad, top: Path) -> MemtableIndex:
-        """Put a load below `top`, durably, and the last of it into memory; return that."""
-        below, above = _split(load, self.in_memory)
+    def filled(self, load: IndexLoad, directory: Path) -> MemtableIndex:
+        """Write a load to disk, durably, except for the last share; return that in a memtable."""
+        disk_puts, memory_puts = _split_load(load, self.in_memory)
         if self.open is not None:
-            with self.open(top, True) as index:
-                _fill(index, below)
+            with self.open(directory, True) as index:
+                _put_all(index, disk_puts)
         memory = MemtableIndex()
-        _fill(memory, above)
-        for name in memory.ledgers():
-            memory.entries(name)  # sorted at the first read: part of the price
+        _put_all(memory, memory_puts)
+        for ledger_id in memory.ledgers():
+            memory.entries(ledger_id)  # sorts at the first read, which is part of the cost
         return memory
 
-    def open_once(self, top: Path) -> None:
-        """Open what is on disk for reading, and close it."""
+    def open_once(self, directory: Path) -> None:
+        """Open the index on disk for reading, and close it."""
         if self.open is not None:
-            self.open(top, False).close()
+            self.open(directory, False).close()
 
     @contextmanager
-    def opened(self, top: Path, memory: MemtableIndex) -> Iterator[Source]:
-        """Yield what is asked: the index on disk, memory, or one over the other."""
+    def opened(self, directory: Path, memory: MemtableIndex) -> Iterator[Source]:
+        """Yield the source for queries: the index on disk, the memtable, or one over the other."""
         if self.open is None:
             yield memory
             return
-        with self.open(top, False) as index:
+        with self.open(directory, False) as index:
             yield (
                 Layered(memory, index)
                 if isinstance(index, RocksIndex) and self.in_memory
@@ -90,14 +92,16 @@ class IndexSide:
             )
 
 
-def _split(load: IndexLoad, share: float) -> tuple[list[Put], list[Put]]:
-    """Return the puts that go to disk, and the last ones, that stay in memory."""
+def _split_load(load: IndexLoad, memory_share: float) -> tuple[list[Put], list[Put]]:
+    """Return the puts that go to disk, and the last ones, which stay in memory."""
     puts = list(load.puts)
-    ends = np.cumsum([put.entries.size for put in puts])
-    first = int(np.searchsorted(ends, ends[-1] * (1 - share), side="right"))
-    return puts[:first], puts[first:]
+    rows_so_far = np.cumsum([put.entries.size for put in puts])
+    first_in_memory = int(
+        np.searchsorted(rows_so_far, rows_so_far[-1] * (1 - memory_share), side="right")
+    )
+    return puts[:first_in_memory], puts[first_in_memory:]
 
 
-def _fill(index: EntryIndex, puts: Sequence[Put]) -> None:
+def _put_all(index: EntryIndex, puts: Sequence[Put]) -> None:
     for put in puts:
         index.put_many(put.ledger, put.entries, put.locations)

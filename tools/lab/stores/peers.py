@@ -1,4 +1,4 @@
-"""Stores of sorted rows to compare RocksDB with: lmdb and LevelDB, where they are installed."""
+"""Stores of sorted rows to compare RocksDB with: lmdb and LevelDB, if they are installed."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from tools.lab.experiment import Context
 
 
 class Store(Protocol):
-    """What is asked of a store of sorted rows; `Database` is one."""
+    """The interface of a store of sorted rows; `Database` implements it."""
 
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
         """Store many rows."""
 
     def sync(self) -> None:
-        """Make them durable."""
+        """Make the stored rows durable."""
 
     def get(self, key: bytes) -> bytes | None:
-        """Return one value."""
+        """Return the value of a key, or None."""
 
     def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
-        """Return the keys of lo..hi as an array."""
+        """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
 
     def last_below(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
 
     def compact(self) -> None:
-        """Bring its files into their final form."""
+        """Rewrite the files into their final form."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the store."""
 
 
 class Lmdb:
@@ -45,43 +45,43 @@ class Lmdb:
         self._env = module.open(str(top), map_size=1 << 32, sync=False, metasync=False)
 
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
-        """Store many rows, a transaction a batch."""
-        for at in range(0, len(keys), per_batch):
-            part = slice(at, at + per_batch)
-            with self._env.begin(write=True) as change, change.cursor() as cursor:
-                cursor.putmulti(zip(keys[part], values[part]))
+        """Store many rows, each batch in a transaction."""
+        for start in range(0, len(keys), per_batch):
+            rows = slice(start, start + per_batch)
+            with self._env.begin(write=True) as transaction, transaction.cursor() as cursor:
+                cursor.putmulti(zip(keys[rows], values[rows]))
 
     def sync(self) -> None:
-        """Make them durable."""
+        """Make the stored rows durable."""
         self._env.sync(True)
 
     def get(self, key: bytes) -> bytes | None:
-        """Return one value."""
-        with self._env.begin() as view:
-            found: bytes | None = view.get(key)
-        return found
+        """Return the value of a key, or None."""
+        with self._env.begin() as transaction:
+            value: bytes | None = transaction.get(key)
+        return value
 
     def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
-        """Return the keys of lo..hi as an array."""
-        with self._env.begin() as view, view.cursor() as cursor:
+        """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
+        with self._env.begin() as transaction, transaction.cursor() as cursor:
             cursor.set_range(lo)
             rows = takewhile(hi.__gt__, cursor.iternext(values=False))
             return np.fromiter(rows, f"S{width}")
 
     def last_below(self, key: bytes) -> bytes | None:
         """Return the greatest key at or below `key`."""
-        with self._env.begin() as view, view.cursor() as cursor:
+        with self._env.begin() as transaction, transaction.cursor() as cursor:
             if not cursor.set_range(key):
-                found = cursor.last()
+                is_found = cursor.last()
             else:
-                found = cursor.key() == key or cursor.prev()
-            return bytes(cursor.key()) if found else None
+                is_found = cursor.key() == key or cursor.prev()
+            return bytes(cursor.key()) if is_found else None
 
     def compact(self) -> None:
-        """Nothing to do: its pages stay as they are."""
+        """Do nothing: a tree of pages has no compaction."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the store."""
         self._env.close()
 
 
@@ -93,18 +93,20 @@ class LevelDb:
         self.get = self._db.get
 
     def put_list(self, keys: list[bytes], values: list[bytes], per_batch: int) -> None:
-        """Store many rows, a write batch each."""
-        for at in range(0, len(keys), per_batch):
+        """Store many rows, each batch in a write batch."""
+        for start in range(0, len(keys), per_batch):
             with self._db.write_batch() as batch:
-                for key, value in zip(keys[at : at + per_batch], values[at : at + per_batch]):
+                for key, value in zip(
+                    keys[start : start + per_batch], values[start : start + per_batch]
+                ):
                     batch.put(key, value)
 
     def sync(self) -> None:
-        """Make them durable: a synced write syncs the log before it."""
+        """Make the rows durable: a synced write syncs the log up to it."""
         self._db.delete(b"", sync=True)
 
     def keys(self, lo: bytes, hi: bytes, width: int) -> Sized:
-        """Return the keys of lo..hi as an array."""
+        """Return the keys from `lo` to below `hi` as an array of `width` bytes each."""
         rows = self._db.iterator(start=lo, stop=hi, include_value=False)
         return np.fromiter(rows, f"S{width}")
 
@@ -118,15 +120,19 @@ class LevelDb:
         self._db.compact_range()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the store."""
         self._db.close()
 
 
 Peer = Lmdb | LevelDb
 
 
-def peer_stores(context: Context) -> dict[str, Callable[[Path], Peer]]:
-    """Return what opens each of them in a directory, by name; those that are not here are noted."""
-    makers: dict[str, Callable[[Any, Path], Peer]] = {"lmdb": Lmdb, "plyvel": LevelDb}
-    found = {name: (make, context.peer(name)) for name, make in makers.items()}
-    return {name: partial(make, module) for name, (make, module) in found.items() if module}
+def peer_openers(context: Context) -> dict[str, Callable[[Path], Peer]]:
+    """Return the opener of each installed store by name; `context.absent` gets the others."""
+    classes: dict[str, Callable[[Any, Path], Peer]] = {"lmdb": Lmdb, "plyvel": LevelDb}
+    peers = {name: (store_class, context.peer(name)) for name, store_class in classes.items()}
+    return {
+        name: partial(store_class, module)
+        for name, (store_class, module) in peers.items()
+        if module
+    }

@@ -1,4 +1,4 @@
-"""A cache of records before a storage, filled by reads ahead."""
+"""A read-ahead cache of records in front of a storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Query = tuple[LedgerId, int]
 
 
 class Served(NamedTuple):
-    """What some reads came to: found in a cache, calls of the storage, bytes of both."""
+    """The outcome of reads: cache hits, calls of the storage, bytes fetched and bytes returned."""
 
     hits: int
     fetches: int
@@ -22,10 +22,10 @@ class Served(NamedTuple):
 
 
 class ReadCache:
-    """Records of a storage, up to so many bytes, read ahead; the least recently read go first.
+    """A least-recently-used cache of up to `room` bytes of records, which reads ahead.
 
-    `count` entries are read at a time, or as many as `size` bytes hold. One at a time is
-    `read_entry`: what a reader calls that wants no others.
+    A miss reads `count` entries, or as many as fit into `size` bytes. With a `count` of 1 it calls
+    `read_entry`, as a reader without read-ahead does.
     """
 
     def __init__(self, storage: LedgerStorage, room: int, count: int, size: int = 0) -> None:
@@ -34,39 +34,40 @@ class ReadCache:
         self.held = self.hits = self.fetches = self.fetched = self.served = 0
 
     def read(self, ledger: LedgerId, entry: int) -> bytes:
-        """Return a record, from the cache or with those that follow it."""
+        """Return a record from the cache, or read it together with those that follow it."""
         record = self.records.get((ledger, entry))
         if record is not None:
             self.hits += 1
             self.records.move_to_end((ledger, entry))
         else:
-            record = self._fetch(ledger, entry)
+            record = self._read_ahead(ledger, entry)
         self.served += len(record)
         return record
 
-    def _fetch(self, ledger: LedgerId, entry: int) -> bytes:
+    def _read_ahead(self, ledger: LedgerId, entry: int) -> bytes:
+        """Read a record and those that follow it, and evict the least recently read ones."""
         self.fetches += 1
         if self.count == 1:
-            found = [self.storage.read_entry(ledger, entry)]
-            self._keep(ledger, entry, found[0])
+            records = [self.storage.read_entry(ledger, entry)]
+            self._store(ledger, entry, records[0])
         else:
             batch = self.storage.read_entries(ledger, entry, self.count, self.size)
-            found = batch.records()
-            for number, record in zip(batch.entries.tolist(), found):
-                self._keep(ledger, number, record)
-        self.fetched += sum(map(len, found))
+            records = batch.records()
+            for entry_id, record in zip(batch.entries.tolist(), records):
+                self._store(ledger, entry_id, record)
+        self.fetched += sum(map(len, records))
         while self.held > self.room:
             self.held -= len(self.records.popitem(last=False)[1])
-        return found[0]
+        return records[0]
 
-    def _keep(self, ledger: LedgerId, entry: int, record: bytes) -> None:
+    def _store(self, ledger: LedgerId, entry: int, record: bytes) -> None:
         old = self.records.pop((ledger, entry), b"")
         self.records[ledger, entry] = record
         self.held += len(record) - len(old)
 
 
 def read_by_cache(queries: Sequence[_Query], cache: ReadCache) -> Served:
-    """Read entries by a cache that is empty."""
+    """Read entries through a cache, which is empty at first."""
     for query in queries:
         cache.read(*query)
     return Served(cache.hits, cache.fetches, cache.fetched, cache.served)
@@ -74,5 +75,5 @@ def read_by_cache(queries: Sequence[_Query], cache: ReadCache) -> Served:
 
 def read_singly(queries: Sequence[_Query], storage: LedgerStorage) -> Served:
     """Read entries without a cache, by `read_entry`."""
-    size = sum(len(storage.read_entry(*query)) for query in queries)
-    return Served(0, len(queries), size, size)
+    bytes_read = sum(len(storage.read_entry(*query)) for query in queries)
+    return Served(0, len(queries), bytes_read, bytes_read)

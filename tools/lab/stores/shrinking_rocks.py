@@ -1,8 +1,8 @@
-"""RocksDB whose ledgers are deleted: by range or by row, compacted, rebuilt.
+"""A RocksDB whose ledgers are deleted by range or by row, and which is compacted or rebuilt.
 
-What is in its files depends on what was done and on nothing else: no flush and no compaction
-begins by itself while rows are written and deleted, where it would be a matter of time which
-tables it finds. A flush comes after so many rows; RocksDB compacts, as its rules say, in `settle`.
+The contents of its files are reproducible: no flush and no compaction starts in the background
+while rows are written and deleted, because timing would decide which tables it includes. A flush
+follows each `buffered` rows; RocksDB compacts, by its own rules, in `settle` only.
 """
 
 from __future__ import annotations
@@ -20,70 +20,71 @@ from bkstore.index.rocks.keys import entry_keys, ledger_range, values
 from bkstore.index.rocks.options import location_options
 from bkstore.testing.generators import locations
 
-_ROW = 24  # bytes of a key and a location
-_LEAST = 64 << 10
-_TOP = b"\xff" * 16
-_DELETIONS = re.compile(r"# deletions=(\d+)")  # those of ranges are among them
-_UNDER_WAY = ("compaction-pending", "num-running-compactions")
-_LONGEST = 600  # seconds of compactions
+_ROW_BYTES = 24  # bytes of a key and a location
+_MIN_TABLE_BYTES = 64 << 10
+_LAST_KEY = b"\xff" * 16
+_DELETIONS_PATTERN = re.compile(r"# deletions=(\d+)")  # including those of ranges
+_COMPACTION_PROPERTIES = ("compaction-pending", "num-running-compactions")
+_MAX_COMPACTION_SECONDS = 600
 
 
-class _Steered(Database):
-    """A database that flushes and compacts when it is told to."""
+class _ManualDatabase(Database):
+    """A database that flushes and compacts only on demand."""
 
     def flush(self) -> None:
-        """Bring what is in memory into a table."""
+        """Write the memtable to a table."""
         with self._changing() as database:
             database.flush()
 
     def set_compacting(self, compacting: bool) -> None:
-        """Let compactions begin, or let none begin."""
+        """Enable or disable automatic compactions."""
         with self._changing() as database:
             database.set_options({"disable_auto_compactions": "false" if compacting else "true"})
 
 
 class ShrinkingRocks:
-    """A `locations` database in a folder of its own, whose tables have `buffered` rows at first."""
+    """A `locations` database in its own directory; flushes write tables of `buffered` rows."""
 
     def __init__(self, top: Path, per_ledger: int, buffered: int) -> None:
         self.top, self.per_ledger, self.buffered = top, per_ledger, buffered
         self.number = self.waiting = 0
-        self.database = self._opened()
+        self.database = self._open()
 
-    def _opened(self) -> _Steered:
-        options, size = location_options(), max(self.buffered * _ROW, _LEAST)
-        options.set_write_buffer_size(max(64 << 20, 16 * size))  # flushes are by rows
-        options.set_target_file_size_base(size)
-        options.set_max_bytes_for_level_base(4 * size)
+    def _open(self) -> _ManualDatabase:
+        options, table_bytes = location_options(), max(self.buffered * _ROW_BYTES, _MIN_TABLE_BYTES)
+        options.set_write_buffer_size(max(64 << 20, 16 * table_bytes))  # flushes are by rows
+        options.set_target_file_size_base(table_bytes)
+        options.set_max_bytes_for_level_base(4 * table_bytes)
         options.set_disable_auto_compactions(True)
-        options.set_max_background_jobs(2)  # one that flushes, one that compacts
-        return _Steered(self.top / f"{self.number}" / "locations", options)
+        options.set_max_background_jobs(2)  # one flushes, one compacts
+        return _ManualDatabase(self.top / f"{self.number}" / "locations", options)
 
     def put(self, ledger: LedgerId, seed: int) -> None:
         """Write a ledger's rows."""
-        places = locations(self.per_ledger, seed, log_id=ledger.ledger)
+        entry_locations = locations(self.per_ledger, seed, log_id=ledger.ledger)
         keys = entry_keys(ledger, np.arange(self.per_ledger))
-        self.database.put_list(keys, values(places), self.per_ledger)
-        self._count(self.per_ledger)
+        self.database.put_list(keys, values(entry_locations), self.per_ledger)
+        self._flush_if_full(self.per_ledger)
 
     def delete_by_range(self, ledger: LedgerId) -> None:
         """Delete a ledger with one range tombstone, as a bookie does."""
         self.database.delete_range(*ledger_range(ledger))
-        self._count(1)
+        self._flush_if_full(1)
 
     def delete_by_row(self, ledger: LedgerId) -> None:
         """Delete a ledger with a tombstone for each row."""
         for key in entry_keys(ledger, np.arange(self.per_ledger)):
             self.database.delete(key)
-        self._count(self.per_ledger)
+        self._flush_if_full(self.per_ledger)
 
-    def _count(self, rows: int) -> None:
+    def _flush_if_full(self, rows: int) -> None:
+        """Count rows written to memory, and flush once there are `buffered` ones."""
         self.waiting += rows
         if self.waiting >= self.buffered:
             self.flush()
 
     def flush(self) -> None:
-        """Bring what is in memory into a table."""
+        """Write the memtable to a table."""
         self.database.flush()
         self.waiting = 0
 
@@ -91,10 +92,14 @@ class ShrinkingRocks:
         """Flush, and let RocksDB compact until it has nothing to do."""
         self.flush()
         self.database.set_compacting(True)
-        until = time.monotonic() + _LONGEST
-        while any(self.database.property(name) != "0" for name in _UNDER_WAY):
-            if time.monotonic() > until:
-                raise RuntimeError(f"{self.top}: compactions take more than {_LONGEST} seconds")
+        deadline = time.monotonic() + _MAX_COMPACTION_SECONDS
+        while any(
+            self.database.property(property_name) != "0" for property_name in _COMPACTION_PROPERTIES
+        ):
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{self.top}: compactions take more than {_MAX_COMPACTION_SECONDS} seconds"
+                )
             time.sleep(0.001)
         self.database.set_compacting(False)
 
@@ -103,30 +108,30 @@ class ShrinkingRocks:
         self.database.compact()
 
     def rebuild(self) -> None:
-        """Write the rows that are there into a new database, and drop the old one."""
-        old, before = self.database, self.top / f"{self.number}"
+        """Copy the live rows into a new database, and delete the old one."""
+        old_database, old_directory = self.database, self.top / f"{self.number}"
         self.number += 1
-        self.database = self._opened()
-        for keys, found in old.items(b"", _TOP, 16, 1 << 16):
+        self.database = self._open()
+        for keys, entry_locations in old_database.items(b"", _LAST_KEY, 16, 1 << 16):
             rows = np.ascontiguousarray(keys).view("V16").ravel().tolist()
-            self.database.put_list(rows, found.astype(">i8").view("V8").tolist(), 1 << 16)
-        old.close()
-        shutil.rmtree(before)
+            self.database.put_list(rows, entry_locations.astype(">i8").view("V8").tolist(), 1 << 16)
+        old_database.close()
+        shutil.rmtree(old_directory)
 
     def scan(self) -> int:
-        """Read all rows; return how many there are."""
-        return sum(len(keys) for keys, _ in self.database.items(b"", _TOP, 16, 1 << 16))
+        """Read all rows and return their number."""
+        return sum(len(keys) for keys, _ in self.database.items(b"", _LAST_KEY, 16, 1 << 16))
 
     def tombstones(self) -> int:
-        """Return how many tombstones the tables have, those of ranges and of rows."""
-        found = _DELETIONS.search(self.database.property("aggregated-table-properties"))
-        return int(found[1]) if found is not None else 0
+        """Return the number of range and row tombstones in the tables."""
+        match = _DELETIONS_PATTERN.search(self.database.property("aggregated-table-properties"))
+        return int(match[1]) if match is not None else 0
 
     def table_bytes(self) -> int:
-        """Return the bytes of the tables; of those that a compaction replaced, none."""
+        """Return the bytes of the live tables, without those that a compaction replaced."""
         return int(self.database.property("live-sst-files-size"))
 
     def close(self) -> None:
-        """Close it, and take its files away."""
+        """Close the database and delete its files."""
         self.database.close()
         shutil.rmtree(self.top)

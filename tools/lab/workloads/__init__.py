@@ -1,6 +1,6 @@
-"""What goes in and what is read.
+"""The rows that experiments write, and the reads that they replay.
 
-`index_loads` is what an index is filled with, from the generators of `bkstore.testing` or a dump.
-`traces` is what is read in which order, made
-from a seed; `recording` writes down the reads of a running bookie and reads them again.
+`index_loads` has the rows of an index, from the generators of `bkstore.testing` or a dump.
+`traces` generates sequences of reads from a seed; `recording` records the reads of a running
+bookie and loads them again.
 """

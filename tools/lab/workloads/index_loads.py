@@ -1,8 +1,8 @@
-"""What an index is filled with: rows in the order in which a bookie's flushes would put them.
+"""Index rows to write, in the order in which the flushes of a bookie would put them.
 
-Entries arrive as `bkstore.testing.workloads` says, or as a dump recorded them; each `flush` of
-them is sorted by ledger and entry, gets locations one behind the other, and is put a ledger at a
-time: what the write cache of a bookie does.
+Entries arrive in the order of a workload of `bkstore.testing.workloads`, or as a dump recorded
+them. As in the write cache of a bookie, the entries of each flush are sorted by ledger and entry,
+get consecutive locations, and are put one ledger at a time.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from bkstore.tables.dump import DUMP_TABLES
 from bkstore.testing import generators, workloads
 from bkstore.testing.workloads import Arrivals, Workload
 
-_DUMPED = ("scope_id", "ledger_id", "entry_id", "log_id", "position")
+_DUMP_COLUMNS = ("scope_id", "ledger_id", "entry_id", "log_id", "position")
 
-_FLUSH = 20_000
-"""Rows that arrive between two flushes."""
+_ROWS_PER_FLUSH = 20_000
+"""The default number of rows that arrive between two flushes."""
 
 
 class Put(NamedTuple):
-    """Rows of one ledger, as one `put_many` gets them."""
+    """Rows of one ledger: the arguments of one `put_many`."""
 
     ledger: LedgerId
     entries: Int64Array
@@ -40,7 +40,7 @@ class Put(NamedTuple):
 
 @dataclass(frozen=True)
 class IndexLoad:
-    """Puts, flush by flush, and what must be there at the end: ledgers, distinct rows, ids."""
+    """The puts of each flush, and the entry ids that each ledger must have at the end."""
 
     flushes: list[list[Put]]
     expected: dict[LedgerId, Int64Array]
@@ -52,7 +52,7 @@ class IndexLoad:
 
     @property
     def entries(self) -> int:
-        """Distinct rows at the end."""
+        """The number of distinct rows at the end."""
         return sum(ids.size for ids in self.expected.values())
 
 
@@ -67,78 +67,97 @@ SHAPES: dict[str, Callable[[int, int], Workload]] = {
         workloads.interleaved(100, max(n // 100, 1), seed=seed)
     ),
 }
-"""Shapes by name: each a function of how many entries, and the seed."""
+"""Workload shapes by name: functions of the approximate number of entries and the seed."""
 
 
-def index_load(shape: str, entries: int, seed: int, flush: int = _FLUSH) -> IndexLoad:
-    """Return about so many entries in a shape of `SHAPES`; `KeyError` for another name."""
-    load = SHAPES[shape](entries, seed)
-    return IndexLoad(_flushes(load.ids(flush), seed), load.expected)
+def make_index_load(
+    shape: str, entries: int, seed: int, rows_per_flush: int = _ROWS_PER_FLUSH
+) -> IndexLoad:
+    """Return about `entries` rows in a shape of `SHAPES`; raise `KeyError` for an unknown shape."""
+    workload = SHAPES[shape](entries, seed)
+    return IndexLoad(_sort_flushes(workload.ids(rows_per_flush), seed), workload.expected)
 
 
-def _flushes(arrivals: Iterable[Arrivals], seed: int) -> list[list[Put]]:
+def _sort_flushes(batches: Iterable[Arrivals], seed: int) -> list[list[Put]]:
+    """Return the puts of each batch of arrivals, sorted as the write cache sorts a flush."""
     flushes = []
-    for log, some in enumerate(arrivals):
-        order = np.lexsort((some.entry, some.ledger, some.scope))
-        places = generators.locations(order.size, seed + log, log_id=log)
-        flushes.append(list(_by_ledger(_taken(some, order), places)))
+    for log_id, arrivals in enumerate(batches):
+        order = np.lexsort((arrivals.entry, arrivals.ledger, arrivals.scope))
+        locations = generators.locations(order.size, seed + log_id, log_id=log_id)
+        flushes.append(list(_group_by_ledger(_take_rows(arrivals, order), locations)))
     return flushes
 
 
-def _taken(rows: Arrivals, order: npt.NDArray[np.int64]) -> Arrivals:
+def _take_rows(rows: Arrivals, order: npt.NDArray[np.int64]) -> Arrivals:
     return Arrivals(rows.scope[order], rows.ledger[order], rows.entry[order])
 
 
-def _by_ledger(rows: Arrivals, places: Int64Array) -> Iterator[Put]:
-    change = (rows.ledger[1:] != rows.ledger[:-1]) | (rows.scope[1:] != rows.scope[:-1])
-    ends = [*(np.flatnonzero(change) + 1).tolist(), places.size]
+def _group_by_ledger(rows: Arrivals, locations: Int64Array) -> Iterator[Put]:
+    """Yield a put for each ledger of sorted rows."""
+    is_new_ledger = (rows.ledger[1:] != rows.ledger[:-1]) | (rows.scope[1:] != rows.scope[:-1])
+    ends = [*(np.flatnonzero(is_new_ledger) + 1).tolist(), locations.size]
     start = 0
     for end in ends:
-        name = LedgerId(int(rows.scope[start]), int(rows.ledger[start]))
-        yield Put(name, rows.entry[start:end], places[start:end])
+        ledger_id = LedgerId(int(rows.scope[start]), int(rows.ledger[start]))
+        yield Put(ledger_id, rows.entry[start:end], locations[start:end])
         start = end
 
 
-def load_of_dump(place: Path, most: int, flush: int = _FLUSH) -> IndexLoad:
-    """Return the first `most` entries of a dump's table `entries`, of its first bookie.
+def read_index_load(
+    dump_path: Path, max_entries: int, rows_per_flush: int = _ROWS_PER_FLUSH
+) -> IndexLoad:
+    """Return the first `max_entries` entries of a dump's table `entries`, of one bookie.
 
-    Arrival is the order of the entry logs: by log and position. Locations are the recorded ones.
-    Raises `InvalidArgument` for what is no dump, or one without entries, `MissingDependency`
-    without pyarrow, `CorruptionError` for files that are not as the dump says.
+    The bookie is the first one by name that has entries. They arrive in the order of the entry
+    logs, by log and position, and have the recorded locations.
+    Raises `InvalidArgument` if the path is not a dump or the dump has no entries,
+    `MissingDependency` without pyarrow, and `CorruptionError` if a file contradicts the dump.
     """
-    dump = open_dump(place)
+    dump = open_dump(dump_path)
     files = [file for file in dump.files["entries"] if file.rows]
     if not files:
-        raise InvalidArgument(f"{place}: no entries in this dump")
+        raise InvalidArgument(f"{dump_path}: no entries in this dump")
     bookie = min(file.bookie for file in files)
-    columns = _dumped([file for file in files if file.bookie == bookie])
-    order = np.lexsort((columns[4], columns[3]))[:most]
+    columns = _read_columns([file for file in files if file.bookie == bookie])
+    order = np.lexsort((columns[4], columns[3]))[:max_entries]
     scope, ledger, entry, log, position = (column[order] for column in columns)
     arrivals = Arrivals(scope.view(np.uint64), ledger.view(np.uint64), entry)
-    places = make_locations(log, position)
+    locations = make_locations(log, position)
     flushes = []
-    for at in range(0, order.size, flush):
-        part = np.arange(at, min(at + flush, order.size))
-        some = _taken(arrivals, part)
-        part = part[np.lexsort((some.entry, some.ledger, some.scope))]
-        flushes.append(list(_by_ledger(_taken(arrivals, part), places[part])))
-    return IndexLoad(flushes, _distinct(flushes))
+    for start in range(0, order.size, rows_per_flush):
+        flush_rows = np.arange(start, min(start + rows_per_flush, order.size))
+        flush_arrivals = _take_rows(arrivals, flush_rows)
+        flush_rows = flush_rows[
+            np.lexsort((flush_arrivals.entry, flush_arrivals.ledger, flush_arrivals.scope))
+        ]
+        flushes.append(
+            list(_group_by_ledger(_take_rows(arrivals, flush_rows), locations[flush_rows]))
+        )
+    return IndexLoad(flushes, _distinct_entries(flushes))
 
 
-def _dumped(files: Sequence[DumpFile]) -> list[Int64Array]:
-    """Return the columns `_DUMPED` of some files."""
-    parts = []
-    for each in files:
-        with opened_parquet(each.path) as file:
-            check_footer(each.path, file, DUMP_TABLES[each.table], _DUMPED, each.rows)
-            table = file.read(columns=list(_DUMPED))
-            parts.append([table.column(name).to_numpy() for name in _DUMPED])
-    return [np.concatenate(column) for column in zip(*parts)]
+def _read_columns(files: Sequence[DumpFile]) -> list[Int64Array]:
+    """Return `_DUMP_COLUMNS` of the files, each as one array."""
+    columns_of_files = []
+    for dump_file in files:
+        with opened_parquet(dump_file.path) as file:
+            check_footer(
+                dump_file.path, file, DUMP_TABLES[dump_file.table], _DUMP_COLUMNS, dump_file.rows
+            )
+            table = file.read(columns=list(_DUMP_COLUMNS))
+            columns_of_files.append([table.column(name).to_numpy() for name in _DUMP_COLUMNS])
+    return [np.concatenate(column) for column in zip(*columns_of_files)]
 
 
-def _distinct(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
-    found: dict[LedgerId, list[Int64Array]] = {}
+def _distinct_entries(flushes: list[list[Put]]) -> dict[LedgerId, Int64Array]:
+    """Return the sorted, distinct entry ids of each ledger."""
+    entries_of_ledger: dict[LedgerId, list[Int64Array]] = {}
     for put in (put for flush in flushes for put in flush):
-        found.setdefault(put.ledger, []).append(put.entries)
-    joined = {name: np.sort(np.concatenate(parts)) for name, parts in sorted(found.items())}
-    return {name: ids[np.diff(ids, prepend=-1) != 0] for name, ids in joined.items()}
+        entries_of_ledger.setdefault(put.ledger, []).append(put.entries)
+    sorted_entries = {
+        ledger_id: np.sort(np.concatenate(parts))
+        for ledger_id, parts in sorted(entries_of_ledger.items())
+    }
+    return {
+        ledger_id: ids[np.diff(ids, prepend=-1) != 0] for ledger_id, ids in sorted_entries.items()
+    }

@@ -1,7 +1,7 @@
-"""Reads of a bookie or storage, written down while it runs, and read again as a trace.
+"""Reads of a bookie or storage, recorded while it runs, and loaded again as a trace.
 
-The file is text: a line that names the format, then a line a read, in the order in which they were
-answered: scope, ledger, first entry, how many entries. Reads that were not answered are not there.
+The file is text: a line that names the format, then a line per read, in the order in which they
+were answered: scope, ledger, first entry, number of entries. Failed reads are not recorded.
 """
 
 from __future__ import annotations
@@ -21,90 +21,102 @@ from bkstore.formats.entry import RecordBatch, record_header
 from bkstore.ids import Int64Array, LedgerId
 from tools.lab.workloads.traces import Trace
 
-_FIRST = "bkstore-reads 1"
+_FORMAT_LINE = "bkstore-reads 1"
 
-MOST = 10_000_000
-"""Entries that are read in a trace, at most."""
+MAX_ENTRIES = 10_000_000
+"""The maximal number of entry reads in a trace."""
 
 
 @contextmanager
-def recording(source: Bookie | LedgerStorage, target: StrPath) -> Iterator[None]:
-    """Write down what is read of a bookie or storage while the block runs.
+def record_reads(source: Bookie | LedgerStorage, target: StrPath) -> Iterator[None]:
+    """Record the reads of a bookie or storage while the block runs.
 
-    Other threads' reads too, such as those of a server over the bookie. The file is written at
-    the end of the block, however it ends.
+    Reads by other threads, such as those of a server of the bookie, are recorded too. The file is
+    written when the block ends, even by an exception.
     """
     check_output(Path(target))
     lines: list[str] = []
 
-    def read_entry(*words: Any, **named: Any) -> bytes:
-        record = type(source).read_entry(source, *words, **named)  # type: ignore[arg-type]
+    def read_entry(*args: Any, **kwargs: Any) -> bytes:
+        record = type(source).read_entry(source, *args, **kwargs)  # type: ignore[arg-type]
         header = record_header(record)
-        _note(lines, header.ledger, header.entry_id, 1)
+        _append_line(lines, header.ledger, header.entry_id, 1)
         return record
 
-    def read_entries(*words: Any, **named: Any) -> RecordBatch:
-        batch = type(source).read_entries(source, *words, **named)  # type: ignore[arg-type]
+    def read_entries(*args: Any, **kwargs: Any) -> RecordBatch:
+        batch = type(source).read_entries(source, *args, **kwargs)  # type: ignore[arg-type]
         if len(batch):
-            ledger = LedgerId.of(named["ledger"] if "ledger" in named else words[0])
-            _note(lines, ledger, int(batch.entries[0]), len(batch))
+            ledger = LedgerId.of(kwargs["ledger"] if "ledger" in kwargs else args[0])
+            _append_line(lines, ledger, int(batch.entries[0]), len(batch))
         return batch
 
     overridden = {"read_entry": read_entry, "read_entries": read_entries}
+    # Attributes of the instance hide the methods of its class until they are deleted.
     vars(source).update(overridden)
     try:
         yield
     finally:
-        for name in overridden:
-            del vars(source)[name]
-        write_output(Path(target), "".join(f"{line}\n" for line in (_FIRST, *lines)).encode())
+        for method in overridden:
+            del vars(source)[method]
+        write_output(Path(target), "".join(f"{line}\n" for line in (_FORMAT_LINE, *lines)).encode())
 
 
-def _note(lines: list[str], ledger: LedgerId, first: int, count: int) -> None:
-    lines.append(f"{ledger.scope} {ledger.ledger} {first} {count}")
+def _append_line(lines: list[str], ledger: LedgerId, first_entry: int, count: int) -> None:
+    lines.append(f"{ledger.scope} {ledger.ledger} {first_entry} {count}")
 
 
 def read_recording(source: StrPath) -> Trace:
-    """Return the reads of a recording, one an entry; `InvalidArgument` for what is none."""
+    """Return the trace of a recording; raise `InvalidArgument` if the file is not a recording."""
     try:
-        first, *lines = Path(source).read_text(encoding="ascii").splitlines() or [""]
+        format_line, *lines = Path(source).read_text(encoding="ascii").splitlines() or [""]
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"{source}: no recording can be read: {error}") from error
-    if first != _FIRST or not lines:
-        raise InvalidArgument(f"{source}: no recorded reads: it begins with {first[:40]!r}")
-    numbers: dict[LedgerId, int] = {}
-    which, entries, asked = [], [], 0
-    for at, line in enumerate(lines, 2):
-        ledger, begin, count = _fields(source, at, line)
-        asked += count
-        if asked > MOST:
-            raise InvalidArgument(f"{source}: line {at}: more than {MOST:,} entries are read")
-        which.append(np.full(count, numbers.setdefault(ledger, len(numbers))))
-        entries.append(np.arange(begin, begin + count))
-    return Trace(list(numbers), np.concatenate(which), np.concatenate(entries))
+    if format_line != _FORMAT_LINE or not lines:
+        raise InvalidArgument(f"{source}: no recorded reads: it begins with {format_line[:40]!r}")
+    ledger_numbers: dict[LedgerId, int] = {}
+    numbers_of_reads, entries, total = [], [], 0
+    for line_number, line in enumerate(lines, 2):
+        ledger, first_entry, count = _parse_line(source, line_number, line)
+        total += count
+        if total > MAX_ENTRIES:
+            raise InvalidArgument(
+                f"{source}: line {line_number}: more than {MAX_ENTRIES:,} entries are read"
+            )
+        numbers_of_reads.append(
+            np.full(count, ledger_numbers.setdefault(ledger, len(ledger_numbers)))
+        )
+        entries.append(np.arange(first_entry, first_entry + count))
+    return Trace(list(ledger_numbers), np.concatenate(numbers_of_reads), np.concatenate(entries))
 
 
-def _fields(source: StrPath, at: int, line: str) -> tuple[LedgerId, int, int]:
+def _parse_line(source: StrPath, line_number: int, line: str) -> tuple[LedgerId, int, int]:
     try:
-        scope, ledger, begin, count = map(int, line.split())
-        name = LedgerId(scope, ledger)
+        scope, ledger, first_entry, count = map(int, line.split())
+        ledger_id = LedgerId(scope, ledger)
     except ValueError as error:
-        raise InvalidArgument(f"{source}: line {at}: {error}") from error
-    if not (0 <= begin and 1 <= count and begin + count < 2**63):
-        raise InvalidArgument(f"{source}: line {at}: {count} entries from {begin} on")
-    return name, begin, count
+        raise InvalidArgument(f"{source}: line {line_number}: {error}") from error
+    if not (0 <= first_entry and 1 <= count and first_entry + count < 2**63):
+        raise InvalidArgument(
+            f"{source}: line {line_number}: {count} entries from {first_entry} on"
+        )
+    return ledger_id, first_entry, count
 
 
-def spanned(reads: Trace, most: int) -> dict[LedgerId, Int64Array]:
-    """Return for each ledger the entries from the lowest to the highest that is read.
+def span_entries(reads: Trace, max_entries: int) -> dict[LedgerId, Int64Array]:
+    """Return for each ledger all entry ids from the lowest to the highest that is read.
 
-    Raises `InvalidArgument` where they are more than `most` together.
+    Raises `InvalidArgument` if these are more than `max_entries` in total.
     """
     spans = [
-        (int(reads.entry[reads.which == at].min()), int(reads.entry[reads.which == at].max()))
-        for at in range(len(reads.ledgers))
+        (int(reads.entry[reads.which == i].min()), int(reads.entry[reads.which == i].max()))
+        for i in range(len(reads.ledgers))
     ]
-    size = sum(last - first + 1 for first, last in spans)
-    if size > most:
-        raise InvalidArgument(f"the recorded reads span {size:,} entries: more than {most:,}")
-    return {name: np.arange(a, b + 1) for name, (a, b) in zip(reads.ledgers, spans)}
+    total = sum(last - first + 1 for first, last in spans)
+    if total > max_entries:
+        raise InvalidArgument(
+            f"the recorded reads span {total:,} entries: more than {max_entries:,}"
+        )
+    return {
+        ledger_id: np.arange(first, last + 1)
+        for ledger_id, (first, last) in zip(reads.ledgers, spans)
+    }

@@ -1,4 +1,4 @@
-"""What is read: ledgers and entries in the order in which readers ask for them, from a seed."""
+"""Traces generated from a seed: ledgers and entries in the order in which readers read them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bkstore.ids import Int64Array, LedgerId
 
 
 class Trace(NamedTuple):
-    """Reads: for each the number of its ledger in `ledgers`, and its entry."""
+    """Reads: `which` has the position of each read's ledger in `ledgers`, `entry` its entry id."""
 
     ledgers: list[LedgerId]
     which: Int64Array
@@ -19,45 +19,52 @@ class Trace(NamedTuple):
 
     @property
     def queries(self) -> list[tuple[LedgerId, int]]:
-        """The reads as (ledger, entry), one a read."""
-        return [(self.ledgers[at], entry) for at, entry in zip(self.which, self.entry.tolist())]
+        """The reads as pairs of ledger and entry."""
+        return [
+            (self.ledgers[ledger_number], entry)
+            for ledger_number, entry in zip(self.which, self.entry.tolist())
+        ]
 
 
-def _zipf(total: int, count: int, rng: np.random.Generator) -> Int64Array:
-    """Return rows of which the k-th most wanted is asked for in proportion to 1 / k."""
-    shares = np.cumsum(1 / np.arange(1, total + 1))
-    ranks = np.searchsorted(shares, rng.random(count) * shares[-1], side="right")
-    chosen: Int64Array = rng.permutation(total)[ranks]
-    return chosen
+def _draw_zipf(row_count: int, read_count: int, rng: np.random.Generator) -> Int64Array:
+    """Return row numbers of which the k-th most frequent has a frequency proportional to 1 / k."""
+    cumulative_weights = np.cumsum(1 / np.arange(1, row_count + 1))
+    ranks = np.searchsorted(
+        cumulative_weights, rng.random(read_count) * cumulative_weights[-1], side="right"
+    )
+    rows: Int64Array = rng.permutation(row_count)[ranks]
+    return rows
 
 
-def _uniform(total: int, count: int, rng: np.random.Generator) -> Int64Array:
-    return rng.integers(0, total, count, dtype=np.int64)
+def _draw_uniform(row_count: int, read_count: int, rng: np.random.Generator) -> Int64Array:
+    return rng.integers(0, row_count, read_count, dtype=np.int64)
 
 
-def _sequential(total: int, count: int, rng: np.random.Generator) -> Int64Array:
-    """Return rows of four readers that take turns, each going on from a place of its own."""
-    readers = min(4, count)
-    begins = rng.integers(0, total, readers, dtype=np.int64)
-    steps = np.arange(-(-count // readers), dtype=np.int64)
-    rows: Int64Array = ((begins + steps[:, None]) % total).ravel()[:count]
+def _draw_sequential(row_count: int, read_count: int, rng: np.random.Generator) -> Int64Array:
+    """Return row numbers of four sequential readers that take turns, from random first rows on."""
+    readers = min(4, read_count)
+    first_rows = rng.integers(0, row_count, readers, dtype=np.int64)
+    steps = np.arange(-(-read_count // readers), dtype=np.int64)
+    rows: Int64Array = ((first_rows + steps[:, None]) % row_count).ravel()[:read_count]
     return rows
 
 
 TRACES: dict[str, Callable[[int, int, np.random.Generator], Int64Array]] = {
-    "zipf": _zipf,
-    "uniform": _uniform,
-    "sequential": _sequential,
+    "zipf": _draw_zipf,
+    "uniform": _draw_uniform,
+    "sequential": _draw_sequential,
 }
-"""Orders of reading by name: functions of how many rows there are, how many reads, and chance."""
+"""Read orders by name: functions of the number of rows, the number of reads, and a generator."""
 
 
-def trace(name: str, entries: Mapping[LedgerId, Int64Array], count: int, seed: int) -> Trace:
-    """Return `count` reads of rows that are there, in an order of `TRACES`."""
+def make_trace(
+    order: str, entries: Mapping[LedgerId, Int64Array], read_count: int, seed: int
+) -> Trace:
+    """Return `read_count` reads of existing rows, in an order of `TRACES`."""
     ledgers = [ledger for ledger, ids in entries.items() if ids.size]
     sizes = np.array([entries[ledger].size for ledger in ledgers])
     ends = np.cumsum(sizes)
-    rows = TRACES[name](int(ends[-1]), count, np.random.default_rng((seed, len(name))))
-    which = np.searchsorted(ends, rows, side="right")
-    every = np.concatenate([entries[ledger] for ledger in ledgers])
-    return Trace(ledgers, which, every[rows])
+    rows = TRACES[order](int(ends[-1]), read_count, np.random.default_rng((seed, len(order))))
+    ledger_numbers = np.searchsorted(ends, rows, side="right")
+    all_entries = np.concatenate([entries[ledger] for ledger in ledgers])
+    return Trace(ledgers, ledger_numbers, all_entries[rows])
