@@ -1,11 +1,11 @@
 """A client of several bookies: it creates, writes, reads, recovers and deletes ledgers.
 
-`client` has `Client` and `handle` the ledger that it opens: read these two first. What a handle
-stands on is `open_ledger`: one ledger's metadata, keys and bookies. `appends` are its writers;
-`workers` are the threads that ask several bookies at a time. `range_reads` reads entries in a row
-from all of them, by `many_entries` from each, `batch_reads` are BP-62's, `last_add_confirmed` asks
-for the LAC, `recovery` ends a ledger whose writer is gone. `bookie_client` is the contract of one
-bookie as clients see it, and `bookie_answers` what several of them come to.
+Read `client` (`Client`) and `handle` (the ledger that it opens) first. A handle is built on
+`open_ledger`: one ledger's metadata, keys and bookies. `appends` has its writers; `workers` has
+the threads that send requests to several bookies at a time. `range_reads` reads consecutive
+entries from all bookies, with `many_entries` for each of them; `batch_reads` has the batch reads
+of BP-62, `last_add_confirmed` reads the LAC, and `recovery` closes a ledger whose writer is gone.
+`bookie_client` is the interface of one bookie; `bookie_answers` combines the responses of several.
 """
 
 __all__ = [

@@ -1,7 +1,7 @@
-"""Batch reads by a client, as BP-62 has them: `docs/batch-reads.md` says what falls back when.
+"""Batch reads of a client, as BP-62 defines them; `docs/batch-reads.md` lists the fallbacks.
 
-One bookie is asked for a run of entries, the next replica if it has not even the first one. The
-answer may be shorter than what was asked for; it is never wrong and never empty. Source:
+One bookie is asked for consecutive entries, and the next replica if it lacks the first of them. The
+result may be shorter than requested, but it is never wrong and never empty. Source:
 `client/LedgerHandle.batchReadEntries*`, `client/BatchedReadOp`.
 """
 
@@ -23,22 +23,25 @@ from bkstore.storage.batch_limits import FRAME_OVERHEAD, RECORD_OVERHEAD, check_
 
 
 class BatchReader:
-    """Batch reads of one handle, which remembers that a bookie did not know them.
+    """Batch reads of one handle; it remembers when a bookie does not support them.
 
-    `last` in the calls is the highest entry that may be read, None for no bound. Threads: safe.
+    `last` is the highest entry that may be read, None for no bound. Thread-safe.
     """
 
     def __init__(self, access: LedgerAccess) -> None:
         self.access = access
         self.unsupported: str | None = None
-        """What a bookie said that did not know batch reads; single reads since then."""
+        """Why single reads are used: the response of a bookie without batch reads, or None."""
 
     def cannot(self) -> str | None:
         """Return why this ledger cannot be read in batches, None if it can."""
         access = self.access
-        size, quorum = access.metadata.ensemble_size, access.metadata.write_quorum_size
-        if size != quorum:
-            return f"it is striped: {quorum} of {size} bookies have an entry"
+        ensemble_size, write_quorum = (
+            access.metadata.ensemble_size,
+            access.metadata.write_quorum_size,
+        )
+        if ensemble_size != write_quorum:
+            return f"it is striped: {write_quorum} of {ensemble_size} bookies have an entry"
         if not access.context.options.batch_reads:
             return "batch reads are switched off"
         return self.unsupported
@@ -47,29 +50,31 @@ class BatchReader:
         self, start: int, max_count: int, max_size: int, last: int | None, *, fence: bool
     ) -> list[Entry]:
         """Return entries from `start` on; see `LedgerHandle.read_batch`."""
-        self._check(start, max_count, max_size, last)
-        why = self.cannot()
-        if why is not None:
-            raise IllegalOperation(f"no batch read of ledger {self.access.ledger}: {why}")
-        return self._batch(start, _bounded(start, max_count, last), self._size(max_size), fence)
+        self._check_arguments(start, max_count, max_size, last)
+        reason = self.cannot()
+        if reason is not None:
+            raise IllegalOperation(f"no batch read of ledger {self.access.ledger}: {reason}")
+        return self._read_batch(
+            start, _limit_count(start, max_count, last), self._size_limit(max_size), fence
+        )
 
     def read_with_fallback(
         self, start: int, max_count: int, max_size: int, last: int | None, *, fence: bool
     ) -> list[Entry]:
-        """Return the same by single reads, where a batch read is impossible."""
-        self._check(start, max_count, max_size, last)
+        """Return entries as `read` does, by single reads if batch reads are not possible."""
+        self._check_arguments(start, max_count, max_size, last)
         if self.cannot() is None:
-            count = _bounded(start, max_count, last)
+            count = _limit_count(start, max_count, last)
             try:
-                return self._batch(start, count, self._size(max_size), fence)
+                return self._read_batch(start, count, self._size_limit(max_size), fence)
             except BkstoreError:
                 if self.unsupported is None:
                     raise
         if self.access.context.options.compat is not None:
-            return self._one_by_one_as_upstream(start, max_count, last, fence)
-        return self._one_by_one(start, max_count, self._size(max_size), last, fence)
+            return self._read_singly_as_upstream(start, max_count, last, fence)
+        return self._read_singly(start, max_count, self._size_limit(max_size), last, fence)
 
-    def _check(self, start: int, max_count: int, max_size: int, last: int | None) -> None:
+    def _check_arguments(self, start: int, max_count: int, max_size: int, last: int | None) -> None:
         check_entry_id(start)
         check_limits(max_count, max_size)
         if last is not None and start > last:
@@ -77,107 +82,111 @@ class BatchReader:
                 f"entry {start} of ledger {self.access.ledger} is beyond the LAC, {last}"
             )
 
-    def _size(self, max_size: int) -> int:
-        limit = self.access.context.options.max_frame
-        return min(max_size, limit) if max_size else limit
+    def _size_limit(self, max_size: int) -> int:
+        max_frame = self.access.context.options.max_frame
+        return min(max_size, max_frame) if max_size else max_frame
 
     # -- in one request
 
-    def _batch(self, start: int, count: int, size: int, fence: bool) -> list[Entry]:
-        """Ask the replicas of `start` in turn; the first that has it answers."""
+    def _read_batch(self, start: int, count: int, max_size: int, fence: bool) -> list[Entry]:
+        """Ask the replicas of `start` in turn; return the entries of the first that has it."""
 
-        def first(replicas: list[str]) -> list[Entry]:
+        def read_from_first(replicas: list[str]) -> list[Entry]:
             answers: list[Answer[list[Entry]]] = []
             for bookie in replicas:
                 answer = self.access.ask(
-                    bookie, lambda client: self._asked(client, start, count, size, fence)
+                    bookie,
+                    lambda client: self._read_batch_from(client, start, count, max_size, fence),
                 )
                 if answer.value is not None:
                     return answer.value
                 answers.append(answer)
-            raise self._failed(start, answers)
+            raise self._batch_error(start, answers)
 
-        return self.access.with_replicas(start, first)
+        return self.access.with_replicas(start, read_from_first)
 
-    def _asked(
-        self, client: BookieClient, start: int, count: int, size: int, fence: bool
+    def _read_batch_from(
+        self, client: BookieClient, start: int, count: int, max_size: int, fence: bool
     ) -> list[Entry]:
+        """Send one batch read; return its verified entries."""
         if not client.batch_reads:
             raise IllegalOperation(f"{client.bookie_id} does not know batch reads")
         key = self.access.key if fence else None
         batch = client.read_entries(
-            self.access.ledger, start, count, size, fence=fence, master_key=key
+            self.access.ledger, start, count, max_size, fence=fence, master_key=key
         )
-        return self._verified(batch, start, count)
+        return self._verify_batch(batch, start, count)
 
-    def _verified(self, batch: RecordBatch, start: int, count: int) -> list[Entry]:
-        """Return the records up to the first that is damaged, which raises if it is the first."""
-        found: list[Entry] = []
+    def _verify_batch(self, batch: RecordBatch, start: int, count: int) -> list[Entry]:
+        """Return the entries before the first damaged record; raises if that is the first one."""
+        entries: list[Entry] = []
         for record in batch.first(count) if count else batch:
             try:
-                found.append(self.access.verified(record, start + len(found)))
+                entries.append(self.access.verified(record, start + len(entries)))
             except CorruptionError:
-                if not found:
+                if not entries:
                     raise
                 break
-        if not found:
+        if not entries:
             raise CorruptionError(None, None, f"an empty batch for entry {start}")
-        return found
+        return entries
 
-    def _failed(self, start: int, answers: list[Answer[list[Entry]]]) -> BkstoreError:
-        """Return the error for answers without entries; note a bookie without batch reads.
+    def _batch_error(self, start: int, answers: list[Answer[list[Entry]]]) -> BkstoreError:
+        """Return the error to raise if no bookie returned entries.
 
-        Upstream's client cannot tell such a bookie from one that is down, and notes both.
+        Sets `unsupported` if a bookie has no batch reads. Upstream's client cannot tell such a
+        bookie from one that is down, so with `compat` both set it.
         """
-        what = f"batch from entry {start} of ledger {self.access.ledger}"
-        kinds: tuple[type[BkstoreError], ...] = (IllegalOperation,)
+        request = f"batch from entry {start} of ledger {self.access.ledger}"
+        error_types: tuple[type[BkstoreError], ...] = (IllegalOperation,)
         if self.access.context.options.compat is not None:
-            kinds = (IllegalOperation, BookieUnavailable)
-        if any(isinstance(answer.error, kinds) for answer in answers):
+            error_types = (IllegalOperation, BookieUnavailable)
+        if any(isinstance(answer.error, error_types) for answer in answers):
             self.unsupported = f"a bookie did not know batch reads ({told(answers)})"
-            return IllegalOperation(f"{what}: {told(answers)}")
-        return verdict(what, answers)
+            return IllegalOperation(f"{request}: {told(answers)}")
+        return verdict(request, answers)
 
     # -- one by one
 
-    def _one_by_one(
-        self, start: int, max_count: int, size: int, last: int | None, fence: bool
+    def _read_singly(
+        self, start: int, max_count: int, max_size: int, last: int | None, fence: bool
     ) -> list[Entry]:
-        """Read singly what a batch would have: up to a gap or damage, count or size.
+        """Return by single reads what a batch would: up to a gap, damage, the count or the size.
 
-        A record counts with the size that it has in an answer.
+        A record counts with its framed size in a response.
         """
-        found = [self.access.read(start, fence=fence)]
-        frame = FRAME_OVERHEAD + self._framed(found[0])
-        count = _bounded(start, max_count, last)
-        while not count or len(found) < count:
-            if start + len(found) > MAX_ENTRY_ID:
+        entries = [self.access.read(start, fence=fence)]
+        frame_size = FRAME_OVERHEAD + self._framed_size(entries[0])
+        count = _limit_count(start, max_count, last)
+        while not count or len(entries) < count:
+            if start + len(entries) > MAX_ENTRY_ID:
                 break
             try:
-                entry = self.access.read(start + len(found), fence=fence)
-            except BkstoreError:  # what is here already is a good answer; the next call tells
+                entry = self.access.read(start + len(entries), fence=fence)
+            except BkstoreError:  # the entries so far are a valid result; the next call raises it
                 break
-            frame += self._framed(entry)
-            if frame > size:
+            frame_size += self._framed_size(entry)
+            if frame_size > max_size:
                 break
-            found.append(entry)
-        return found
+            entries.append(entry)
+        return entries
 
-    def _framed(self, entry: Entry) -> int:
+    def _framed_size(self, entry: Entry) -> int:
+        """Return the size of an entry's record within a batch response."""
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         return RECORD_OVERHEAD + header + self.access.coder.digest.size + len(entry.payload)
 
-    def _one_by_one_as_upstream(
+    def _read_singly_as_upstream(
         self, start: int, max_count: int, last: int | None, fence: bool
     ) -> list[Entry]:
-        """Read start .. start + max_count - 1, whatever the size; count 0 gives nothing."""
+        """Read start .. start + max_count - 1, whatever the size; count 0 returns nothing."""
         end = start + max_count - 1 if last is None else min(start + max_count - 1, last)
         return [self.access.read(entry, fence=fence) for entry in range(start, end + 1)]
 
 
-def _bounded(start: int, max_count: int, last: int | None) -> int:
-    """Return how many entries may come, 0 for any number."""
+def _limit_count(start: int, max_count: int, last: int | None) -> int:
+    """Return `max_count` limited to the entries up to `last`; 0 means any number."""
     if last is None:
         return max_count
-    left = last - start + 1
-    return min(max_count, left) if max_count else left
+    available = last - start + 1
+    return min(max_count, available) if max_count else available

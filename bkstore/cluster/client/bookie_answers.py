@@ -1,7 +1,7 @@
-"""What several bookies answered to one question, and what that comes to.
+"""The responses of several bookies to one request, and the error that they add up to.
 
-One rule matters most: "no such entry" is the sum of the answers only if every bookie said so.
-One that cannot be reached, or whose bytes cannot be read, may well have it.
+One rule matters most: the combined result is "no such entry" only if every bookie returned that.
+A bookie that cannot be reached, or whose data is damaged, may have the entry.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bkstore.errors import (
 _T = TypeVar("_T")
 
 NEGATIVE = (NoSuchEntry, NoSuchLedger)
-"""Answers that say for certain that something is not there."""
+"""Errors by which a bookie states that it does not have the entry or the ledger."""
 
 
 class Answer(NamedTuple, Generic[_T]):
@@ -35,80 +35,85 @@ class Answer(NamedTuple, Generic[_T]):
 
     @property
     def negative(self) -> bool:
-        """Whether the bookie said for certain that it is not there."""
+        """Whether the bookie stated that it does not have the entry or the ledger."""
         return isinstance(self.error, NEGATIVE)
 
 
 @runtime_checkable
 class Doubting(Protocol):
-    """Bookies that may have moved: they are told which one could not be reached."""
+    """A mapping of bookies whose addresses may change: callers report unreachable ones."""
 
     def doubt(self, name: str) -> None:
-        """Look where this bookie is before it is asked again."""
+        """Look up this bookie's address again before its next use."""
         ...
 
     def moved(self, names: Iterable[str]) -> bool:
-        """Look at once where doubted ones of these are; return whether one is elsewhere now."""
+        """Look up the doubted bookies among these now; return whether one has a new address."""
         ...
 
 
 def ask(
     bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], _T]
 ) -> Answer[_T]:
-    """Return what `work` gets from the bookie `name`, or the error that it raised.
+    """Call `work` with the client of the bookie `name`; return its result or its error.
 
-    One that cannot be reached, and is elsewhere by now, is asked there: `work` may be called twice.
+    If the bookie cannot be reached and has a new address by now, `work` is called once more there.
     """
-    answer, asked = _asked(bookies, name, work)
+    answer, client = _call(bookies, name, work)
     if isinstance(answer.error, BookieUnavailable) and isinstance(bookies, Doubting):
         bookies.doubt(name)
-        if asked is not None and bookies.get(name) not in (None, asked):
-            answer, _ = _asked(bookies, name, work)
+        if client is not None and bookies.get(name) not in (None, client):
+            answer, _ = _call(bookies, name, work)
     return answer
 
 
-def _asked(
-    bookies: Mapping[str, BookieClient], name: str, work: Callable[[BookieClient], _T]
+def _call(
+    bookies: Mapping[str, BookieClient], bookie_id: str, work: Callable[[BookieClient], _T]
 ) -> tuple[Answer[_T], BookieClient | None]:
+    """Return the answer of a bookie and the client that was used, None if there is none."""
     client = None
     try:
-        client = bookies.get(name)
+        client = bookies.get(bookie_id)
         if client is None:
-            return Answer(name, None, BookieUnavailable(f"{name} is not known here")), None
-        return Answer(name, work(client), None), client
+            return Answer(
+                bookie_id, None, BookieUnavailable(f"{bookie_id} is not known here")
+            ), None
+        return Answer(bookie_id, work(client), None), client
     except BkstoreError as error:
-        return Answer(name, None, error), client
+        return Answer(bookie_id, None, error), client
 
 
 def told(answers: Sequence[Answer[_T]]) -> str:
-    """Return a line that says what each bookie answered.
+    """Describe each bookie's answer, in one line.
 
     >>> told([Answer("b1", b"", None), Answer("b2", None, NoSuchEntry("not here"))])
     'b1: OK; b2: NoSuchEntry: not here'
     """
-    lines = []
-    for name, _, error in answers:
-        lines.append(f"{name}: {'OK' if error is None else f'{type(error).__name__}: {error}'}")
-    return "; ".join(lines)
+    descriptions = []
+    for bookie_id, _, error in answers:
+        descriptions.append(
+            f"{bookie_id}: {'OK' if error is None else f'{type(error).__name__}: {error}'}"
+        )
+    return "; ".join(descriptions)
 
 
 def verdict(what: str, answers: Sequence[Answer[_T]]) -> BkstoreError:
-    """Return the error for answers of which none is a value.
+    """Return the error to raise if no bookie returned a value.
 
-    `NoSuchEntry` if all bookies said so. Else the first kind of these that occurs:
-    `UnauthorizedAccess`, `BookieUnavailable` (it may come back), `CorruptionError`, `DataUnknown`;
-    any other error of a bookie counts as no answer from it.
+    `NoSuchEntry` if every bookie stated that it has nothing. Otherwise the first of these that
+    occurs: `UnauthorizedAccess`, `BookieUnavailable` (it may come back), `CorruptionError`,
+    `DataUnknown`. Any other error counts as `BookieUnavailable`.
     """
-    text = f"{what}: {told(answers)}"
+    message = f"{what}: {told(answers)}"
     if answers and all(answer.negative for answer in answers):
-        return NoSuchEntry(text)
+        return NoSuchEntry(message)
     errors = [answer.error for answer in answers]
-    for kind in (UnauthorizedAccess, BookieUnavailable):
-        if any(isinstance(error, kind) for error in errors):
-            return kind(text)
-    damage = next((error for error in errors if isinstance(error, CorruptionError)), None)
-    if damage is not None:
-        return CorruptionError(damage.file, damage.offset, text)
+    for error_type in (UnauthorizedAccess, BookieUnavailable):
+        if any(isinstance(error, error_type) for error in errors):
+            return error_type(message)
+    corruption = next((error for error in errors if isinstance(error, CorruptionError)), None)
+    if corruption is not None:
+        return CorruptionError(corruption.file, corruption.offset, message)
     if any(isinstance(error, DataUnknown) for error in errors):
-        return DataUnknown(text)
-    return BookieUnavailable(text)
+        return DataUnknown(message)
+    return BookieUnavailable(message)

@@ -1,8 +1,9 @@
 """BookieClient: one bookie as clients and the auditor see it, wherever it runs.
 
-The protocol is by shape: `bkstore.cluster.in_process.bookie_client` has one without a network, and
-any that speaks over one may fit. Records are whole entries as bookies store them
-(`bkstore.formats.entry`); digests are the caller's business. Source: `proto/BookieClient`.
+This is a structural protocol: `bkstore.cluster.in_process.bookie_client` implements it without a
+network, and any network client with these methods fits. Records are whole entries as bookies store
+them (`bkstore.formats.entry`); the caller computes and verifies digests. Source:
+`proto/BookieClient`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bkstore.index.api import LedgerLike
 
 
 class LastConfirmed(NamedTuple):
-    """What a bookie knows of a ledger's LAC: an explicit LAC's body, its last entry's record."""
+    """A bookie's data on a ledger's LAC: the explicit LAC's body and the last entry's record."""
 
     explicit_lac: bytes | None
     last_record: bytes | None
@@ -29,20 +30,20 @@ class LastConfirmed(NamedTuple):
 class BookieClient(Protocol):
     """One bookie: adds, reads, fencing, and which entries it has.
 
-    Every call raises `BookieUnavailable` where no answer came, and otherwise what a bookie
-    answers: `NoSuchLedger`, `NoSuchEntry`, `LedgerFenced`, `UnauthorizedAccess`,
-    `CorruptionError`, `ReadOnlyError`, `TooManyRequests`, `DataUnknown`. Safe between threads.
+    Every call raises `BookieUnavailable` if no response came, or the error that the bookie
+    returned: `NoSuchLedger`, `NoSuchEntry`, `LedgerFenced`, `UnauthorizedAccess`,
+    `CorruptionError`, `ReadOnlyError`, `TooManyRequests`, `DataUnknown`. Thread-safe.
     """
 
     @property
     def bookie_id(self) -> str:
-        """The bookie's id, as ensembles name it."""
+        """The bookie's id, as it stands in ensembles."""
         ...
 
     @property
     def batch_reads(self) -> bool:
-        """Whether it may be asked for batches; one that turns out not to know them says so by
-        `IllegalOperation`."""
+        """Whether batch reads may be sent to it; if it turns out not to support them,
+        `read_entries` raises `IllegalOperation`."""
         ...
 
     def add_entry(
@@ -60,7 +61,7 @@ class BookieClient(Protocol):
         master_key: bytes | None = None,
     ) -> bytes:
         """Return one record; entry -1 means the last one. With `fence` the ledger is fenced
-        first, which needs its `master_key`; also where there is no such entry."""
+        first, even if there is no such entry; that needs its `master_key`."""
         ...
 
     def read_entries(
@@ -73,45 +74,45 @@ class BookieClient(Protocol):
         fence: bool = False,
         master_key: bytes | None = None,
     ) -> RecordBatch:
-        """Return records of consecutive entries from `start` on, as BP-62 has it.
+        """Return records of consecutive entries from `start` on, as BP-62 defines it.
 
-        `IllegalOperation` if the bookie does not know batch reads.
+        Raises `IllegalOperation` if the bookie does not support batch reads.
         """
         ...
 
     def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
-        """Return what the bookie knows of the LAC; `NoSuchEntry` if it knows neither."""
+        """Return the bookie's data on the LAC; raises `NoSuchEntry` if it has neither part."""
         ...
 
     def write_lac(self, ledger: LedgerLike, body: bytes, master_key: bytes) -> None:
-        """Keep the body of an explicit LAC."""
+        """Store the body of an explicit LAC."""
         ...
 
     def force(self, ledger: LedgerLike) -> None:
-        """Make durable what was added without `sync`."""
+        """Make entries durable that were added without `sync`."""
         ...
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries of the ledger are here; `NoSuchLedger` if it is unknown."""
+        """Return which entries of the ledger the bookie has; `NoSuchLedger` if it has none."""
         ...
 
 
 @runtime_checkable
 class TakesMany(Protocol):
-    """A bookie that takes several records in one call; writers use it where it is there."""
+    """A bookie that can add several records in one call; writers use that if it is available."""
 
     def add_batch(self, batch: RecordBatch, master_key: bytes, *, recovery: bool = False) -> None:
         """Store the records of a batch in order, all durable at return; raises as `add_entry`.
 
-        Then some of them may be stored. A bookie that was started again meanwhile must not
-        return: what it took before may be gone.
+        After an error some of them may be stored. If the bookie was restarted during the call,
+        it must raise: records from before the restart may be lost.
         """
         ...
 
 
 @runtime_checkable
 class ReadsMany(Protocol):
-    """A bookie that is asked for several entries in one call; readers use it where it is there."""
+    """A bookie that can read several entries in one call; readers use that if it is available."""
 
     def read_many(
         self,
@@ -124,7 +125,7 @@ class ReadsMany(Protocol):
     ) -> RecordBatch:
         """Return the records of these entries, in their order, each read as by `read_entry`.
 
-        Raises the error of the first that fails; with `errors` those that fail are noted there by
-        entry id, and left out.
+        Raises the error of the first entry that fails; if `errors` is given, the errors are put
+        there by entry id instead, and those entries are left out.
         """
         ...

@@ -1,6 +1,6 @@
 """Client: creates, opens and deletes ledgers of a cluster.
 
-It needs a metadata store and a `BookieClient` for each bookie, wherever that runs. Source:
+It needs a metadata store and a `BookieClient` for each bookie. Source:
 `client/BookKeeper`, `client/LedgerCreateOp`, `client/LedgerOpenOp`, `client/LedgerDeleteOp`.
 """
 
@@ -30,11 +30,11 @@ _check_options = optional(instance(ClientOptions))
 
 
 class Client:
-    """One client of a cluster. Stateless but for its settings; threads may share it.
+    """One client of a cluster. It has no state but its settings; threads may share it.
 
-    `bookies` may be a mapping that changes; bookies that it lacks count as unreachable. With
-    `workers` bookies are asked side by side and appends are pipelined. `writable` tells which
-    bookies may take ledgers of a scope; else those that are registered may.
+    The mapping `bookies` may change; a bookie that is not in it counts as unreachable. With
+    `workers` requests to several bookies are concurrent, and appends are pipelined. `writable`
+    returns the bookies that may take ledgers of a scope; without it the registered ones may.
     """
 
     def __init__(
@@ -68,21 +68,21 @@ class Client:
         ledger: int | LedgerId | None = None,
         custom_metadata: Mapping[str, bytes] | None = None,
     ) -> LedgerHandle:
-        """Make a ledger and return the handle that writes it.
+        """Create a ledger and return the handle that writes it; sends nothing to bookies.
 
-        Without `ledger` the next id of the scope's counter is taken; an int is a ledger of
+        Without `ledger` it gets the next id of the scope's counter; an int is a ledger id in
         `scope`. Raises `NotEnoughBookies` if fewer than E bookies are registered, `LedgerExists`,
-        `InvalidArgument` for numbers or a digest type that do not fit. No bookie is asked.
+        or `InvalidArgument` if the quorum sizes or the digest type are not valid.
         """
-        store, numbers = self.context.store, (ensemble_size, write_quorum, ack_quorum)
-        check_sizes(*numbers)
+        store, quorum_sizes = self.context.store, (ensemble_size, write_quorum, ack_quorum)
+        check_sizes(*quorum_sizes)
         digest_type, password = digest_name(digest_type), data("password", password)
-        name = _name(ledger, scope)
-        bookies = self.context.writable_bookies(scope if name is None else name.scope)
-        ensemble = self.context.placement.new_ensemble(*numbers, bookies)
+        ledger_id = _ledger_id(ledger, scope)
+        bookies = self.context.writable_bookies(scope if ledger_id is None else ledger_id.scope)
+        ensemble = self.context.placement.new_ensemble(*quorum_sizes, bookies)
         metadata = LedgerMetadata(
-            name or store.next_id(scope),
-            *numbers,
+            ledger_id or store.next_id(scope),
+            *quorum_sizes,
             (Segment(0, tuple(ensemble)),),
             digest_type=digest_type,
             password=password,
@@ -90,9 +90,9 @@ class Client:
         ).checked()
         version = store.create(metadata)
         access = LedgerAccess(self.context, Versioned(metadata, version), password)
-        return LedgerHandle(access, self._writer(access))
+        return LedgerHandle(access, self._new_writer(access))
 
-    def _writer(self, access: LedgerAccess) -> LedgerWriter:
+    def _new_writer(self, access: LedgerAccess) -> LedgerWriter:
         workers = self.context.workers
         return LedgerWriter(access) if workers is None else PipelinedWriter(access, workers)
 
@@ -106,12 +106,12 @@ class Client:
     ) -> LedgerHandle:
         """Close the ledger, whoever writes it, and return a handle that reads it.
 
-        An open ledger is recovered (`cluster.client.recovery`): its writer is fenced and can
-        acknowledge nothing any more. Raises `NoSuchLedger`, `UnauthorizedAccess` for another
-        password, `InvalidArgument` for another digest type than the metadata has (None =
-        whichever it has), `NotEnoughBookies` if the recovery needs more answers.
+        An open ledger is recovered (`cluster.client.recovery`): its writer is fenced, and no
+        append of it succeeds any more. Raises `NoSuchLedger`, `UnauthorizedAccess` if the
+        password differs, `InvalidArgument` if the metadata have another digest type (None
+        accepts any), `NotEnoughBookies` if too few bookies answer for a recovery.
         """
-        access = self._opened(ledger, digest_type, password, scope)
+        access = self._open_access(ledger, digest_type, password, scope)
         metadata = recover(access)
         return LedgerHandle(access, confirmed=ConfirmedRead(metadata.last_entry_id, NO_ENTRY, []))
 
@@ -123,42 +123,45 @@ class Client:
         *,
         scope: int = 0,
     ) -> LedgerHandle:
-        """Return a handle that reads up to the LAC, and follows it by `read_last_confirmed`.
+        """Return a handle that reads up to the LAC; `read_last_confirmed` advances it.
 
-        The writer is not disturbed. Raises as `open_ledger`.
+        The writer is not affected. Raises as `open_ledger`.
         """
-        return LedgerHandle(self._opened(ledger, digest_type, password, scope))
+        return LedgerHandle(self._open_access(ledger, digest_type, password, scope))
 
     def delete_ledger(self, ledger: int | LedgerId, *, scope: int = 0) -> None:
-        """Take the ledger out of the metadata store; `NoSuchLedger` if it is not there.
+        """Delete the ledger from the metadata store; raises `NoSuchLedger` if it is not there.
 
-        Its bookies drop it at their next garbage collection.
+        Its bookies delete their entries at their next garbage collection.
         """
-        self.context.store.delete(_required(ledger, scope))
+        self.context.store.delete(_require_ledger_id(ledger, scope))
 
-    def _opened(
+    def _open_access(
         self, ledger: int | LedgerId, digest_type: str | None, password: bytes, scope: int
     ) -> LedgerAccess:
+        """Read a ledger's metadata and return access to it; checks password and digest type."""
         password = data("password", password)
-        versioned = self.context.store.read(_required(ledger, scope))
+        versioned = self.context.store.read(_require_ledger_id(ledger, scope))
         metadata = versioned.metadata
-        has = metadata.digest_type
+        stored_digest_type = metadata.digest_type
         if metadata.password is not None and metadata.password != password:
             raise UnauthorizedAccess(f"ledger {metadata.ledger} has another password")
-        if digest_type is not None and has not in (None, digest_name(digest_type)):
-            raise InvalidArgument(f"ledger {metadata.ledger} has digest {has}, not {digest_type}")
+        if digest_type is not None and stored_digest_type not in (None, digest_name(digest_type)):
+            raise InvalidArgument(
+                f"ledger {metadata.ledger} has digest {stored_digest_type}, not {digest_type}"
+            )
         return LedgerAccess(self.context, versioned, password, digest_type)
 
 
-def _required(ledger: int | LedgerId, scope: int) -> LedgerId:
-    name = _name(ledger, scope)
-    if name is None:
+def _require_ledger_id(ledger: int | LedgerId, scope: int) -> LedgerId:
+    ledger_id = _ledger_id(ledger, scope)
+    if ledger_id is None:
         raise InvalidArgument("no ledger given")
-    return name
+    return ledger_id
 
 
-def _name(ledger: int | LedgerId | None, scope: int) -> LedgerId | None:
-    """Return the ledger that is meant; `InvalidArgument` where id and scope contradict."""
+def _ledger_id(ledger: int | LedgerId | None, scope: int) -> LedgerId | None:
+    """Return the full ledger id; raises `InvalidArgument` if id and scope contradict."""
     if ledger is None:
         return None
     if not isinstance(ledger, LedgerId):

@@ -1,4 +1,4 @@
-"""LedgerHandle: a ledger as a client has it open, to write it or to read it.
+"""LedgerHandle: a ledger that a client has open for writing or for reading.
 
 Source: `client/LedgerHandle`, `client/ReadOnlyLedgerHandle`, `client/api`.
 """
@@ -23,13 +23,13 @@ from bkstore.ledger_metadata import LedgerMetadata
 
 
 class LedgerHandle:
-    """One open ledger. `Client.create_ledger` gives one that writes, the others read.
+    """One open ledger. `Client.create_ledger` returns a handle that writes; other handles read.
 
-    Every call raises `NoSuchLedger` where the ledger was deleted meanwhile and that shows. A
-    ``with`` block closes the ledger at its end, but not where it is left by an error: then the
-    ledger stays open, for the next `open_ledger` to recover. Threads: appends take turns, over a
-    network they go together; reads go on beside them and each other. Fork: in the child a handle
-    that writes is closed, and closes no ledger.
+    Every call raises `NoSuchLedger` if it finds that the ledger was deleted meanwhile. A ``with``
+    block closes the ledger at its end unless an exception leaves it: then the ledger stays open,
+    and the next `open_ledger` recovers it. Threads: appends run one at a time in one process, and
+    overlap over a network; reads are concurrent with them and with each other. Fork: in the child
+    a handle that writes is closed; the ledger is not.
 
     >>> import tempfile
     >>> from bkstore.cluster import Cluster
@@ -46,21 +46,21 @@ class LedgerHandle:
         writer: LedgerWriter | None = None,
         confirmed: ConfirmedRead | None = None,
     ) -> None:
-        """Take what a `Client` made."""
+        """Create a handle; called by `Client`."""
         self._access = access
         self._writer = writer
         self._batches = BatchReader(access)
         self._ranges = RangeReader(access, self._batches)
         self._lac = NO_ENTRY
         self._length: int | None = 0
-        self._told: list[Entry] = []
+        self._lac_entries: list[Entry] = []
         if writer is None:
             self._follow(confirmed or read_confirmed(access))
 
     def __repr__(self) -> str:
         """Return the ledger's id, its state and its LAC."""
         role = "reader" if self._writer is None else "writer"
-        return f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {self._last()}>"
+        return f"<LedgerHandle {self.ledger} {self.metadata.state} {role} {self._known_lac()}>"
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +74,7 @@ class LedgerHandle:
         if kind is None:
             self.close()
 
-    # -- what is known
+    # -- state
 
     @property
     def ledger(self) -> LedgerId:
@@ -104,100 +104,103 @@ class LedgerHandle:
     @property
     def last_add_pushed(self) -> int:
         """The highest entry that was sent, -1 if none was; a reader's is the LAC."""
-        return self._last() if self._writer is None else self._writer.pushed
+        return self._known_lac() if self._writer is None else self._writer.pushed
 
     @property
     def last_add_confirmed(self) -> int:
-        """The LAC as this handle knows it, -1 if nothing is confirmed; asks nobody."""
-        return self._last()
+        """The LAC as this handle knows it, -1 if nothing is confirmed; sends no request."""
+        return self._known_lac()
 
-    def _last(self) -> int:
+    def _known_lac(self) -> int:
         return self._lac if self._writer is None else self._writer.confirmed
 
     @property
     def length(self) -> int:
-        """Payload bytes up to the LAC; a reader may have to read that entry: raises as `read`."""
+        """Payload bytes up to the LAC. A reader may have to read that entry; raises as `read`."""
         if self._writer is not None:
             return self._writer.length
         if self._length is None:
-            self._length = self._access.length_at(self._lac, self._told)
+            self._length = self._access.length_at(self._lac, self._lac_entries)
         return self._length
 
     # -- writing
 
-    def _writing(self) -> LedgerWriter:
+    def _require_writer(self) -> LedgerWriter:
+        """Return the writer; raises `IllegalOperation` if the handle reads."""
         if self._writer is None:
             raise IllegalOperation(f"ledger {self.ledger} was opened for reading")
         return self._writer
 
     def append(self, data: bytes, *, sync: bool = True) -> int:
-        """Add an entry and return its id, when A of the W bookies of its write set have it.
+        """Add an entry; return its id once A of the W bookies of its write set have it.
 
-        A bookie that fails is replaced, from the first unconfirmed entry on; where there is no
-        other one, A acknowledgements are enough. Raises `NotEnoughBookies` if there are fewer,
-        `LedgerFenced` if another client closes or has closed the ledger, `IllegalOperation` on
-        a handle that is closed or that failed before: an append that failed is never
-        acknowledged later. `InvalidArgument` for one that is too large; nothing is sent then.
+        A bookie that fails is replaced, from the first unconfirmed entry on; if no other bookie
+        is available, A acknowledgements are enough. Raises `NotEnoughBookies` if there are fewer,
+        `LedgerFenced` if another client closes or has closed the ledger, `IllegalOperation` if
+        the handle is closed or failed before, and `InvalidArgument` if the entry is too large;
+        then nothing is sent. An append that failed is never acknowledged later.
 
-        Without `sync` the bookies have it in memory only, and the LAC stays where it is until
-        `force`. A bookie that fails meanwhile ends the writer. Cost: W syncs.
+        Without `sync` the bookies have the entry in memory only, and the LAC does not advance
+        until `force`. If a bookie fails before that, the writer has failed. Cost: W syncs.
         """
-        return self._writing().append(as_data("data", data), sync)
+        return self._require_writer().append(as_data("data", data), sync)
 
     def append_later(self, data: bytes) -> PendingAppend:
-        """Add an entry without waiting for it; `result` of what is returned waits.
+        """Add an entry without waiting for it; call `result` of the returned object to wait.
 
-        Over a network entries gather while others are under way, and go out together: the first
-        at once, the next when answers come, and all at a call that waits. It waits itself only
-        while about `ClientOptions.window` entries, or 16 MiB, are under way. In one process the
-        entry is appended at return. Raises as `append`, here or at `result`; when one fails, all
-        that are under way fail with it, and none of them is acknowledged later. A bookie that
-        fails is replaced by the next call that appends or waits.
+        Over a network, entries are batched while others are in flight: the first is sent at once,
+        the next ones when responses arrive, and all of them by a call that waits. This call blocks
+        only while about `ClientOptions.window` entries, or 16 MiB, are in flight. In one process
+        the entry is appended at return. Raises as `append`, here or at `result`; if one entry
+        fails, all entries in flight fail with it, and none of them is acknowledged later. A bookie
+        that fails is replaced by the next call that appends or waits.
 
         >>> import tempfile
         >>> from bkstore.cluster import Cluster
         >>> with tempfile.TemporaryDirectory() as top, Cluster.open(top) as cluster:
         ...     ledger = cluster.create_ledger()
         ...     pending = [ledger.append_later(b"x") for _ in range(3)]
-        ...     [each.result() for each in pending], ledger.flush()
+        ...     [append.result() for append in pending], ledger.flush()
         ([0, 1, 2], 2)
         """
-        return self._writing().append_later(data)
+        return self._require_writer().append_later(data)
 
     def flush(self) -> int:
-        """Wait until all that was appended has its A acknowledgements; return the LAC.
+        """Wait until every appended entry has A acknowledgements; return the LAC.
 
-        Raises as `append`. What was added without sync is not made durable: `force` does that.
+        Raises as `append`. Entries added without sync are not made durable: `force` does that.
         """
-        return self._writing().flush()
+        return self._require_writer().flush()
 
     def append_many(self, payloads: Iterable[bytes]) -> Int64Array:
-        """Add entries in order and return their ids, int64[n]; a sync for each 256 of them.
+        """Add entries in order and return their ids, int64[n]; syncs once for each 256 of them.
 
-        Raises as `append`; `last_add_confirmed` tells how far it came. About 30 us an entry.
+        Raises as `append`; `last_add_confirmed` is then the last entry that was appended. About
+        30 us an entry.
         """
-        return self._writing().append_many(each("payloads", payloads))
+        return self._require_writer().append_many(each("payloads", payloads))
 
     def force(self) -> int:
-        """Make durable what was added without sync, and return the LAC, which then covers it.
+        """Make entries durable that were added without sync; return the LAC, which covers them.
 
-        Raises `NotEnoughBookies` unless every bookie of the ensemble did; the writer has ended
-        then. (One that lost its memory in between and came back is not noticed.)
+        Raises `NotEnoughBookies` unless every bookie of the ensemble synced; the writer has failed
+        then. (A bookie that restarted in between, and so lost entries, is not detected.)
         """
-        return self._writing().force()
+        return self._require_writer().force()
 
     def write_explicit_lac(self) -> int:
-        """Tell the write set of the last entry the LAC, for readers that follow; return it.
+        """Send the LAC to the write set of the last entry, for tailing readers; return it.
 
-        Raises `NotEnoughBookies` if fewer than A bookies took it.
+        Raises `NotEnoughBookies` if fewer than A bookies stored it.
         """
-        return self._writing().write_explicit_lac()
+        return self._require_writer().write_explicit_lac()
 
     def close(self) -> None:
         """Set state, last entry (the LAC) and length in the metadata. Idempotent.
 
-        A handle that reads has nothing to close. Raises `LedgerFenced` if another client closes
-        or has closed the ledger, unless with the same end. A writer that failed may be closed.
+        Does nothing on a handle that reads. Raises `LedgerFenced` if another client closes or has
+        closed the ledger, unless with the same last entry and length. A writer that failed may be
+        closed.
         """
         if self._writer is not None:
             self._writer.close()
@@ -207,22 +210,22 @@ class LedgerHandle:
     def read(self, first: int, last: int) -> list[Entry]:
         """Return the entries first..last (inclusive), verified, from whichever replica has them.
 
-        Raises `InvalidArgument` for a range that is reversed or goes beyond the LAC. If no
-        replica has an entry: `NoSuchEntry` only where all of the write set say so, else
-        `BookieUnavailable` or `CorruptionError`; the message has each bookie's answer.
-        Cost: many entries are under way together (`scan`).
+        Raises `InvalidArgument` if the range is reversed or goes beyond the LAC. If no replica
+        returns an entry, raises `NoSuchEntry` if all of the write set state that they lack it,
+        otherwise `BookieUnavailable` or `CorruptionError`; the message has each bookie's answer.
+        Cost: many entries are requested concurrently (`scan`).
         """
         return list(self.scan(first, last))
 
     def scan(self, first: int, last: int) -> Iterator[Entry]:
         """Yield the entries first..last (inclusive) in order; as `read`, with bounded memory.
 
-        All bookies that have them are asked at once, each for up to 512 entries or about 1 MiB,
-        and for as many more while these are handed out: by batches where every bookie has every
-        entry, else by single reads under way together. What a bookie does not have comes from the
-        next of the write set; one that gave no answer is asked last from then on. A range is
-        refused at once, an entry that cannot be had when it is its turn. Threads: each iterator
-        is for one thread. Fork: it is the parent's.
+        All bookies of the range are asked at once, each for up to 512 entries or about 1 MiB, and
+        for as many again while these are yielded: by batch reads if every bookie has every entry,
+        otherwise by concurrent single reads. An entry that a bookie lacks is read from the next
+        one of the write set; a bookie that did not respond is asked last from then on. An invalid
+        range raises at once, an unreadable entry when its turn comes. Threads: use each iterator
+        in one thread. Fork: only the parent may use it.
 
         >>> import tempfile
         >>> from bkstore.cluster import Cluster
@@ -233,14 +236,14 @@ class LedgerHandle:
         499500
         """
         self._check_range(first, last)
-        if last > self._last():
+        if last > self._known_lac():
             raise InvalidArgument(
-                f"entry {last} of ledger {self.ledger} is beyond the LAC, {self._last()}"
+                f"entry {last} of ledger {self.ledger} is beyond the LAC, {self._known_lac()}"
             )
         return self._ranges.scan(first, last)
 
     def read_unconfirmed(self, first: int, last: int) -> list[Entry]:
-        """Return the entries first..last, whatever the LAC; otherwise as `read`."""
+        """Return the entries first..last as `read` does, but without regard to the LAC."""
         self._check_range(first, last)
         return list(self._ranges.scan(first, last))
 
@@ -253,35 +256,38 @@ class LedgerHandle:
         return self.read(entry, entry)[0]
 
     def read_last(self) -> Entry:
-        """Return the entry at the LAC; `NoSuchEntry` if nothing is confirmed."""
-        last = self._last()
+        """Return the entry at the LAC; raises `NoSuchEntry` if nothing is confirmed."""
+        last = self._known_lac()
         if last < 0:
             raise NoSuchEntry(f"ledger {self.ledger} has no confirmed entry")
         return self.read_entry(last)
 
     def read_last_confirmed(self) -> int:
-        """Ask the bookies for the LAC, and return it; a reader's `last_add_confirmed` follows.
+        """Ask the bookies for the LAC and return it; updates a reader's `last_add_confirmed`.
 
-        The highest of what the last ensemble's bookies tell, explicit LACs included; of a closed
-        ledger its last entry. A writer knows it. `NotEnoughBookies` if too few answered.
+        It is the highest LAC that the last ensemble's bookies return, explicit LACs included, or
+        the last entry of a closed ledger. A writer's handle returns its own without a request.
+        Raises `NotEnoughBookies` if too few bookies answered.
         """
         if self._writer is None:
             self._follow(read_confirmed(self._access))
-        return self._last()
+        return self._known_lac()
 
     def read_explicit_lac(self) -> int:
         """Return the highest explicit LAC of the last ensemble's bookies, -1 if there is none.
 
-        `NotEnoughBookies` if too few answered; of a closed ledger nobody is asked: -1.
+        For a closed ledger returns -1 without a request. Raises `NotEnoughBookies` if too few
+        bookies answered.
         """
         return read_confirmed(self._access).explicit
 
     def _follow(self, confirmed: ConfirmedRead) -> None:
+        """Advance this reader's LAC to one that was read; it never goes back."""
         metadata = self.metadata
         if metadata.closed:
             self._lac, self._length = metadata.last_entry_id, metadata.length
         elif confirmed.lac > self._lac:
-            self._lac, self._told, self._length = confirmed.lac, confirmed.seen, None
+            self._lac, self._lac_entries, self._length = confirmed.lac, confirmed.seen, None
 
     # -- batch reads
 
@@ -290,32 +296,32 @@ class LedgerHandle:
     ) -> list[Entry]:
         """Return entries from `start` on by one request: at least one, none beyond the LAC.
 
-        At most `max_count` (0 = any number) and about `max_size` bytes (0 = the frame limit), as
-        BP-62 counts them; the first entry always comes. Damage or a gap behind it ends the
-        batch; where the first entry is concerned, the next replica is asked. With `fence` the
-        bookie that answers fences the ledger.
+        Returns at most `max_count` entries (0 = any number) and about `max_size` bytes (0 = the
+        frame limit), as BP-62 counts them; the first entry is always returned. Damage or a gap
+        after it ends the batch; if the first entry itself is damaged or missing, the next replica
+        is asked. With `fence` the bookie that answers fences the ledger.
 
-        Raises `IllegalOperation` where the ledger is striped, batch reads are switched off, or
-        no bookie that could answer knows them (which the handle remembers), and otherwise as
-        `read`. `docs/batch-reads.md` has it all in tables.
+        Raises `IllegalOperation` if the ledger is striped, batch reads are switched off, or the
+        bookies do not support them (which the handle remembers), and otherwise as `read`.
+        `docs/batch-reads.md` has the details in tables.
         """
-        return self._batches.read(start, max_count, max_size, self._last(), fence=fence)
+        return self._batches.read(start, max_count, max_size, self._known_lac(), fence=fence)
 
     def read_batch_with_fallback(
         self, start: int, max_count: int = 0, max_size: int = 0, *, fence: bool = False
     ) -> list[Entry]:
-        """Return the same; by single reads where `read_batch` raises `IllegalOperation`."""
-        last = self._last()
+        """Return entries as `read_batch` does, by single reads where that is not possible."""
+        last = self._known_lac()
         return self._batches.read_with_fallback(start, max_count, max_size, last, fence=fence)
 
     def read_batch_unconfirmed(
         self, start: int, max_count: int = 0, max_size: int = 0, *, fence: bool = False
     ) -> list[Entry]:
-        """Return entries as `read_batch`, whatever the LAC."""
+        """Return entries as `read_batch` does, but without regard to the LAC."""
         return self._batches.read(start, max_count, max_size, None, fence=fence)
 
     def read_batch_unconfirmed_with_fallback(
         self, start: int, max_count: int = 0, max_size: int = 0, *, fence: bool = False
     ) -> list[Entry]:
-        """Return entries as `read_batch_with_fallback`, whatever the LAC."""
+        """Return entries as `read_batch_with_fallback` does, but without regard to the LAC."""
         return self._batches.read_with_fallback(start, max_count, max_size, None, fence=fence)

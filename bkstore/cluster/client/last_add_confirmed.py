@@ -1,9 +1,9 @@
-"""The LAC of a ledger as its bookies tell it, to one who does not write it.
+"""Read the LAC of a ledger from its bookies, for a client that does not write it.
 
-Each bookie of the last ensemble tells the record of its last entry, which carries the LAC that
-the writer knew, and the explicit LAC. The highest counts, once every acknowledged entry must have
-left its mark with a bookie that answered. Source: `client/ReadLastConfirmedOp`,
-`client/PendingReadLacOp`.
+Each bookie of the last ensemble returns the record of its last entry, which carries the LAC that
+the writer knew, and the explicit LAC. The result is the highest of them, once so many bookies have
+answered that one of them has every acknowledged entry (`is_covered`). Source:
+`client/ReadLastConfirmedOp`, `client/PendingReadLacOp`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bkstore.schedule import is_covered
 
 
 class ConfirmedRead(NamedTuple):
-    """LAC, the highest explicit LAC (-1 where there is none), and the entries that told."""
+    """The LAC, the highest explicit LAC (-1 if there is none), and the bookies' last entries."""
 
     lac: int
     explicit: int
@@ -27,32 +27,36 @@ class ConfirmedRead(NamedTuple):
 
 
 def read_confirmed(access: LedgerAccess) -> ConfirmedRead:
-    """Ask the bookies of the last ensemble; `NotEnoughBookies` where too few answered.
+    """Read the metadata again, then ask the bookies of the last ensemble for the LAC.
 
-    The LAC is no lower than the entry before the last segment. The metadata is read again first.
+    The LAC is no lower than the entry before the last segment. Raises `NotEnoughBookies` if too
+    few bookies answered.
     """
     metadata = access.refresh()
     if metadata.closed:
         return ConfirmedRead(metadata.last_entry_id, NO_ENTRY, [])
-    first, ensemble = metadata.segments[-1]
-    questions = ((bookie, lambda client: _told_by(access, client)) for bookie in ensemble)
-    answers = list(access.ask_each(questions))
-    known = [answer.value is not None or answer.negative for answer in answers]
-    if not is_covered(known, metadata.write_quorum_size, metadata.ack_quorum_size):
+    segment_start, ensemble = metadata.segments[-1]
+    requests = ((bookie, lambda client: _read_lac_from(access, client)) for bookie in ensemble)
+    answers = list(access.ask_each(requests))
+    has_answered = [answer.value is not None or answer.negative for answer in answers]
+    if not is_covered(has_answered, metadata.write_quorum_size, metadata.ack_quorum_size):
         raise NotEnoughBookies(
             f"ledger {access.ledger}: too few bookies told their LAC: {told(answers)}"
         )
-    return _highest(first - 1, answers)
+    return _highest_lac(segment_start - 1, answers)
 
 
-def _told_by(access: LedgerAccess, client: BookieClient) -> tuple[int, Entry | None]:
+def _read_lac_from(access: LedgerAccess, client: BookieClient) -> tuple[int, Entry | None]:
+    """Return a bookie's explicit LAC (-1 if none) and its last entry, both verified."""
     body, record = client.read_lac(access.ledger)
     explicit = NO_ENTRY if body is None else access.lac_in(body)
     return explicit, None if record is None else access.verified(record)
 
 
-def _highest(least: int, answers: list[Answer[tuple[int, Entry | None]]]) -> ConfirmedRead:
+def _highest_lac(min_lac: int, answers: list[Answer[tuple[int, Entry | None]]]) -> ConfirmedRead:
     values = [answer.value for answer in answers if answer.value is not None]
     explicit = max((lac for lac, _ in values), default=NO_ENTRY)
-    seen = [entry for _, entry in values if entry is not None]
-    return ConfirmedRead(max([least, explicit, *(entry.lac for entry in seen)]), explicit, seen)
+    last_entries = [entry for _, entry in values if entry is not None]
+    return ConfirmedRead(
+        max([min_lac, explicit, *(entry.lac for entry in last_entries)]), explicit, last_entries
+    )

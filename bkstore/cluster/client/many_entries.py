@@ -1,4 +1,4 @@
-"""Asking one bookie for many entries: what it has, verified, and why it lacks the others."""
+"""Read many entries from one bookie: the verified entries, and an error for each other one."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable
 from bkstore.formats.entry import Entry, RecordBatch
 
-_FIRST, _MOST = 16, 256
-"""Entries of one call: few while nothing is known of their sizes."""
+_FIRST_CALL_ENTRIES, _MAX_CALL_ENTRIES = 16, 256
+"""Entries of one call: few in the first one, as their sizes are not known yet."""
 
 
 class ManyEntries(NamedTuple):
-    """What one bookie answered: verified entries by id, and an error for each of the others.
+    """One bookie's entries by id, verified, and an error for each entry that failed.
 
-    An entry that is in neither was not asked for: there was enough already.
+    An entry that is in neither was not requested: the byte limit was reached before.
     """
 
     found: dict[int, Entry]
@@ -28,11 +28,11 @@ class ManyEntries(NamedTuple):
 def ask_for_entries(
     access: LedgerAccess, bookie: str, entries: Sequence[int], enough: int, *, fence: bool = False
 ) -> ManyEntries:
-    """Ask a bookie for entries, by single reads that are under way together.
+    """Read entries from one bookie, by concurrent single reads.
 
-    It ends where `enough` bytes of records leave no room for another like the largest so far; a
-    call is for as many entries as would fit, 16 to begin with and 256 at most. Raises nothing:
-    where the bookie gave no answer, that is the error of every entry that it had not sent before.
+    Stops when another record as large as the largest so far would exceed `enough` bytes. Each call
+    requests as many entries as should fit: 16 in the first one, and 256 at most. Raises nothing:
+    if the bookie stops responding, every entry not received by then gets that error.
     """
     answers = ManyEntries({}, {})
     answer = access.ask(
@@ -49,64 +49,67 @@ def _read(
     access: LedgerAccess,
     client: BookieClient,
     entries: Sequence[int],
-    enough: int,
+    max_bytes: int,
     answers: ManyEntries,
     fence: bool,
 ) -> None:
-    answers.errors.clear()  # of a try at an address that the bookie has left
-    at, held, count = 0, 0, _FIRST
-    largest = 1
-    while at < len(entries) and (not at or held + largest <= enough):
-        part = entries[at : at + count]
-        batch = _records(access, client, part, answers.errors, fence)
+    """Read entries in calls of growing size, until all are read or `max_bytes` is reached."""
+    answers.errors.clear()  # left by a call to the bookie's former address
+    position, received_bytes, count = 0, 0, _FIRST_CALL_ENTRIES
+    largest_record = 1
+    while position < len(entries) and (
+        not position or received_bytes + largest_record <= max_bytes
+    ):
+        requested = entries[position : position + count]
+        batch = _read_records(access, client, requested, answers.errors, fence)
         take(access, batch, answers)
         for error in answers.errors.values():
             if isinstance(error, BookieUnavailable):
                 raise error
-        at += len(part)
-        held += int(batch.sizes.sum())
-        largest = max(largest, int(batch.sizes.max(initial=1)))
-        count = max(1, min(_MOST, (enough - held) // largest))
+        position += len(requested)
+        received_bytes += int(batch.sizes.sum())
+        largest_record = max(largest_record, int(batch.sizes.max(initial=1)))
+        count = max(1, min(_MAX_CALL_ENTRIES, (max_bytes - received_bytes) // largest_record))
 
 
-def _records(
+def _read_records(
     access: LedgerAccess,
     client: BookieClient,
     entries: Sequence[int],
     errors: dict[int, BkstoreError],
     fence: bool,
 ) -> RecordBatch:
-    """Return the records that a bookie has of these; the errors of the others are noted."""
+    """Return the records of those entries that can be read; put the others' errors in `errors`."""
     key = access.key if fence else None
     if isinstance(client, ReadsMany):
         return client.read_many(access.ledger, entries, errors, fence=fence, master_key=key)
     records: list[bytes] = []
-    found: list[int] = []
-    for entry in entries:
+    entry_ids: list[int] = []
+    for entry_id in entries:
         try:
-            record = client.read_entry(access.ledger, entry, fence=fence, master_key=key)
+            record = client.read_entry(access.ledger, entry_id, fence=fence, master_key=key)
         except BkstoreError as error:
-            errors[entry] = error
+            errors[entry_id] = error
             if isinstance(error, BookieUnavailable):
                 break
         else:
             records.append(record)
-            found.append(entry)
-    return RecordBatch.of(records, found)
+            entry_ids.append(entry_id)
+    return RecordBatch.of(records, entry_ids)
 
 
 def take(access: LedgerAccess, batch: RecordBatch, answers: ManyEntries) -> None:
-    """Note the entries of a batch, and the error of each record that does not verify.
+    """Verify a batch and add its entries to `answers`, with an error for each bad record.
 
-    About 2 us an entry: digests are verified together.
+    About 2 us an entry, because digests are verified together.
     """
-    said = access.coder.decode_batch(batch, access.ledger)
+    decoded = access.coder.decode_batch(batch, access.ledger)
     buffer = bytes(batch.buffer)
-    starts, ends = said.offsets.tolist(), (said.offsets + said.sizes).tolist()
+    starts, ends = decoded.offsets.tolist(), (decoded.offsets + decoded.sizes).tolist()
     payloads = (buffer[start:end] for start, end in zip(starts, ends))
-    columns = said.entries.tolist(), said.lacs.tolist(), said.lengths.tolist()
-    for at, entry in enumerate(map(Entry, repeat(access.ledger), *columns, payloads)):
-        if at in said.failed:
-            answers.errors[int(batch.entries[at])] = said.failed[at]
+    columns = decoded.entries.tolist(), decoded.lacs.tolist(), decoded.lengths.tolist()
+    for index, entry in enumerate(map(Entry, repeat(access.ledger), *columns, payloads)):
+        if index in decoded.failed:
+            answers.errors[int(batch.entries[index])] = decoded.failed[index]
         else:
             answers.found[entry.entry_id] = entry

@@ -1,7 +1,7 @@
-"""LedgerAccess: one ledger as a client has it open: its metadata, its keys, its bookies.
+"""LedgerAccess: one open ledger of a client: its metadata, its keys, its bookies.
 
-What reading, writing and recovery of a ledger have in common: asking bookies, and changing
-metadata by compare-and-set. Source: `client/LedgerHandle`, `client/MetadataUpdateLoop`.
+Shared by reading, writing and recovery: it sends requests to bookies, and changes metadata by
+compare-and-set. Source: `client/LedgerHandle`, `client/MetadataUpdateLoop`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class ClientOptions:
     """Settings of a client, with upstream's defaults (`ClientConfiguration`).
 
     `batch_reads` is `batchReadEnabled`; `max_frame` is `nettyMaxFrameSizeBytes`: no record and
-    no batch is larger. With `delay_ensemble_change` a bookie that fails is replaced only where
-    fewer than A others took the entry (`delayEnsembleChange`). A writer over a network has about
-    `window` entries under way at most. ``compat="bookkeeper"`` brings the oddities that
+    no batch is larger. With `delay_ensemble_change` a bookie that fails is replaced only if fewer
+    than A others stored the entry (`delayEnsembleChange`). A writer over a network has at most
+    about `window` entries in flight. ``compat="bookkeeper"`` switches on the deviations that
     `docs/parity.md` lists.
     """
 
@@ -53,10 +53,10 @@ class ClientOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, _CHECKS)
+        check_fields(self, _FIELD_CHECKS)
 
 
-_CHECKS = {
+_FIELD_CHECKS = {
     "batch_reads": truth,
     "max_frame": whole(1, 2**31 - 1),
     "delay_ensemble_change": truth,
@@ -67,10 +67,11 @@ _CHECKS = {
 
 @dataclass(frozen=True)
 class ClientContext:
-    """What all ledgers of one client share: metadata store, bookies by id, policy, settings.
+    """Shared by all ledgers of one client: metadata store, bookies by id, policy, settings.
 
     With `workers` several bookies are asked at the same time, without them one after another.
-    `writable` tells which bookies may take ledgers of a scope, where the store tells less.
+    `writable`, if given, returns the bookies that may take ledgers of a scope, in place of the
+    store's registrations.
     """
 
     store: MetadataStore
@@ -81,7 +82,7 @@ class ClientContext:
     writable: Callable[[int], frozenset[str]] | None = None
 
     def writable_bookies(self, scope: int = 0) -> frozenset[str]:
-        """Return who takes new ledgers; all that are known where the store does not tell."""
+        """Return the bookies that take new ledgers: all of `bookies` if the store has no list."""
         if self.writable is not None:
             return self.writable(scope)
         writable = self.store.writable_bookies()
@@ -91,8 +92,8 @@ class ClientContext:
 class LedgerAccess:
     """A ledger that a client has open.
 
-    `coder` makes and verifies its entries, `key` is its master key. Threads: safe; metadata
-    only ever gets newer.
+    `coder` encodes and verifies its entries, `key` is its master key. Thread-safe; the metadata
+    are never replaced by an older version.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class LedgerAccess:
         password: bytes,
         digest_type: str | None = None,
     ) -> None:
-        """Take metadata, and the digest type where the metadata tell none."""
+        """Take the metadata, and the digest type to use if the metadata have none."""
         metadata = versioned.metadata
         self.context = context
         self.ledger: LedgerId = metadata.ledger
@@ -124,62 +125,63 @@ class LedgerAccess:
         """The metadata as this client last saw it."""
         return self._versioned.metadata
 
-    def _saw(self, fresh: Versioned) -> Versioned:
-        # An older one that another thread read must not bring back an ensemble that was replaced.
+    def _keep_newer(self, fresh: Versioned) -> Versioned:
+        """Keep the newer of the known and the given metadata, and return it."""
+        # An older version that another thread read must not bring back a replaced ensemble.
         with self._lock:
             if fresh.version > self._versioned.version:
                 self._versioned = fresh
             return self._versioned
 
     def refresh(self) -> LedgerMetadata:
-        """Read the metadata again and return it; `NoSuchLedger` if the ledger was deleted."""
-        return self._saw(self.context.store.read(self.ledger)).metadata
+        """Read the metadata again and return it; raises `NoSuchLedger` if it was deleted."""
+        return self._keep_newer(self.context.store.read(self.ledger)).metadata
 
     def update(self, change: Callable[[LedgerMetadata], LedgerMetadata | None]) -> LedgerMetadata:
-        """Change the metadata by compare-and-set; return what is in the store then.
+        """Change the metadata by compare-and-set; return the metadata in the store after that.
 
-        `change` gets the newest metadata, again each time another was faster. It returns the
-        new one, None if there is nothing to change, or raises.
+        `change` is called with the newest metadata, and again after each lost race. It returns
+        the new metadata, None if there is nothing to change, or raises.
         """
         versioned = self._versioned
         while True:
-            new = change(versioned.metadata)
-            if new is None:
+            new_metadata = change(versioned.metadata)
+            if new_metadata is None:
                 return versioned.metadata
             try:
-                version = self.context.store.write(new, versioned.version)
+                version = self.context.store.write(new_metadata, versioned.version)
             except BadVersion:
-                versioned = self._saw(self.context.store.read(self.ledger))
+                versioned = self._keep_newer(self.context.store.read(self.ledger))
                 continue
-            return self._saw(Versioned(new, version)).metadata
+            return self._keep_newer(Versioned(new_metadata, version)).metadata
 
     # -- bookies
 
     def ask(self, bookie: str, work: Callable[[BookieClient], _T]) -> Answer[_T]:
-        """Return one bookie's answer."""
+        """Call `work` with one bookie's client; return its result or error."""
         return ask(self.context.bookies, bookie, work)
 
     def ask_each(
         self, questions: Iterable[tuple[str, Callable[[BookieClient], _T]]]
     ) -> Iterator[Answer[_T]]:
-        """Yield the answers of several bookies in order: one asked after another as they are
-        taken, or all at once where the client has workers."""
+        """Yield the answers of several bookies in order. With workers all are asked at once,
+        otherwise one after another as the answers are consumed."""
         return self.each(lambda question: self.ask(*question), questions)
 
     def each(self, work: Callable[[_A], _T], items: Iterable[_A]) -> Iterator[_T]:
-        """Yield what `work` returns of each item, in order: one after another as they are taken,
-        or all begun at once where the client has workers."""
+        """Yield the result of `work` for each item, in order. With workers all calls start at once,
+        otherwise one after another as the results are consumed."""
         if self.context.workers is None:
             return map(work, items)
         return self.context.workers.each(work, items)
 
     def replicas(self, entry: int, ensemble: Sequence[str]) -> list[str]:
-        """Return the bookies of an ensemble that have to have an entry, in order."""
+        """Return the write set of an entry: the bookies of the ensemble that store it, in order."""
         quorum = self.metadata.write_quorum_size
         return [ensemble[index] for index in write_set(entry, len(ensemble), quorum)]
 
     def read_from(self, bookie: str, entry: int, *, fence: bool = False) -> Answer[Entry]:
-        """Return a verified entry from one bookie."""
+        """Read an entry from one bookie and verify it."""
         key = self.key if fence else None
 
         def read(client: BookieClient) -> Entry:
@@ -189,7 +191,7 @@ class LedgerAccess:
         return self.ask(bookie, read)
 
     def verified(self, record: bytes | memoryview, entry: int | None = None) -> Entry:
-        """Return the entry in a record; `CorruptionError` unless digest and ids fit."""
+        """Return the entry in a record; raises `CorruptionError` if digest or ids do not match."""
         return self.coder.decode(record, self.ledger, entry)
 
     def explicit_lac_body(self, lac: int) -> bytes:
@@ -197,36 +199,40 @@ class LedgerAccess:
         return encode_explicit_lac(self.ledger, lac, self.coder.digest.number, self._password)
 
     def lac_in(self, body: bytes) -> int:
-        """Return the LAC that a body says; `CorruptionError` unless digest and ledger fit."""
+        """Return the LAC in the body of an explicit LAC.
+
+        Raises `CorruptionError` if digest or ledger do not match.
+        """
         ledger, lac = decode_explicit_lac(body, self.coder.digest.number, self._password)
         if ledger != self.ledger:
             raise CorruptionError(None, 0, f"explicit LAC of ledger {ledger}, not {self.ledger}")
         return lac
 
     def with_replicas(self, entry: int, work: Callable[[list[str]], _T]) -> _T:
-        """Return what `work` makes of the replicas of an entry.
+        """Call `work` with the replicas of an entry and return its result.
 
-        Where it fails the metadata is read again: the writer, or a re-replication, may have
-        changed the ensemble since; or one of them may have come back at another address. Then
-        `work` has a second try.
+        If it fails, the metadata is read again. `work` is called once more if the ensemble has
+        changed (by the writer or a re-replication) or a bookie has a new address.
         """
         replicas = self.replicas(entry, self.metadata.ensemble_at(entry))
         try:
             return work(replicas)
         except BkstoreError:
-            now = self.replicas(entry, self.refresh().ensemble_at(entry))
+            new_replicas = self.replicas(entry, self.refresh().ensemble_at(entry))
             bookies = self.context.bookies
-            if now == replicas and not (isinstance(bookies, Doubting) and bookies.moved(now)):
+            if new_replicas == replicas and not (
+                isinstance(bookies, Doubting) and bookies.moved(new_replicas)
+            ):
                 raise
-        return work(now)
+        return work(new_replicas)
 
     def read(self, entry: int, *, fence: bool = False) -> Entry:
         """Return a verified entry from the first replica that has it, in write set order.
 
-        Raises what `bkstore.cluster.client.bookie_answers.verdict` makes of the answers.
+        Raises the error that `bkstore.cluster.client.bookie_answers.verdict` returns.
         """
 
-        def first(replicas: list[str]) -> Entry:
+        def read_from_first(replicas: list[str]) -> Entry:
             answers = []
             for bookie in replicas:
                 answer = self.read_from(bookie, entry, fence=fence)
@@ -235,24 +241,24 @@ class LedgerAccess:
                 answers.append(answer)
             raise verdict(f"entry {entry} of ledger {self.ledger}", answers)
 
-        return self.with_replicas(entry, first)
+        return self.with_replicas(entry, read_from_first)
 
     def length_at(self, entry: int, seen: Sequence[Entry] = ()) -> int:
         """Return the payload bytes up to and including an entry; 0 for entry -1.
 
-        From `seen` entries if they tell: the entry itself, or the one behind it.
+        Taken from `seen` entries if the entry itself or the next one is among them, else read.
         """
         if entry < 0:
             return 0
-        for found in seen:
-            if found.entry_id == entry:
-                return found.length
-            if found.entry_id == entry + 1:
-                return found.length - len(found.payload)
+        for seen_entry in seen:
+            if seen_entry.entry_id == entry:
+                return seen_entry.length
+            if seen_entry.entry_id == entry + 1:
+                return seen_entry.length - len(seen_entry.payload)
         return self.read(entry).length
 
 
 def check_record_size(size: int, limit: int) -> None:
-    """Raise `InvalidArgument` for a record that no frame takes."""
+    """Raise `InvalidArgument` if a record exceeds the frame limit."""
     if size > limit:
         raise InvalidArgument(f"record of {size} bytes, a frame takes {limit}")

@@ -1,10 +1,10 @@
-"""Entries in a row from all bookies that have them at once, in order, with bounded memory.
+"""Read consecutive entries from all their bookies at once, in order, with bounded memory.
 
-A range is cut into pieces, and a piece into shares: a share is read from one bookie, and what that
-one does not have from the next of the write set. The shares of a piece go out together, and the
-next piece is under way while one is handed out. Where every bookie has every entry (E = W) a share
-is read in batches. Upstream sends a single read for each entry of the range at once, whatever their
-number: `client/LedgerHandle.asyncReadEntriesInternal`, `client/PendingReadOp`.
+A range is cut into chunks, and a chunk into shares: a share is read from one bookie, and entries
+that it lacks from the next of the write set. The shares of a chunk are requested together, and the
+next chunk is in flight while one is yielded. If every bookie has every entry (E = W), a share is
+read by batch reads. Upstream sends a single read for each entry of the range at once, whatever
+their number: `client/LedgerHandle.asyncReadEntriesInternal`, `client/PendingReadOp`.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from bkstore.cluster.client.open_ledger import LedgerAccess
 from bkstore.errors import BkstoreError, BookieUnavailable, IllegalOperation
 from bkstore.formats.entry import Entry
 
-_SHARE_ENTRIES = 512
+_MAX_SHARE_ENTRIES = 512
 SHARE_BYTES = 1 << 20
-"""What one bookie is asked for together, about."""
+"""About how much one bookie is asked for at a time."""
 
-_LEAST = 64
-"""Entries below which a share is not cut again, and which the first ones have."""
+_MIN_SHARE_ENTRIES = 64
+"""Smaller shares are not split; also the size of the first shares."""
 
-_AROUND = 64
-"""Bytes of a record around its payload, and a frame's: header, digest, size."""
+_RECORD_OVERHEAD = 64
+"""Bytes that a record and its frame add to a payload: header, digest, size."""
 
-_PIECES = 2
-_PLAIN_SECONDS = 30.0
-"""How long a bookie that fell silent over a batch is asked for single entries: it may be one that
-ends the connection, as it does not know batch reads."""
+_MAX_CHUNKS_AHEAD = 2
+_SINGLE_READ_SECONDS = 30.0
+"""How long a bookie that did not respond to a batch read gets single reads only: it may be one
+that closes the connection because it does not support batch reads."""
 
 
 class _Share(NamedTuple):
-    """Entries that have the same bookies, in the order in which those are asked."""
+    """Entries that are on the same bookies; `bookies` are in the order in which to ask them."""
 
     entries: range
     bookies: tuple[str, ...]
 
 
-class _Piece(NamedTuple):
-    """Entries in a row, their shares, and what is told of each share, in the same order."""
+class _Chunk(NamedTuple):
+    """Consecutive entries, their shares, and the results of the shares in the same order."""
 
     entries: range
     shares: list[_Share]
@@ -54,144 +54,169 @@ class _Piece(NamedTuple):
 
 
 class RangeReader:
-    """Reads ranges of one handle's ledger. Threads: each `scan` is for one thread.
+    """Reads ranges of one handle's ledger. Threads: use each `scan` in one thread.
 
-    Memory: for each bookie two shares of about 1 MiB, or of 16 entries if those are more. Behind
-    small entries a share may once be 256 large ones, as no bookie tells sizes before.
+    Memory: for each bookie two shares of about 1 MiB, or of 16 entries if those are larger. After
+    small entries one share may have 256 large ones, as sizes are not known in advance.
     """
 
     def __init__(self, access: LedgerAccess, batches: BatchReader) -> None:
         self._access = access
         self._batches = batches
-        self._plain: dict[str, float] = {}
-        """Bookies that are asked for single entries, and until when."""
+        self._single_reads_until: dict[str, float] = {}
+        """Bookies that get single reads only, and until when."""
 
     def scan(self, first: int, last: int) -> Iterator[Entry]:
-        """Yield the entries first..last in order; raises as `LedgerAccess.read` at the first that
-        no replica has, when it comes to that."""
-        ahead: deque[_Piece] = deque()
+        """Yield the entries first..last in order. At an entry that no replica has, raises as
+        `LedgerAccess.read`, after the entries before it were yielded."""
+        ahead: deque[_Chunk] = deque()
         silent: set[str] = set()
-        at, turn, most = first, 0, _LEAST
-        while at <= last or ahead:
-            while at <= last and len(ahead) < _PIECES:
-                ahead.append(self._begun(range(at, last + 1), most, turn, silent))
-                at, turn = ahead[-1].entries.stop, turn + 1
-            largest = 0
-            for entry in self._told(ahead.popleft(), silent):
-                largest = max(largest, len(entry.payload))
+        next_entry, chunk_number, share_entries = first, 0, _MIN_SHARE_ENTRIES
+        while next_entry <= last or ahead:
+            # Keep requests in flight for the chunks after the one that is yielded.
+            while next_entry <= last and len(ahead) < _MAX_CHUNKS_AHEAD:
+                unread = range(next_entry, last + 1)
+                ahead.append(self._request_chunk(unread, share_entries, chunk_number, silent))
+                next_entry, chunk_number = ahead[-1].entries.stop, chunk_number + 1
+            largest_payload = 0
+            for entry in self._yield_chunk(ahead.popleft(), silent):
+                largest_payload = max(largest_payload, len(entry.payload))
                 yield entry
-            most = max(1, min(_SHARE_ENTRIES, SHARE_BYTES // (largest + _AROUND)))
+            # Fit the next shares to the size of the entries that were just read.
+            record_bytes = largest_payload + _RECORD_OVERHEAD
+            share_entries = max(1, min(_MAX_SHARE_ENTRIES, SHARE_BYTES // record_bytes))
 
-    def _told(self, piece: _Piece, silent: set[str]) -> Iterator[Entry]:
-        """Yield the entries of a piece."""
-        found: dict[int, Entry] = {}
+    def _yield_chunk(self, chunk: _Chunk, silent: set[str]) -> Iterator[Entry]:
+        """Yield the entries of a chunk; waits for its shares, and reads again what they lack."""
+        entries_by_id: dict[int, Entry] = {}
         failed: set[int] = set()
-        for answers in piece.answers:
-            found |= answers.found
+        for answers in chunk.answers:
+            entries_by_id |= answers.found
             failed |= answers.errors.keys()
-        for entry in piece.entries:
-            if piece.shares and entry not in found and entry not in failed:  # larger than expected
-                (share,) = (share for share in piece.shares if entry in share.entries)
-                rest = share.entries[share.entries.index(entry) :]
-                answers = self._read(silent, _Share(rest, share.bookies))
-                found |= answers.found
+        for entry in chunk.entries:
+            if chunk.shares and entry not in entries_by_id and entry not in failed:
+                # Neither read nor failed: the share reached its byte limit before this entry.
+                (share,) = (share for share in chunk.shares if entry in share.entries)
+                unread = share.entries[share.entries.index(entry) :]
+                answers = self._read_share(silent, _Share(unread, share.bookies))
+                entries_by_id |= answers.found
                 failed |= answers.errors.keys()
-            known = found.pop(entry, None)
-            # What no bookie gave is asked for again where the metadata of now say that it is.
-            yield known if known is not None else self._access.read(entry)
+            entry_read = entries_by_id.pop(entry, None)
+            # No bookie of a share had it, or there are no shares: read it by the newest metadata.
+            yield entry_read if entry_read is not None else self._access.read(entry)
 
-    # -- who is asked for what
+    # -- cutting a range into chunks and shares
 
-    def _begun(self, left: range, most: int, turn: int, silent: set[str]) -> _Piece:
-        """Ask for the next piece, which lies in one segment."""
+    def _request_chunk(
+        self, unread: range, share_entries: int, chunk_number: int, silent: set[str]
+    ) -> _Chunk:
+        """Request the first chunk of the unread entries; it does not cross a segment."""
         metadata = self._access.metadata
-        starts = (segment.first_entry for segment in metadata.segments)
-        end = min((start for start in starts if start > left.start), default=left.stop)
-        left = left[: end - left.start]
-        ensemble = metadata.ensemble_at(left.start)
+        segment_starts = (segment.first_entry for segment in metadata.segments)
+        end = min((start for start in segment_starts if start > unread.start), default=unread.stop)
+        unread = unread[: end - unread.start]
+        ensemble = metadata.ensemble_at(unread.start)
         if metadata.write_quorum_size < len(ensemble):
-            shares = self._striped(left[: most * len(ensemble)], ensemble)
+            shares = self._striped_shares(unread[: share_entries * len(ensemble)], ensemble)
         else:
-            shares = _spread(left, ensemble, most, turn)
-        entries = left[: sum(len(share.entries) for share in shares)]
-        if len(entries) == 1:  # by itself
-            return _Piece(entries, [], iter(()))
-        return _Piece(entries, shares, self._access.each(partial(self._read, silent), shares))
+            shares = _mirrored_shares(unread, ensemble, share_entries, chunk_number)
+        entries = unread[: sum(len(share.entries) for share in shares)]
+        if len(entries) == 1:  # `_yield_chunk` reads it as a single entry
+            return _Chunk(entries, [], iter(()))
+        return _Chunk(entries, shares, self._access.each(partial(self._read_share, silent), shares))
 
-    def _striped(self, entries: range, ensemble: Sequence[str]) -> list[_Share]:
-        size = len(ensemble)
+    def _striped_shares(self, entries: range, ensemble: Sequence[str]) -> list[_Share]:
+        """Return one share for each write set: every E-th entry has the same bookies."""
+        ensemble_size = len(ensemble)
         return [
-            _Share(entries[nth::size], tuple(self._access.replicas(first, ensemble)))
-            for nth, first in enumerate(entries[:size])
+            _Share(
+                entries[index::ensemble_size], tuple(self._access.replicas(first_entry, ensemble))
+            )
+            for index, first_entry in enumerate(entries[:ensemble_size])
         ]
 
     # -- one share, in a thread of the workers
 
-    def _read(self, silent: set[str], share: _Share) -> ManyEntries:
-        """Ask the bookies of a share in turn, those that were silent last; the errors are of
-        entries that none of them has."""
+    def _read_share(self, silent: set[str], share: _Share) -> ManyEntries:
+        """Ask the bookies of a share in turn, unresponsive ones last; the errors in the result
+        are those of entries that none of them has."""
         answers = ManyEntries({}, {})
-        left: Sequence[int] = share.entries
-        for nth, bookie in enumerate(sorted(share.bookies, key=silent.__contains__)):
+        unread: Sequence[int] = share.entries
+        for index, bookie in enumerate(sorted(share.bookies, key=silent.__contains__)):
             answers.errors.clear()
-            if nth == 0 and self._batched(bookie):
-                left = self._in_batches(bookie, share.entries, answers)
-            more = ask_for_entries(self._access, bookie, left, SHARE_BYTES)
-            answers.found.update(more.found)
-            answers.errors.update(more.errors)
+            if index == 0 and self._may_batch(bookie):
+                unread = self._read_in_batches(bookie, share.entries, answers)
+            result = ask_for_entries(self._access, bookie, unread, SHARE_BYTES)
+            answers.found.update(result.found)
+            answers.errors.update(result.errors)
             if any(isinstance(error, BookieUnavailable) for error in answers.errors.values()):
                 silent.add(bookie)
-            left = sorted(answers.errors)
-            if not left:
+            unread = sorted(answers.errors)
+            if not unread:
                 break
         return answers
 
-    def _batched(self, bookie: str) -> bool:
-        known_plain = time.monotonic() < self._plain.get(bookie, 0.0)
-        return not known_plain and self._batches.cannot() is None
+    def _may_batch(self, bookie: str) -> bool:
+        single_reads_only = time.monotonic() < self._single_reads_until.get(bookie, 0.0)
+        return not single_reads_only and self._batches.cannot() is None
 
-    def _in_batches(self, bookie: str, entries: range, answers: ManyEntries) -> Sequence[int]:
-        """Take entries by batch reads; return those that are left for single reads.
+    def _read_in_batches(self, bookie: str, entries: range, answers: ManyEntries) -> Sequence[int]:
+        """Read entries into `answers` by batch reads; return those to request by single reads.
 
-        A gap, damage and a bookie without batch reads leave the rest; enough bytes leave none.
+        After a gap, damage or `IllegalOperation` those are the unread entries; after the byte
+        limit or a bookie that does not respond there are none.
         """
-        at = entries.start
+        next_entry = entries.start
 
         def read(client: BookieClient) -> None:
-            nonlocal at
-            held = 0
+            nonlocal next_entry
+            received_bytes = 0
             if not client.batch_reads:
                 raise IllegalOperation(f"{bookie} does not know batch reads")
-            while at < entries.stop and held < SHARE_BYTES:
+            while next_entry < entries.stop and received_bytes < SHARE_BYTES:
                 batch = client.read_entries(
-                    self._access.ledger, at, entries.stop - at, SHARE_BYTES - held
+                    self._access.ledger,
+                    next_entry,
+                    entries.stop - next_entry,
+                    SHARE_BYTES - received_bytes,
                 )
                 take(self._access, batch, answers)
-                at += len(batch)
-                held += int(batch.sizes.sum())
+                next_entry += len(batch)
+                received_bytes += int(batch.sizes.sum())
 
         error = self._access.ask(bookie, read).error
         if error is None:
             return ()
-        self._note(bookie, error)
-        left = entries[at - entries.start :]
+        self._record_error(bookie, error)
+        unread = entries[next_entry - entries.start :]
         if isinstance(error, BookieUnavailable):
-            answers.errors.update(dict.fromkeys(left, error))
+            answers.errors.update(dict.fromkeys(unread, error))
             return ()
-        return left
+        return unread
 
-    def _note(self, bookie: str, error: BkstoreError) -> None:
+    def _record_error(self, bookie: str, error: BkstoreError) -> None:
         if isinstance(error, (IllegalOperation, BookieUnavailable)):
-            self._plain[bookie] = time.monotonic() + _PLAIN_SECONDS
+            self._single_reads_until[bookie] = time.monotonic() + _SINGLE_READ_SECONDS
 
 
-def _spread(left: range, ensemble: Sequence[str], most: int, turn: int) -> list[_Share]:
-    """Cut entries that every bookie has; each bookie is the first to be asked for its part."""
-    size = len(ensemble)
-    count = min(max(size, 2), -(-len(left) // _LEAST))
-    each = min(most, -(-len(left) // count))
-    parts = (left[start : start + each] for start in range(0, min(len(left), count * each), each))
+def _mirrored_shares(
+    entries: range, ensemble: Sequence[str], max_share_entries: int, chunk_number: int
+) -> list[_Share]:
+    """Split entries that every bookie has into shares, each with another bookie to ask first."""
+    ensemble_size = len(ensemble)
+    share_count = min(max(ensemble_size, 2), -(-len(entries) // _MIN_SHARE_ENTRIES))
+    entries_per_share = min(max_share_entries, -(-len(entries) // share_count))
+    shares = (
+        entries[start : start + entries_per_share]
+        for start in range(0, min(len(entries), share_count * entries_per_share), entries_per_share)
+    )
     return [
-        _Share(part, (*ensemble[(turn + nth) % size :], *ensemble[: (turn + nth) % size]))
-        for nth, part in enumerate(parts)
+        _Share(
+            share,
+            (
+                *ensemble[(chunk_number + index) % ensemble_size :],
+                *ensemble[: (chunk_number + index) % ensemble_size],
+            ),
+        )
+        for index, share in enumerate(shares)
     ]

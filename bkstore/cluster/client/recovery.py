@@ -1,11 +1,11 @@
-"""Recovery: ending a ledger whose writer is gone, without losing what it acknowledged.
+"""Recovery: close a ledger whose writer is gone, without losing acknowledged entries.
 
-Order: the metadata says IN_RECOVERY; the last ensemble's bookies are fenced, until no write set
-is left that could acknowledge an entry; what lies behind the highest LAC that they tell is read
-forward and written again to whole write sets; last entry and length go into the metadata,
-CLOSED. Entries are looked for and written again several at a time, as upstream does with a
-`recoveryReadBatchSize` above 1. Each step may be done by several clients at once, and again after
-any failure: one of them closes the ledger, the others take over what it says. Source:
+The steps: set the state IN_RECOVERY in the metadata; fence the last ensemble's bookies, until no
+write set is left that could acknowledge an entry; read the entries after the highest LAC that they
+return, and write them again to their whole write sets; set last entry, length and state CLOSED in
+the metadata. Entries are read and rewritten several at a time, as upstream does with a
+`recoveryReadBatchSize` above 1. Several clients may do each step at once, and repeat it after any
+failure: one of them closes the ledger, and the others return its metadata. Source:
 `client/LedgerRecoveryOp`, `client/ReadLastConfirmedOp`, `client/ReadOnlyLedgerHandle`.
 """
 
@@ -33,63 +33,63 @@ from bkstore.schedule import is_covered
 
 LAST_ENTRY = -1
 
-_FIRST, _MOST = 8, 256
-"""Entries that are looked for together: few at first, as mostly there is nothing to be found."""
+_FIRST_WINDOW, _MAX_WINDOW = 8, 256
+"""Entries read together: few at first, as there are mostly none after the LAC."""
 
-_ENOUGH = 1 << 20
-"""Bytes that each bookie tells at a time, about."""
+_MAX_BYTES_PER_BOOKIE = 1 << 20
+"""About how many bytes are read from each bookie at a time."""
 
-_PEACE = 10
-"""For how many times as long as its silence took a bookie is left alone."""
+_BACKOFF_FACTOR = 10
+"""A bookie that did not respond is skipped for this many times as long as it delayed writes."""
 
 
 def recover(access: LedgerAccess) -> LedgerMetadata:
-    """Close a ledger and return its metadata; a closed one is left as it is.
+    """Close a ledger and return its metadata; a closed ledger is left as it is.
 
-    Raises `NotEnoughBookies` where the answers leave it open whether an entry was acknowledged,
-    or where an entry finds no A bookies to be written to. The ledger stays IN_RECOVERY then, and
-    the next try begins anew. Cost: a read and W writes for each entry behind the LAC, up to 256
-    entries under way together.
+    Raises `NotEnoughBookies` if the answers do not show whether an entry was acknowledged, or if
+    fewer than A bookies store an entry. The ledger stays IN_RECOVERY then, and the next attempt
+    starts over. Cost: a read and W writes for each entry after the LAC, for up to 256 entries
+    concurrently.
     """
-    metadata = access.update(_begun)
+    metadata = access.update(_set_in_recovery)
     return metadata if metadata.closed else _Recovery(access, metadata).run()
 
 
-def _begun(metadata: LedgerMetadata) -> LedgerMetadata | None:
+def _set_in_recovery(metadata: LedgerMetadata) -> LedgerMetadata | None:
     return replace(metadata, state="IN_RECOVERY") if metadata.state == "OPEN" else None
 
 
-class _Asked(NamedTuple):
-    """What is known of the entries of a window.
+class _WindowRead(NamedTuple):
+    """The entries of a window that were read so far.
 
-    `answers` are of bookies that did not have an entry; `passed_over` are those that some bookie
-    was not asked for, as it had enough to tell already.
+    `answers` has the errors of bookies without an entry; `passed_over` are entries that some bookie
+    was not asked for, as its other entries reached the byte limit.
     """
 
     found: dict[int, Entry]
     answers: dict[int, list[Answer[Entry]]]
     passed_over: set[int]
 
-    def wants(self, entry: int) -> bool:
+    def needs_next_replica(self, entry: int) -> bool:
         """Return whether the next replica is to be asked for an entry."""
         return entry not in self.found and entry not in self.passed_over
 
-    def note(self, bookie: str, entries: Sequence[int], many: ManyEntries) -> None:
-        """Take what a bookie told of these entries."""
-        self.found.update(many.found)
+    def record_result(self, bookie: str, entries: Sequence[int], result: ManyEntries) -> None:
+        """Record what one bookie returned for these entries."""
+        self.found.update(result.found)
         for entry in entries:
-            error = many.errors.get(entry)
+            error = result.errors.get(entry)
             if error is not None:
                 self.answers[entry].append(Answer(bookie, None, error))
-            elif entry not in many.found:
+            elif entry not in result.found:
                 self.passed_over.add(entry)
 
 
 class _Recovery:
-    """One run. `begun` is the metadata at its start: entries are read from its last ensemble.
+    """One recovery. `begun` is the metadata at its start: entries are read from its last ensemble.
 
-    Changes of ensemble stay in `changed` until the ledger is closed: another recovery may be
-    running, and must find the ensemble that the writer had.
+    Ensemble changes are kept in `changed` until the ledger is closed: another recovery may be
+    running, and must see the writer's ensemble in the metadata store.
     """
 
     def __init__(self, access: LedgerAccess, begun: LedgerMetadata) -> None:
@@ -98,46 +98,49 @@ class _Recovery:
         self.changed = begun
         self.seen: list[Entry] = []
         self.silent: set[str] = set()
-        """Bookies that gave no answer: they are asked for entries behind the others."""
-        self.left_alone: dict[str, tuple[Answer[int], float]] = {}
-        """Bookies that gave no answer to an entry, and until when they are given none."""
+        """Bookies that did not respond: they are asked for entries after the others."""
+        self.skipped_bookies: dict[str, tuple[Answer[int], float]] = {}
+        """Bookies that did not respond to a write: the answer, and until when they are skipped."""
 
     def run(self) -> LedgerMetadata:
-        last, window = self._fence(), _FIRST
-        ended = False
-        while not ended:
-            found, ended = self._find(range(last + 1, last + 1 + window))
-            if found:
-                self._write_again(found)
-                self.seen = found[-1:]
-                last, window = found[-1].entry_id, min(2 * window, _MOST)
+        """Fence, rewrite the entries after the LAC, and close; return the closed metadata."""
+        last, window = self._fence(), _FIRST_WINDOW
+        is_end = False
+        while not is_end:
+            entries, is_end = self._read_window(range(last + 1, last + 1 + window))
+            if entries:
+                self._rewrite(entries)
+                self.seen = entries[-1:]
+                last, window = entries[-1].entry_id, min(2 * window, _MAX_WINDOW)
         length = self.access.length_at(last, self.seen)
         return self._close(last, length)
 
     def _fence(self) -> int:
-        """Fence the last ensemble; return the entry up to which all is known to be confirmed.
+        """Fence the last ensemble; return the highest entry that is known to be confirmed.
 
-        What lies before the last segment was confirmed when the segment was made.
+        Entries before the last segment were confirmed when the segment was added.
         """
-        first, ensemble = self.begun.segments[-1]
-        answers = list(self.access.ask_each((bookie, self._fenced) for bookie in ensemble))
-        self._note_silent(answers)
-        known = [answer.value is not None or answer.negative for answer in answers]
-        write, ack = self.begun.write_quorum_size, self.begun.ack_quorum_size
-        if not is_covered(known, write, ack):
+        segment_start, ensemble = self.begun.segments[-1]
+        answers = list(self.access.ask_each((bookie, self._fence_at) for bookie in ensemble))
+        self._add_silent(answers)
+        has_answered = [answer.value is not None or answer.negative for answer in answers]
+        write_quorum, ack_quorum = self.begun.write_quorum_size, self.begun.ack_quorum_size
+        if not is_covered(has_answered, write_quorum, ack_quorum):
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: too few bookies are fenced: {told(answers)}"
             )
         self.seen = [entry for answer in answers for entry in answer.value or []]
-        return max([first - 1, *(entry.lac for entry in self.seen)])
+        return max([segment_start - 1, *(entry.lac for entry in self.seen)])
 
-    def _note_silent(self, answers: Iterable[Answer[Any]]) -> None:
-        self.silent |= {one.bookie for one in answers if isinstance(one.error, BookieUnavailable)}
+    def _add_silent(self, answers: Iterable[Answer[Any]]) -> None:
+        self.silent |= {
+            answer.bookie for answer in answers if isinstance(answer.error, BookieUnavailable)
+        }
 
-    def _fenced(self, client: BookieClient) -> list[Entry]:
-        """Fence the ledger at a bookie; return its last entry, nothing if the digest is wrong.
+    def _fence_at(self, client: BookieClient) -> list[Entry]:
+        """Fence the ledger at a bookie; return its last entry, none if its digest is wrong.
 
-        With a wrong digest it is fenced all the same, and tells no LAC.
+        With a wrong digest the bookie counts as fenced, but contributes no LAC.
         """
         access = self.access
         record = client.read_entry(access.ledger, LAST_ENTRY, fence=True, master_key=access.key)
@@ -146,98 +149,115 @@ class _Recovery:
         except CorruptionError:
             return []
 
-    def _find(self, window: range) -> tuple[list[Entry], bool]:
-        """Return the entries of a window up to the first that no bookie has, and whether that
-        cannot have been acknowledged.
+    def _read_window(self, window: range) -> tuple[list[Entry], bool]:
+        """Return the entries of a window before the first missing one, and whether the ledger ends
+        there.
 
-        That is so when more than W - A bookies do not have it: fewer than A can. Every read
-        fences: a bookie that does not have an entry will not take it from the writer any more.
+        It ends at an entry that cannot have been acknowledged: more than W - A bookies state that
+        they lack it, so fewer than A can have it. Every read fences: a bookie that lacks an entry
+        will not accept it from the writer any more.
         """
-        asked = self._asked(window)
-        found: list[Entry] = []
-        for entry in window:
-            known = asked.found.get(entry)
-            if known is not None:
-                found.append(known)
+        window_read = self._read_replicas(window)
+        entries: list[Entry] = []
+        for entry_id in window:
+            entry = window_read.found.get(entry_id)
+            if entry is not None:
+                entries.append(entry)
                 continue
-            answers = asked.answers[entry]
-            lacking = sum(answer.negative for answer in answers)
-            if lacking > self.begun.write_quorum_size - self.begun.ack_quorum_size:
-                return found, True
-            if found or entry in asked.passed_over:  # next time it is the first
-                return found, False
+            answers = window_read.answers[entry_id]
+            lacking_count = sum(answer.negative for answer in answers)
+            if lacking_count > self.begun.write_quorum_size - self.begun.ack_quorum_size:
+                return entries, True
+            if entries or entry_id in window_read.passed_over:  # in the next window it comes first
+                return entries, False
             raise NotEnoughBookies(
-                f"ledger {self.access.ledger}: whether entry {entry} was acknowledged is not "
+                f"ledger {self.access.ledger}: whether entry {entry_id} was acknowledged is not "
                 f"known: {told(answers)}"
             )
-        return found, False
+        return entries, False
 
-    def _asked(self, window: range) -> _Asked:
-        """Ask for entries: each its first replica, then the next one for what that did not have;
-        replicas that were silent before come last."""
+    def _read_replicas(self, window: range) -> _WindowRead:
+        """Read a window's entries, each from its first replica that has it; replicas that did not
+        respond before are asked last."""
         ensemble = self.begun.segments[-1].ensemble
-        asked = _Asked({}, {entry: [] for entry in window}, set())
-        order = {
+        window_read = _WindowRead({}, {entry: [] for entry in window}, set())
+        replica_order = {
             entry: sorted(self.access.replicas(entry, ensemble), key=self.silent.__contains__)
             for entry in window
         }
-        for nth in range(self.begun.write_quorum_size):
-            left = [entry for entry in window if asked.wants(entry)]
+        for replica_index in range(self.begun.write_quorum_size):
+            unread_entries = [entry for entry in window if window_read.needs_next_replica(entry)]
             shares: dict[str, list[int]] = {}
-            for entry in left:
-                shares.setdefault(order[entry][nth], []).append(entry)
-            for (bookie, entries), many in zip(
-                shares.items(), self.access.each(self._entries_of, shares.items())
+            for entry in unread_entries:
+                shares.setdefault(replica_order[entry][replica_index], []).append(entry)
+            for (bookie, entries), result in zip(
+                shares.items(), self.access.each(self._read_share, shares.items())
             ):
-                asked.note(bookie, entries, many)
-        for answers in asked.answers.values():
-            self._note_silent(answers)
-        return asked
+                window_read.record_result(bookie, entries, result)
+        for answers in window_read.answers.values():
+            self._add_silent(answers)
+        return window_read
 
-    def _entries_of(self, share: tuple[str, list[int]]) -> ManyEntries:
-        return ask_for_entries(self.access, *share, _ENOUGH, fence=True)
+    def _read_share(self, bookie_and_entries: tuple[str, list[int]]) -> ManyEntries:
+        return ask_for_entries(self.access, *bookie_and_entries, _MAX_BYTES_PER_BOOKIE, fence=True)
 
-    def _write_again(self, found: Sequence[Entry]) -> None:
-        """Write entries to all of their write sets: the writer may have reached one bookie only.
+    def _rewrite(self, entries: Sequence[Entry]) -> None:
+        """Write entries to their whole write sets: the writer may have reached one bookie only.
 
-        All at once, and one by one where a bookie fails: then it is replaced. One that is silent,
-        and that nobody can replace, is waited for twice. Then it is left alone for ten times as
-        long as that took, unless the acknowledgements need it.
+        All at once first, then one by one if a bookie fails, which replaces it. A bookie that does
+        not respond and cannot be replaced delays this twice. It is then skipped for ten times as
+        long as that took, unless its acknowledgement is needed.
         """
+        # All entries at once, unless a bookie is being skipped. Each entry's LAC is the one before
+        # it, as the writer would have had it.
         coder = self.access.coder
-        records = [coder.encode(each._replace(lac=each.entry_id - 1)) for each in found]
-        batch = RecordBatch.of(records, [each.entry_id for each in found])
+        records = [coder.encode(entry._replace(lac=entry.entry_id - 1)) for entry in entries]
+        batch = RecordBatch.of(records, [entry.entry_id for entry in entries])
         ensemble = self.changed.segments[-1].ensemble
-        began = time.monotonic()
-        silent = {name: said for name, (said, until) in self.left_alone.items() if began < until}
-        known = set(silent)
-        if len(found) > 1 and not known and all_took(self.access, batch, ensemble, recovery=True):
+        started = time.monotonic()
+        silent = {
+            bookie: answer
+            for bookie, (answer, skip_until) in self.skipped_bookies.items()
+            if started < skip_until
+        }
+        previously_silent = set(silent)
+        if (
+            len(entries) > 1
+            and not previously_silent
+            and all_took(self.access, batch, ensemble, recovery=True)
+        ):
             return
-        for each, record in zip(found, records):
-            self._write_one(each.entry_id, record, silent)
-        ended = time.monotonic()
-        for name in silent.keys() - known:
-            self.left_alone[name] = silent[name], ended + _PEACE * (ended - began)
+        # Singly: bookies that fail are replaced, and those that do not respond join `silent`.
+        for entry, record in zip(entries, records):
+            self._rewrite_entry(entry.entry_id, record, silent)
+        finished = time.monotonic()
+        for bookie in silent.keys() - previously_silent:
+            self.skipped_bookies[bookie] = (
+                silent[bookie],
+                finished + _BACKOFF_FACTOR * (finished - started),
+            )
 
-    def _write_one(self, entry: int, record: bytes, silent: dict[str, Answer[int]]) -> None:
+    def _rewrite_entry(self, entry: int, record: bytes, silent: dict[str, Answer[int]]) -> None:
         def change(failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-            now = self.changed.segments[-1].ensemble
-            chosen = replacement(self.access.context, self.changed, now, failed, refused)
-            if chosen is not None:
-                self.changed = with_ensemble(self.changed, entry, chosen)
-            return chosen
+            current_ensemble = self.changed.segments[-1].ensemble
+            new_ensemble = replacement(
+                self.access.context, self.changed, current_ensemble, failed, refused
+            )
+            if new_ensemble is not None:
+                self.changed = with_ensemble(self.changed, entry, new_ensemble)
+            return new_ensemble
 
         ensemble = self.changed.segments[-1].ensemble
         add = QuorumAdd(self.access, entry, record, ensemble, change, recovery=True, silent=silent)
         add.run()
 
     def _close(self, last: int, length: int) -> LedgerMetadata:
-        mine = len(self.begun.segments) - 1
+        last_segment_index = len(self.begun.segments) - 1
 
-        def closed(metadata: LedgerMetadata) -> LedgerMetadata | None:
+        def close_metadata(metadata: LedgerMetadata) -> LedgerMetadata | None:
             if metadata.closed:  # by another recovery, or by the writer
                 return None
-            if metadata.segments[mine:] != self.begun.segments[mine:]:
+            if metadata.segments[last_segment_index:] != self.begun.segments[last_segment_index:]:
                 raise IllegalOperation(
                     f"ledger {metadata.ledger}: its ensembles changed during the recovery"
                 )
@@ -247,7 +267,10 @@ class _Recovery:
                 state="CLOSED",
                 last_entry_id=last,
                 length=length,
-                segments=(*metadata.segments[:mine], *self.changed.segments[mine:]),
+                segments=(
+                    *metadata.segments[:last_segment_index],
+                    *self.changed.segments[last_segment_index:],
+                ),
             )
 
-        return self.access.update(closed)
+        return self.access.update(close_metadata)

@@ -1,7 +1,7 @@
-"""Workers: threads that ask several bookies at the same time.
+"""Workers: threads that send requests to several bookies at the same time.
 
-A bookie of this process answers at once, and is asked in the caller's own thread. Over sockets
-that would be one round trip after another, and a bookie that is silent would hold up the others.
+A bookie of this process answers at once, so the caller's own thread is enough. Over sockets that
+would be one round trip after another, and an unresponsive bookie would delay the others.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _check_threads = whole(1, 4096)
 
 
 class Workers(Closing):
-    """At most `threads` threads for each of two kinds of work, started as they are needed.
+    """Two pools of at most `threads` threads each, started as they are needed.
 
-    What finds none free waits. Work of `start` may wait for a caller that waits for `each`, and so
-    has threads of its own. Threads: safe. Fork: the child starts threads of its own.
+    Work queues if no thread is free. Work of `start` may wait for a caller that waits for `each`,
+    so each of the two has its own pool. Thread-safe. Fork: the child starts its own threads.
 
     >>> with Workers(2) as workers:
     ...     list(workers.each(abs, [-1, 2, -3]))
@@ -33,51 +33,52 @@ class Workers(Closing):
 
     def __init__(self, threads: int = 64) -> None:
         self._threads = _check_threads("threads", threads)
-        self._begin()
+        self._create_pools()
         forks.register(self)
 
-    def _begin(self) -> None:
+    def _create_pools(self) -> None:
         self._finished = False
-        self._asking = ThreadPoolExecutor(self._threads, "bkstore-ask")
-        self._sending = ThreadPoolExecutor(self._threads, "bkstore-send")
+        self._each_pool = ThreadPoolExecutor(self._threads, "bkstore-ask")
+        self._start_pool = ThreadPoolExecutor(self._threads, "bkstore-send")
 
     def each(self, work: Callable[[_A], _B], items: Iterable[_A]) -> Iterator[_B]:
-        """Begin `work` on all items at once; yield what it returns, in order, or raise its error.
+        """Start `work` on all items at once; yield the results in order, or raise its error.
 
-        A single item is done in the caller's thread.
+        For a single item `work` runs in the caller's thread.
         """
-        known = list(items)
-        if len(known) == 1:
-            return map(work, known)
-        futures = [_begun(self._asking, work, item) for item in known]
+        work_items = list(items)
+        if len(work_items) == 1:
+            return map(work, work_items)
+        futures = [_submit(self._each_pool, work, item) for item in work_items]
         return (future.result() for future in futures)
 
     @property
     def finished(self) -> bool:
-        """Whether `start` takes no more work."""
+        """Whether `start` accepts no more work."""
         return self._finished
 
     def start(self, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
-        """Begin one piece of work; `IllegalOperation` once this has finished."""
-        return _begun(self._sending, work, *arguments)
+        """Start `work` in a thread; raises `IllegalOperation` after `finish`."""
+        return _submit(self._start_pool, work, *arguments)
 
     def finish(self) -> None:
-        """Take no more work for `start`, and return when what has begun is done. Idempotent."""
+        """Accept no more work of `start`; wait until started work is done. Idempotent."""
         self._finished = True
-        self._sending.shutdown()
+        self._start_pool.shutdown()
 
     def close(self) -> None:
-        """Take no more work, and return when what has begun is done. Idempotent."""
+        """Accept no more work; wait until started work is done. Idempotent."""
         self.finish()
-        self._asking.shutdown()
+        self._each_pool.shutdown()
 
     def _forked(self) -> None:
-        forks.leak(self._asking)
-        forks.leak(self._sending)
-        self._begin()
+        forks.leak(self._each_pool)
+        forks.leak(self._start_pool)
+        self._create_pools()
 
 
-def _begun(pool: ThreadPoolExecutor, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
+def _submit(pool: ThreadPoolExecutor, work: Callable[..., _B], *arguments: Any) -> Future[_B]:
+    """Submit work to a pool; raises the error of a closed client if the pool is shut down."""
     try:
         return pool.submit(work, *arguments)
     except RuntimeError:

@@ -90,17 +90,17 @@ class TestTheEnd:
         cluster.partition("bookie-1")
         recovery = _Recovery(ledger._access, ledger.metadata)
 
-        assert ([], True) == recovery._find(range(1, 2))
+        assert ([], True) == recovery._read_window(range(1, 2))
 
         cluster.partition("bookie-2")
         with pytest.raises(NotEnoughBookies) as failed:
-            recovery._find(range(1, 9))
+            recovery._read_window(range(1, 9))
         text = str(failed.value)
 
         assert "whether entry 1 was acknowledged is not known" in text
         assert "bookie-2: BookieUnavailable" in text
         assert "bookie-3: NoSuchEntry" in text
-        found, ended = recovery._find(range(2))  # one bookie that has it is enough
+        found, ended = recovery._read_window(range(2))  # one bookie that has it is enough
 
         assert ([b"zero"], False) == ([entry.payload for entry in found], ended)
 
@@ -234,7 +234,7 @@ class TestFencing:
         ledger = cluster.create_ledger(3, 3, 2)
         ledger.append(b"x")
         recovery = _Recovery(ledger._access, ledger.metadata)
-        recovery._find(range(1, 2))
+        recovery._read_window(range(1, 2))
 
         assert [True] * 3 == [cluster.bookie(name).is_fenced(0) for name in ABC]
 

@@ -43,16 +43,16 @@ class TestSeveralAtOnce:
         name = made(cluster, (3, 3, 2), (0, ABC))
         put(cluster, "bookie-3", 0, 0, -1, b"x")
         cluster.partition("bookie-3", "first")
-        access = cluster.client("second")._opened(name, None, b"", 0)
+        access = cluster.client("second")._open_access(name, None, b"", 0)
         second = _Recovery(access, access.update(lambda m: replace(m, state="IN_RECOVERY")))
         second._fence()
         first = cluster.client("first").open_ledger(name)  # does not reach bookie-3
-        found, _ = second._find(range(1))
+        found, _ = second._read_window(range(1))
         cluster.stop("bookie-2")
 
         assert [0] == [entry.entry_id for entry in found]
 
-        second._write_again(found)
+        second._rewrite(found)
 
         assert first.metadata == second._close(0, 1)
         assert (-1, ((0, ABC),)) == (first.metadata.last_entry_id, first.metadata.segments)
@@ -103,15 +103,15 @@ class TestSeveralAtOnce:
             name = made(cluster, (3, 3, 2), (0, ABC))
             for entry in range(3):
                 put(cluster, "bookie-1", name.ledger, entry, -1, b"0123456789")
-            access = cluster.client("dies")._opened(name, None, b"", 0)
+            access = cluster.client("dies")._open_access(name, None, b"", 0)
             recovery = _Recovery(access, access.update(lambda m: replace(m, state="IN_RECOVERY")))
             last = recovery._fence()
             for entry in range(last + 1, broken):
-                found, _ = recovery._find(range(entry, entry + 1))
+                found, _ = recovery._read_window(range(entry, entry + 1))
 
                 assert [entry] == [each.entry_id for each in found]
 
-                recovery._write_again(found)
+                recovery._rewrite(found)
 
             closed = cluster.open_ledger(name)
 

@@ -1,8 +1,8 @@
-"""Appends to a ledger: one entry, a stretch of them, or many that are under way at once.
+"""Appends to a ledger: one entry, a batch of them, or many in flight at once.
 
-`quorum_add` brings one entry to its write set: read it first. `writer` has the writer of a ledger
-in one process, and over a network `pipelined_writer`, whose entries wait for their bookies in
-`lanes`; `later` is what an append gives that returns before it is confirmed.
+`quorum_add` adds one entry to its write set: read it first. `writer` has the writer of a ledger in
+one process, `pipelined_writer` the one over a network, whose entries are queued for each bookie in
+`lanes`; `later` has the result of an append that returns before it is confirmed.
 """
 
 __all__ = ["lanes", "later", "pipelined_writer", "quorum_add", "writer"]

@@ -1,4 +1,4 @@
-"""What is on its way: stretches of entries, and for each bookie a lane in which they wait."""
+"""Entries in flight: stretches of consecutive entries, and a send queue (lane) for each bookie."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from bkstore.cluster.client.bookie_answers import Answer
 from bkstore.formats.entry import RecordBatch
 from bkstore.schedule import write_set
 
-_LANE_ENTRIES = 1024
-"""Entries that a lane sends before it looks for answers."""
+_MAX_SEND_ENTRIES = 1024
+"""About how many entries a lane sends in one request."""
 
 
 class Stretch:
-    """Entries that are sent together; indexes are places in the ensemble."""
+    """Consecutive entries that are sent together; `indexes` are positions in the ensemble.
+
+    `acks` and `waiting` are the indexes of bookies that stored it, and that have not answered yet.
+    """
 
     def __init__(self, batch: RecordBatch, length: int, size: int, quorum: int) -> None:
         self.batch = batch
@@ -21,19 +24,22 @@ class Stretch:
         self.count, self.size = len(batch), int(batch.sizes.sum())
         self.length = length
         """Payload bytes of the ledger up to its last entry."""
-        residues = range(self.first, min(self.last + 1, self.first + size))
-        self.write_sets = [frozenset(write_set(entry, size, quorum)) for entry in residues]
+        # Write sets repeat after E entries, so those of the first E entries are enough.
+        distinct_entries = range(self.first, min(self.last + 1, self.first + size))
+        self.write_sets = [frozenset(write_set(entry, size, quorum)) for entry in distinct_entries]
         self.indexes = frozenset().union(*self.write_sets)
         self.acks: set[int] = set()
         self.waiting: set[int] = set()
 
     def has(self, indexes: set[int], count: int) -> bool:
-        """Return whether each entry has so many of these indexes in its write set."""
-        return all(len(each & indexes) >= count for each in self.write_sets)
+        """Return whether each entry's write set has at least `count` of these indexes."""
+        return all(
+            len(write_set_indexes & indexes) >= count for write_set_indexes in self.write_sets
+        )
 
 
 class Lane:
-    """What one bookie of the ensemble is still to be sent; it ends with its first failure."""
+    """The send queue of one bookie of the ensemble; after its first failure it sends no more."""
 
     def __init__(self, index: int, bookie: str) -> None:
         self.index = index
@@ -43,10 +49,10 @@ class Lane:
         self.failed: Answer[None] | None = None
 
     def take(self) -> list[Stretch]:
-        """Return the next stretches to send, none if nothing waits."""
+        """Remove the next stretches to send from the queue and return them."""
         taken: list[Stretch] = []
-        entries = 0
-        while self.queue and entries < _LANE_ENTRIES:
+        entry_count = 0
+        while self.queue and entry_count < _MAX_SEND_ENTRIES:
             taken.append(self.queue.popleft())
-            entries += len(taken[-1].batch)
+            entry_count += len(taken[-1].batch)
         return taken

@@ -1,4 +1,4 @@
-"""PendingAppend: an entry that is on its way, for a writer that does not wait for each."""
+"""PendingAppend: an append in flight, for callers that do not wait for each entry."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from bkstore.arguments import number, optional
 _check_seconds = optional(number(0))
 
 
-class _Confirming(Protocol):
-    """A writer as what it has under way sees it."""
+class _Writer(Protocol):
+    """The part of a writer that a `PendingAppend` uses."""
 
     confirmed: int
     broken: BaseException | None
@@ -19,31 +19,31 @@ class _Confirming(Protocol):
 
 
 class PendingAppend:
-    """What `LedgerHandle.append_later` gives: `entry` is the id that the entry has.
+    """The result of `LedgerHandle.append_later`; `entry` is the id that the entry gets.
 
-    Whoever waits works too: a bookie that failed is replaced by that. Threads: safe.
+    Waiting also replaces bookies that failed, in the waiting thread. Thread-safe.
     """
 
-    def __init__(self, entry: int, writer: _Confirming | None) -> None:
-        """Take an entry; without a writer it is appended already."""
+    def __init__(self, entry: int, writer: _Writer | None) -> None:
+        """Take an entry id, and its writer unless the entry is appended already."""
         self.entry = entry
         self._writer = writer
 
     def __repr__(self) -> str:
-        """Return the entry, and whether it is done."""
+        """Return the entry id, and whether the append is done."""
         return f"<PendingAppend {self.entry}{' (done)' if self.done else ''}>"
 
     @property
     def done(self) -> bool:
-        """Whether `result` would not wait: it is appended, or it has failed for good."""
+        """Whether `result` returns or raises at once: the entry is appended, or it has failed."""
         writer = self._writer
         return writer is None or self.entry <= writer.confirmed or writer.broken is not None
 
     def result(self, seconds: float | None = None) -> int:
-        """Wait until the entry is appended as `LedgerHandle.append` has it, and return its id.
+        """Wait until A bookies have the entry, as `LedgerHandle.append` does; return its id.
 
-        Raises as `append`; then the entry is never acknowledged. `TimeoutError` after so many
-        seconds: it goes on, and may be waited for again.
+        Raises as `append`; then the entry is never acknowledged. Raises `TimeoutError` after
+        `seconds`; the append goes on then, and may be waited for again.
         """
         _check_seconds("seconds", seconds)
         if self._writer is not None and self.entry > self._writer.confirmed:

@@ -1,9 +1,9 @@
-"""PipelinedWriter: many entries on their way to their bookies at once.
+"""PipelinedWriter: a writer with many entries in flight at once.
 
-Entries go out in stretches. Each bookie of the ensemble has a lane: it sends what waits for it, in
-order, while the other lanes and the next stretches go on. A stretch is confirmed when each of its
-entries has A acknowledgements and all before it are confirmed; answers that come later still
-count against the window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
+Entries are sent in stretches. Each bookie of the ensemble has a lane, which sends its stretches in
+order, concurrently with the other lanes. A stretch is confirmed when each of its entries has A
+acknowledgements and all stretches before it are confirmed; until its other bookies have answered,
+it still counts against the window. Source: `client/LedgerHandle`, `client/PendingAddOp`.
 """
 
 from __future__ import annotations
@@ -35,34 +35,34 @@ from bkstore.errors import (
 from bkstore.formats.entry import RecordBatch
 from bkstore.ids import Int64Array
 
-_STRETCH = 128
-_STRETCH_BYTES = 256 << 10
+_MAX_STRETCH_ENTRIES = 128
+_MAX_STRETCH_BYTES = 256 << 10
 _WINDOW_BYTES = 16 << 20
 
 
 class PipelinedWriter(LedgerWriter):
-    """A `LedgerWriter` whose appends overlap, with about `ClientOptions.window` under way.
+    """A `LedgerWriter` whose appends overlap, with about `ClientOptions.window` in flight.
 
-    Failed bookies are replaced by whoever waits, from the first unconfirmed entry on, and the new
-    ones get all that is not confirmed. Appends that nobody waits for gather while others are under
-    way, and go out together: when answers come, or at the next call that waits. An append without
-    sync goes alone, as do those behind it until `force`. Threads: appends of several overlap; each
-    returns when its entries are confirmed.
+    Failed bookies are replaced by a thread that waits, from the first unconfirmed entry on; the new
+    ones get every unconfirmed entry. Entries of `append_later` are batched while others are in
+    flight, and sent when responses arrive or at the next call that waits. An append without sync
+    is sent alone, and so are those after it until `force`. Threads: appends of several threads
+    overlap; each returns when its entries are confirmed.
     """
 
     def __init__(self, access: LedgerAccess, workers: Workers) -> None:
         super().__init__(access)
         self._workers = workers
         self._answered = Condition(self._lock)
-        self._pending: deque[Stretch] = deque()
-        self._late: list[Stretch] = []
+        self._unconfirmed: deque[Stretch] = deque()
+        self._awaiting_answers: list[Stretch] = []
         self._lanes: dict[int, Lane] = {}
         self._refused: dict[str, int] = {}
-        """Bookies that failed, each with the entry whose confirmation gives it another chance."""
+        """Bookies that failed; each may be chosen again once the entry given here is confirmed."""
         self._answers: dict[str, Answer[None]] = {}
-        self._crash: BaseException | None = None
-        self._gathered: list[bytes] = []
-        self._gathered_size = 0
+        self._lane_error: BaseException | None = None
+        self._batch: list[bytes] = []
+        self._batch_bytes = 0
 
     # -- adding
 
@@ -73,55 +73,62 @@ class PipelinedWriter(LedgerWriter):
             if not sync or self._unsynced:
                 self._drain()
                 return super().append(data, sync)
-            stretch = self._sent([data])
-            self._settle(lambda: self.confirmed >= stretch.last)
+            stretch = self._send_stretch([data])
+            self._wait_until(lambda: self.confirmed >= stretch.last)
             return stretch.first
 
     def append_later(self, data: bytes) -> PendingAppend:
-        """Add an entry and do not wait for it; see `LedgerHandle.append_later`."""
+        """Add an entry without waiting for it; see `LedgerHandle.append_later`.
+
+        Blocks while the window is full. After an append without sync it adds the entry at once.
+        """
         payload = self._payload(data)
         with self._lock:
             self._check_open()
             if self._unsynced:
                 return PendingAppend(super().append(payload), None)
-            self._settle(self._has_room)
-            self._gathered.append(payload)
-            self._gathered_size += len(payload)
-            entry = self.pushed + len(self._gathered)
-            many = len(self._gathered) >= _STRETCH or self._gathered_size >= _STRETCH_BYTES
-            if many or not self._pending or not self._all_well():
-                self._send_gathered()
+            self._wait_until(self._window_has_room)
+            self._batch.append(payload)
+            self._batch_bytes += len(payload)
+            entry = self.pushed + len(self._batch)
+            is_full = (
+                len(self._batch) >= _MAX_STRETCH_ENTRIES or self._batch_bytes >= _MAX_STRETCH_BYTES
+            )
+            # If a bookie has failed, send now: that replaces it.
+            if is_full or not self._unconfirmed or not self._all_lanes_healthy():
+                self._send_batch()
             return PendingAppend(entry, self)
 
-    def _send_gathered(self) -> None:
-        if self._gathered:
-            gathered, self._gathered, self._gathered_size = self._gathered, [], 0
-            self._sent(gathered)
+    def _send_batch(self) -> None:
+        """Send the batched entries, if any, as one stretch."""
+        if self._batch:
+            payloads, self._batch, self._batch_bytes = self._batch, [], 0
+            self._send_stretch(payloads)
 
     def wait_for(self, entry: int, seconds: float | None) -> None:
-        """Return when an entry is confirmed; raises what ended the writer, or `TimeoutError`."""
+        """Wait until an entry is confirmed; raises the writer's error, or `TimeoutError`."""
         with self._lock:
             if self._left:
                 self._check_open()
             if self.broken is None:
-                self._send_gathered()
-            if not self._settle(lambda: self._decided(entry), seconds):
+                self._send_batch()
+            if not self._wait_until(lambda: self._is_decided(entry), seconds):
                 raise TimeoutError(f"entry {entry} is under way after {seconds} s")
             if self.confirmed < entry:
-                raise self._lost(entry)
+                raise self._lost_entry_error(entry)
 
-    def _decided(self, entry: int) -> bool:
+    def _is_decided(self, entry: int) -> bool:
         return self.confirmed >= entry or self.broken is not None
 
-    def _lost(self, entry: int) -> BkstoreError:
-        """Return the error for an entry that was under way when the writer ended."""
-        kinds = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
-        kind = type(self.broken) if isinstance(self.broken, kinds) else IllegalOperation
-        where = f"entry {entry} of ledger {self.access.ledger}"
-        return kind(f"{where}: this writer ended with {self.broken!r}")
+    def _lost_entry_error(self, entry: int) -> BkstoreError:
+        """Return the error for an entry that was in flight when the writer failed."""
+        error_types = (NotEnoughBookies, LedgerFenced, UnauthorizedAccess)
+        error_type = type(self.broken) if isinstance(self.broken, error_types) else IllegalOperation
+        subject = f"entry {entry} of ledger {self.access.ledger}"
+        return error_type(f"{subject}: this writer ended with {self.broken!r}")
 
     def flush(self) -> int:
-        """Wait for all that was appended; see `LedgerHandle.flush`."""
+        """Wait until all appends are confirmed; see `LedgerHandle.flush`."""
         with self._lock:
             self._check_open()
             self._drain()
@@ -134,39 +141,40 @@ class PipelinedWriter(LedgerWriter):
         last = -1
         with self._lock:
             self._check_open()
-        while some := _some(source):  # without the lock: the source may take its time
+        while stretch_payloads := _next_payloads(source):  # without the lock: the source may block
             with self._lock:
                 self._check_open()
                 if self._unsynced:
-                    ids += super().append_many(some).tolist()
+                    ids += super().append_many(stretch_payloads).tolist()
                     continue
-                stretch = self._sent(some)
+                stretch = self._send_stretch(stretch_payloads)
                 last = stretch.last
                 ids += range(stretch.first, last + 1)
-                self._settle(self._has_room)
+                self._wait_until(self._window_has_room)
         with self._lock:
-            self._settle(lambda: self.confirmed >= last)
+            self._wait_until(lambda: self.confirmed >= last)
         return np.array(ids, np.int64)
 
-    def _sent(self, payloads: Sequence[bytes]) -> Stretch:
-        """Give a new stretch to the lanes of its bookies, behind what is gathered."""
-        if self._workers.finished:  # what the lanes have goes on, and nothing joins it
+    def _send_stretch(self, payloads: Sequence[bytes]) -> Stretch:
+        """Queue a new stretch for its bookies, after the batched entries; return it."""
+        if self._workers.finished:  # the lanes still send their queues, but accept no more
             raise forks.closed("this client")
-        self._send_gathered()
+        self._send_batch()
         batch = self._records(self.pushed + 1, payloads).framed()
         with self._breaking():
             metadata = self._mine(self.access.metadata)
-            self._repair()
+            self._replace_failed_bookies()
             for data in payloads:
                 self._push(len(data))
-            numbers = (metadata.ensemble_size, metadata.write_quorum_size)
-            stretch = Stretch(batch, self._pushed_length, *numbers)
-            self._pending.append(stretch)
+            quorum_sizes = (metadata.ensemble_size, metadata.write_quorum_size)
+            stretch = Stretch(batch, self._pushed_length, *quorum_sizes)
+            self._unconfirmed.append(stretch)
             for index in stretch.indexes:
                 self._queue(index, [stretch])
         return stretch
 
     def _queue(self, index: int, stretches: Iterable[Stretch]) -> None:
+        """Queue stretches for the bookie at an ensemble index; start its lane if it is idle."""
         lane = self._lanes.get(index)
         if lane is None:
             lane = Lane(index, self.access.metadata.segments[-1].ensemble[index])
@@ -176,18 +184,19 @@ class PipelinedWriter(LedgerWriter):
             lane.queue.append(stretch)
         if lane.queue and not lane.running and lane.failed is None:
             lane.running = True
-            self._workers.start(self._run, lane)
+            self._workers.start(self._run_lane, lane)
 
-    def _has_room(self) -> bool:
-        held = (*self._pending, *self._late)
-        entries = sum(each.count for each in held) + len(self._gathered)
-        size = sum(each.size for each in held) + self._gathered_size
-        return entries <= self.access.context.options.window and size <= _WINDOW_BYTES
+    def _window_has_room(self) -> bool:
+        """Return whether the window has room for more entries."""
+        in_flight = (*self._unconfirmed, *self._awaiting_answers)
+        entry_count = sum(stretch.count for stretch in in_flight) + len(self._batch)
+        byte_count = sum(stretch.size for stretch in in_flight) + self._batch_bytes
+        return entry_count <= self.access.context.options.window and byte_count <= _WINDOW_BYTES
 
     # -- a lane, in a thread of the workers
 
-    def _run(self, lane: Lane) -> None:
-        """Send what waits for one bookie until nothing does, or until it fails."""
+    def _run_lane(self, lane: Lane) -> None:
+        """Send the queue of one bookie until it is empty or the bookie fails."""
         try:
             while True:
                 with self._lock:
@@ -196,21 +205,23 @@ class PipelinedWriter(LedgerWriter):
                 if not taken:
                     return
                 answer = self.access.ask(
-                    lane.bookie, sender(self.access, self._part(lane.index, taken))
+                    lane.bookie, sender(self.access, self._records_for(lane.index, taken))
                 )
                 with self._lock:
-                    self._take(lane, taken, answer)
-        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+                    self._process_answer(lane, taken, answer)
+        except BaseException as error:  # noqa: BLE001  raised in the threads that wait
             with self._lock:
-                self._crash = error
+                self._lane_error = error
                 self._answered.notify_all()
 
-    def _part(self, index: int, stretches: Sequence[Stretch]) -> RecordBatch:
+    def _records_for(self, index: int, stretches: Sequence[Stretch]) -> RecordBatch:
+        """Return the records of these stretches that belong to the bookie at `index`."""
         metadata = self.access.metadata
         batch = RecordBatch.joined([stretch.batch for stretch in stretches])
         return part_of(batch, index, metadata.ensemble_size, metadata.write_quorum_size)
 
-    def _take(self, lane: Lane, taken: Sequence[Stretch], answer: Answer[None]) -> None:
+    def _process_answer(self, lane: Lane, taken: Sequence[Stretch], answer: Answer[None]) -> None:
+        """Record a bookie's answer, confirm entries, and send the batched ones."""
         self._answers[lane.bookie] = answer
         if answer.error is not None:
             lane.failed = answer
@@ -219,131 +230,158 @@ class PipelinedWriter(LedgerWriter):
             for stretch in taken:
                 stretch.acks.add(lane.index)
                 stretch.waiting.discard(lane.index)
-        self._advance()
-        if self._gathered and not lane.queue and self._all_well() and not self._workers.finished:
-            self._send_gathered()
+        self._confirm_acknowledged()
+        if (
+            self._batch
+            and not lane.queue
+            and self._all_lanes_healthy()
+            and not self._workers.finished
+        ):
+            self._send_batch()
         self._answered.notify_all()
 
-    def _all_well(self) -> bool:
-        """Return whether no bookie is to be replaced, which is for a caller's thread to do."""
+    def _all_lanes_healthy(self) -> bool:
+        """Return whether no lane has failed and the writer is intact.
+
+        Failed bookies are replaced in callers' threads only (`_replace_failed_bookies`).
+        """
         return self.broken is None and all(lane.failed is None for lane in self._lanes.values())
 
-    def _advance(self) -> None:
-        """Confirm, in order, what has its acknowledgements. A broken writer confirms no more."""
-        quorum = self.access.metadata.ack_quorum_size
+    def _confirm_acknowledged(self) -> None:
+        """Confirm, in order, the stretches with A acknowledgements, unless the writer is broken."""
+        ack_quorum = self.access.metadata.ack_quorum_size
         while (
             self.broken is None
-            and self._pending
-            and self._pending[0].has(self._pending[0].acks, quorum)
+            and self._unconfirmed
+            and self._unconfirmed[0].has(self._unconfirmed[0].acks, ack_quorum)
         ):
-            stretch = self._pending.popleft()
+            stretch = self._unconfirmed.popleft()
             self.confirmed, self.length = stretch.last, stretch.length
-            self._late.append(stretch)
-        self._late = [stretch for stretch in self._late if stretch.waiting]
+            self._awaiting_answers.append(stretch)
+        self._awaiting_answers = [stretch for stretch in self._awaiting_answers if stretch.waiting]
 
     # -- waiting, in the caller's thread
 
-    def _settle(self, ready: Callable[[], bool], seconds: float | None = None) -> bool:
-        """Wait for answers, and see to failed bookies, until it is so, or so many seconds."""
-        end = None if seconds is None else time.monotonic() + seconds
+    def _wait_until(self, is_ready: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Wait until `ready` returns true, replacing failed bookies; return False on timeout."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         with self._breaking():
-            while not ready():
+            while not is_ready():
                 if self.broken is not None:  # another thread's append ended the writer
                     self._check_open()
-                self._repair()
-                if ready():
+                self._replace_failed_bookies()
+                if is_ready():
                     break
-                left = None if end is None else end - time.monotonic()
-                if left is not None and left <= 0:
+                remaining = None if deadline is None else deadline - time.monotonic()
+                if remaining is not None and remaining <= 0:
                     return False
-                self._answered.wait(left)
+                self._answered.wait(remaining)
         return True
 
     def _drain(self) -> None:
-        self._send_gathered()
-        self._settle(lambda: not self._pending)
+        """Send the batched entries and wait until every entry is confirmed."""
+        self._send_batch()
+        self._wait_until(lambda: not self._unconfirmed)
 
-    def _repair(self) -> None:
-        """Replace the bookies whose lanes have failed; raise where that does not help."""
-        if self._crash is not None:
-            raise self._crash
+    def _replace_failed_bookies(self) -> None:
+        """Replace the bookies whose lanes have failed.
+
+        Raises the error of a lane that crashed, a fatal error of a bookie, or `NotEnoughBookies` if
+        the first unconfirmed entry cannot get A acknowledgements.
+        """
+        if self._lane_error is not None:
+            raise self._lane_error
+        # Drop the failed lanes: none of their stretches gets an answer any more.
         failed = sorted(index for index, lane in self._lanes.items() if lane.failed is not None)
         for lane in [self._lanes.pop(index) for index in failed]:
             assert lane.failed is not None
             raise_if_final(lane.failed)
             self._refused[lane.bookie] = self.pushed + 1
-            for stretch in (*self._pending, *self._late):
+            for stretch in (*self._unconfirmed, *self._awaiting_answers):
                 stretch.waiting.discard(lane.index)
         if failed:
-            if not (self.access.context.options.delay_ensemble_change and self._within_reach()):
-                self._replace_some(failed)
-            self._advance()
+            if not (
+                self.access.context.options.delay_ensemble_change and self._quorums_reachable()
+            ):
+                self._replace_possible(failed)
+            self._confirm_acknowledged()
         self._check_quorum()
 
-    def _within_reach(self) -> bool:
-        """Return whether all that is not confirmed may get A acknowledgements as it is."""
-        quorum = self.access.metadata.ack_quorum_size
-        return all(each.has(each.acks | each.waiting, quorum) for each in self._pending)
+    def _quorums_reachable(self) -> bool:
+        """Return whether every unconfirmed entry can get A acknowledgements as things are."""
+        ack_quorum = self.access.metadata.ack_quorum_size
+        return all(
+            stretch.has(stretch.acks | stretch.waiting, ack_quorum) for stretch in self._unconfirmed
+        )
 
-    def _replace_some(self, failed: Sequence[int]) -> None:
-        """Replace as many as there are other bookies, and send those what is not confirmed."""
-        refused = {name for name, entry in self._refused.items() if self.confirmed < entry}
+    def _replace_possible(self, failed: Sequence[int]) -> None:
+        """Replace as many failed bookies as possible; queue unconfirmed entries for new ones."""
+        failed_bookies = {
+            bookie for bookie, entry in self._refused.items() if self.confirmed < entry
+        }
         for count in range(len(failed), 0, -1):
-            if self._replace(failed[:count], refused) is None:
+            if self._replace(failed[:count], failed_bookies) is None:
                 continue
             for index in failed[:count]:
-                for stretch in self._pending:
+                for stretch in self._unconfirmed:
                     stretch.acks.discard(index)
-                self._queue(index, [each for each in self._pending if index in each.indexes])
+                self._queue(
+                    index,
+                    [
+                        unconfirmed
+                        for unconfirmed in self._unconfirmed
+                        if index in unconfirmed.indexes
+                    ],
+                )
             return
 
     def _check_quorum(self) -> None:
-        """Raise `NotEnoughBookies` once nothing can confirm the first unconfirmed stretch."""
-        quorum = self.access.metadata.ack_quorum_size
-        if not self._pending or self._pending[0].waiting:
+        """Raise `NotEnoughBookies` if the first unconfirmed stretch has no answers to wait for."""
+        ack_quorum = self.access.metadata.ack_quorum_size
+        if not self._unconfirmed or self._unconfirmed[0].waiting:
             return
-        first = self._pending[0]
-        if first.has(first.acks, quorum):
+        first = self._unconfirmed[0]
+        if first.has(first.acks, ack_quorum):
             return
         entry, acks = next(
-            (first.first + at, len(each & first.acks))
-            for at, each in enumerate(first.write_sets)
-            if len(each & first.acks) < quorum
+            (first.first + index, len(write_set_indexes & first.acks))
+            for index, write_set_indexes in enumerate(first.write_sets)
+            if len(write_set_indexes & first.acks) < ack_quorum
         )
         raise NotEnoughBookies(
-            f"entry {entry} of ledger {self.access.ledger}: {acks} of {quorum} bookies took it: "
-            f"{told(list(self._answers.values()))}"
+            f"entry {entry} of ledger {self.access.ledger}: {acks} of {ack_quorum} bookies took "
+            f"it: {told(list(self._answers.values()))}"
         )
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """Take no more appends after one that did not end well; send nothing more."""
+        """As inherited; if the block raises, also discards everything that is queued."""
         try:
             with super()._breaking():
                 yield
         except BaseException:
             for lane in self._lanes.values():
                 lane.queue.clear()
-            self._gathered, self._gathered_size = [], 0
+            self._batch, self._batch_bytes = [], 0
             self._answered.notify_all()
             raise
 
     def _forked(self) -> None:
         super()._forked()
-        self._gathered, self._gathered_size = [], 0
+        self._batch, self._batch_bytes = [], 0
         self._answered = Condition(self._lock)
 
-    # -- all of it
+    # -- calls that wait for all appends
 
     def force(self) -> int:
-        """Make durable what was added without sync; return the LAC, which covers it then."""
+        """Make entries durable that were added without sync; return the LAC, which covers them."""
         with self._lock:
             self._check_open()
             self._drain()
             return super().force()
 
     def write_explicit_lac(self) -> int:
-        """Tell the bookies the LAC; return it. See `LedgerHandle.write_explicit_lac`."""
+        """Send the LAC to the bookies and return it; see `LedgerHandle.write_explicit_lac`."""
         with self._lock:
             self._check_open()
             self._drain()
@@ -357,13 +395,13 @@ class PipelinedWriter(LedgerWriter):
             super().close()
 
 
-def _some(source: Iterator[bytes]) -> list[bytes]:
-    """Return the next payloads: a stretch of them, fewer where they are large."""
-    found: list[bytes] = []
-    size = 0
-    for data in islice(source, _STRETCH):
-        found.append(data)
-        size += len(data)
-        if size >= _STRETCH_BYTES:
+def _next_payloads(source: Iterator[bytes]) -> list[bytes]:
+    """Return the next payloads for one stretch: limited in number and in bytes."""
+    payloads: list[bytes] = []
+    byte_count = 0
+    for data in islice(source, _MAX_STRETCH_ENTRIES):
+        payloads.append(data)
+        byte_count += len(data)
+        if byte_count >= _MAX_STRETCH_BYTES:
             break
-    return found
+    return payloads

@@ -1,8 +1,8 @@
-"""Adding entries to their write sets; one by one, bookies that fail are replaced.
+"""Add entries to their write sets; `QuorumAdd` adds one entry and replaces bookies that fail.
 
-Used by writers and by recoveries, which differ in what a replacement does to the metadata.
-Source: `client/PendingAddOp`, `client/EnsembleUtils`. Upstream acts on each answer as it comes;
-here all of a round are in before anything is decided.
+Used by writers and by recoveries, which record an ensemble change in different ways. Source:
+`client/PendingAddOp`, `client/EnsembleUtils`. Upstream acts on each response as it arrives; here
+all responses of a round are received before anything is decided.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from bkstore.schedule import write_set
 
 _T = TypeVar("_T")
 
-_FINAL = (LedgerFenced, UnauthorizedAccess, InvalidArgument)
-"""Answers that no other bookie would make good."""
+_FATAL_ERRORS = (LedgerFenced, UnauthorizedAccess, InvalidArgument)
+"""Errors that fail the add at once: replacing the bookie would not help."""
 
 _Replace = Callable[[Sequence[int], Collection[str]], tuple[str, ...] | None]
-"""From (failed indexes, bookies that failed) to the new ensemble; None if there is none."""
+"""Called with (failed indexes, failed bookies); returns the new ensemble or None."""
 
 
 @dataclass
 class QuorumAdd:
-    """One entry on its way to W bookies.
+    """The add of one entry to its W bookies.
 
-    `replace` is called with the indexes of failed bookies, and makes the change of ensemble
-    known as its owner has to. Bookies in `silent` gave no answer to an entry before: they count as
-    failed, and are asked only where fewer than A others take this one. New ones are noted there.
+    `replace` is called with the indexes of failed bookies; it chooses the new ensemble and records
+    it in the metadata. Bookies in `silent` did not respond to an earlier entry: they count as
+    failed, and are asked only if fewer than A others store this one. `run` adds new ones to it.
     """
 
     access: LedgerAccess
@@ -56,33 +56,37 @@ class QuorumAdd:
     silent: dict[str, Answer[int]] = field(default_factory=dict)
     acks: set[int] = field(default_factory=set)
     answers: dict[str, Answer[int]] = field(default_factory=dict)
-    _passed_over: list[int] = field(default_factory=list)
+    _skipped: list[int] = field(default_factory=list)
 
     def run(self) -> None:
-        """Return when at least A bookies have it, and each of W if enough bookies can be had.
+        """Send the entry until W bookies have it, or at least A if no replacements are left.
 
-        Raises `NotEnoughBookies` with every bookie's answer if fewer than A have it; at once
-        `LedgerFenced`, `UnauthorizedAccess`, `InvalidArgument` as a bookie says so.
+        Raises `NotEnoughBookies` with every bookie's answer if fewer than A bookies have it.
+        Raises `LedgerFenced`, `UnauthorizedAccess` or `InvalidArgument` as soon as a bookie does.
         """
         metadata = self.access.metadata
-        wanted = write_set(self.entry, metadata.ensemble_size, metadata.write_quorum_size)
-        todo = wanted
-        while todo:
-            self._send(todo)
-            failed = [index for index in wanted if index not in self.acks]
-            enough = len(self.acks) >= metadata.ack_quorum_size
-            if not failed or (enough and self.access.context.options.delay_ensemble_change):
+        write_set_indexes = write_set(
+            self.entry, metadata.ensemble_size, metadata.write_quorum_size
+        )
+        indexes_to_send = write_set_indexes
+        while indexes_to_send:
+            self._send(indexes_to_send)
+            failed = [index for index in write_set_indexes if index not in self.acks]
+            has_quorum = len(self.acks) >= metadata.ack_quorum_size
+            if not failed or (has_quorum and self.access.context.options.delay_ensemble_change):
                 return
-            todo = self._replaced(failed)
-            if not todo and not enough:
-                todo = self._needed_after_all()
-        if not enough:
+            indexes_to_send = self._replace_failed(failed)
+            if not indexes_to_send and not has_quorum:
+                indexes_to_send = self._retry_skipped()
+        if not has_quorum:
             raise NotEnoughBookies(
                 f"entry {self.entry} of ledger {self.access.ledger}: {len(self.acks)} of "
                 f"{metadata.ack_quorum_size} bookies took it: {told(list(self.answers.values()))}"
             )
 
     def _send(self, indexes: Sequence[int]) -> None:
+        """Send the entry to the bookies at these indexes but silent ones; record the answers."""
+
         def add(client: BookieClient) -> int:
             return client.add_entry(
                 self.record, self.access.key, recovery=self.recovery, sync=self.sync
@@ -91,7 +95,7 @@ class QuorumAdd:
         asked = [index for index in indexes if self.ensemble[index] not in self.silent]
         for index in set(indexes).difference(asked):
             self.answers[self.ensemble[index]] = self.silent[self.ensemble[index]]
-            self._passed_over.append(index)
+            self._skipped.append(index)
         answers = self.access.ask_each((self.ensemble[index], add) for index in asked)
         for index, answer in zip(asked, answers):
             self.answers[answer.bookie] = answer
@@ -101,46 +105,46 @@ class QuorumAdd:
             elif isinstance(answer.error, BookieUnavailable):
                 self.silent[answer.bookie] = answer
 
-    def _needed_after_all(self) -> list[int]:
-        """Return the indexes of silent bookies that were not asked, which are asked now."""
-        passed, self._passed_over = self._passed_over, []
-        needed = [index for index in passed if self.ensemble[index] in self.silent]
-        for index in needed:
+    def _retry_skipped(self) -> list[int]:
+        """Take the bookies that were skipped as silent off `silent`; return their indexes."""
+        skipped, self._skipped = self._skipped, []
+        silent_indexes = [index for index in skipped if self.ensemble[index] in self.silent]
+        for index in silent_indexes:
             del self.silent[self.ensemble[index]]
-        return needed
+        return silent_indexes
 
-    def _replaced(self, failed: list[int]) -> list[int]:
-        """Replace as many of the failed bookies as there are others; return their indexes."""
+    def _replace_failed(self, failed: list[int]) -> list[int]:
+        """Replace as many of the failed bookies as possible; return the indexes replaced."""
         for count in range(len(failed), 0, -1):
-            ensemble = self.replace(failed[:count], self._refused())
+            ensemble = self.replace(failed[:count], self._failed_bookies())
             if ensemble is not None:
                 self.ensemble = ensemble
                 return failed[:count]
         return []
 
-    def _refused(self) -> set[str]:
-        return {name for name, answer in self.answers.items() if answer.error is not None}
+    def _failed_bookies(self) -> set[str]:
+        return {bookie for bookie, answer in self.answers.items() if answer.error is not None}
 
 
 def all_took(
     access: LedgerAccess, batch: RecordBatch, ensemble: Sequence[str], *, recovery: bool = False
 ) -> bool:
-    """Send entries to all of their write sets, each bookie its own by one call; return whether
-    every bookie took all of them, durably."""
+    """Send entries to their write sets, with one call for each bookie; return whether every
+    bookie stored all of its entries durably."""
     quorum = access.metadata.write_quorum_size
-    parts = (part_of(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
-    questions = (
-        (bookie, sender(access, part, recovery=recovery))
-        for bookie, part in zip(ensemble, parts)
-        if len(part)
+    batches = (part_of(batch, index, len(ensemble), quorum) for index in range(len(ensemble)))
+    requests = (
+        (bookie, sender(access, bookie_batch, recovery=recovery))
+        for bookie, bookie_batch in zip(ensemble, batches)
+        if len(bookie_batch)
     )
-    return all(answer.error is None for answer in access.ask_each(questions))
+    return all(answer.error is None for answer in access.ask_each(requests))
 
 
 def sender(
     access: LedgerAccess, batch: RecordBatch, *, recovery: bool = False
 ) -> Callable[[BookieClient], None]:
-    """Return what adds a batch at a bookie, in one call if it takes many."""
+    """Return a function that adds a batch at a bookie, in one call if the bookie supports that."""
     options = {"recovery": True} if recovery else {}
 
     def send(client: BookieClient) -> None:
@@ -154,7 +158,7 @@ def sender(
 
 
 def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: int) -> RecordBatch:
-    """Return the records that the bookie at this index has to have; `schedule.write_set`."""
+    """Return the records whose write set includes this ensemble index; see `schedule.write_set`."""
     if write_quorum == ensemble_size:
         return batch.framed()
     rows = np.flatnonzero((index - batch.entries) % ensemble_size < write_quorum)
@@ -162,11 +166,11 @@ def part_of(batch: RecordBatch, index: int, ensemble_size: int, write_quorum: in
 
 
 def raise_if_final(answer: Answer[_T]) -> None:
-    """Raise the error of an answer that no other bookie would make good, with its bookie's id:
+    """Raise an answer's error, with the bookie's id, if replacing the bookie would not help:
     `LedgerFenced`, `UnauthorizedAccess`, `InvalidArgument`."""
-    for kind in _FINAL:
-        if isinstance(answer.error, kind):
-            raise kind(f"{answer.bookie}: {answer.error}")
+    for error_type in _FATAL_ERRORS:
+        if isinstance(answer.error, error_type):
+            raise error_type(f"{answer.bookie}: {answer.error}")
 
 
 def replacement(
@@ -176,11 +180,11 @@ def replacement(
     failed: Sequence[int],
     refused: Collection[str],
 ) -> tuple[str, ...] | None:
-    """Return the ensemble with other registered bookies at `failed`, None if there are too few."""
-    free = context.writable_bookies(metadata.ledger.scope) - set(refused)
+    """Return the ensemble with other writable bookies at `failed`, None if there are too few."""
+    available = context.writable_bookies(metadata.ledger.scope) - set(refused)
     try:
         return context.placement.replace(
-            ensemble, failed, metadata.write_quorum_size, metadata.ack_quorum_size, free
+            ensemble, failed, metadata.write_quorum_size, metadata.ack_quorum_size, available
         )
     except NotEnoughBookies:
         return None
@@ -189,14 +193,16 @@ def replacement(
 def with_ensemble(
     metadata: LedgerMetadata, first_entry: int, ensemble: Sequence[str]
 ) -> LedgerMetadata:
-    """Return the metadata with a new segment; one that begins at the same entry is replaced.
+    """Return the metadata with a new segment, which replaces one that begins at the same entry.
 
-    `IllegalOperation` for one that would begin before the last segment.
+    Raises `IllegalOperation` if it would begin before the last segment.
     """
     last = metadata.segments[-1]
     if first_entry < last.first_entry:
         raise IllegalOperation(
             f"ledger {metadata.ledger}: segment {first_entry} before segment {last.first_entry}"
         )
-    kept = metadata.segments[:-1] if first_entry == last.first_entry else metadata.segments
-    return replace(metadata, segments=(*kept, Segment(first_entry, tuple(ensemble))))
+    earlier_segments = (
+        metadata.segments[:-1] if first_entry == last.first_entry else metadata.segments
+    )
+    return replace(metadata, segments=(*earlier_segments, Segment(first_entry, tuple(ensemble))))

@@ -1,7 +1,7 @@
 """LedgerWriter: appends entries to one ledger, and closes it.
 
-One entry is under way at a time; `append_many` sends a stretch of entries and then syncs once.
-Nothing counts as appended before A bookies have it durably. Source: `client/LedgerHandle`,
+One entry is in flight at a time; `append_many` sends many entries and then syncs once. An entry
+counts as appended when A bookies have it durably. Source: `client/LedgerHandle`,
 `client/PendingAddOp`.
 """
 
@@ -31,17 +31,17 @@ from bkstore.formats.entry import NO_ENTRY, V1_HEADER, V2_HEADER, Entry, RecordB
 from bkstore.ids import Int64Array
 from bkstore.ledger_metadata import LedgerMetadata
 
-_STRETCH = 256
-"""Entries that are sent before the bookies are asked to sync."""
+_ENTRIES_PER_SYNC = 256
+"""Entries that `append_many` sends before the bookies sync."""
 
 
 class LedgerWriter:
-    """The one writer of a ledger that is open.
+    """The only writer of an open ledger.
 
-    `pushed` is the highest entry that was sent, `confirmed` the highest of which all before it
-    are stored too, `length` the payload bytes up to that. After a failure in the middle of an
-    append nobody knows which bookies have the entry: the writer is `broken` and takes no more.
-    Threads: calls take turns. Fork: closed in the child, where nothing becomes of the ledger.
+    `pushed` is the highest entry that was sent, `confirmed` the highest entry up to which all are
+    stored, and `length` the payload bytes up to that one. If an append fails, it is unknown which
+    bookies have the entry: `broken` is set to the error, and the writer accepts no more appends.
+    Threads: calls run one at a time. Fork: the writer is closed in the child, the ledger is not.
     """
 
     def __init__(self, access: LedgerAccess) -> None:
@@ -58,7 +58,7 @@ class LedgerWriter:
         forks.register(self)
 
     def _forked(self) -> None:
-        """Leave the ledger to the parent: two writers would give one id to two entries."""
+        """Close the writer in a child process: two writers would give one id to two entries."""
         self._lock = RLock()
         self.closed = self._left = True
 
@@ -81,13 +81,13 @@ class LedgerWriter:
         return PendingAppend(self.append(self._payload(data)), None)
 
     def flush(self) -> int:
-        """Return the LAC: all that was appended is there."""
+        """Return the LAC; every append of this writer is complete at its return."""
         with self._lock:
             self._check_open()
             return self.confirmed
 
     def _payload(self, data: bytes) -> bytes:
-        """Return data as bytes; `InvalidArgument` for what is none, or too large for a frame."""
+        """Return data as bytes; raises `InvalidArgument` if it is not bytes-like or too large."""
         payload = data if type(data) is bytes else as_data("data", data)
         header = V2_HEADER if self.access.ledger.scope else V1_HEADER
         size = header + self.access.coder.digest.size + len(payload)
@@ -100,28 +100,28 @@ class LedgerWriter:
         source = iter(payloads)
         with self._lock:
             self._check_open()
-            while stretch := list(islice(source, _STRETCH)):
-                # The last one apart: it tells the LAC, as it does when entries come one by one.
-                for part in (stretch[:-1], stretch[-1:]):
-                    ids += self._append_stretch(part)
+            while batch := list(islice(source, _ENTRIES_PER_SYNC)):
+                # The last entry goes apart: its record then has the LAC of single appends.
+                for payload_group in (batch[:-1], batch[-1:]):
+                    ids += self._append_stretch(payload_group)
         return np.array(ids, np.int64)
 
     def _append_stretch(self, payloads: Sequence[bytes]) -> list[int]:
-        """Send entries without waiting for syncs, then sync; what failed goes one by one."""
+        """Send entries in one batch with one sync; if that fails, add them one by one."""
         self._check_open()
-        first = self.pushed + 1
-        batch = self._records(first, payloads)
+        first_entry = self.pushed + 1
+        batch = self._records(first_entry, payloads)
         with self._breaking():
-            whole = not self._unsynced and self._sent_at_once(batch)
-            for at, data in enumerate(payloads):
+            is_stored = not self._unsynced and self._sent_at_once(batch)
+            for index, data in enumerate(payloads):
                 self._push(len(data))
-                if not whole:
-                    self._add(first + at, bytes(batch[at]), True)
+                if not is_stored:
+                    self._add(first_entry + index, bytes(batch[index]), True)
                 self._confirm()
-        return list(range(first, first + len(batch)))
+        return list(range(first_entry, first_entry + len(batch)))
 
     def _records(self, first: int, payloads: Sequence[bytes]) -> RecordBatch:
-        """Return records of consecutive entries; each tells the LAC of now."""
+        """Return records of consecutive entries, each with the current LAC."""
         access, entries = self.access, np.arange(first, first + len(payloads))
         batch = access.coder.encode_batch(
             access.ledger,
@@ -141,15 +141,17 @@ class LedgerWriter:
         return record
 
     def _push(self, size: int) -> None:
+        """Count one more entry, with a payload of `size` bytes, as sent."""
         self.pushed += 1
         self._pushed_length += size
 
     def _confirm(self) -> None:
+        """Confirm every entry that was sent, unless some are not durable yet."""
         if not self._unsynced:
             self.confirmed, self.length = self.pushed, self._pushed_length
 
     def _sent_at_once(self, batch: RecordBatch) -> bool:
-        """Return whether all W bookies of each entry took it and synced."""
+        """Send a batch; return whether all W bookies of each entry stored it durably."""
         ensemble = self._mine(self.access.metadata).segments[-1].ensemble
         return all_took(self.access, batch, ensemble)
 
@@ -158,29 +160,33 @@ class LedgerWriter:
         QuorumAdd(self.access, entry, record, ensemble, self._replace, sync=sync).run()
 
     def _replace(self, failed: Sequence[int], refused: Collection[str]) -> tuple[str, ...] | None:
-        """Change the ensemble from the first entry on that is not confirmed."""
-        if self._unsynced:  # the others have entries that no new bookie would get
+        """Change the ensemble from the first unconfirmed entry on, and return it.
+
+        Returns None if there are no other bookies. Raises `NotEnoughBookies` if entries were added
+        without sync, and `LedgerFenced` or `IllegalOperation` if another client took the ledger.
+        """
+        if self._unsynced:  # a new bookie would not get the unsynced entries of the failed one
             raise NotEnoughBookies(
                 f"ledger {self.access.ledger}: {', '.join(sorted(refused))} failed, and what was "
                 "added without sync cannot change its ensemble"
             )
-        now = self.access.metadata.segments[-1]
-        chosen = replacement(
-            self.access.context, self.access.metadata, now.ensemble, failed, refused
+        current_segment = self.access.metadata.segments[-1]
+        new_ensemble = replacement(
+            self.access.context, self.access.metadata, current_segment.ensemble, failed, refused
         )
-        if chosen is None:
+        if new_ensemble is None:
             return None
 
         def change(metadata: LedgerMetadata) -> LedgerMetadata:
-            if self._mine(metadata).segments[-1] != now:
+            if self._mine(metadata).segments[-1] != current_segment:
                 raise IllegalOperation(f"ledger {metadata.ledger}: another changed its ensemble")
-            return with_ensemble(metadata, self.confirmed + 1, chosen)
+            return with_ensemble(metadata, self.confirmed + 1, new_ensemble)
 
         self.access.update(change)
-        return chosen
+        return new_ensemble
 
     def _mine(self, metadata: LedgerMetadata) -> LedgerMetadata:
-        """Return the metadata if the ledger is this writer's still; `LedgerFenced` if not."""
+        """Return the metadata if the ledger is still open; otherwise raises `LedgerFenced`."""
         if metadata.state != "OPEN":
             raise LedgerFenced(f"ledger {metadata.ledger} is {metadata.state}: not by this writer")
         return metadata
@@ -188,11 +194,11 @@ class LedgerWriter:
     # -- durable, explicit LAC, close
 
     def force(self) -> int:
-        """Make durable what was added without sync; return the LAC, which covers it then."""
+        """Make entries durable that were added without sync; return the LAC, which covers them."""
         with self._lock:
             self._check_open()
             ensemble = self._mine(self.access.metadata).segments[-1].ensemble
-            with self._breaking():  # one that did not answer may have lost what it took
+            with self._breaking():  # a bookie that did not respond may have lost entries
                 answers = list(
                     self.access.ask_each(
                         (bookie, lambda client: client.force(self.access.ledger))
@@ -208,7 +214,7 @@ class LedgerWriter:
             return self.confirmed
 
     def write_explicit_lac(self) -> int:
-        """Tell the bookies the LAC; return it. See `LedgerHandle.write_explicit_lac`."""
+        """Send the LAC to the bookies and return it; see `LedgerHandle.write_explicit_lac`."""
         with self._lock:
             self._check_open()
             access, lac = self.access, self.confirmed
@@ -216,14 +222,14 @@ class LedgerWriter:
             ensemble = self._mine(access.metadata).segments[-1].ensemble
             answers = list(
                 access.ask_each(
-                    (name, lambda b: b.write_lac(access.ledger, body, access.key))
-                    for name in access.replicas(max(lac, 0), ensemble)
+                    (bookie, lambda client: client.write_lac(access.ledger, body, access.key))
+                    for bookie in access.replicas(max(lac, 0), ensemble)
                 )
             )
-            taken = sum(answer.error is None for answer in answers)
-            if taken < access.metadata.ack_quorum_size:
+            ack_count = sum(answer.error is None for answer in answers)
+            if ack_count < access.metadata.ack_quorum_size:
                 raise NotEnoughBookies(
-                    f"ledger {access.ledger}: {taken} of {access.metadata.ack_quorum_size} "
+                    f"ledger {access.ledger}: {ack_count} of {access.metadata.ack_quorum_size} "
                     f"bookies took the explicit LAC: {told(answers)}"
                 )
             return lac
@@ -235,32 +241,34 @@ class LedgerWriter:
                 return
             if self._unsynced and self.broken is None:
                 self.force()
-            self.access.update(self._closed)
+            self.access.update(self._close_metadata)
             self.closed = True
 
-    def _closed(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+    def _close_metadata(self, metadata: LedgerMetadata) -> LedgerMetadata | None:
+        """Return the closed metadata, None if they are closed with the same end already."""
         end = (self.confirmed, self.length)
         if metadata.closed and end == (metadata.last_entry_id, metadata.length):
             return None
         self._mine(metadata)
         return replace(metadata, state="CLOSED", last_entry_id=end[0], length=end[1])
 
-    # -- in which state
+    # -- state
 
     def _check_open(self) -> None:
+        """Raise if this writer was closed, has failed, or belongs to the parent process."""
         if self._left:
             raise forks.closed(f"the writer of ledger {self.access.ledger}")
         if self.closed:
             raise IllegalOperation(f"ledger {self.access.ledger} was closed by this handle")
         if self.broken is not None:
-            text = f"ledger {self.access.ledger}: this writer ended with {self.broken!r}"
+            message = f"ledger {self.access.ledger}: this writer ended with {self.broken!r}"
             raise (LedgerFenced if isinstance(self.broken, LedgerFenced) else IllegalOperation)(
-                text
+                message
             )
 
     @contextmanager
     def _breaking(self) -> Iterator[None]:
-        """Take no more appends after one that did not end well, whatever ended it."""
+        """Set `broken` if the block raises any exception; it refuses all later appends."""
         try:
             yield
         except BaseException as error:
