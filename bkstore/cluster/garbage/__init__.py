@@ -1,10 +1,10 @@
-"""Garbage of a bookie that belongs to a cluster: collected by itself, beside its work.
+"""Background garbage collection of a bookie in a cluster.
 
-`collector` has `BackgroundCollector`, a thread that runs passes of garbage collection now and
-then: read it first. `deleted_ledgers` decides which ledgers count as deleted, by what the metadata
-store says; `schedule` when entry logs are compacted; `options` are a bookie's settings of all
-this; `figures` counts what was done, and `metrics` shows it to Prometheus. The passes themselves
-are the storage's (`bkstore.storage.ledgers.garbage_collection`).
+Read `collector` first: `BackgroundCollector` is a thread that runs passes of garbage collection on
+a schedule. `deleted_ledgers` finds the ledgers that the metadata store no longer has; `schedule`
+decides when entry logs are compacted; `options` are a bookie's settings; `figures` has the
+counters, and `metrics` exports them to Prometheus. The storage implements the passes themselves
+(`bkstore.storage.ledgers.garbage_collection`).
 """
 
 from __future__ import annotations

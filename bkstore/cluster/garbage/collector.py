@@ -1,4 +1,4 @@
-"""BackgroundCollector: collects a bookie's garbage beside its work.
+"""BackgroundCollector: collects a bookie's garbage in the background.
 
 Source: `bookie/GarbageCollectorThread`.
 """
@@ -44,17 +44,17 @@ _check_options = optional(instance(GarbageOptions))
 class BackgroundCollector(Closing):
     """Runs passes of garbage collection over a bookie, in a thread of its own.
 
-    `store` says which ledgers are deleted (`deleted_ledgers`); without one none is. A pass in
-    which the store gave no full answer deletes none either, says so in the log, in `problem` and
-    in `figures`, and goes on with entry logs in which no ledger lives, and with compaction. An
-    entry log that takes records is closed where it holds what the pass is to collect.
+    `store` decides which ledgers are deleted (`deleted_ledgers`); without a store none is. If the
+    store's answers are incomplete, the pass deletes no ledger, and reports that in the log, in
+    `problem` and in `figures`; it still removes entry logs without live ledgers, and compacts. The
+    current entry log is closed if it has garbage that the pass is to collect.
 
-    `start` begins the schedule; `force` asks for a pass at once, `run_pass` runs one and waits.
-    `suspend` ends a compaction that is going on, and lets none begin before `resume`. `close`
-    gives up the compaction that is going on and does not wait for the rest: close it before the
-    bookie. What was copied until then is moved for good, the rest of the log stays.
+    `start` starts the schedule; `force` requests a pass at once, `run_pass` runs one and waits.
+    `suspend` stops a running compaction, and prevents others until `resume`. `close` stops a
+    running compaction; call it before the bookie is closed. Records that were copied by then are
+    moved, the rest of the log stays.
 
-    Threads: all calls are safe; one pass at a time. Fork: closed in the child.
+    Threads: all calls are safe; one pass runs at a time. Fork: closed in the child.
     """
 
     def __init__(
@@ -69,48 +69,48 @@ class BackgroundCollector(Closing):
         self.options = _check_options("options", options) or GarbageOptions()
         self.figures = GarbageFigures()
         self.problem: str | None = None
-        """Why the last pass failed, or judged no ledger; None if it did not, or none ran."""
+        """Why the last pass failed or could not decide which ledgers are deleted, or None."""
         self.changed: Callable[[str | None], object] = bool
-        """Called with the problem when it begins, with None when it ends."""
+        """Called with the problem when one occurs, and with None when it is resolved."""
         self.location_compactions = 0
         self.locations_compacted_at = time.time()
         self._store = optional(check_store)("store", store)
         self._clock = clock
         self._schedule = CompactionSchedule(self.options, clock())
-        self._changed = threading.Condition()
-        self._passing = threading.Lock()
+        self._condition = threading.Condition()
+        self._pass_lock = threading.Lock()
         self._closed = False
-        self._next: float | None = None
-        """When the next pass of the schedule begins; None without one."""
+        self._next_pass_at: float | None = None
+        """When the next scheduled pass starts; None without a schedule."""
         self._forced: frozenset[Kind] | None = None
-        """The kinds that the pass that was asked for may compact; None if none was."""
+        """The kinds that the requested pass may compact; None if no pass is requested."""
         self._suspended: dict[Kind, set[str]] = {"major": set(), "minor": set()}
         self._suspensions: dict[Kind, int] = {"major": 0, "minor": 0}
-        """How often each kind was suspended: one that is going on then ends."""
-        self._unjudged: str | None = None
-        self._told: set[str] = set()
+        """How often each kind was suspended: a running compaction stops when it changes."""
+        self._store_problem: str | None = None
+        self._logged_findings: set[str] = set()
         self._thread: threading.Thread | None = None
         forks.register(self)
 
-    # -- what it is asked for
+    # -- requests
 
     def start(self) -> None:
-        """Begin the schedule: the first pass comes after `gc_wait_time`. Idempotent."""
-        with self._changed:
+        """Start the schedule: the first pass runs after `gc_wait_time`. Idempotent."""
+        with self._condition:
             self._check_open()
-            if self.options.gc_wait_time and self._next is None:
-                self._next = self._clock() + self.options.gc_wait_time
-                self._begin()
-                self._changed.notify_all()
+            if self.options.gc_wait_time and self._next_pass_at is None:
+                self._next_pass_at = self._clock() + self.options.gc_wait_time
+                self._start_thread()
+                self._condition.notify_all()
 
     def force(self, *, major: bool | None = None, minor: bool | None = None) -> bool:
-        """Ask for a pass at once; return False, with nothing done, while one is asked for already.
+        """Request a pass at once; return False, and do nothing, if one is requested already.
 
-        It compacts whatever the intervals say, unless False says that a kind is not meant; True
-        means a suspended kind too.
+        It compacts without regard to the intervals. With False a kind is not compacted; with True
+        it is even while suspended.
         """
         wishes: list[tuple[Kind, bool | None]] = [("major", major), ("minor", minor)]
-        with self._changed:
+        with self._condition:
             self._check_open()
             if self._forced is not None:
                 return False
@@ -119,27 +119,27 @@ class BackgroundCollector(Closing):
                 for kind, wish in wishes
                 if (not self._suspended[kind] if wish is None else wish)
             )
-            self._begin()
-            self._changed.notify_all()
+            self._start_thread()
+            self._condition.notify_all()
         return True
 
     @property
     def is_forced(self) -> bool:
-        """Whether a pass that was asked for runs, or is about to."""
+        """Whether a requested pass is running or about to run."""
         return self._forced is not None
 
     def suspend(self, kind: Kind, reason: str = "asked for") -> None:
-        """Run no compaction of a kind before each reason is taken back; end one that runs."""
-        with self._changed:
+        """Stop a running compaction of a kind, and run none until every reason is withdrawn."""
+        with self._condition:
             self._suspensions[kind] += 1
             if not self._suspended[kind]:
                 LOG.info("bookie %s: %s compaction suspended", self.bookie.bookie_id, kind)
             self._suspended[kind].add(reason)
-            self._changed.notify_all()
+            self._condition.notify_all()
 
     def resume(self, kind: Kind, reason: str = "asked for") -> None:
-        """Take a reason for a suspension back."""
-        with self._changed:
+        """Withdraw a reason for a suspension."""
+        with self._condition:
             if reason in self._suspended[kind]:
                 self._suspended[kind].remove(reason)
                 if not self._suspended[kind]:
@@ -150,9 +150,9 @@ class BackgroundCollector(Closing):
         return bool(self._suspended[kind])
 
     def note_space(self, is_full: bool) -> None:
-        """Take note of whether the disks are full: nothing is compacted then, or a pass forced.
+        """Suspend compactions while the disks are full, and resume them afterwards.
 
-        As `is_force_gc_allow_when_no_space` says.
+        With `is_force_gc_allow_when_no_space` full disks force a pass instead.
         """
         if self.options.is_force_gc_allow_when_no_space:
             if is_full:
@@ -165,25 +165,25 @@ class BackgroundCollector(Closing):
                 self.resume(kind, "no space")
 
     def close(self) -> None:
-        """End the schedule, give up the compaction that is going on, and wait for the thread."""
-        with self._changed:
+        """End the schedule, stop a running compaction, and wait for the thread."""
+        with self._condition:
             self._closed = True
-            self._changed.notify_all()
+            self._condition.notify_all()
             thread = self._thread
         if thread is not None:
             thread.join()
 
     def _forked(self) -> None:
         self._closed = True
-        self._changed, self._thread = threading.Condition(), None  # a lock may be the parent's
+        self._condition, self._thread = threading.Condition(), None  # the parent may hold a lock
 
     def __repr__(self) -> str:
-        """Return whose garbage it collects, and how often."""
+        """Return the bookie and the interval."""
         return f"<BackgroundCollector of {self.bookie!r} every {self.options.gc_wait_time:g} s>"
 
     # -- its thread
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="bkstore-garbage", daemon=True)
             self._thread.start()
@@ -194,66 +194,69 @@ class BackgroundCollector(Closing):
             try:
                 self.run_pass(forced)
             except (BkstoreError, OSError):
-                pass  # said by the pass
+                pass  # `run_pass` has logged it
             except Exception:
                 LOG.exception("bookie %s: garbage collection", self.bookie.bookie_id)
             finally:
-                with self._changed:
+                with self._condition:
                     if forced is not None:
                         self._forced = None
-                    if self._next is not None:
-                        self._next = self._clock() + self.options.gc_wait_time
+                    if self._next_pass_at is not None:
+                        self._next_pass_at = self._clock() + self.options.gc_wait_time
 
     def _wait_for_work(self) -> bool:
-        """Wait until a pass is due or asked for; return False once it is closed."""
-        with self._changed:
+        """Wait until a pass is due or requested; return False once this is closed."""
+        with self._condition:
             while not self._closed and self._forced is None:
-                left = math.inf if self._next is None else self._next - self._clock()
-                if left <= 0:
+                remaining = (
+                    math.inf if self._next_pass_at is None else self._next_pass_at - self._clock()
+                )
+                if remaining <= 0:
                     break
-                self._changed.wait(min(left, threading.TIMEOUT_MAX))
+                self._condition.wait(min(remaining, threading.TIMEOUT_MAX))
             return not self._closed
 
     # -- a pass
 
     def run_pass(self, forced: Collection[Kind] | None = None) -> GarbageReport:
-        """Run a pass now and return what was done; one that runs is waited for first.
+        """Run a pass now, after one that is running, and return its report.
 
-        `forced` are the kinds of which one is compacted whatever the intervals say; None = by the
-        schedule. Raises as `LedgerStorage.collect_garbage`, but for what the store raises.
+        `forced` are the kinds of which one is compacted without regard to the intervals; None = by
+        the schedule. Raises as `LedgerStorage.collect_garbage`, except for errors of the store.
         """
-        with self._passing:
+        with self._pass_lock:
             self._check_open()
-            begin, done, self._unjudged = self._clock(), False, None
+            started, succeeded, self._store_problem = self._clock(), False, None
             problem: str | None = "the pass broke down"
             try:
-                report = self._collect(forced)
-                problem, done = self._unjudged, True
+                report = self._collect_garbage(forced)
+                problem, succeeded = self._store_problem, True
             except (BkstoreError, OSError) as error:
                 problem = str(error)
                 if not self._closed:
                     LOG.warning("bookie %s: garbage collection: %s", self.bookie.bookie_id, error)
                 raise
             finally:
-                before, self.problem = self.problem, problem
-                if (before is None) != (problem is None) and not self._closed:
+                previous_problem, self.problem = self.problem, problem
+                if (previous_problem is None) != (problem is None) and not self._closed:
                     self.changed(problem)
-                self.figures.passes.note(self._clock() - begin, done)
-            self._tell(report)
+                self.figures.passes.note(self._clock() - started, succeeded)
+            self._report_pass(report)
             return report
 
-    def _collect(self, forced: Collection[Kind] | None) -> GarbageReport:
-        every: tuple[Kind, ...] = ("major", "minor")
+    def _collect_garbage(self, forced: Collection[Kind] | None) -> GarbageReport:
+        """Run a garbage pass of the storage, and compact the location databases if due."""
+        kinds: tuple[Kind, ...] = ("major", "minor")
         if forced is None:
-            suspended = [kind for kind in every if self._suspended[kind]]
+            suspended = [kind for kind in kinds if self._suspended[kind]]
         else:
-            suspended = [kind for kind in every if kind not in forced]
+            suspended = [kind for kind in kinds if kind not in forced]
         kind = self._schedule.due(self._clock(), force=forced is not None, suspended=suspended)
         try:
             report = self.bookie.storage.run_garbage_pass(
                 GarbagePass(
                     find_deleted=None if self._store is None else self._find_deleted,
-                    compaction=None if kind is None else self._compaction(kind),
+                    compaction=None if kind is None else self._compaction_params(kind),
                     close_logs=True,
                     is_stopped=lambda: self._closed,
                 )
@@ -267,63 +270,68 @@ class BackgroundCollector(Closing):
             self._schedule.locations_compacted(self._clock())
         return report
 
-    def _compaction(self, kind: Kind) -> Compaction:
-        options, before = self.options, self._suspensions[kind]
+    def _compaction_params(self, kind: Kind) -> Compaction:
+        """Return the parameters of a compaction, which stops if its kind is suspended."""
+        options, suspension_count = self.options, self._suspensions[kind]
 
-        def is_given_up() -> bool:
-            return self._closed or self._suspensions[kind] != before
+        def is_cancelled() -> bool:
+            return self._closed or self._suspensions[kind] != suspension_count
 
-        storage = self.bookie.storage.options
+        storage_options = self.bookie.storage.options
         return Compaction(
             threshold=options.threshold(kind),
             kind=kind,
             transactional=options.use_transactional_compaction,
             max_time=options.max_time(kind),
             max_outstanding=options.compaction_max_outstanding_requests,
-            full_log=storage.entry_log_size if options.use_target_entry_log_size_for_gc else 0,
+            full_log=storage_options.entry_log_size
+            if options.use_target_entry_log_size_for_gc
+            else 0,
             throttle=CompactionThrottle(
                 options.compaction_rate,
                 by_bytes=options.is_throttle_by_bytes,
                 clock=self._clock,
-                wait=partial(self._wait, is_given_up),
+                wait=partial(self._wait_until, is_cancelled),
             ),
             clock=self._clock,
         )
 
-    def _wait(self, ends: Callable[[], bool], seconds: float) -> bool:
-        """Wait so long, or until `ends` is true; return whether it is."""
-        with self._changed:
-            return self._changed.wait_for(ends, seconds)
+    def _wait_until(self, is_over: Callable[[], bool], seconds: float) -> bool:
+        """Wait for some seconds, or until `is_over` returns true; return whether it does."""
+        with self._condition:
+            return self._condition.wait_for(is_over, seconds)
 
-    def _find_deleted(self, here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
-        """Yield the deleted ledgers; no further ones where the store gave no full answer."""
+    def _find_deleted(
+        self, bookie_ledgers: list[LedgerId], suspect: Suspect
+    ) -> Iterator[list[LedgerId]]:
+        """Yield the deleted ledgers; stops, and sets `_store_problem`, if the store fails."""
         assert self._store is not None
         cookie = self.bookie.place.cookie
-        judge = DeletedLedgers(
+        find_deleted = DeletedLedgers(
             self._store,
             instance_id=None if cookie is None else cookie.instance_id,
             rate=self.options.gc_metadata_op_rate_limit,
-            pause=partial(self._wait, lambda: self._closed),
+            pause=partial(self._wait_until, lambda: self._closed),
         )
-        begin, judged = self._clock(), False
+        started, succeeded = self._clock(), False
         try:
-            yield from judge(here, suspect)
-            judged = True
+            yield from find_deleted(bookie_ledgers, suspect)
+            succeeded = True
         except (BkstoreError, OSError) as error:
-            self._unjudged = f"no ledger is judged: {error}"
+            self._store_problem = f"no ledger is judged: {error}"
             if not self._closed:
-                LOG.warning("bookie %s: %s", self.bookie.bookie_id, self._unjudged)
+                LOG.warning("bookie %s: %s", self.bookie.bookie_id, self._store_problem)
         finally:
-            self.figures.judgements.note(self._clock() - begin, judged)
+            self.figures.judgements.note(self._clock() - started, succeeded)
 
-    def _tell(self, report: GarbageReport) -> None:
-        """Count and log what a pass did; a finding is logged once for as long as it stays."""
+    def _report_pass(self, report: GarbageReport) -> None:
+        """Count and log the results of a pass; a finding that recurs is logged once."""
         self.figures.add(report, len(self.bookie.ledgers()))
         findings = [str(finding) for finding in report.findings]
         for finding in findings:
-            if finding not in self._told:
+            if finding not in self._logged_findings:
                 LOG.warning("bookie %s: garbage collection: %s", self.bookie.bookie_id, finding)
-        self._told = set(findings)
+        self._logged_findings = set(findings)
         if report.deleted_ledgers or report.removed_logs:
             LOG.info(
                 "bookie %s: %d ledgers deleted, %d entry logs removed, %d of them compacted",
@@ -336,16 +344,18 @@ class BackgroundCollector(Closing):
     # -- entry locations
 
     def location_indexes(self) -> dict[str, RocksIndex]:
-        """Return the index of each `locations` database; empty where storage is not db."""
+        """Return the index of each `locations` database; empty unless the storage is db."""
         storage = self.bookie.storage
         if storage.storage != "db":
             return {}
         indexes = (cast("RocksIndex", path.index) for path in storage.paths)
-        places = self.bookie.place.index
-        return {str(place / "locations"): index for place, index in zip(places, indexes)}
+        index_dirs = self.bookie.place.index
+        return {
+            str(index_dir / "locations"): index for index_dir, index in zip(index_dirs, indexes)
+        }
 
     def compact_locations(self, index: RocksIndex) -> None:
-        """Compact one of the databases."""
+        """Compact one `locations` database and count it."""
         index.compact_locations()
         self.location_compactions += 1
         self.locations_compacted_at = time.time()

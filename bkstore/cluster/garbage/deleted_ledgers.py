@@ -1,11 +1,10 @@
-"""Which ledgers of a bookie count as deleted: those that the metadata store twice does not have.
+"""Find the deleted ledgers of a bookie: those that the metadata store lacks in two checks.
 
-The rule of `ScanAndCompareGarbageCollector` with `verifyMetadataOnGC`: the store lists its
-ledgers after those of the bookie were listed, so that one made meanwhile is not judged; each
-ledger that is not in the list is then asked for by itself, and counts as deleted where the store
-says that it is not there. Upstream asks only if that is set; here it is always done. Nothing is
-judged by a store that did not answer in full: one that failed, that has lost its session
-meanwhile, or that is another cluster's.
+The rule of `ScanAndCompareGarbageCollector` with `verifyMetadataOnGC`: the store's ledgers are
+listed after the bookie's, so that a ledger created meanwhile does not count as deleted. Each ledger
+that is not listed is then read, and counts as deleted if the store does not have it. Upstream does
+the second check only if it is configured; here it is always done. No ledger counts as deleted if
+the store fails, has lost its session meanwhile, or belongs to another cluster.
 """
 
 from __future__ import annotations
@@ -18,16 +17,16 @@ from bkstore.errors import IllegalOperation, MetadataUnavailable
 from bkstore.ids import LedgerId
 from bkstore.storage.ledgers.garbage_pass import Suspect
 
-_AT_A_TIME = 256
-"""Ledgers that are asked for, and deleted, together."""
+_BATCH_LEDGERS = 256
+"""Ledgers that are read, and deleted, together."""
 
 
 class DeletedLedgers:
     """Finds the deleted ledgers among those of a bookie, for a pass of garbage collection.
 
-    `instance_id` is that of the bookie's cookie: a store that tells another one is not asked.
-    `pause` is called with seconds after each part, so that at most `rate` ledgers a second are
-    asked for; it returns whether to end.
+    `instance_id` is from the bookie's cookie: a store with another one is not used. `pause` is
+    called with seconds after each batch, so that at most `rate` ledgers a second are read; it
+    returns whether to stop.
     """
 
     def __init__(
@@ -46,48 +45,53 @@ class DeletedLedgers:
         self._clock = clock
 
     def __call__(self, here: list[LedgerId], suspect: Suspect) -> Iterator[list[LedgerId]]:
-        """Yield ledgers of `here` that count as deleted, some at a time, suspects all of them.
+        """Yield batches of the ledgers of `here` that are deleted.
 
-        Raises what the store raises, `MetadataUnavailable` where its session was lost meanwhile,
-        `IllegalOperation` where it is another cluster's: then no further ledger is judged.
+        Calls `suspect` with each batch of candidates before it is read. Raises the store's errors,
+        `MetadataUnavailable` if its session was lost meanwhile, `IllegalOperation` if it belongs to
+        another cluster; no further ledger is deleted then.
         """
+        # First check: the store's list, taken within one session.
         self._check_cluster()
         session = self._session()
-        there = set(self._store.ledgers())
+        store_ledgers = set(self._store.ledgers())
         self._check_session(session)
-        absent = [ledger for ledger in here if ledger not in there]
-        for start in range(0, len(absent), _AT_A_TIME):
-            begin = self._clock()
-            part = absent[start : start + _AT_A_TIME]
-            suspect(part)
-            found = {ledger for ledger, _ in self._store.read_many(part)}  # damaged ones too
+        candidates = [ledger for ledger in here if ledger not in store_ledgers]
+        # Second check: read each ledger that is not in the list.
+        for start in range(0, len(candidates), _BATCH_LEDGERS):
+            started = self._clock()
+            batch = candidates[start : start + _BATCH_LEDGERS]
+            suspect(batch)
+            existing = {ledger for ledger, _ in self._store.read_many(batch)}  # also damaged ones
             self._check_session(session)
-            deleted = [ledger for ledger in part if ledger not in found]
+            deleted = [ledger for ledger in batch if ledger not in existing]
             if deleted:
                 yield deleted
-            left = begin + len(part) / self._rate - self._clock()
-            if start + len(part) < len(absent) and self._pause(max(left, 0.0)):
+            pause_seconds = started + len(batch) / self._rate - self._clock()
+            if start + len(batch) < len(candidates) and self._pause(max(pause_seconds, 0.0)):
                 return
 
     def _check_cluster(self) -> None:
-        """Compare the instance id: a cluster that was emptied has another one, or none."""
-        ask: Callable[[], str | None] | None = getattr(self._store, "instance_id", None)
-        if ask is None or self._instance_id is None:
+        """Raise if the instance id differs: formatting a cluster changes or removes it."""
+        read_instance_id: Callable[[], str | None] | None = getattr(
+            self._store, "instance_id", None
+        )
+        if read_instance_id is None or self._instance_id is None:
             return
-        found = ask()
-        if found != self._instance_id:
+        instance_id = read_instance_id()
+        if instance_id != self._instance_id:
             raise IllegalOperation(
-                f"the metadata store is of cluster {found}, the bookie of {self._instance_id}"
+                f"the metadata store is of cluster {instance_id}, the bookie of {self._instance_id}"
             )
 
     def _session(self) -> object:
-        """Return what tells one session from another; stores that need none have always one."""
+        """Return the store's session to compare; a store without sessions stands for itself."""
         session = getattr(self._store, "session", self._store)
         if session is None:
             raise MetadataUnavailable("the session with the metadata store is interrupted")
         return session
 
-    def _check_session(self, before: object) -> None:
-        """Refuse what was answered in two sessions: their servers may not know the same."""
-        if self._session() != before:
+    def _check_session(self, session: object) -> None:
+        """Raise if the session changed: another server may have older data."""
+        if self._session() != session:
             raise MetadataUnavailable("the session with the metadata store expired meanwhile")

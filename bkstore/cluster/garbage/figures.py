@@ -1,7 +1,6 @@
-"""GarbageFigures: what the passes of a collector did, since it was made.
+"""GarbageFigures: counters over all passes of a collector.
 
-Upstream's counterpart is `GarbageCollectorStats`; each figure says by which name it is known
-there.
+Upstream's counterpart is `GarbageCollectorStats`; each figure has its name there.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from bkstore.storage.ledgers.garbage_pass import USAGE_BUCKETS, GarbageReport
 
 @dataclass
 class Runtime:
-    """How often something was done, and how long it took in all, in seconds."""
+    """How often an operation succeeded and failed, and the total seconds that it took."""
 
     succeeded: int = 0
     failed: int = 0
@@ -21,7 +20,7 @@ class Runtime:
     seconds_failed: float = 0.0
 
     def note(self, seconds: float, succeeded: bool) -> None:
-        """Count one."""
+        """Count one operation."""
         if succeeded:
             self.succeeded += 1
             self.seconds_succeeded += seconds
@@ -32,22 +31,22 @@ class Runtime:
 
 @dataclass
 class GarbageFigures:
-    """Counts, which only grow, and what the last pass left. Threads: one writes, any may read."""
+    """Counters, and values of the last pass. Threads: one writes, any may read."""
 
     passes: Runtime = field(default_factory=Runtime)
     """`THREAD_RUNTIME`: whole passes."""
     judgements: Runtime = field(default_factory=Runtime)
-    """`GC_LEDGER_RUNTIME`: asking the store and deleting; failed where it gave no full answer."""
+    """`GC_LEDGER_RUNTIME`: finding and deleting deleted ledgers; failed if the store did."""
     deleted_ledgers: int = 0
     """`DELETED_LEDGER_TOTAL`."""
     reclaimed_by_deletion: int = 0
-    """`RECLAIMED_DELETION_SPACE_BYTES`: bytes of removed logs in which no ledger lived."""
+    """`RECLAIMED_DELETION_SPACE_BYTES`: bytes of removed logs without live ledgers."""
     reclaimed_by_compaction: int = 0
     """`RECLAIMED_COMPACTION_SPACE_BYTES`: bytes of unwanted records in compacted logs."""
     moved_entries: int = 0
     moved_bytes: int = 0
     damage: int = 0
-    """Findings: logs that stay, say, as they are damaged."""
+    """Number of findings, for example logs that were not compacted because of damage."""
     active_ledgers: int = 0
     """`ACTIVE_LEDGER_TOTAL`: ledgers here at the end of the last pass."""
     logs: int = 0
@@ -59,7 +58,7 @@ class GarbageFigures:
     """`entry_log_usage_buckets_le_10` to `..._100`: logs before the last compaction, by tenths."""
 
     def add(self, report: GarbageReport, active_ledgers: int) -> None:
-        """Take in what a pass did."""
+        """Add the report of a pass."""
         self.deleted_ledgers += len(report.deleted_ledgers)
         self.reclaimed_by_deletion += report.deleted_garbage
         self.reclaimed_by_compaction += report.compacted_garbage

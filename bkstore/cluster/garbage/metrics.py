@@ -1,7 +1,7 @@
-"""The figures of a garbage collector as metrics, by the names that upstream gives them.
+"""The figures of a garbage collector as Prometheus metrics, under upstream's names.
 
-Source: `bookie/stats/GarbageCollectorStats`, which a bookie shows as ``bookie_gc_...``. What has
-no counterpart there is ``bkstore_gc_...``.
+Source: `bookie/stats/GarbageCollectorStats`, which a bookie exports as ``bookie_gc_...``. Metrics
+without a counterpart there are ``bkstore_gc_...``.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from bkstore.storage.ledgers.garbage_pass import Kind
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-_UPSTREAM = "bookie_gc_"
+_UPSTREAM_PREFIX = "bookie_gc_"
 _KINDS: tuple[Kind, ...] = ("major", "minor")
 
-_COUNTS = {
+_COUNTER_FIELDS = {
     "DELETED_LEDGER_TOTAL": ("deleted_ledgers", "Ledgers deleted by garbage collection"),
     "RECLAIMED_DELETION_SPACE_BYTES": (
         "reclaimed_by_deletion",
@@ -30,69 +30,77 @@ _COUNTS = {
         "Bytes reclaimed by compacting entry logs",
     ),
 }
-_SIZES = {
+_GAUGE_FIELDS = {
     "ACTIVE_LEDGER_TOTAL": ("active_ledgers", "Ledgers at the end of the last pass"),
     "ACTIVE_ENTRY_LOG_TOTAL": ("logs", "Closed entry logs"),
     "ENTRY_LOG_SPACE_BYTES": ("log_bytes", "Bytes of records in closed entry logs"),
     "ACTIVE_ENTRY_LOG_SPACE_BYTES": ("live_bytes", "Bytes of records of ledgers that live"),
 }
-_TIMES = {
+_RUNTIME_FIELDS = {
     "THREAD_RUNTIME": ("passes", "Milliseconds of passes of garbage collection"),
     "GC_LEDGER_RUNTIME": ("judgements", "Milliseconds of finding and deleting deleted ledgers"),
 }
 
 
 class GarbageMetrics:
-    """A collector of Prometheus over a `BackgroundCollector`."""
+    """A Prometheus collector of a `BackgroundCollector`'s figures."""
 
     def __init__(self, collector: BackgroundCollector) -> None:
         self._collector = collector
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics as they are now."""
+        """Yield the metrics with their current values."""
         from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 
         figures = self._collector.figures
         passes = self._collector.bookie.storage.garbage_passes
-        counts = {name: (getattr(figures, of), text) for name, (of, text) in _COUNTS.items()}
+        counts = {
+            name: (getattr(figures, field), help_text)
+            for name, (field, help_text) in _COUNTER_FIELDS.items()
+        }
         for kind in _KINDS:
             name = f"{kind.upper()}_COMPACTION_TOTAL"
             counts[name] = (passes.counts[kind], f"Passes with a {kind} compaction")
-        text = "Compactions of databases of entry locations"
-        counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (self._collector.location_compactions, text)
-        for name, (value, text) in counts.items():
-            metric = Metric(f"{_UPSTREAM}{name}", text, "unknown")  # a counter's gets a suffix
+        help_text = "Compactions of databases of entry locations"
+        counts["ENTRY_LOCATION_COMPACTION_TOTAL"] = (
+            self._collector.location_compactions,
+            help_text,
+        )
+        for name, (value, help_text) in counts.items():
+            metric = Metric(
+                f"{_UPSTREAM_PREFIX}{name}", help_text, "unknown"
+            )  # "counter" would add a suffix
             metric.add_sample(metric.name, {}, value)
             yield metric
-        for name, (of, text) in _SIZES.items():
-            yield GaugeMetricFamily(f"{_UPSTREAM}{name}", text, getattr(figures, of))
-        for tenth, logs in enumerate(figures.usage, 1):
-            name = f"{_UPSTREAM}entry_log_usage_buckets_le_{tenth * 10}"
-            text = f"Entry logs of which {tenth * 10 - 10} to {tenth * 10} % are wanted"
-            yield GaugeMetricFamily(name, text, logs)
-        for name, (of, text) in _TIMES.items():
-            yield _summary(f"{_UPSTREAM}{name}", text, getattr(figures, of))
-        yield from self._own()
+        for name, (field, help_text) in _GAUGE_FIELDS.items():
+            yield GaugeMetricFamily(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(figures, field))
+        for bucket, log_count in enumerate(figures.usage, 1):
+            name = f"{_UPSTREAM_PREFIX}entry_log_usage_buckets_le_{bucket * 10}"
+            help_text = f"Entry logs of which {bucket * 10 - 10} to {bucket * 10} % are wanted"
+            yield GaugeMetricFamily(name, help_text, log_count)
+        for name, (field, help_text) in _RUNTIME_FIELDS.items():
+            yield _summary(f"{_UPSTREAM_PREFIX}{name}", help_text, getattr(figures, field))
+        yield from self._bkstore_metrics()
 
-    def _own(self) -> Iterator[Metric]:
+    def _bkstore_metrics(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
         figures = self._collector.figures
-        text = "Passes that judged no ledger: the metadata store gave no full answer"
-        yield CounterMetricFamily("bkstore_gc_unjudged", text, figures.judgements.failed)
-        text = "Records that compactions copied, bytes"
-        yield CounterMetricFamily("bkstore_gc_copied_bytes", text, figures.moved_bytes)
-        text = "Whether compactions of a kind are suspended"
-        suspended = GaugeMetricFamily("bkstore_gc_suspended", text, labels=("kind",))
+        help_text = "Passes that judged no ledger: the metadata store gave no full answer"
+        yield CounterMetricFamily("bkstore_gc_unjudged", help_text, figures.judgements.failed)
+        help_text = "Records that compactions copied, bytes"
+        yield CounterMetricFamily("bkstore_gc_copied_bytes", help_text, figures.moved_bytes)
+        help_text = "Whether compactions of a kind are suspended"
+        suspended = GaugeMetricFamily("bkstore_gc_suspended", help_text, labels=("kind",))
         for kind in _KINDS:
             suspended.add_metric((kind,), float(self._collector.is_suspended(kind)))
         yield suspended
 
 
-def _summary(name: str, text: str, runtime: Runtime) -> Metric:
+def _summary(name: str, help_text: str, runtime: Runtime) -> Metric:
     from prometheus_client.metrics_core import SummaryMetricFamily
 
-    family = SummaryMetricFamily(name, text, labels=("success",))
+    family = SummaryMetricFamily(name, help_text, labels=("success",))
     family.add_metric(("true",), runtime.succeeded, runtime.seconds_succeeded * 1000)
     family.add_metric(("false",), runtime.failed, runtime.seconds_failed * 1000)
     return family

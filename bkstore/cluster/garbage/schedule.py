@@ -1,7 +1,7 @@
-"""CompactionSchedule: whether a pass compacts, and which kind: the rules of
+"""CompactionSchedule: decides whether a pass compacts, and which kind, by the rules of
 `GarbageCollectorThread`.
 
-Pure: time is given.
+It reads no clock: callers pass the time.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from bkstore.cluster.garbage.options import GarbageOptions
 from bkstore.storage.ledgers.garbage_pass import Kind
 
 _KINDS: tuple[Kind, ...] = ("major", "minor")
-"""In the order in which they go before each other."""
+"""By priority, the highest first."""
 
 
 class CompactionSchedule:
-    """When entry logs were compacted last, and what is due.
+    """Remembers the last compactions, and decides which one is due.
 
-    Times are seconds of one clock; opening counts as a compaction of each kind.
+    Times are seconds of one clock; creating the object counts as a compaction of each kind.
 
     >>> schedule = CompactionSchedule(GarbageOptions(), 0.0)
     >>> [schedule.due(now) for now in (3600.0, 3601.0, 86401.0)]
@@ -27,35 +27,35 @@ class CompactionSchedule:
 
     def __init__(self, options: GarbageOptions, now: float) -> None:
         self._options = options
-        self._last: dict[Kind, float] = {"major": now, "minor": now}
-        self._locations = now
+        self._compacted_at: dict[Kind, float] = {"major": now, "minor": now}
+        self._locations_compacted_at = now
 
     def due(
         self, now: float, *, force: bool = False, suspended: Container[Kind] = ()
     ) -> Kind | None:
-        """Return the kind of compaction that a pass runs now, None if none.
+        """Return the kind of compaction that a pass at `now` runs, None if none.
 
-        Major goes before minor, unless it is suspended. What is forced waits for no interval.
+        Major has priority over minor, unless it is suspended. With `force` intervals are ignored.
         """
         for kind in _KINDS:
             if kind in suspended:
                 continue
             if force and self._options.is_forcible(kind):
                 return kind
-            late = now - self._last[kind] > self._options.interval(kind)
-            if late and self._options.is_enabled(kind):
+            is_due = now - self._compacted_at[kind] > self._options.interval(kind)
+            if is_due and self._options.is_enabled(kind):
                 return kind
         return None
 
     def compacted(self, kind: Kind, now: float) -> None:
-        """Note a compaction that has ended; a major one is as good as a minor one."""
-        self._last["minor"] = self._last[kind] = now
+        """Record the end of a compaction; a major one counts as a minor one too."""
+        self._compacted_at["minor"] = self._compacted_at[kind] = now
 
     def locations_due(self, now: float) -> bool:
-        """Return whether the databases of entry locations are to be compacted now."""
+        """Return whether a compaction of the entry location databases is due."""
         interval = self._options.entry_location_compaction_interval
-        return 0 < interval < now - self._locations
+        return 0 < interval < now - self._locations_compacted_at
 
     def locations_compacted(self, now: float) -> None:
-        """Note a compaction of the databases of entry locations."""
-        self._locations = now
+        """Record a compaction of the entry location databases."""
+        self._locations_compacted_at = now
