@@ -130,7 +130,7 @@ class _SocketBookie(LocalBookie):
                 wire = self._wires[client]
             return work(wire)
         finally:
-            self._wait()
+            self._delay_answer()
 
 
 class _SocketClient(ForwardingClient, LocalClient):

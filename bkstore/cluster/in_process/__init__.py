@@ -1,7 +1,7 @@
 """Real bookies in this process, for tests: no JVM, no ZooKeeper, faults on demand.
 
-`cluster` has `Cluster`: read it first. `bookie` is one of its bookies with what is between it and
-its clients, `bookie_client` how a client sees it, `damage_at_rest` what can happen to its files.
+Read `cluster` (`Cluster`) first. `bookie` is one of its bookies, with faults that can be injected;
+`bookie_client` is a client of such a bookie; `damage_at_rest` damages its files.
 """
 
 __all__ = ["bookie", "bookie_client", "cluster", "damage_at_rest"]

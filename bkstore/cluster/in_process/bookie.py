@@ -1,8 +1,7 @@
-"""LocalBookie: a real bookie in this process, with faults between it and its clients.
+"""LocalBookie: a real bookie in this process, with faults injected between it and its clients.
 
-The bookie is a `bkstore.Bookie` in a directory of its own. It can be down, cut off, slow
-or too old for batch reads, and its files can be damaged. How a client sees it is in
-`bookie_client`.
+The bookie is a `bkstore.Bookie` in a directory of its own. It can be down, partitioned, slow or
+too old for batch reads, and its files can be damaged. Its client is in `bookie_client`.
 """
 
 from __future__ import annotations
@@ -30,17 +29,16 @@ from bkstore.index.api import LedgerLike
 from bkstore.storage.bookie import Bookie
 
 EVERYONE = "*"
-"""As the name of a client: all of them."""
+"""A client name that stands for all clients."""
 
 _T = TypeVar("_T")
 
 
 class LocalBookie:
-    """One bookie of a cluster: its directory, whether it runs, what is wrong with it.
+    """One bookie of a cluster: its directory, whether it runs, and its injected faults.
 
-    `open_at(path)` opens the bookie there. A client waits `timeout` seconds for an answer;
-    `sleep` is what waiting is done with. Threads: all calls are safe beside each other; stopping
-    lets the calls under way end first.
+    `open_at(path)` opens the bookie there. A client waits `timeout` seconds for an answer, by
+    `sleep`. Threads: all calls may be concurrent; stopping waits for running calls to end.
     """
 
     def __init__(
@@ -55,16 +53,16 @@ class LocalBookie:
         self.bookie_id = bookie_id
         self.path = path
         self.delay = 0.0
-        """Seconds that each answer takes."""
+        """Seconds by which each answer is delayed."""
         self.batch_reads = True
-        """Whether it knows batch reads; a server before 4.18 does not."""
+        """Whether it supports batch reads; a server before 4.18 does not."""
         self.cut: set[str] = set()
-        """Clients that do not reach it; `EVERYONE` cuts it off from all."""
+        """Clients that cannot reach it; `EVERYONE` stands for all."""
         self._open_at = open_at
         self._timeout = number(above=True)("timeout", timeout)
         self._sleep = call("sleep", sleep)
         self._bookie: Bookie | None = None
-        self._calls = 0
+        self._call_count = 0
         self._idle = Condition()
 
     # -- running or not
@@ -76,126 +74,128 @@ class LocalBookie:
 
     @property
     def bookie(self) -> Bookie:
-        """The bookie behind; `BookieUnavailable` if it is down."""
+        """The running bookie; raises `BookieUnavailable` if it is down."""
         if self._bookie is None:
             raise BookieUnavailable(f"{self.bookie_id} is down")
         return self._bookie
 
     def start(self) -> None:
-        """Open the bookie, replaying its journal; nothing happens if it runs."""
+        """Open the bookie and replay its journal; does nothing if it runs."""
         if self._bookie is None:
             self._bookie = self._open_at(self.path)
 
     def _detach(self) -> Bookie | None:
-        """Take the bookie away from clients; return it when the calls under way have ended."""
+        """Refuse further calls, wait until running ones have ended, and return the bookie."""
         with self._idle:
             bookie, self._bookie = self._bookie, None
-            self._idle.wait_for(lambda: self._calls == 0)
+            self._idle.wait_for(lambda: self._call_count == 0)
         return bookie
 
     def stop(self, checkpoint: bool = True) -> None:
-        """Close the bookie; nothing happens if it does not run."""
+        """Close the bookie; does nothing if it does not run."""
         bookie = self._detach()
         if bookie is not None:
             bookie.close(checkpoint=checkpoint)
 
     def crash(self) -> None:
-        """Let the bookie end as a killed process does: what is on disk now is what stays.
+        """End the bookie as if its process were killed: its files stay as they are now.
 
-        `IllegalOperation` if it does not run.
+        Raises `IllegalOperation` if it does not run.
         """
         bookie = self._detach()
         if bookie is None:
             raise IllegalOperation(f"{self.bookie_id} does not run")
-        place = Path(os.path.realpath(self.path))
-        scratch = Path(tempfile.mkdtemp(prefix=f".{place.name}-", dir=place.parent))
-        copy, gone = scratch / "left", scratch / "gone"
+        bookie_dir = Path(os.path.realpath(self.path))
+        scratch = Path(tempfile.mkdtemp(prefix=f".{bookie_dir.name}-", dir=bookie_dir.parent))
+        # Copy the files before the close, which writes to them, and put the copy in their place.
+        copy, replaced = scratch / "left", scratch / "gone"
         try:
             try:
-                shutil.copytree(place, copy, symlinks=True)
+                shutil.copytree(bookie_dir, copy, symlinks=True)
             finally:
                 bookie.close(checkpoint=False)
-            os.rename(place, gone)
-            os.rename(copy, place)
+            os.rename(bookie_dir, replaced)
+            os.rename(copy, bookie_dir)
         finally:
-            if not place.exists():
-                os.rename(gone, place)
+            if not bookie_dir.exists():
+                os.rename(replaced, bookie_dir)
             shutil.rmtree(scratch)
 
     @contextmanager
     def at_rest(self) -> Iterator[list[Path]]:
-        """Yield the index directories of the closed bookie, journal replayed; reopen after."""
-        ran = self.running
+        """Replay the journal, close the bookie, yield its index directories; reopen it after."""
+        was_running = self.running
         self.start()
         indexes = list(self.bookie.place.index)
         self.stop()
         try:
             yield indexes
         finally:
-            if ran:
+            if was_running:
                 self.start()
 
     # -- damage
 
     def lose(self, ledger: LedgerLike, entries: Entries) -> Int64Array:
-        """Take entries out of the index, durably; return those that were here, int64[n]."""
-        wanted = entry_ids(entries)
+        """Delete entries from the index, durably; return those that it had, int64[n]."""
+        wanted_entries = entry_ids(entries)
         with self.at_rest() as indexes:
-            return drop_index_rows(indexes, LedgerId.of(ledger), wanted)
+            return drop_index_rows(indexes, LedgerId.of(ledger), wanted_entries)
 
     def lose_ledger(self, ledger: LedgerLike) -> bool:
-        """Forget a ledger, durably; return whether it was known."""
-        with self._opened() as bookie:
-            known = bookie.ledger_exists(ledger)
+        """Delete a ledger, durably; return whether the bookie had it."""
+        with self._while_open() as bookie:
+            existed = bookie.ledger_exists(ledger)
             bookie.delete_ledger(ledger)
             bookie.checkpoint()
-        return known
+        return existed
 
     def corrupt(self, ledger: LedgerLike, entry: int, part: Part = "payload") -> tuple[Path, int]:
         """Change a byte of a stored record; return (entry log, offset). See `corrupt_record`."""
-        with self._opened() as bookie:
+        with self._while_open() as bookie:
             return corrupt_record(bookie, LedgerId.of(ledger), entry, part)
 
     @contextmanager
-    def _opened(self) -> Iterator[Bookie]:
-        """Yield the bookie, opened for as long as that takes if it is down."""
-        ran = self.running
+    def _while_open(self) -> Iterator[Bookie]:
+        """Yield the bookie; if it is down, it is open for the duration of the block only."""
+        was_running = self.running
         self.start()
         try:
             yield self.bookie
         finally:
-            if not ran:
+            if not was_running:
                 self.stop()
 
     # -- calls
 
     def call(self, client: str, work: Callable[[Bookie], _T]) -> _T:
-        """Return what `work` gets from the bookie, as `client` asks for it.
+        """Call `work` with the bookie on behalf of `client`, and return its result.
 
-        `BookieUnavailable` where no answer comes in time. What was asked for may have been done
-        all the same: an add that is answered too late is stored.
+        Raises `BookieUnavailable` if the answer takes too long. The operation may have been done
+        all the same: an entry whose add is answered too late is stored.
         """
         try:
-            with self._using(client) as bookie:
+            with self._client_call(client) as bookie:
                 return work(bookie)
-        finally:  # an error that comes too late is no answer either
-            self._wait()
+        finally:  # an error may also come too late
+            self._delay_answer()
 
     @contextmanager
-    def _using(self, client: str) -> Iterator[Bookie]:
+    def _client_call(self, client: str) -> Iterator[Bookie]:
         with self._idle:
             if self.cut & {client, EVERYONE}:
                 raise BookieUnavailable(f"{self.bookie_id} cannot be reached")
             bookie = self.bookie
-            self._calls += 1
+            self._call_count += 1
         try:
             yield bookie
         finally:
             with self._idle:
-                self._calls -= 1
+                self._call_count -= 1
                 self._idle.notify_all()
 
-    def _wait(self) -> None:
+    def _delay_answer(self) -> None:
+        """Delay the answer; raises `BookieUnavailable` if that takes the timeout."""
         delay = self.delay
         if delay > 0:
             self._sleep(min(delay, self._timeout))

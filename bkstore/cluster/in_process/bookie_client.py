@@ -1,8 +1,7 @@
-"""LocalClient: a bookie of this process as a client sees it, a `BookieClient`.
+"""LocalClient: a `BookieClient` of a bookie in this process.
 
-What it answers is what `bkstore.storage` answers. Upstream's counterparts are the request
-processors (`proto/ReadEntryProcessor` and others) behind `PerChannelBookieClient`; there is no
-wire between them here.
+It returns what `bkstore.storage` returns. Upstream's counterparts are `PerChannelBookieClient` and
+the request processors behind it (`proto/ReadEntryProcessor` and others), without a network.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from bkstore.storage.bookie import Bookie
 
 
 class LocalClient:
-    """A `BookieClient` of a `LocalBookie`, as the client of the name `client` has it."""
+    """A `BookieClient` of a `LocalBookie`; `client` is the name by which it can be cut off."""
 
     def __init__(self, server: LocalBookie, client: str = "") -> None:
         self.server = server
@@ -46,7 +45,7 @@ class LocalClient:
 
     @property
     def batch_reads(self) -> bool:
-        """Whether the bookie knows batch reads."""
+        """Whether the bookie supports batch reads."""
         return self.server.batch_reads
 
     def add_entry(
@@ -89,13 +88,13 @@ class LocalClient:
         master_key: bytes | None = None,
     ) -> RecordBatch:
         """As `ReadsMany.read_many`: one call for all."""
-        wanted, key = as_entry_ids(entries).tolist(), _fencing_key(fence, master_key)
+        entry_ids, key = as_entry_ids(entries).tolist(), _fencing_key(fence, master_key)
 
         def read(bookie: Bookie) -> RecordBatch:
             if key is not None:
                 bookie.fence(ledger, key)
-            records, found = [], []
-            for entry in wanted:
+            records, read_ids = [], []
+            for entry in entry_ids:
                 try:
                     records.append(bookie.read_entry(ledger, entry))
                 except BkstoreError as error:
@@ -103,8 +102,8 @@ class LocalClient:
                         raise
                     errors[entry] = error
                 else:
-                    found.append(entry)
-            return RecordBatch.of(records, found)
+                    read_ids.append(entry)
+            return RecordBatch.of(records, read_ids)
 
         return self.server.call(self.client, read)
 
@@ -131,7 +130,7 @@ class LocalClient:
         return self.server.call(self.client, read)
 
     def read_lac(self, ledger: LedgerLike) -> LastConfirmed:
-        """As `BookieClient.read_lac`; `NoSuchEntry` for an unknown ledger too, as upstream."""
+        """As `BookieClient.read_lac`; an unknown ledger raises `NoSuchEntry` too, as upstream."""
 
         def read(bookie: Bookie) -> LastConfirmed:
             try:
@@ -156,33 +155,34 @@ class LocalClient:
     def availability(self, ledger: LedgerLike) -> Availability:
         """As `BookieClient.availability`."""
 
-        def listed(bookie: Bookie) -> Availability:
+        def read_availability(bookie: Bookie) -> Availability:
             if not bookie.ledger_exists(ledger):
                 raise NoSuchLedger(f"ledger {LedgerId.of(ledger)} is not known here")
             return bookie.availability(ledger)
 
-        return self.server.call(self.client, listed)
+        return self.server.call(self.client, read_availability)
 
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`, a request for each ledger, as over a network;
-        `NoSuchLedger` for an unknown one."""
+        """As `EntrySource.availability_many`, with a request for each ledger, as over a network; an
+        unknown ledger gives `NoSuchLedger`."""
         if ledgers is None:
             ledgers = self.server.call(self.client, lambda bookie: bookie.ledgers())
         return one_by_one(self.availability, asked_for(ledgers), errors)
 
 
 def _fencing_key(fence: bool, master_key: bytes | None) -> bytes | None:
+    """Return the key to fence with, None for a read without fencing."""
     if fence and master_key is None:
         raise InvalidArgument("a fencing read needs the master key")
     return master_key if fence else None
 
 
 class LocalClients(Mapping[str, LocalClient]):
-    """The bookies of a cluster by id, as one client sees them; those added later too.
+    """One client's `LocalClient`s by bookie id, also of bookies that are added later.
 
-    `view` is the class of the handles: how a bookie is reached.
+    `view` is the class of the bookie clients.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Cluster: real bookies in one process, for tests: no JVM, no ZooKeeper, faults on demand.
 
-Each bookie is a `bkstore.Bookie` in a directory of its own, so that what is on disk
-afterwards can be inspected and audited like any bookie's. Page: `docs/testing.md`.
+Each bookie is a `bkstore.Bookie` in a directory of its own, which can be inspected and audited
+afterwards like any bookie's. Page: `docs/testing.md`.
 """
 
 from __future__ import annotations
@@ -35,11 +35,10 @@ _SMALL_JOURNAL = JournalOptions(preallocate=64 << 10)
 
 
 class Cluster(Client, Closing):
-    """Bookies, their metadata store, and a client of them. `open` makes one.
+    """Bookies, their metadata store, and a client of them. `open` creates one.
 
-    It is a `Client` itself; `client(name)` gives others, which can be cut off alone. Faults take a
-    bookie's id. Threads: all calls are safe beside each other, but faults to one bookie take
-    turns at the caller's care.
+    It is a `Client` itself; `client(name)` returns others, which can be cut off separately. Faults
+    take a bookie's id. Threads: all calls may be concurrent, except faults to the same bookie.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as top, Cluster.open(top, bookies=4) as cluster:
@@ -63,21 +62,21 @@ class Cluster(Client, Closing):
         timeout: float,
         sleep: Callable[[float], None],
     ) -> None:
-        """Take settings; `open` fills it with bookies."""
+        """Take the settings; `open` adds the bookies."""
         self.path = as_path("path", path)
         self.store = check_store("store", store)
         kinds = [storage] if isinstance(storage, str) else storage
-        self._kinds: list[Storage] = list(any_of(check_storage)("storage", kinds))
+        self._storages: list[Storage] = list(any_of(check_storage)("storage", kinds))
         self._open_bookie = open_bookie
         self._timeout = number(above=True)("timeout", timeout)
         self._sleep = call("sleep", sleep)
         self._servers: dict[str, LocalBookie] = {}
-        if not self._kinds:
+        if not self._storages:
             raise InvalidArgument("no storage given")
-        self._links = self._clients_as("")
+        self._own_clients = self._clients_as("")
         # Seeded, so that a test has the same ensembles each time.
         placement = placement or DefaultPlacement(seed=0)
-        super().__init__(store, self._links, placement, client_options)
+        super().__init__(store, self._own_clients, placement, client_options)
 
     @classmethod
     def open(
@@ -95,24 +94,24 @@ class Cluster(Client, Closing):
         timeout: float = 5.0,
         sleep: Callable[[float], None] = time.sleep,
     ) -> Self:
-        """Open bookies in directories below `path`, new or with what is there, and register them.
+        """Open bookies in new or existing directories below `path`, and register them.
 
-        `bookies` is their number (``bookie-1``, ...) or their ids; `storage` one for all, or a list
-        that is dealt out in turn. Metadata are in a new `MemoryStore` unless a `store` is given.
-        `placement` chooses ensembles, by default at random, and the same in each run.
-        `options` and `journal` are every bookie's, `files` the layer that all of them write
-        through; journals reserve 64 KiB each. A client waits `timeout` seconds for a slow bookie,
-        with `sleep`. Cost: some 5 ms a bookie, 50 with db storage.
+        `bookies` is their number (``bookie-1``, ...) or their ids; `storage` is one for all, or a
+        list whose values are used in turn. Metadata are in a new `MemoryStore` unless a `store` is
+        given. `placement` chooses ensembles; the default is random with a fixed seed. All bookies
+        share `options`, `journal` and `files`, the layer that they write through; journals reserve
+        64 KiB each. A client waits `timeout` seconds for a slow bookie, by `sleep`. Cost: some 5 ms
+        a bookie, 50 with db storage.
         """
 
         check_files("files", files)
 
-        def open_bookie(name: str, place: Path, kind: Storage) -> Bookie:
+        def open_bookie(name: str, bookie_dir: Path, kind: Storage) -> Bookie:
             return Bookie.open(
                 None,
                 kind,
-                ledger_dirs=[place / "ledgers"],
-                journal_dirs=[place / "journal"],
+                ledger_dirs=[bookie_dir / "ledgers"],
+                journal_dirs=[bookie_dir / "journal"],
                 bookie_id=name,
                 options=options,
                 journal=journal,
@@ -130,12 +129,12 @@ class Cluster(Client, Closing):
             sleep=sleep,
         )
         if isinstance(bookies, Sequence) and not isinstance(bookies, str):
-            names: Sequence[str | None] = [_check_name("bookies", name) for name in bookies]
+            bookie_ids: Sequence[str | None] = [_check_name("bookies", name) for name in bookies]
         else:
-            names = [None] * whole()("bookies", bookies)
+            bookie_ids = [None] * whole()("bookies", bookies)
         with ExitStack() as undo:
             undo.callback(cluster.close)
-            for name in names:
+            for name in bookie_ids:
                 cluster.add_bookie(name)
             undo.pop_all()
         return cluster
@@ -143,9 +142,9 @@ class Cluster(Client, Closing):
     def close(self, checkpoint: bool = True) -> None:
         """Close all bookies; they stay registered. Idempotent.
 
-        Without `checkpoint` their journals are left to be replayed.
+        Without `checkpoint` their journals are replayed at the next start.
         """
-        with ExitStack() as closing:  # each is closed, whatever happens to the others
+        with ExitStack() as closing:  # closes each bookie, even if closing another raises
             for server in self._servers.values():
                 closing.callback(server.stop, checkpoint)
 
@@ -158,8 +157,8 @@ class Cluster(Client, Closing):
 
     @property
     def bookies(self) -> Mapping[str, LocalClient]:
-        """The bookies by id, as this client sees them; a live view."""
-        return self._links
+        """This client's bookie clients by bookie id; a live view."""
+        return self._own_clients
 
     def client(self, name: str, options: ClientOptions | None = None) -> Client:
         """Return another client of the same bookies; `partition` can cut it off by its name."""
@@ -169,7 +168,7 @@ class Cluster(Client, Closing):
         )
 
     def bookie(self, name: str) -> Bookie:
-        """Return the `Bookie` behind an id; `BookieUnavailable` if it is down."""
+        """Return the running `Bookie` of an id; raises `BookieUnavailable` if it is down."""
         return self._server(name).bookie
 
     def path_of(self, name: str) -> Path:
@@ -186,19 +185,19 @@ class Cluster(Client, Closing):
         """Open one more bookie, register it, and return its id."""
         number = len(self._servers)
         if name is None:
-            free = (f"bookie-{n}" for n in count(number + 1))
-            name = next(found for found in free if found not in self._servers)
+            unused_ids = (f"bookie-{n}" for n in count(number + 1))
+            name = next(bookie_id for bookie_id in unused_ids if bookie_id not in self._servers)
         text("name", name)
         if name in self._servers or name.startswith(".") or Path(name).name != name:
             raise InvalidArgument(f"bookie id {name!r} is taken, or is no name of a directory")
-        kind = storage or self._kinds[number % len(self._kinds)]
+        kind = storage or self._storages[number % len(self._storages)]
         self._servers[name] = self._new_bookie(
-            name, self.path / name, lambda place: self._open_bookie(name, place, kind)
+            name, self.path / name, lambda bookie_dir: self._open_bookie(name, bookie_dir, kind)
         )
         self.start(name)
         return name
 
-    # What a cluster whose bookies are reached otherwise has in its own way.
+    # Overridden by clusters whose bookies are reached in another way.
 
     def _new_bookie(self, name: str, path: Path, open_at: Callable[[Path], Bookie]) -> LocalBookie:
         return LocalBookie(name, path, open_at, timeout=self._timeout, sleep=self._sleep)
@@ -209,21 +208,21 @@ class Cluster(Client, Closing):
     # -- running or not
 
     def start(self, bookie: str) -> None:
-        """Open a bookie that is down, replaying its journal, and register it."""
+        """Open a bookie that is down, replay its journal, and register it."""
         self._server(bookie).start()
         self.store.register_bookie(bookie)
 
     def stop(self, bookie: str, *, keep_registered: bool = False) -> None:
-        """Close a bookie with a checkpoint, and unregister it, as the end of a session does."""
+        """Close a bookie with a checkpoint, and unregister it, as if its session had ended."""
         self._server(bookie).stop()
-        self._gone(bookie, keep_registered)
+        self._after_stop(bookie, keep_registered)
 
     def crash(self, bookie: str, *, keep_registered: bool = False) -> None:
         """End a bookie as ``kill -9`` does; `start` replays its journal."""
         self._server(bookie).crash()
-        self._gone(bookie, keep_registered)
+        self._after_stop(bookie, keep_registered)
 
-    def _gone(self, bookie: str, keep_registered: bool) -> None:
+    def _after_stop(self, bookie: str, keep_registered: bool) -> None:
         if not keep_registered:
             self.store.unregister_bookie(bookie)
 
@@ -234,7 +233,7 @@ class Cluster(Client, Closing):
         self._server(bookie).cut.add(client)
 
     def heal(self, bookie: str, client: str | None = None) -> None:
-        """End the partitions of a bookie, or that of one client."""
+        """End all partitions of a bookie, or that of one client."""
         cut = self._server(bookie).cut
         if client is None:
             cut.clear()
@@ -242,28 +241,28 @@ class Cluster(Client, Closing):
             cut.discard(client)
 
     def slow(self, bookie: str, seconds: float) -> None:
-        """Let each answer of a bookie take so many seconds; 0 ends it.
+        """Delay each answer of a bookie by some seconds; 0 ends that.
 
-        From the timeout on the client takes no notice of the answer, but what it asked for is done.
+        From the timeout on the client ignores the answer, but the operation is done.
         """
         self._server(bookie).delay = number()("seconds", seconds)
 
     def set_batch_reads(self, bookie: str, known: bool) -> None:
-        """Say whether a bookie knows batch reads, which servers before 4.18 do not."""
+        """Set whether a bookie supports batch reads, which servers before 4.18 do not."""
         self._server(bookie).batch_reads = truth("known", known)
 
     # -- damage
 
     def lose(self, bookie: str, ledger: LedgerLike, entries: Entries) -> Int64Array:
-        """Take entries out of a bookie's index, durably; return those it had, int64[n].
+        """Delete entries from a bookie's index, durably; return those it had, int64[n].
 
-        Their records stay in the entry logs, without anything that points at them. A bookie that
-        runs is closed for it and opened again.
+        Their records stay in the entry logs, unreferenced. A bookie that runs is closed for that
+        and opened again.
         """
         return self._server(bookie).lose(ledger, entries)
 
     def lose_ledger(self, bookie: str, ledger: LedgerLike) -> bool:
-        """Let a bookie forget a ledger, durably; return whether it knew it."""
+        """Delete a ledger at a bookie, durably; return whether the bookie had it."""
         return self._server(bookie).lose_ledger(ledger)
 
     def corrupt(
@@ -271,8 +270,9 @@ class Cluster(Client, Closing):
     ) -> tuple[Path, int]:
         """Change one byte of a stored record; return (entry log, offset).
 
-        "payload": the bookie serves it and the digest tells (a DUMMY digest does not); "header":
-        the bookie itself raises `CorruptionError`. `NoSuchEntry` if the entry is not there.
+        "payload": the bookie serves it, and the client's digest check fails (not with DUMMY);
+        "header": the bookie itself raises `CorruptionError`. Raises `NoSuchEntry` if the entry is
+        not there.
         """
         return self._server(bookie).corrupt(ledger, entry, part)
 
@@ -285,7 +285,7 @@ class Cluster(Client, Closing):
                 server.bookie.checkpoint()
 
     def collect_garbage(self) -> dict[str, GarbageReport]:
-        """Let every bookie that runs drop the ledgers that the store lacks; return the reports."""
+        """Collect garbage at every running bookie: ledgers that the store lacks; return reports."""
         return {
             name: server.bookie.collect_garbage(self.store.ledgers)
             for name, server in self._servers.items()

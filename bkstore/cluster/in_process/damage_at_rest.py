@@ -1,8 +1,8 @@
-"""Damage to a bookie at rest: index rows that go, records that change in their entry log.
+"""Damage the files of a closed bookie: delete index rows, change records in entry logs.
 
-What `Cluster.lose` and `Cluster.corrupt` do to a bookie's files. The files of an index are changed
-as the losses were made that the real auditor was shown: an index file's slot becomes 0, a key of
-`locations` is deleted. Formats: `docs/formats/idxfile.md`, `docs/formats/rocksdb.md`.
+Used by `Cluster.lose` and `Cluster.corrupt`. Index rows are deleted in the same way as in the tests
+with BookKeeper's auditor: an index file's slot is set to 0, a key of `locations` is deleted.
+Formats: `docs/formats/idxfile.md`, `docs/formats/rocksdb.md`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Part = Literal["payload", "header"]
 
 _check_part = choice("payload", "header")
 
-_NONE = np.empty(0, np.int64)
+_NO_ENTRIES = np.empty(0, np.int64)
 
 
 def entry_ids(entries: Entries) -> Int64Array:
-    """Return entry ids, int64[n] sorted and distinct; `InvalidArgument` for what is none.
+    """Return sorted distinct entry ids, int64[n]; raises `InvalidArgument` for other values.
 
     >>> entry_ids(7).tolist(), entry_ids(range(3, 0, -1)).tolist()
     ([7], [1, 2, 3])
@@ -46,12 +46,12 @@ def entry_ids(entries: Entries) -> Int64Array:
 
 
 def drop_index_rows(indexes: Sequence[Path], ledger: LedgerId, entries: Int64Array) -> Int64Array:
-    """Take entries out of a bookie's index, durably; return those that were in it.
+    """Delete entries from a bookie's index, durably; return those that were in it.
 
-    `indexes` are the ``current/`` directories with the index, closed by their writer. Records
-    stay in their entry logs. About 2 us a row, and what opening a database takes.
+    `indexes` are the ``current/`` directories with the index; the bookie must be closed. Records
+    stay in their entry logs. About 2 us a row, plus the time to open a database.
     """
-    lost = [_NONE]
+    lost = [_NO_ENTRIES]
     for current in indexes:
         file = current / index_path(ledger)
         database = current / ("locations-128" if ledger.scope else "locations")
@@ -63,23 +63,24 @@ def drop_index_rows(indexes: Sequence[Path], ledger: LedgerId, entries: Int64Arr
 
 
 def _clear_slots(path: Path, entries: Int64Array) -> Int64Array:
-    """Write zeros over the slots of an index file that stand for the entries."""
-    slots = (os.path.getsize(path) - HEADER_SIZE) // SLOT_SIZE
-    there = []
+    """Zero the entries' slots in an index file; return the entries that it had."""
+    slot_count = (os.path.getsize(path) - HEADER_SIZE) // SLOT_SIZE
+    cleared = []
     with path.open("r+b") as file:
-        for entry in entries[entries < slots].tolist():
+        for entry in entries[entries < slot_count].tolist():
             file.seek(HEADER_SIZE + SLOT_SIZE * entry)
             if any(file.read(SLOT_SIZE)):
                 file.seek(HEADER_SIZE + SLOT_SIZE * entry)
                 file.write(bytes(SLOT_SIZE))
-                there.append(entry)
+                cleared.append(entry)
         file.flush()
         os.fsync(file.fileno())
-    return np.array(there, np.int64)
+    return np.array(cleared, np.int64)
 
 
 def _delete_rows(path: Path, ledger: LedgerId, entries: Int64Array) -> Int64Array:
-    # RocksDB is loaded where it is needed only.
+    """Delete the entries' keys from a database; return the entries that it had."""
+    # Imported here, because RocksDB is optional.
     from bkstore.index.rocks.database import Database
     from bkstore.index.rocks.keys import entry_keys
     from bkstore.index.rocks.options import database_options
@@ -87,47 +88,47 @@ def _delete_rows(path: Path, ledger: LedgerId, entries: Int64Array) -> Int64Arra
     keys = entry_keys(ledger, entries)
     database = Database(path, database_options("locations"))
     try:
-        found = database.get_list(keys)
-        for key, value in zip(keys, found):
+        values = database.get_list(keys)
+        for key, value in zip(keys, values):
             if value is not None:
                 database.delete(key)
         database.sync()
     finally:
         database.close()
-    return entries[np.array([value is not None for value in found], np.bool_)]
+    return entries[np.array([value is not None for value in values], np.bool_)]
 
 
 def corrupt_record(bookie: Bookie, ledger: LedgerId, entry: int, part: Part) -> tuple[Path, int]:
     """Change one byte of a stored record in its entry log; return (log, offset).
 
     "payload" changes the last byte: the bookie serves it, and the digest does not match. "header"
-    changes the entry id: the bookie itself tells of damage. Everything that the bookie has in
-    memory is written out first. `NoSuchEntry` where the entry is not here.
+    changes the entry id: the bookie itself reports damage. The bookie is checkpointed first. Raises
+    `NoSuchEntry` if the entry is not there.
     """
     _check_part("part", part)
     record = bookie.read_entry(ledger, entry)
     bookie.checkpoint()
-    for path in bookie.storage.paths:
-        location = path.location(ledger, entry)
+    for write_path in bookie.storage.paths:
+        location = write_path.location(ledger, entry)
         if location is not None:
             log_id, position = split_location(location)
-            log = Path(path.logger.path(log_id))
-            at = position + (len(record) - 1 if part == "payload" else _last_of_entry_id(record))
-            _flip(log, at)
-            return log, at
+            log = Path(write_path.logger.path(log_id))
+            offset = position + (len(record) - 1 if part == "payload" else _entry_id_end(record))
+            _invert_byte(log, offset)
+            return log, offset
     raise NoSuchEntry(f"entry {entry} of ledger {ledger} is in no entry log")
 
 
-def _last_of_entry_id(record: bytes) -> int:
-    """Return where the lowest byte of the entry id stands in a record."""
+def _entry_id_end(record: bytes) -> int:
+    """Return the offset of the entry id's lowest byte in a record."""
     return 24 if record_header(record).size == V2_HEADER else 15
 
 
-def _flip(path: Path, at: int) -> None:
+def _invert_byte(path: Path, offset: int) -> None:
     with path.open("r+b") as file:
-        file.seek(at)
-        old = file.read(1)
-        file.seek(at)
-        file.write(bytes([old[0] ^ 0xFF]))
+        file.seek(offset)
+        old_byte = file.read(1)
+        file.seek(offset)
+        file.write(bytes([old_byte[0] ^ 0xFF]))
         file.flush()
         os.fsync(file.fileno())
