@@ -1,12 +1,12 @@
-"""The command line: one module a command, each thin over a library call.
+"""The command line: one module per command, each a thin layer over a library call.
 
-`main` has the list of commands and turns errors into one line and an exit code: read it first.
-`bookie` has the commands about one bookie's directories, `datasets` those that make, load and
-analyse dumps, `care` those that look after directories or rewrite them; `audit` (with
-`audit_settings`), `metadata`, `streams`, `serve` (with `serve_admin`, `serving`), `ensemble`,
-`completion` and `demo` (with `demo_data`) stand by themselves. `server_conf` has what a
-`bk_server.conf` says of `serve`. What commands share (options, formats, progress, secrets) is in
-`terminal`, tables for people in `screen`.
+`main` lists the commands and turns errors into one line and an exit code: read it first.
+`bookie` has the commands that read one bookie's directories, `datasets` those that make, load and
+analyze dumps, `care` those that check or rewrite directories; `audit` (with `audit_settings`),
+`metadata`, `streams`, `serve` (with `serve_admin`, `serving`), `ensemble`, `completion` and `demo`
+(with `demo_data`) are single commands. `server_conf` applies a `bk_server.conf` to `serve`.
+`terminal` has what commands share (options, formats, progress, secrets), `screen` the tables for
+people.
 """
 
 __all__ = ["main"]

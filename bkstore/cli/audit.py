@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from bkstore.cluster.audit.auditor import Progress
     from bkstore.cluster.store.api import MetadataStore
 
-_AT_A_TIME = 1000
+_ROWS_PER_TABLE = 1000
 
 
 def add_arguments(parser: Parser) -> None:
@@ -80,9 +80,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the violations; the counts go to stderr.
+    """Print the violations, and the counts to stderr.
 
-    Exit code 1 unless all is well, 3 where no ledger was judged by an answer of a bookie.
+    The exit code is 1 unless the audit is clean, 3 if no ledger was judged by a bookie's answer.
     """
     from bkstore.cluster.audit import Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import opened_metadata
@@ -91,29 +91,38 @@ def run(args: argparse.Namespace) -> int:
         require_packages("--textfile", "prometheus_client")
     live = is_live(args)
     placement, options = placement_of(args), options_of(args, live)
-    tls, user = tls_of(args), chosen_sasl_user(args)
+    tls, sasl_user = tls_of(args), chosen_sasl_user(args)
     with ExitStack() as stack:
         store = stack.enter_context(opened_metadata(args.metadata))
-        opened = dict(_opened(args, stack))
-        _refuse_output(args, list(opened.values()))
-        _tell_strangers(store, opened)
+        bookie_dirs = dict(_open_bookies(args, stack))
+        _refuse_output(args, list(bookie_dirs.values()))
+        _print_unnamed_bookies(store, bookie_dirs)
         bookies: Mapping[str, EntriesOfLedger] = {
-            name: DirectoryBookie(found, args.compat) for name, found in opened.items()
+            bookie_id: DirectoryBookie(bookie_dir, args.compat)
+            for bookie_id, bookie_dir in bookie_dirs.items()
         }
         if live:
             from bkstore.network import AuditedBookies
 
-            asking = AuditedBookies(store, bookies, timeout=args.timeout, tls=tls, sasl=user)
-            bookies = stack.enter_context(asking)
-        auditor = Auditor(
-            store, bookies, placement=placement, options=options, wait=_told(options.look_delay)
-        )
-        with work_progress("ledgers") as show:
-            report = auditor.run(
-                progress=_progress(show), resume=args.resume, what=_what(args, store, opened, live)
+            audited_bookies = AuditedBookies(
+                store, bookies, timeout=args.timeout, tls=tls, sasl=sasl_user
             )
-        for found in opened.values():
-            found.check_unchanged()
+            bookies = stack.enter_context(audited_bookies)
+        auditor = Auditor(
+            store,
+            bookies,
+            placement=placement,
+            options=options,
+            wait=_announcing_sleep(options.look_delay),
+        )
+        with work_progress("ledgers") as show_progress:
+            report = auditor.run(
+                progress=_progress(show_progress),
+                resume=args.resume,
+                what=_describe_audit(args, store, bookie_dirs, live),
+            )
+        for bookie_dir in bookie_dirs.values():
+            bookie_dir.check_unchanged()
     if args.textfile is not None:
         write_file(args.textfile, audit_textfile(report))
     write_output(args, *on_screen(report.violations))
@@ -122,8 +131,8 @@ def run(args: argparse.Namespace) -> int:
     return verdict(findings=not report.clean, checked=not report.nothing)
 
 
-def _told(look_delay: float) -> Callable[[float], None]:
-    """Return what passes time, and says so where it is the time between two looks."""
+def _announcing_sleep(look_delay: float) -> Callable[[float], None]:
+    """Return a sleep function that announces the pause before bookies are asked again."""
 
     def wait(seconds: float) -> None:
         if seconds == look_delay:
@@ -133,98 +142,111 @@ def _told(look_delay: float) -> Callable[[float], None]:
     return wait
 
 
-def _what(
-    args: argparse.Namespace, store: MetadataStore, opened: dict[str, BookieDir], live: bool
+def _describe_audit(
+    args: argparse.Namespace, store: MetadataStore, bookie_dirs: dict[str, BookieDir], live: bool
 ) -> str:
-    """Say what is audited, and by which policy: all that a resumed run must have in common."""
-    places = [f"{name}={os.path.realpath(bookie.path)}" for name, bookie in opened.items()]
+    """Return a text of what is audited and by which policy; a resumed run must have the same."""
+    directories = [
+        f"{bookie_id}={os.path.realpath(bookie.path)}" for bookie_id, bookie in bookie_dirs.items()
+    ]
     policy = [args.placement, str(args.spread), str(args.enforce_places)]
     if args.places is not None:
         policy.append(os.path.realpath(args.places))
     cluster = [as_known(args.metadata)]
     if isinstance(args.metadata, str):
-        instance = getattr(store, "instance_id", None)
-        cluster = [as_known(args.metadata), f"instance {instance() if instance else None}"]
-    return " ".join([*cluster, *sorted(places), *policy, *["live"][:live]])
+        get_instance_id = getattr(store, "instance_id", None)
+        cluster = [
+            as_known(args.metadata),
+            f"instance {get_instance_id() if get_instance_id else None}",
+        ]
+    return " ".join([*cluster, *sorted(directories), *policy, *["live"][:live]])
 
 
-def _progress(show: Callable[[str, int, int, int], None] | None) -> Progress | None:
-    return None if show is None else lambda done, total: show("audit", done, total, done)
+def _progress(show_progress: Callable[[str, int, int, int], None] | None) -> Progress | None:
+    return (
+        None
+        if show_progress is None
+        else lambda done, total: show_progress("audit", done, total, done)
+    )
 
 
-def _opened(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, BookieDir]]:
-    """Yield (bookie id, its directories); a bookie or a directory given twice is refused."""
-    names: set[str] = set()
-    places: dict[str, str] = {}
+def _open_bookies(args: argparse.Namespace, stack: ExitStack) -> Iterator[tuple[str, BookieDir]]:
+    """Yield (bookie id, its directories); raises `InvalidArgument` if either is given twice."""
+    bookie_ids: set[str] = set()
+    bookie_of_folder: dict[str, str] = {}
     for word in args.bookies:
-        name, found, path = word.partition("=")
-        if not found or os.path.exists(word):
-            name, path = "", word
-        if not path or (found and not name and path != word):
+        bookie_id, separator, path = word.partition("=")
+        if not separator or os.path.exists(word):
+            bookie_id, path = "", word
+        if not path or (separator and not bookie_id and path != word):
             raise InvalidArgument(f"not a bookie and its directory: {word!r} (BOOKIE=DIR)")
         bookie = stack.enter_context(
             BookieDir(path, live=args.live, layout=args.layout, root=args.root)
         )
-        name = _checked_name(name, bookie, word)
+        bookie_id = _checked_bookie_id(bookie_id, bookie, word)
         for folder in map(os.path.realpath, bookie.folders.ledger):
-            if folder in places:
-                raise InvalidArgument(f"{folder} is given twice, as {places[folder]} and {name}")
-            places[folder] = name
-        if name in names:
-            raise InvalidArgument(f"bookie {name} is given twice")
-        names.add(name)
-        yield name, bookie
+            if folder in bookie_of_folder:
+                raise InvalidArgument(
+                    f"{folder} is given twice, as {bookie_of_folder[folder]} and {bookie_id}"
+                )
+            bookie_of_folder[folder] = bookie_id
+        if bookie_id in bookie_ids:
+            raise InvalidArgument(f"bookie {bookie_id} is given twice")
+        bookie_ids.add(bookie_id)
+        yield bookie_id, bookie
 
 
-def _checked_name(given: str, bookie: BookieDir, word: str) -> str:
-    """Return the bookie's id: the given one, which must be the cookie's if there is one."""
+def _checked_bookie_id(given_id: str, bookie: BookieDir, word: str) -> str:
+    """Return the bookie's id; raises `InvalidArgument` if neither or two different are known."""
     cookie = bookie.folders.cookie
-    own = "" if cookie is None else cookie.bookie_id
-    if not given and not own:
+    cookie_id = "" if cookie is None else cookie.bookie_id
+    if not given_id and not cookie_id:
         raise InvalidArgument(f"{word}: no cookie tells whose it is: say BOOKIE={word}")
-    if given and own and given != own:
-        raise InvalidArgument(f"{word}: by its cookie this is bookie {own}")
-    return given or own
+    if given_id and cookie_id and given_id != cookie_id:
+        raise InvalidArgument(f"{word}: by its cookie this is bookie {cookie_id}")
+    return given_id or cookie_id
 
 
 def _refuse_output(args: argparse.Namespace, bookies: Iterable[BookieDir]) -> None:
-    """Refuse to write to what is read, and both outputs to one file."""
-    read = paths_only(args.metadata, args.places)
+    """Raise `InvalidArgument` if an output lies in an input or two outputs are one file."""
+    inputs = paths_only(args.metadata, args.places)
     targets = [path for path in (args.output, args.resume, args.textfile) if path is not None]
     for target in targets:
-        refuse_inputs(target, read)
+        refuse_inputs(target, inputs)
         for bookie in bookies:
             bookie.refuse_output(target)
-    for at, target in enumerate(targets):
-        refuse_inputs(target, targets[:at])
+    for index, target in enumerate(targets):
+        refuse_inputs(target, targets[:index])
     for target in (args.output, args.textfile):
         if target is not None:
             check_output(target)
 
 
-def _tell_strangers(store: MetadataStore, opened: dict[str, BookieDir]) -> None:
-    """Say which of the given bookies no ensemble names, in whatever segment of any ledger."""
-    strangers = set(opened)
-    for _, found in store.read_many(store.ledgers()) if strangers else ():
-        if not isinstance(found, CorruptionError):  # else the audit tells of it
-            strangers -= found.metadata.bookies
-        if not strangers:
+def _print_unnamed_bookies(store: MetadataStore, bookie_dirs: dict[str, BookieDir]) -> None:
+    """Print which of the given bookies appear in no ensemble of any ledger."""
+    unnamed = set(bookie_dirs)
+    for _, versioned in store.read_many(store.ledgers()) if unnamed else ():
+        if not isinstance(versioned, CorruptionError):  # the audit reports damaged metadata
+            unnamed -= versioned.metadata.bookies
+        if not unnamed:
             return
     registered = store.registered_bookies()
-    for bookie in sorted(strangers):
-        more = ""
+    for bookie_id in sorted(unnamed):
+        registration = ""
         if registered is not None:
-            more = ", but it is registered" if bookie in registered else ", nor is it registered"
-        tell(f"{bookie}: no ensemble names it{more}")
+            registration = (
+                ", but it is registered" if bookie_id in registered else ", nor is it registered"
+            )
+        tell(f"{bookie_id}: no ensemble names it{registration}")
 
 
 def on_screen(violations: Sequence[Violation]) -> tuple[Schema, Iterator[Table]]:
-    """Return violations as tables of bounded size."""
+    """Return the schema and the violations as tables of bounded size."""
     from bkstore.cluster.audit import violations_table
 
-    return VIOLATIONS, map(violations_table, _parts(violations))
+    return VIOLATIONS, map(violations_table, _batches(violations))
 
 
-def _parts(violations: Sequence[Violation]) -> Iterator[Sequence[Violation]]:
-    for at in range(0, len(violations), _AT_A_TIME):
-        yield violations[at : at + _AT_A_TIME]
+def _batches(violations: Sequence[Violation]) -> Iterator[Sequence[Violation]]:
+    for start in range(0, len(violations), _ROWS_PER_TABLE):
+        yield violations[start : start + _ROWS_PER_TABLE]

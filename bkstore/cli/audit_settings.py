@@ -1,4 +1,4 @@
-"""What `bkstore audit` is told: by which rules, how, and whether bookies are asked themselves."""
+"""Options of `bkstore audit`: the rules, the pace, and how running bookies are asked."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from bkstore.cluster.audit import AuditOptions
     from bkstore.cluster.placement.policies import PlacementPolicy
 
-_BOOKIES_AT_A_TIME = 64
-_TIMEOUT = 5.0
-_LOOK_DELAY = 30.0
+_LIVE_CONCURRENCY = 64
+_DEFAULT_TIMEOUT = 5.0
+_DEFAULT_RECHECK_DELAY = 30.0
 
 
 def add_rules(parser: Parser) -> None:
-    """Declare the options of the rules."""
+    """Add the options of the rules."""
     parser.add_argument(
         "--grace-period",
         metavar="SECONDS",
@@ -61,7 +61,7 @@ def add_rules(parser: Parser) -> None:
 
 
 def add_live(parser: Parser) -> None:
-    """Declare the options of audits of running bookies, and of the pace."""
+    """Add the options for audits of running bookies, and for the pace."""
     live = parser.add_argument_group("bookies that are asked where they are registered")
     live.add_argument(
         "--offline", action="store_true", help="ask nobody: only the directories that are given"
@@ -70,8 +70,8 @@ def add_live(parser: Parser) -> None:
         "--timeout",
         metavar="SECONDS",
         type=float,
-        default=_TIMEOUT,
-        help=f"how long connecting and each answer may take ({_TIMEOUT:g})",
+        default=_DEFAULT_TIMEOUT,
+        help=f"how long connecting and each answer may take ({_DEFAULT_TIMEOUT:g})",
     )
     live.add_argument(
         "--looks",
@@ -83,8 +83,8 @@ def add_live(parser: Parser) -> None:
         "--look-delay",
         metavar="SECONDS",
         type=float,
-        default=_LOOK_DELAY,
-        help=f"how long after the look before ({_LOOK_DELAY:g})",
+        default=_DEFAULT_RECHECK_DELAY,
+        help=f"how long after the look before ({_DEFAULT_RECHECK_DELAY:g})",
     )
     live.add_argument("--tls", action="store_true", help="encrypt; bookies must show certificates")
     live.add_argument(
@@ -111,12 +111,12 @@ def add_live(parser: Parser) -> None:
 
 
 def is_live(args: argparse.Namespace) -> bool:
-    """Return whether bookies without a directory are asked where they are registered."""
+    """Return whether bookies without a given directory are asked over the network."""
     return isinstance(args.metadata, str) and not args.offline
 
 
 def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Refuse an audit in which nobody could be asked, and words that would do nothing."""
+    """Exit with a usage error if there is no bookie to ask or a TLS option has no effect."""
     if args.tls_key is not None and args.tls_certificate is None:
         parser.error("--tls-key needs --tls-certificate")
     if not args.tls and (args.tls_ca or args.tls_any_host or args.tls_certificate):
@@ -129,17 +129,17 @@ def check_bookies(parser: argparse.ArgumentParser, args: argparse.Namespace) -> 
 
 
 def tls_of(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """Return what connections to bookies are encrypted with; None: they are not."""
+    """Return the TLS context for connections to bookies, or None without --tls."""
     if not args.tls:
         return None
     from bkstore.wire.client import client_tls
 
-    shown = (args.tls_certificate, args.tls_key)
-    return client_tls(args.tls_ca, *shown, check_host=not args.tls_any_host)
+    certificate_and_key = (args.tls_certificate, args.tls_key)
+    return client_tls(args.tls_ca, *certificate_and_key, check_host=not args.tls_any_host)
 
 
 def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
-    """Return the options of the audit."""
+    """Return the options of the audit; rechecks default to 1 if `live` and without --compat."""
     from bkstore.cluster.audit import AuditOptions
 
     looks = args.looks if args.looks is not None else int(live and args.compat is None)
@@ -147,14 +147,17 @@ def options_of(args: argparse.Namespace, live: bool) -> AuditOptions:
         grace_period=args.grace_period,
         looks=looks,
         look_delay=args.look_delay,
-        concurrency=_BOOKIES_AT_A_TIME if live else AuditOptions().concurrency,
+        concurrency=_LIVE_CONCURRENCY if live else AuditOptions().concurrency,
         rate=args.rate,
         compat=args.compat,
     )
 
 
 def placement_of(args: argparse.Namespace) -> PlacementPolicy:
-    """Return the policy that ensembles are judged by."""
+    """Return the placement policy that ensembles are judged by.
+
+    Raises `InvalidArgument` if --places is missing or without effect.
+    """
     from bkstore.cluster.placement.network_locations import read_places
     from bkstore.cluster.placement.policies import DefaultPlacement, RackPlacement, RegionPlacement
 

@@ -1,6 +1,6 @@
 """bkstore completion: a script that lets a shell complete commands, options and files.
 
-The script has everything in it: completing starts no Python. `docs/install.md` says where each
+The script is self-contained: completion does not start Python. `docs/install.md` says where each
 shell looks for it.
 """
 
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the script; every command is loaded for it."""
+    """Print the script, for which every command's module is loaded."""
     import shtab
 
     from bkstore.cli.main import make_parser
@@ -38,11 +38,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
-    """Yield the arguments of a parser and of its commands."""
-    for action in parser._actions:  # as shtab does: argparse has no public list
+    """Yield the arguments of a parser and of its subcommands, recursively."""
+    for action in parser._actions:  # argparse has no public list; shtab does the same
         if isinstance(action, argparse._SubParsersAction):
-            for below in dict.fromkeys(action.choices.values()):
-                yield from _actions(below)
+            for subparser in dict.fromkeys(action.choices.values()):
+                yield from _actions(subparser)
         else:
             yield action
 

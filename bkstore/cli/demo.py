@@ -1,8 +1,8 @@
 """bkstore demo: the whole road on data it makes: cluster, faults, audit, dump, analyses, report.
 
-Three bookies of three storages hold striped ledgers; entries are lost on purpose, and the audit
-and the analyses have to find exactly those. Spark does the analyses, or where it is not there
-DuckDB. With --bookie it goes the road on a directory of yours.
+Three bookies with three kinds of storage hold striped ledgers; entries are deleted on purpose, and
+the audit and the analyses have to find exactly those. The analyses run on Spark, or on DuckDB if
+Spark is not installed. With --bookie, the demo runs on a given directory instead.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     from bkstore.offline.analyses import Engine
     from bkstore.offline.dump import DumpResult
 
-_SHOWN = 8
-_RANGES = 3
-_ASKED = ("bytes_by_bookie", "ledger_health", "orphans")
-_LOST = schema("lost", "ledger_id:string bookie entries_lost:int64")
-_CONDENSED = schema(
+_MAX_ROWS = 8
+_MAX_RANGES = 3
+_SHOWN_ANALYSES = ("bytes_by_bookie", "ledger_health", "orphans")
+_LOST_SCHEMA = schema("lost", "ledger_id:string bookie entries_lost:int64")
+_AVAILABILITY_SCHEMA = schema(
     "condensed", "scope_id ledger_id entries groups:string bytes by_bookkeeper:int64"
 )
-_FOUND = schema("found", "category scope_id? ledger_id? bookie? missing:string")
+_VIOLATION_SCHEMA = schema("found", "category scope_id? ledger_id? bookie? missing:string")
 _LEGEND = """\
 Groups are first..last/size/period. Bytes are those of the answer: condensed as
 BP-34 designed it, and as BookKeeper's own encoder writes it."""
@@ -75,67 +75,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo; exit code 1 if audit or analyses find anything but what was lost."""
+    """Run the demo; return 1 if the audit or the analyses do not find exactly the lost entries."""
     engine = _choose_engine(args.engine)
     from bkstore.offline.dump import dump
 
     with ExitStack() as stack:
-        given = [] if args.bookie is None else [BookieDir(args.bookie, live=args.live)]
-        bookies = [stack.enter_context(bookie) for bookie in given]
-        target = args.report or Path(_report_name(bookies))
-        check_output(target)
+        opened = [] if args.bookie is None else [BookieDir(args.bookie, live=args.live)]
+        bookies = [stack.enter_context(bookie) for bookie in opened]
+        report_path = args.report or Path(_report_name(bookies))
+        check_output(report_path)
         for bookie in bookies:
-            bookie.refuse_output(target)
-        top = stack.enter_context(scratch_directory("demo"))
-        made = None if bookies else _make(top)
-        if made is not None:
-            bookies = [stack.enter_context(BookieDir(path)) for path in made.bookies.values()]
-        _say(f"2. Which entries are where, from the indexes alone\n{_LEGEND}")
+            bookie.refuse_output(report_path)
+        scratch = stack.enter_context(scratch_directory("demo"))
+        cluster = None if bookies else _make_cluster(scratch)
+        if cluster is not None:
+            bookies = [stack.enter_context(BookieDir(path)) for path in cluster.bookies.values()]
+        _print_paragraph(f"2. Which entries are where, from the indexes alone\n{_LEGEND}")
         for bookie in bookies:
-            _show_availability(bookie)
-        wrong = 0 if made is None else _audit(made, bookies)
-        _say("4. The indexes and entry logs as Parquet tables")
-        result = dump(bookies, top / "dump")
-        _show_dump(top / "dump", result)
-        _say(f"5. Asking {engine.says}")
-        tables = _ask(engine.name, top / "dump", None if made is None else made.metadata)
-        _show_answers(tables)
-        if made is not None:
-            wrong += _check(engine.name, _replicas_of(tables["violations"]), made.lost)
-            wrong += _check_orphan(engine.name, tables["orphans"], made)
-        _report(target, tables, top, bookies if made is None else None, engine.name)
-        return 1 if wrong else report_findings(result.findings) if made is None else 0
+            _print_availability(bookie)
+        failures = 0 if cluster is None else _print_audit(cluster, bookies)
+        _print_paragraph("4. The indexes and entry logs as Parquet tables")
+        result = dump(bookies, scratch / "dump")
+        _print_dump_counts(scratch / "dump", result)
+        _print_paragraph(f"5. Asking {engine.description}")
+        tables = _run_analyses(
+            engine.name, scratch / "dump", None if cluster is None else cluster.metadata
+        )
+        _print_analyses(tables)
+        if cluster is not None:
+            failures += _compare_with_lost(
+                engine.name, _replicas_of_table(tables["violations"]), cluster.lost
+            )
+            failures += _check_orphan(engine.name, tables["orphans"], cluster)
+        _write_report(
+            report_path, tables, scratch, bookies if cluster is None else None, engine.name
+        )
+        return 1 if failures else report_findings(result.findings) if cluster is None else 0
 
 
 def _report_name(bookies: Sequence[BookieDir]) -> str:
-    """Return the report's default name, which has what a file name can have of a bookie's id."""
+    """Return the report's default file name, which has the bookie's id with safe characters."""
     if not bookies:
         return "bkstore-demo.html"
     name = re.sub(r"[^A-Za-z0-9_.-]+", "-", bookies[0].bookie_id)[:100].strip("-.")
     return f"bkstore-demo-{name or 'bookie'}.html"
 
 
-class _Chosen(NamedTuple):
-    """What does the analyses, "Spark" or "DuckDB", and what is said of the choice."""
+class _EngineChoice(NamedTuple):
+    """The engine of the analyses, "Spark" or "DuckDB", and its description for the output."""
 
     name: str
-    says: str
+    description: str
 
 
-def _choose_engine(asked: str) -> _Chosen:
-    """Return what does the analyses; `MissingDependency` names at once all that is missing."""
-    lack = None if asked == "local" else _spark_lacks()
-    if asked == "spark" or (asked == "auto" and lack is None):
+def _choose_engine(requested: str) -> _EngineChoice:
+    """Return the engine to use; raises one `MissingDependency` for all missing packages."""
+    spark_problem = None if requested == "local" else _spark_problem()
+    if requested == "spark" or (requested == "auto" and spark_problem is None):
         require_packages("demo", "pyspark", "pandas", "pyarrow", "matplotlib", "jinja2")
         require_java()
-        return _Chosen("Spark", "Spark, which takes about a minute, most of it to start")
-    purpose = "demo" if lack is None else "demo without Spark"
+        return _EngineChoice("Spark", "Spark, which takes about a minute, most of it to start")
+    purpose = "demo" if spark_problem is None else "demo without Spark"
     require_packages(purpose, "duckdb", "pyarrow", "matplotlib", "jinja2")
-    return _Chosen("DuckDB", "DuckDB" if lack is None else f"DuckDB, without Spark: {lack}")
+    return _EngineChoice(
+        "DuckDB", "DuckDB" if spark_problem is None else f"DuckDB, without Spark: {spark_problem}"
+    )
 
 
-def _spark_lacks() -> str | None:
-    """Return what Spark would need and is not here, None if it can run."""
+def _spark_problem() -> str | None:
+    """Return a text of what Spark lacks to run, None if it can run."""
     missing = missing_packages("pyspark", "pandas")
     if missing:
         return f"{in_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
@@ -146,78 +154,89 @@ def _spark_lacks() -> str | None:
     return None
 
 
-def _say(text: str) -> None:
+def _print_paragraph(text: str) -> None:
     print_text(f"\n{text}\n")
 
 
-def _make(top: Path) -> DemoCluster:
+def _make_cluster(top: Path) -> DemoCluster:
+    """Write the demo cluster below `top`, and print what was lost."""
     from bkstore.cli.demo_data import make_cluster
 
-    _say("1. Three bookies of three storages, ledgers striped over them, and faults")
-    made = make_cluster(top)
-    rows = [(str(ledger), bookie, len(entries)) for (ledger, bookie), entries in made.lost.items()]
-    _show(_LOST, [Table.from_rows(_LOST, rows)])
-    print_text(f"Ledger {made.orphan} was deleted: its metadata are gone, its entries are not.\n")
-    return made
+    _print_paragraph("1. Three bookies of three storages, ledgers striped over them, and faults")
+    cluster = make_cluster(top)
+    rows = [
+        (str(ledger), bookie, len(entries)) for (ledger, bookie), entries in cluster.lost.items()
+    ]
+    _print_table(_LOST_SCHEMA, [Table.from_rows(_LOST_SCHEMA, rows)])
+    print_text(
+        f"Ledger {cluster.orphan} was deleted: its metadata are gone, its entries are not.\n"
+    )
+    return cluster
 
 
-def _show(declared: Schema, tables: Iterable[Table]) -> None:
-    """Print what fits of a table; nothing leads from here to what was left out."""
-    screen = Screen(sys.stdout, declared)
+def _print_table(table_schema: Schema, tables: Iterable[Table]) -> None:
+    """Print the tables, without columns that do not fit and without a hint at them."""
+    screen = Screen(sys.stdout, table_schema)
     for table in tables:
         screen.write(table)
     screen.finish()
 
 
-def _show_availability(bookie: BookieDir) -> None:
+def _print_availability(bookie: BookieDir) -> None:
+    """Print the entry counts, groups and encoded sizes of the bookie's first ledgers."""
     ledgers = bookie.index.ledgers()
     rows = []
-    for ledger in ledgers[:_SHOWN]:
-        here = bookie.index.availability(ledger)
-        condensed, built = (len(here.to_bytes(how)) for how in ("grouped", "bookkeeper"))
-        groups = " ".join(f"{f}..{p}/{s}/{w}" for f, p, s, w in here.groups[:3].tolist())
-        more = " ..." if len(here.groups) > 3 else ""
-        rows.append((*ledger.signed, len(here), groups + more, condensed, built))
+    for ledger in ledgers[:_MAX_ROWS]:
+        availability = bookie.index.availability(ledger)
+        grouped_size, bookkeeper_size = (
+            len(availability.to_bytes(encoding)) for encoding in ("grouped", "bookkeeper")
+        )
+        groups = " ".join(f"{f}..{p}/{s}/{w}" for f, p, s, w in availability.groups[:3].tolist())
+        ellipsis = " ..." if len(availability.groups) > 3 else ""
+        rows.append(
+            (*ledger.signed, len(availability), groups + ellipsis, grouped_size, bookkeeper_size)
+        )
     count = f"{len(ledgers)} ledger{'' if len(ledgers) == 1 else 's'}"
     print_text(f"\n{shown(bookie.bookie_id)} ({bookie.layout}): {count}\n")
-    _show(_CONDENSED, [Table.from_rows(_CONDENSED, rows)])
+    _print_table(_AVAILABILITY_SCHEMA, [Table.from_rows(_AVAILABILITY_SCHEMA, rows)])
 
 
 # -- audit
 
 
-def _audit(made: DemoCluster, bookies: Sequence[BookieDir]) -> int:
-    """Print what the audit finds; return 1 if that is not what was lost."""
+def _print_audit(cluster: DemoCluster, bookies: Sequence[BookieDir]) -> int:
+    """Print what the audit finds; return 1 if it differs from what was lost, else 0."""
     from bkstore.cluster.audit import AuditOptions, Auditor, DirectoryBookie
     from bkstore.cluster.store.opening import open_metadata
 
-    _say("3. Auditing them against the ledger metadata (BP-34)")
-    asked = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
+    _print_paragraph("3. Auditing them against the ledger metadata (BP-34)")
+    audited_bookies = {bookie.bookie_id: DirectoryBookie(bookie) for bookie in bookies}
     options = AuditOptions(looks=0)
-    report = Auditor(open_metadata(made.metadata), asked, options=options).run()
-    rows = [_found(each) for each in report.violations]
-    _show(_FOUND, [Table.from_rows(_FOUND, rows)])
-    return _check("The audit", _replicas(report.violations), made.lost)
+    report = Auditor(open_metadata(cluster.metadata), audited_bookies, options=options).run()
+    rows = [_violation_row(violation) for violation in report.violations]
+    _print_table(_VIOLATION_SCHEMA, [Table.from_rows(_VIOLATION_SCHEMA, rows)])
+    return _compare_with_lost("The audit", _replicas_of_violations(report.violations), cluster.lost)
 
 
-def _found(violation: Violation) -> tuple[Any, ...]:
+def _violation_row(violation: Violation) -> tuple[Any, ...]:
+    """Return the row of a violation; of many missing ranges it shows the first."""
     scope, ledger = (None, None) if violation.ledger is None else violation.ledger.signed
-    gone = violation.missing or Availability()
-    ranges = gone.ranges(limit=_RANGES).tolist()
-    if gone.range_count > _RANGES:
-        ranges = Beginning(ranges, f"{gone.range_count} ranges")
+    missing_entries = violation.missing or Availability()
+    ranges = missing_entries.ranges(limit=_MAX_RANGES).tolist()
+    if missing_entries.range_count > _MAX_RANGES:
+        ranges = Beginning(ranges, f"{missing_entries.range_count} ranges")
     return violation.category, scope, ledger, violation.bookie, cell(ranges)
 
 
-def _replicas(violations: Sequence[Violation]) -> Lost:
+def _replicas_of_violations(violations: Sequence[Violation]) -> Lost:
     return {
-        (each.ledger, each.bookie or ""): set(each.missing or ())
-        for each in violations
-        if each.ledger is not None
+        (violation.ledger, violation.bookie or ""): set(violation.missing or ())
+        for violation in violations
+        if violation.ledger is not None
     }
 
 
-def _replicas_of(table: pa.Table) -> Lost:
+def _replicas_of_table(table: pa.Table) -> Lost:
     return {
         (LedgerId.from_signed(row["scope_id"], row["ledger_id"]), row["bookie"]): set(
             Availability.from_groups(row["missing_groups"])
@@ -226,54 +245,58 @@ def _replicas_of(table: pa.Table) -> Lost:
     }
 
 
-def _check(who: str, found: Lost, lost: Lost) -> int:
+def _compare_with_lost(finder: str, found: Lost, lost: Lost) -> int:
     if found == lost:
         count = sum(map(len, lost.values()))
-        _say(f"{who} found all {count} lost replicas of {len(lost)} places, and no others.")
+        _print_paragraph(
+            f"{finder} found all {count} lost replicas of {len(lost)} places, and no others."
+        )
         return 0
-    _say(f"{who} found {found}, but {lost} were lost")
+    _print_paragraph(f"{finder} found {found}, but {lost} were lost")
     return 1
 
 
-def _check_orphan(who: str, orphans: pa.Table, made: DemoCluster) -> int:
-    found = {LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in orphans.to_pylist()}
-    if found == {made.orphan}:
+def _check_orphan(finder: str, orphans: pa.Table, cluster: DemoCluster) -> int:
+    found_orphans = {
+        LedgerId.from_signed(row["scope_id"], row["ledger_id"]) for row in orphans.to_pylist()
+    }
+    if found_orphans == {cluster.orphan}:
         return 0
-    _say(f"{who} found the orphans {found}, but {made.orphan} is the one")
+    _print_paragraph(f"{finder} found the orphans {found_orphans}, but {cluster.orphan} is the one")
     return 1
 
 
 # -- dump, analyses, report
 
 
-def _show_dump(out: Path, result: DumpResult) -> None:
+def _print_dump_counts(out: Path, result: DumpResult) -> None:
     size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
-    told = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
-    lines = folded(f"{told} in {size:,} bytes", ScreenStream(sys.stdout).width)
+    counts = ", ".join(f"{count:,} {table}" for table, count in result.rows.items())
+    lines = folded(f"{counts} in {size:,} bytes", ScreenStream(sys.stdout).width)
     print_text("\n".join(lines) + "\n")
 
 
-def _ask(engine: str, dumped: Path, metadata: Path | None) -> dict[str, pa.Table]:
-    """Return the table of every analysis that can be asked, from Spark or DuckDB."""
+def _run_analyses(engine: str, dump_path: Path, metadata: Path | None) -> dict[str, pa.Table]:
+    """Run every analysis that the inputs allow; return their tables by name."""
     from bkstore.offline.analyses import ANALYSES, open_inputs
 
-    inputs = open_inputs(dumped, metadata)
-    possible = [each for each in ANALYSES.values() if each.lacks(inputs) is None]
+    inputs = open_inputs(dump_path, metadata)
+    possible = [analysis for analysis in ANALYSES.values() if analysis.lacks(inputs) is None]
     tables: dict[str, pa.Table] = {}
-    with work_progress("rows") as show:
-        if show is not None:
-            show(f"{engine} starts", 0, len(possible), 0)
-        with _started(engine) as started:
-            for at, each in enumerate(possible):
-                if show is not None:
+    with work_progress("rows") as show_progress:
+        if show_progress is not None:
+            show_progress(f"{engine} starts", 0, len(possible), 0)
+        with _start_engine(engine) as running_engine:
+            for index, analysis in enumerate(possible):
+                if show_progress is not None:
                     rows = sum(table.num_rows for table in tables.values())
-                    show(each.name, at, len(possible), rows)
-                tables[each.name] = started.run(each, inputs)
+                    show_progress(analysis.name, index, len(possible), rows)
+                tables[analysis.name] = running_engine.run(analysis, inputs)
     return tables
 
 
 @contextmanager
-def _started(engine: str) -> Iterator[Engine]:
+def _start_engine(engine: str) -> Iterator[Engine]:
     if engine == "DuckDB":
         from bkstore.offline.analyses import LocalEngine
 
@@ -286,45 +309,50 @@ def _started(engine: str) -> Iterator[Engine]:
         yield SparkEngine(spark)
 
 
-def _show_answers(tables: Mapping[str, pa.Table]) -> None:
+def _print_analyses(tables: Mapping[str, pa.Table]) -> None:
     from bkstore.offline.analyses import ANALYSES
 
-    for name in _ASKED:
+    for name in _SHOWN_ANALYSES:
         if name in tables:
-            _say(f"{name}:")
-            first = tables[name].slice(0, _SHOWN)
-            _show(ANALYSES[name].schema, [Table(ANALYSES[name].schema, first.to_pydict())])
-            if tables[name].num_rows > _SHOWN:
+            _print_paragraph(f"{name}:")
+            first_rows = tables[name].slice(0, _MAX_ROWS)
+            _print_table(
+                ANALYSES[name].schema, [Table(ANALYSES[name].schema, first_rows.to_pydict())]
+            )
+            if tables[name].num_rows > _MAX_ROWS:
                 print_text(f"... {tables[name].num_rows} rows\n")
 
 
-def _report(
+def _write_report(
     target: Path,
     tables: Mapping[str, pa.Table],
     top: Path,
     given: Sequence[BookieDir] | None,
     engine: str,
 ) -> None:
-    """Write the report of the dump below `top`, about the demo's bookies or the `given` ones."""
+    """Write the report of the dump below `top`; `given` are the bookies of --bookie, if any."""
     from bkstore.cli.demo_data import ENTRIES
     from bkstore.offline.analyses import open_dump
     from bkstore.report import write_report
 
-    opened = open_dump(top / "dump")
-    manifest, metadata = opened.manifest, None
+    opened_dump = open_dump(top / "dump")
+    manifest, metadata = opened_dump.manifest, None
     if given is None:
         title = f"The demo: eight ledgers of {ENTRIES:,} entries"
         metadata = "metadata.json of the demo"
-        manifest = {**manifest, "bookies": [_gone(each, top) for each in manifest["bookies"]]}
+        manifest = {
+            **manifest,
+            "bookies": [_mark_removed(bookie, top) for bookie in manifest["bookies"]],
+        }
     else:
         title = f"Bookie {given[0].bookie_id}"
     source = {"manifest": manifest, "metadata": metadata, "engine": engine}
-    all_tables = {**tables, "findings": opened.read("findings")}
+    all_tables = {**tables, "findings": opened_dump.read("findings")}
     write_report(target, all_tables, title=title, source=source)
-    _say(f"6. Report: {shown(str(target.absolute()))}")
+    _print_paragraph(f"6. Report: {shown(str(target.absolute()))}")
 
 
-def _gone(bookie: Mapping[str, Any], top: Path) -> dict[str, Any]:
-    """Return a bookie of the manifest, its path as what it was: the folder is removed."""
+def _mark_removed(bookie: Mapping[str, Any], top: Path) -> dict[str, Any]:
+    """Return the manifest's bookie with a path that says its temporary directory is removed."""
     path = Path(bookie["path"]).relative_to(top)
     return {**bookie, "path": f"{path} of the demo, removed at its end"}

@@ -1,7 +1,7 @@
 """The data of `bkstore demo`: three bookies of three storages, striped ledgers, and faults.
 
-A real cluster in this process writes it: a bookie with sorted, one with interleaved and one with
-db storage. Then entries are lost as disks and bugs lose them, and what was lost is remembered.
+An in-process cluster writes it: one bookie each with sorted, interleaved and db storage. Then
+entries are lost as disks and bugs lose them, and the losses are recorded.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from bkstore.formats.metadata.json_file import encode_file
 from bkstore.ids import LedgerId
 
 ENTRIES = 3_000
-"""Entries of each ledger."""
+"""Number of entries in each ledger."""
 
-_SCOPED = LedgerId.from_uuid(uuid.UUID("c0ffee00-feed-4bad-9e55-0123456789ab"))
-_PAYLOAD = 100
+_SCOPED_LEDGER_ID = LedgerId.from_uuid(uuid.UUID("c0ffee00-feed-4bad-9e55-0123456789ab"))
+_PAYLOAD_BYTES = 100
 
 Lost = dict[tuple[LedgerId, str], set[int]]
 
 
 class DemoCluster(NamedTuple):
-    """Where the cluster lies, and what is wrong with it.
+    """The paths and faults of the demo cluster.
 
-    `lost` are replicas that are missing, by ledger and bookie; `orphan` is a ledger whose
-    metadata are gone.
+    `lost` has the missing replicas by ledger and bookie; `orphan` is a ledger whose metadata were
+    deleted.
     """
 
     metadata: Path
@@ -38,45 +38,50 @@ class DemoCluster(NamedTuple):
 
 
 def make_cluster(top: Path) -> DemoCluster:
-    """Write the cluster below `top`, which is new; return where it is, and what was lost."""
+    """Write the cluster below the new directory `top`; return its paths and what was lost."""
     with Cluster.open(top / "cluster", 3, ["sorted", "interleaved", "db"]) as cluster:
-        names = [handle.ledger for handle in _ledgers(cluster)]
-        lost = dict(_break(cluster, names))
-        orphan = names[5]
+        ledger_ids = [handle.ledger for handle in _write_ledgers(cluster)]
+        lost = dict(_lose_replicas(cluster, ledger_ids))
+        orphan = ledger_ids[5]
         cluster.delete_ledger(orphan)
-        paths = {name: cluster.path_of(name) for name in cluster.bookies}
+        paths = {bookie_id: cluster.path_of(bookie_id) for bookie_id in cluster.bookies}
         metadata = encode_file(snapshot(cluster.store))
     (top / "metadata.json").write_bytes(metadata)
     return DemoCluster(top / "metadata.json", paths, lost, orphan)
 
 
-def _ledgers(cluster: Cluster) -> Iterator[LedgerHandle]:
-    """Write striped ledgers, one to all three bookies, one with 128 bits; the last stays open."""
+def _write_ledgers(cluster: Cluster) -> Iterator[LedgerHandle]:
+    """Write and yield eight ledgers: number 4 on all bookies, 6 with a 128-bit id, 7 left open."""
     for number in range(8):
-        quorum = 3 if number == 4 else 2
-        ledger = None if number != 6 else _SCOPED
-        handle = cluster.create_ledger(3, quorum, 2, ledger=ledger)
+        write_quorum = 3 if number == 4 else 2
+        ledger_id = None if number != 6 else _SCOPED_LEDGER_ID
+        handle = cluster.create_ledger(3, write_quorum, 2, ledger=ledger_id)
         handle.append_many(
-            b"entry %d of the demo".ljust(_PAYLOAD, b".") % at for at in range(ENTRIES)
+            b"entry %d of the demo".ljust(_PAYLOAD_BYTES, b".") % entry_id
+            for entry_id in range(ENTRIES)
         )
         if number != 7:
             handle.close()
         yield handle
 
 
-def _break(
-    cluster: Cluster, names: list[LedgerId]
+def _lose_replicas(
+    cluster: Cluster, ledger_ids: list[LedgerId]
 ) -> Iterator[tuple[tuple[LedgerId, str], set[int]]]:
-    """Lose a stretch at one bookie, an entry at both, a whole ledger, and some of a scope."""
+    """Delete replicas; yield ((ledger id, bookie id), lost entries) for each fault.
+
+    The faults: a range at one bookie, one entry at all its bookies, a whole ledger at one bookie,
+    and every hundredth entry of a ledger with a scope.
+    """
     bookies = sorted(cluster.bookies)
-    stretch = cluster.lose(bookies[0], names[2], range(1000, 1200))
-    yield (names[2], bookies[0]), set(stretch.tolist())
-    for bookie in bookies:
-        gone = cluster.lose(bookie, names[3], [77])
-        if gone.size:
-            yield (names[3], bookie), set(gone.tolist())
-    held = set(cluster.bookie(bookies[1]).entries(names[4]).tolist())
-    cluster.lose_ledger(bookies[1], names[4])
-    yield (names[4], bookies[1]), held
-    few = cluster.lose(bookies[2], names[6], range(0, ENTRIES, 100))
-    yield (names[6], bookies[2]), set(few.tolist())
+    lost_range = cluster.lose(bookies[0], ledger_ids[2], range(1000, 1200))
+    yield (ledger_ids[2], bookies[0]), set(lost_range.tolist())
+    for bookie_id in bookies:
+        lost = cluster.lose(bookie_id, ledger_ids[3], [77])
+        if lost.size:
+            yield (ledger_ids[3], bookie_id), set(lost.tolist())
+    held_entries = set(cluster.bookie(bookies[1]).entries(ledger_ids[4]).tolist())
+    cluster.lose_ledger(bookies[1], ledger_ids[4])
+    yield (ledger_ids[4], bookies[1]), held_entries
+    lost_entries = cluster.lose(bookies[2], ledger_ids[6], range(0, ENTRIES, 100))
+    yield (ledger_ids[6], bookies[2]), set(lost_entries.tolist())

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from bkstore.testing.ensemble.from_outside import Seen
 
 _STORAGES = ("sorted", "interleaved", "db")
-_PAUSE = 0.2
-_PATIENCE = 90.0
-_ANSWER = 5.0
-_COLUMNS = ["bookie", "address", "pid", "storage", "log"]
+_POLL_SECONDS = 0.2
+_STOP_TIMEOUT = 90.0
+_ZOOKEEPER_TIMEOUT = 5.0
+_SHOWN_COLUMNS = ["bookie", "address", "pid", "storage", "log"]
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the three commands and their arguments."""
+    """Declare the three subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="ensemble_command")
     what = "start them, print the service URI, and run until Ctrl-C or SIGTERM, then stop all"
     up = commands.add_parser("up", help=what, description=what)
@@ -42,7 +42,7 @@ def add_arguments(parser: Parser) -> None:
         type=int,
         help="how many bookies (3 in a new DIR, else those that it has; more are added)",
     )
-    _add_place(up, "what is new, empty, or an ensemble's from before (default: a temporary one)")
+    _add_dir(up, "what is new, empty, or an ensemble's from before (default: a temporary one)")
     up.add_argument(
         "--storage",
         metavar="KIND[,KIND]",
@@ -65,32 +65,33 @@ def add_arguments(parser: Parser) -> None:
     up.add_argument("--detached", action="store_true", help=argparse.SUPPRESS)
     what = "the bookies of an ensemble, a row each; exit code 1 unless all are writable"
     status = commands.add_parser("status", help=what, description=what)
-    _add_place(status, "an ensemble's directory", required=True)
+    _add_dir(status, "an ensemble's directory", required=True)
     add_output(status, ENSEMBLE_BOOKIES)
     what = "stop an ensemble that up runs, in the background or not"
     down = commands.add_parser("down", help=what, description=what)
-    _add_place(down, "an ensemble's directory", required=True)
+    _add_dir(down, "an ensemble's directory", required=True)
     down.add_argument(
         "--remove", action="store_true", help="then remove what is the ensemble's in DIR, and DIR"
     )
 
 
-def _add_place(parser: Parser, what: str, **more: Any) -> None:
-    parser.add_argument("--dir", metavar="DIR", type=Path, help=what, **more)
+def _add_dir(parser: Parser, help_text: str, **options: Any) -> None:
+    parser.add_argument("--dir", metavar="DIR", type=Path, help=help_text, **options)
 
 
 def _storages(text: str) -> list[str]:
-    kinds = [word.strip() for word in text.split(",")]
-    for kind in kinds:
-        if kind not in _STORAGES:
+    """Return the storages of a comma-separated list; raises `ArgumentTypeError` for others."""
+    storages = [word.strip() for word in text.split(",")]
+    for storage in storages:
+        if storage not in _STORAGES:
             raise argparse.ArgumentTypeError(
-                f"there is no storage {kind[:60]!r}: there are {', '.join(_STORAGES)}"
+                f"there is no storage {storage[:60]!r}: there are {', '.join(_STORAGES)}"
             )
-    return kinds
+    return storages
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command that was named."""
+    """Run the subcommand that was named."""
     commands = {"up": _up, "status": _status, "down": _down}
     return commands[args.ensemble_command](args)
 
@@ -99,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _up(args: argparse.Namespace) -> int:
-    """Run it until an interrupt or SIGTERM, or in the background."""
+    """Run an ensemble until an interrupt or SIGTERM, or with --detach in the background."""
     require_packages("ensemble up", "kazoo", "pyspark")
     if args.detach:
         return _detach(args)
@@ -107,39 +108,48 @@ def _up(args: argparse.Namespace) -> int:
     from bkstore.testing.ensemble.background import let_go
     from bkstore.testing.ensemble.from_outside import LOG_NAME
 
-    lasts = args.dir is not None
+    is_permanent = args.dir is not None
     with Ensemble(
         args.dir,
         args.bookies,
         args.storage,
         port=args.port,
-        sync=lasts,
+        sync=is_permanent,
         gc_wait=args.gc_wait,
         command=True,
     ) as ensemble:
-        try:  # whoever reads the URI may end it before the rest is printed
-            _print(ensemble)
+        try:  # a reader of the URI may already end the ensemble while the rest is printed
+            _print_ensemble(ensemble)
             if args.detached:
                 let_go(ensemble.path / LOG_NAME)
             else:
-                end = "its data stay" if lasts else "its data go"
+                end = "its data stay" if is_permanent else "its data go"
                 tell(f"bkstore: the ensemble runs in {ensemble.path} until Ctrl-C, then {end}")
-            _watch(ensemble)
+            _watch_processes(ensemble)
         except (KeyboardInterrupt, SystemExit):
             tell("bkstore: stopping")
     return 0
 
 
 def _detach(args: argparse.Namespace) -> int:
+    """Start `ensemble up --detached` as a background process; return once all are up."""
     from bkstore.testing.ensemble.background import start
 
     if args.dir is None:
         raise InvalidArgument("--detach needs --dir: status and down find the ensemble by it")
-    words = ["ensemble", "up", "--detached", "--dir", str(args.dir), "--port", str(args.port)]
-    words += ["--storage", ",".join(args.storage)]
-    words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
-    words += [] if args.bookies is None else [str(args.bookies)]
-    started = start(words)
+    command_words = [
+        "ensemble",
+        "up",
+        "--detached",
+        "--dir",
+        str(args.dir),
+        "--port",
+        str(args.port),
+    ]
+    command_words += ["--storage", ",".join(args.storage)]
+    command_words += [] if args.gc_wait is None else ["--gc-wait", str(args.gc_wait)]
+    command_words += [] if args.bookies is None else [str(args.bookies)]
+    started = start(command_words)
     if started.exit_code is not None:
         for line in started.errors.splitlines():
             tell(line)
@@ -149,28 +159,36 @@ def _detach(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(ensemble: Ensemble) -> None:
-    """Print the service URI, then the bookies; nobody has to read it."""
+def _print_ensemble(ensemble: Ensemble) -> None:
+    """Print the service URI, then the bookies; a closed pipe is ignored."""
     rows = [
-        _row(ensemble.uri, one.id, "writable", one.address, one.pid, one.storage, ensemble.path)
-        for one in ensemble.bookies.values()
+        _row(
+            ensemble.uri,
+            bookie.id,
+            "writable",
+            bookie.address,
+            bookie.pid,
+            bookie.storage,
+            ensemble.path,
+        )
+        for bookie in ensemble.bookies.values()
     ]
     try:
         print_text(f"{ensemble.uri}\n")
-        _write(rows)
+        _write_rows(rows)
         sys.stdout.flush()
     except BrokenPipeError:
         silence(sys.stdout)
 
 
-def _write(rows: Iterable[tuple[Any, ...]]) -> None:
+def _write_rows(rows: Iterable[tuple[Any, ...]]) -> None:
     tables = [Table.from_rows(ENSEMBLE_BOOKIES, rows)]
-    write_tables(ENSEMBLE_BOOKIES, tables, "table", shown=Shown(_COLUMNS))
+    write_tables(ENSEMBLE_BOOKIES, tables, "table", shown=Shown(_SHOWN_COLUMNS))
 
 
 def _row(
     uri: str,
-    name: str,
+    bookie_id: str,
     state: str | None,
     address: tuple[str, int],
     pid: int | None,
@@ -178,22 +196,32 @@ def _row(
     top: Path,
 ) -> tuple[Any, ...]:
     host, port = address
-    where = f"{host}:{port}" if port else None
-    return uri, name, state, where, pid, storage, str(top / name), str(top / f"{name}.log")
+    address_text = f"{host}:{port}" if port else None
+    return (
+        uri,
+        bookie_id,
+        state,
+        address_text,
+        pid,
+        storage,
+        str(top / bookie_id),
+        str(top / f"{bookie_id}.log"),
+    )
 
 
-def _watch(ensemble: Ensemble) -> None:
-    """Say when a process ends that nobody stopped, and keep the state file true."""
-    running = {one.id: one.running for one in ensemble.bookies.values()}
-    zookeeper = True
+def _watch_processes(ensemble: Ensemble) -> None:
+    """Report processes that end unexpectedly, and keep the state file current; never returns."""
+    running = {bookie.id: bookie.running for bookie in ensemble.bookies.values()}
+    zookeeper_runs = True
     while True:
-        time.sleep(_PAUSE)
-        for one in ensemble.bookies.values():
-            if running[one.id] and not one.running:
-                running[one.id] = False
-                tell(f"bkstore: bookie {one.id} ended ({one.exit_code}); {one.log} may say why")
-        if zookeeper and ensemble.zookeeper_pid is None:
-            zookeeper = False
+        time.sleep(_POLL_SECONDS)
+        for bookie in ensemble.bookies.values():
+            if running[bookie.id] and not bookie.running:
+                running[bookie.id] = False
+                end = f"ended ({bookie.exit_code}); {bookie.log} may say why"
+                tell(f"bkstore: bookie {bookie.id} {end}")
+        if zookeeper_runs and ensemble.zookeeper_pid is None:
+            zookeeper_runs = False
             tell(f"bkstore: ZooKeeper ended; {ensemble.zookeeper_log} may say why")
         ensemble.note()
 
@@ -202,53 +230,62 @@ def _watch(ensemble: Ensemble) -> None:
 
 
 def _status(args: argparse.Namespace) -> int:
+    """Print a row for each bookie; return 0 if all are writable, else 1."""
     require_packages("ensemble status", "kazoo")
     from bkstore.testing.ensemble.from_outside import look
 
-    seen = look(args.dir)
-    known = _registered(seen)
-    uri, rows = seen.state.uri, []
-    for one in seen.state.bookies:
-        state, address = known.get(one.id, (None, ("127.0.0.1", one.port)))
-        pid = one.pid if seen.running else None
-        rows.append(_row(uri, one.id, state, address, pid, one.storage, seen.path))
+    ensemble = look(args.dir)
+    registered = _registered_bookies(ensemble)
+    uri, rows = ensemble.state.uri, []
+    for bookie in ensemble.state.bookies:
+        state, address = registered.get(bookie.id, (None, ("127.0.0.1", bookie.port)))
+        pid = bookie.pid if ensemble.running else None
+        rows.append(_row(uri, bookie.id, state, address, pid, bookie.storage, ensemble.path))
     write_output(args, ENSEMBLE_BOOKIES, [Table.from_rows(ENSEMBLE_BOOKIES, rows)])
     return 0 if all(row[2] == "writable" for row in rows) else 1
 
 
-def _registered(seen: Seen) -> dict[str, tuple[str, tuple[str, int]]]:
-    """Return what ZooKeeper says of each bookie; nothing if it cannot be asked, which is told."""
-    if not seen.running:
-        tell(f"bkstore: the ensemble in {seen.path} does not run")
+def _registered_bookies(ensemble: Seen) -> dict[str, tuple[str, tuple[str, int]]]:
+    """Return (state, address) of each bookie from ZooKeeper, by bookie id.
+
+    If the ensemble does not run or ZooKeeper cannot be asked, prints that and returns nothing.
+    """
+    if not ensemble.running:
+        tell(f"bkstore: the ensemble in {ensemble.path} does not run")
         return {}
     from bkstore.cluster.store.zookeeper.store import ZooKeeperStore
 
-    found = {}
+    registered = {}
     try:
-        with ZooKeeperStore(seen.state.uri, timeout=_ANSWER, make_layout=False) as store:
+        with ZooKeeperStore(
+            ensemble.state.uri, timeout=_ZOOKEEPER_TIMEOUT, make_layout=False
+        ) as store:
             writable, read_only = store.writable_bookies(), store.read_only_bookies()
-            for one in seen.state.bookies:
-                state = "read-only" if one.id in read_only else "unregistered"
-                info = store.service_info(one.id)
+            for bookie in ensemble.state.bookies:
+                state = "read-only" if bookie.id in read_only else "unregistered"
+                info = store.service_info(bookie.id)
                 address = None if info is None else info.address
-                found[one.id] = (
-                    "writable" if one.id in writable else state,
-                    address or ("127.0.0.1", one.port),
+                registered[bookie.id] = (
+                    "writable" if bookie.id in writable else state,
+                    address or ("127.0.0.1", bookie.port),
                 )
     except BkstoreError as error:
         tell(f"bkstore: {error}")
         return {}
-    return found
+    return registered
 
 
 def _down(args: argparse.Namespace) -> int:
+    """Stop the ensemble, if it runs; with --remove, delete its files too."""
     from bkstore.testing.ensemble.from_outside import look, remove, stop
 
-    place = look(args.dir).path
-    stopped = stop(place, _PATIENCE)
-    tell(f"bkstore: the ensemble in {place} {'is stopped' if stopped else 'did not run'}")
+    path = look(args.dir).path
+    stopped = stop(path, _STOP_TIMEOUT)
+    tell(f"bkstore: the ensemble in {path} {'is stopped' if stopped else 'did not run'}")
     if args.remove:
-        left = remove(place)
-        if left:
-            tell(f"bkstore: {place} stays, with what is not the ensemble's: {', '.join(left)}")
+        other_files = remove(path)
+        if other_files:
+            tell(
+                f"bkstore: {path} stays, with what is not the ensemble's: {', '.join(other_files)}"
+            )
     return 0

@@ -1,7 +1,7 @@
-"""`bkstore COMMAND ...`: parsing, and turning errors into one line and an exit code.
+"""`bkstore COMMAND ...`: parses arguments and turns errors into one line and an exit code.
 
-Exit codes stand in `bkstore.cli.terminal.exit_codes`. Data go to stdout, messages to stderr.
-A command's module is loaded when it is chosen: `bkstore --help` loads none.
+Exit codes are defined in `bkstore.cli.terminal.exit_codes`. Data go to stdout, messages to stderr.
+A command's module is imported when the command is chosen: `bkstore --help` imports none.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from bkstore.version import __version__
 
 
 class Command(NamedTuple):
-    """Where a command is, and what `bkstore --help` says of it without loading it.
+    """A command's module and its summary, which `bkstore --help` prints without importing it.
 
-    `module` is its module in `bkstore.cli`, `summary` the first line of that module's docstring.
+    `module` is relative to `bkstore.cli`; `summary` is the first line of the module's docstring.
     """
 
     module: str
@@ -98,13 +98,13 @@ COMMANDS = {
         "completion", "a script that lets a shell complete commands, options and files"
     ),
 }
-"""The commands, in the order of the help."""
+"""The commands, in the order of `bkstore --help`."""
 
 
 def make_parser(*, declared: bool = False) -> Parser:
     """Return the parser of the command line.
 
-    A command's module is loaded when its parser is used; with `declared` all are loaded now.
+    A command's module is imported when its parser is first used; with `declared`, all are now.
     """
     parser = Parser(
         prog="bkstore",
@@ -115,15 +115,15 @@ def make_parser(*, declared: bool = False) -> Parser:
     parser.add_argument("--version", action="version", version=f"bkstore {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, command in COMMANDS.items():
-        added = commands.add_parser(name, help=command.summary, description=command.summary)
-        added.declare = partial(_declare, command)
+        subparser = commands.add_parser(name, help=command.summary, description=command.summary)
+        subparser.declare = partial(_declare, command)
         if declared:
-            added.declare_once()
+            subparser.declare_once()
     return parser
 
 
 def _declare(command: Command, parser: Parser) -> None:
-    """Load a command's module, and declare its arguments."""
+    """Import a command's module and declare its arguments."""
     module = import_module(f"bkstore.cli.{command.module}")
     module.add_arguments(parser)
     parser.set_defaults(run=module.run)
@@ -131,60 +131,61 @@ def _declare(command: Command, parser: Parser) -> None:
 
 @cache
 def _parser() -> Parser:
-    """Return the parser of this process: one that runs several commands makes it once."""
+    """Return the parser, which is built once even if this process runs several commands."""
     return make_parser()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code.
 
-    An interrupt gives 130, SIGTERM and SIGHUP raise `SystemExit` with 128 and their number.
+    An interrupt returns 130; SIGTERM and SIGHUP raise `SystemExit` with 128 + the signal number.
     """
     usable_streams()
     try:
         with terminable():
             try:
-                code = _command(argv)
-            except SystemExit as end:  # of the parser, which has said why, or of a signal
-                flushed = _flushed(0)
-                if flushed and not end.code:  # the help was asked for, and did not get out
-                    return flushed
+                code = _run_command(argv)
+            except SystemExit as exit_request:  # from the parser, after its message, or a signal
+                flush_code = _flush_output(0)
+                if flush_code and not exit_request.code:  # help was printed, but writing it failed
+                    return flush_code
                 raise
-            return _flushed(code)
+            return _flush_output(code)
     except KeyboardInterrupt:
         return 130
 
 
-def _command(argv: Sequence[str] | None) -> int:
+def _run_command(argv: Sequence[str] | None) -> int:
+    """Parse the arguments and run the command; return its exit code, `FAILED` on an error."""
     try:
         args = _parser().parse_args(argv)
         code: int = args.run(args)
-    except BrokenPipeError:  # the reader left: nobody is there to tell
+    except BrokenPipeError:  # the reader has closed the pipe
         silence(sys.stdout)
         return 0
     except BkstoreError as error:
-        return _fail(str(error))
+        return _print_failure(str(error))
     except OSError as error:
-        return _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        return _print_failure(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except MemoryError:
-        return _fail("not enough memory")
+        return _print_failure("not enough memory")
     else:
         return code
 
 
-def _flushed(code: int) -> int:
-    """Write what standard output still holds; return the exit code."""
+def _flush_output(code: int) -> int:
+    """Flush standard output; return `code`, or `FAILED` if that fails."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         silence(sys.stdout)
     except OSError as error:
         silence(sys.stdout)
-        return _fail(str(WriteFailed("standard output", error)))
+        return _print_failure(str(WriteFailed("standard output", error)))
     return code
 
 
-def _fail(message: str) -> int:
+def _print_failure(message: str) -> int:
     tell(f"bkstore: {message}")
     return FAILED
 

@@ -22,27 +22,27 @@ from bkstore.tables import METADATA_LEDGERS, METADATA_SEGMENTS, Table
 if TYPE_CHECKING:
     from bkstore.cluster.store.api import MetadataStore, Versioned
 
-_ROWS = 1000
+_ROWS_PER_TABLE = 1000
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare the three commands and their arguments."""
+    """Declare the three subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="metadata_command")
     what = "the ledgers of a cluster, a row each"
     listing = commands.add_parser("list", help=what, description=what)
-    _add_place(listing)
+    _add_metadata(listing)
     scope = listing.add_mutually_exclusive_group()
     scope.add_argument("--ledger-scope-id", metavar="S", help="only this scope (default 0)")
     scope.add_argument("--all-scopes", action="store_true", help="ledgers of every scope")
     add_output(listing, METADATA_LEDGERS)
     what = "the segments of one ledger, a row each; the rest of its metadata go to stderr"
     show = commands.add_parser("show", help=what, description=what)
-    _add_place(show)
+    _add_metadata(show)
     add_ledger(show)
     add_output(show, METADATA_SEGMENTS)
     what = "all of it as the JSON file that audit, analyze and check take"
     export = commands.add_parser("export", help=what, description=what)
-    _add_place(export)
+    _add_metadata(export)
     export.add_argument(
         "-o", "--output", metavar="FILE", type=Path, help="write there instead of to stdout"
     )
@@ -53,12 +53,12 @@ def add_arguments(parser: Parser) -> None:
     )
 
 
-def _add_place(parser: Parser) -> None:
+def _add_metadata(parser: Parser) -> None:
     parser.add_argument("metadata", metavar="METADATA", type=metadata_word, help=METADATA_HELP)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command that was named. Exit code 1 if metadata of a ledger cannot be read."""
+    """Run the subcommand; the exit code is 1 if the metadata of a ledger cannot be read."""
     from bkstore.cluster.store.opening import opened_metadata
 
     if args.output is not None:
@@ -75,24 +75,31 @@ def run(args: argparse.Namespace) -> int:
 def _list(args: argparse.Namespace, store: MetadataStore) -> int:
     damaged: list[str] = []
     scope = None if args.all_scopes else chosen_scope(args)
-    marks = _marks(store, damaged)
-    found = _sound(store.read_many(store.ledgers(scope)), damaged)
-    rows = (_row(name, one, marks) for name, one in found)
+    underreplicated = _underreplicated_ledgers(store, damaged)
+    ledgers = _readable_ledgers(store.read_many(store.ledgers(scope)), damaged)
+    rows = (_row(ledger_id, versioned, underreplicated) for ledger_id, versioned in ledgers)
     write_output(args, METADATA_LEDGERS, _tables(rows))
-    return _told(damaged)
+    return _print_damage(damaged)
 
 
-def _sound(
-    found: Iterable[tuple[LedgerId, Versioned | CorruptionError]], damaged: list[str]
+def _readable_ledgers(
+    read_results: Iterable[tuple[LedgerId, Versioned | CorruptionError]], damaged: list[str]
 ) -> Iterator[tuple[LedgerId, Versioned]]:
-    for name, one in found:
-        if isinstance(one, CorruptionError):
-            damaged.append(f"ledger {name}: {one}")
+    """Yield the ledgers whose metadata can be read; append the others' errors to `damaged`."""
+    for ledger_id, versioned in read_results:
+        if isinstance(versioned, CorruptionError):
+            damaged.append(f"ledger {ledger_id}: {versioned}")
         else:
-            yield name, one
+            yield ledger_id, versioned
 
 
-def _marks(store: MetadataStore, damaged: list[str]) -> frozenset[LedgerId] | None:
+def _underreplicated_ledgers(
+    store: MetadataStore, damaged: list[str]
+) -> frozenset[LedgerId] | None:
+    """Return the ledgers marked as underreplicated, None if the store has no marks.
+
+    Unreadable marks are appended to `damaged`.
+    """
     try:
         marks = store.underreplicated()
     except CorruptionError as error:
@@ -101,11 +108,13 @@ def _marks(store: MetadataStore, damaged: list[str]) -> frozenset[LedgerId] | No
     return None if marks is None else frozenset(marks)
 
 
-def _row(name: LedgerId, one: Versioned, marks: frozenset[LedgerId] | None) -> tuple[Any, ...]:
-    metadata = one.metadata
+def _row(
+    ledger_id: LedgerId, versioned: Versioned, underreplicated: frozenset[LedgerId] | None
+) -> tuple[Any, ...]:
+    metadata = versioned.metadata
     return (
-        *name.signed,
-        name.qualified_name,
+        *ledger_id.signed,
+        ledger_id.qualified_name,
         metadata.state,
         metadata.ensemble_size,
         metadata.write_quorum_size,
@@ -115,20 +124,20 @@ def _row(name: LedgerId, one: Versioned, marks: frozenset[LedgerId] | None) -> t
         metadata.digest_type,
         len(metadata.segments),
         None if metadata.ctime < 0 else metadata.ctime,
-        None if marks is None else name in marks,
+        None if underreplicated is None else ledger_id in underreplicated,
         metadata.version,
-        one.version,
+        versioned.version,
     )
 
 
 def _tables(rows: Iterator[tuple[Any, ...]]) -> Iterator[Table]:
-    while part := list(islice(rows, _ROWS)):
-        yield Table.from_rows(METADATA_LEDGERS, part)
+    while table_rows := list(islice(rows, _ROWS_PER_TABLE)):
+        yield Table.from_rows(METADATA_LEDGERS, table_rows)
 
 
-def _told(damaged: list[str]) -> int:
-    for line in damaged:
-        tell(line)
+def _print_damage(damaged: list[str]) -> int:
+    for message in damaged:
+        tell(message)
     return 1 if damaged else 0
 
 
@@ -136,21 +145,21 @@ def _told(damaged: list[str]) -> int:
 
 
 def _show(args: argparse.Namespace, store: MetadataStore) -> int:
-    name = chosen_ledger(args)
+    ledger_id = chosen_ledger(args)
     try:
-        metadata, version = store.read(name)
+        metadata, version = store.read(ledger_id)
     except NoSuchLedger as error:
         tell(str(error))
         return 1
-    ends: list[int | None] = [part.first_entry - 1 for part in metadata.segments[1:]]
-    ends.append(metadata.last_entry_id if metadata.closed else None)
+    last_entries: list[int | None] = [segment.first_entry - 1 for segment in metadata.segments[1:]]
+    last_entries.append(metadata.last_entry_id if metadata.closed else None)
     rows = [
-        (*name.signed, first, end, ", ".join(ensemble))
-        for (first, ensemble), end in zip(metadata.segments, ends)
+        (*ledger_id.signed, first_entry, last_entry, ", ".join(ensemble))
+        for (first_entry, ensemble), last_entry in zip(metadata.segments, last_entries)
     ]
     write_output(args, METADATA_SEGMENTS, [Table.from_rows(METADATA_SEGMENTS, rows)])
     tell(f"version {version}: {metadata.safe_string()}")
-    mark = store.mark_of(name)
+    mark = store.mark_of(ledger_id)
     if mark is not None:
         tell(f"marked as underreplicated: {', '.join(mark.missing_bookies) or 'no bookie named'}")
     problems = metadata.problems()
@@ -166,8 +175,8 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
     from bkstore.formats.metadata.json_file import ClusterMetadata, encode_file
 
     damaged: list[str] = []
-    sound = _sound(store.read_many(store.ledgers()), damaged)
-    ledgers = tuple(one.metadata for _, one in sound)
+    readable_ledgers = _readable_ledgers(store.read_many(store.ledgers()), damaged)
+    ledgers = tuple(versioned.metadata for _, versioned in readable_ledgers)
     content = ClusterMetadata(
         ledgers,
         store.registered_bookies(),
@@ -180,4 +189,4 @@ def _export(args: argparse.Namespace, store: MetadataStore) -> int:
     else:
         write_file(args.output, data, private=args.show_passwords)
     tell(f"{counted(len(ledgers), 'ledger')} exported")
-    return _told(damaged)
+    return _print_damage(damaged)

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from bkstore.wire.server import BookieServer
 
 _STORAGES = ("sorted", "interleaved", "db")
-_MONTH = 30 * 86400
-_LAST_WORDS = 2.0
-"""Seconds in which ZooKeeper is to answer once the command ends."""
+_MAX_CHECKPOINT_INTERVAL = 30 * 86400
+_ZOOKEEPER_EXIT_SECONDS = 2.0
+"""Seconds for which the command waits for ZooKeeper as it ends."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -92,7 +92,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _add_security(parser: Parser) -> None:
-    """Declare who may connect, and how."""
+    """Add the options for TLS and authentication."""
     parser.add_argument(
         "--tls-certificate", metavar="FILE", type=Path, help="PEM; lets clients START_TLS"
     )
@@ -109,25 +109,31 @@ def _add_security(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until an interrupt or SIGTERM, then answer what has come in, and stop."""
+    """Serve until an interrupt or SIGTERM, then answer the received requests and stop."""
     from bkstore.arguments import number, whole
     from bkstore.cluster.garbage import BackgroundCollector
     from bkstore.network.checkpoints import Checkpoints
     from bkstore.wire.server import BookieServer
 
-    asked = complete(args)
-    interval = number(0, _MONTH, above=True)("--checkpoint-interval", args.checkpoint_interval)
+    conf = complete(args)
+    interval = number(0, _MAX_CHECKPOINT_INTERVAL, above=True)(
+        "--checkpoint-interval", args.checkpoint_interval
+    )
     whole(0, 65535)("--port", args.port)  # before a new bookie is made
-    tls, settings, users = _tls(args), chosen_admin(args), chosen_sasl_users(args, asked)
-    garbage = chosen_garbage(args, asked)
-    tell_not_honored(args, asked)
-    changed = StateChanges(asked)
+    tls, admin_settings, users = (
+        _server_tls_context(args),
+        chosen_admin(args),
+        chosen_sasl_users(args, conf),
+    )
+    garbage_options = chosen_garbage(args, conf)
+    tell_not_honored(args, conf)
+    state_changes = StateChanges(conf)
     with (
-        ending_at_once() as stopping,
-        _store(args) as store,
-        _bookie(args, store, asked) as bookie,
-        BackgroundCollector(bookie, store, garbage) as collector,
-        admin_of(settings, bookie, store, collector) as admin,
+        ending_at_once() as begin_stop,
+        _open_store(args) as store,
+        _open_bookie(args, store, conf) as bookie,
+        BackgroundCollector(bookie, store, garbage_options) as collector,
+        admin_of(admin_settings, bookie, store, collector) as admin,
         BookieServer(
             bookie,
             args.host,
@@ -136,27 +142,32 @@ def run(args: argparse.Namespace) -> int:
             tls=tls,
             sasl=users,
             observer=None if admin is None else admin.counters,
-            options=asked.server,
+            options=conf.server,
         ) as server,
     ):
         checkpoints, collector.changed = Checkpoints(bookie), tell_garbage
-        with _registered(args, store, server, checkpoints, collector, asked, changed) as state:
-            by_order = changed.allowed(state.set_read_only)
-            show_server(admin, server, by_order, store, args.metadata, asked, users)
+        with _registered(
+            args, store, server, checkpoints, collector, conf, state_changes
+        ) as registration:
+            set_read_only = state_changes.allowed(registration.set_read_only)
+            show_server(admin, server, set_read_only, store, args.metadata, conf, users)
             try:
-                kind = bookie.storage.storage
-                tell(f"bkstore: serving {args.directory} ({kind} storage) on {server.address}")
-                _tell_more(args, server, admin)
-                until_stopped(partial(waited, server, changed), checkpoints, admin, interval)
+                storage = bookie.storage.storage
+                tell(f"bkstore: serving {args.directory} ({storage} storage) on {server.address}")
+                _print_warnings(args, server, admin)
+                until_stopped(partial(waited, server, state_changes), checkpoints, admin, interval)
             except (KeyboardInterrupt, SystemExit):
-                stopping()
+                begin_stop()
                 collector.changed = bool
                 show_stop(admin)
                 tell("bkstore: stopping (a second signal ends it at once)")
-    return 2 if changed.stops else 0
+    return 2 if state_changes.stops else 0
 
 
-def _tell_more(args: argparse.Namespace, server: BookieServer, admin: AdminServer | None) -> None:
+def _print_warnings(
+    args: argparse.Namespace, server: BookieServer, admin: AdminServer | None
+) -> None:
+    """Print warnings about the connection limit and about addresses open to others."""
     from bkstore.network.advertised import means_any
 
     if server.max_connections < server.options.max_connections:
@@ -179,11 +190,11 @@ def _tell_more(args: argparse.Namespace, server: BookieServer, admin: AdminServe
 
 
 @contextmanager
-def _store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
-    """Open the cluster's metadata; where ZooKeeper is stalled, the end does not wait for it."""
+def _open_store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
+    """Open the cluster's metadata, None without --metadata; closing does not wait for ZooKeeper."""
     if args.metadata is None:
-        given = (args.bookie_id, args.advertise, args.session_timeout)
-        if any(value is not None for value in given):
+        options = (args.bookie_id, args.advertise, args.session_timeout)
+        if any(value is not None for value in options):
             raise InvalidArgument("--bookie-id, --advertise and --session-timeout need --metadata")
         yield None
         return
@@ -198,7 +209,7 @@ def _store(args: argparse.Namespace) -> Iterator[ZooKeeperStore | None]:
         try:
             yield store
         finally:
-            store.finish_within(_LAST_WORDS)
+            store.finish_within(_ZOOKEEPER_EXIT_SECONDS)
 
 
 @contextmanager
@@ -208,65 +219,73 @@ def _registered(
     server: BookieServer,
     checkpoints: Checkpoints,
     collector: BackgroundCollector,
-    asked: ServerSettings,
-    changed: StateChanges,
+    conf: ServerSettings,
+    state_changes: StateChanges,
 ) -> Iterator[RegisteredBookie | LoneBookie]:
-    """Register the bookie for as long as it serves, where that is wanted; have it be read-only
-    while its checkpoints fail."""
+    """Register the bookie while the block runs, if it has a `store`.
+
+    The bookie is read-only while its checkpoints fail or the conf forces it.
+    """
 
     def problem() -> str | None:
-        return FORCED if asked.read_only else checkpoints.problem
+        return FORCED if conf.read_only else checkpoints.problem
 
     if store is None:
-        limits = asked.disks if args.directory.is_file() else None
-        with closing(LoneBookie(server, checkpoints, limits, problem, changed)) as lone:
+        limits = conf.disks if args.directory.is_file() else None
+        with closing(LoneBookie(server, checkpoints, limits, problem, state_changes)) as lone:
             yield lone
         return
     from bkstore.network.registered_bookie import RegisteredBookie
 
-    with ExitStack() as undo:
-        undo.callback(store.finish_within, _LAST_WORDS)  # where registering fails
-        made = RegisteredBookie(
+    with ExitStack() as exit_stack:
+        exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)  # if registering fails
+        registered_bookie = RegisteredBookie(
             store,
             server,
             advertise=args.advertise,
             extended=args.extended,
             tls=args.tls_certificate is not None,
-            limits=asked.disks,
+            limits=conf.disks,
             collector=collector,
             problem=problem,
-            changed=changed,
+            changed=state_changes,
         )
-        undo.enter_context(made)
-        undo.callback(store.finish_within, _LAST_WORDS)  # before all else that ends
-        checkpoints.changed = made.check_disks
+        exit_stack.enter_context(registered_bookie)
+        exit_stack.callback(store.finish_within, _ZOOKEEPER_EXIT_SECONDS)  # runs first on exit
+        checkpoints.changed = registered_bookie.check_disks
         tell(f"bkstore: bookie {server.bookie.bookie_id} is registered at {args.metadata}")
-        yield made
+        yield registered_bookie
 
 
-def _bookie(
-    args: argparse.Namespace, store: ZooKeeperStore | None, asked: ServerSettings
+def _open_bookie(
+    args: argparse.Namespace, store: ZooKeeperStore | None, conf: ServerSettings
 ) -> Bookie:
-    """Open the bookie; a new one only if that was asked for."""
+    """Open the bookie in DIR, or create one with --create.
+
+    Raises `InvalidArgument` if there is none without --create, or if the directory holds other
+    files.
+    """
     from bkstore.storage.bookie import Bookie
     from bkstore.storage.directories.ownership import OwnedDirectories
 
     path = args.directory
-    place = OwnedDirectories.of_path(path)
-    there = any(current.is_dir() for current in place.ledger)
-    if not there and not args.create and path.is_file():
+    directories = OwnedDirectories.of_path(path)
+    exists = any(current.is_dir() for current in directories.ledger)
+    if not exists and not args.create and path.is_file():
         raise InvalidArgument(
-            f"{path}: none of its directories is here, as {place.ledger[0].parent}; --create "
+            f"{path}: none of its directories is here, as {directories.ledger[0].parent}; --create "
             "makes a new bookie there"
         )
-    if not there and not args.create:
+    if not exists and not args.create:
         raise InvalidArgument(f"{path}: no bookie's directory; --create makes a new one")
-    if not there and path.is_dir() and any(path.iterdir()):
+    if not exists and path.is_dir() and any(path.iterdir()):
         raise InvalidArgument(f"{path}: is not empty, and no bookie's directory")
-    options, journal = asked.storage_options(place.storage(args.storage)), asked.journal
+    options, journal = conf.storage_options(directories.storage(args.storage)), conf.journal
     if store is None:
-        name = asked.bookie_id
-        return Bookie.open(path, args.storage, bookie_id=name, options=options, journal=journal)
+        bookie_id = conf.bookie_id
+        return Bookie.open(
+            path, args.storage, bookie_id=bookie_id, options=options, journal=journal
+        )
     from bkstore.network.registered_bookie import cluster_bookie
 
     new_id = f"{args.advertise or args.host}:{args.port}" if args.port else None
@@ -281,7 +300,8 @@ def _bookie(
     )
 
 
-def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
+def _server_tls_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """Return the server's TLS context, None without --tls-certificate."""
     from bkstore.wire.server import server_tls
 
     if args.tls_certificate is None:

@@ -1,4 +1,4 @@
-"""The HTTP admin of `bkstore serve`: its options, and what they make."""
+"""The HTTP admin of `bkstore serve`: its options, and the server that they configure."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from bkstore.wire.sasl import SaslUser, SaslUsers
     from bkstore.wire.server import BookieServer
 
-_PLACE = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
+_HOST_PORT_PATTERN = re.compile(r"(?:(?:\[([^\]]+)\]|([^:]+)):)?([0-9]{1,5})")
 
 
 class AdminSettings(NamedTuple):
-    """Where the admin listens, the token that lets write (None without it), its names."""
+    """The admin's address, the token that permits changes (None: nobody may), its host names."""
 
     host: str
     port: int
@@ -58,10 +58,10 @@ def add_admin(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
-    """Return the settings given, None without an admin.
+    """Return the admin's settings, None without --http.
 
-    Raises `InvalidArgument` for what is none, `MissingDependency`, and `OSError` for a file that
-    cannot be read: all before anything is opened.
+    Raises `InvalidArgument`, `MissingDependency`, and `OSError` for a token file that cannot be
+    read, all before anything is opened.
     """
     if args.http is None:
         for option in ("http_token_file", "http_name"):
@@ -73,15 +73,15 @@ def chosen_admin(args: argparse.Namespace) -> AdminSettings | None:
     from bkstore.cli.terminal.needed_packages import require_packages
 
     require_packages("serve --http", "aiohttp", "prometheus_client")
-    place = _PLACE.fullmatch(args.http)
-    if place is None or int(place[3]) > 65535:
+    match = _HOST_PORT_PATTERN.fullmatch(args.http)
+    if match is None or int(match[3]) > 65535:
         raise InvalidArgument(f"--http {args.http[:60]!r} is no [HOST:]PORT")
-    host = place[1] or place[2] or "127.0.0.1"
+    host = match[1] or match[2] or "127.0.0.1"
     names = [host_name("--http-name", name) for name in args.http_name or ()]
-    return AdminSettings(host, int(place[3]), _token_in(args.http_token_file), tuple(names))
+    return AdminSettings(host, int(match[3]), _read_token(args.http_token_file), tuple(names))
 
 
-def _token_in(path: Path | None) -> str | None:
+def _read_token(path: Path | None) -> str | None:
     if path is None:
         return None
     from bkstore.cli.terminal.secrets import secret_in
@@ -99,16 +99,15 @@ def admin_of(
     metadata: MetadataStore | None = None,
     collector: BackgroundCollector | None = None,
 ) -> AbstractContextManager[AdminServer | None]:
-    """Return the admin of a bookie, which listens inside its block; None where none is wanted.
+    """Return a context manager that runs the bookie's admin and yields it, None without `settings`.
 
-    `metadata` is the bookie's cluster, which says which ledgers are garbage, `collector` what
-    collects it.
+    `metadata` is the bookie's cluster, which determines the garbage that `collector` removes.
     """
     if settings is None:
         return nullcontext()
     from bkstore.wire.admin import AdminServer
 
-    made = AdminServer(
+    admin = AdminServer(
         bookie,
         settings.host,
         settings.port,
@@ -117,8 +116,8 @@ def admin_of(
         token=settings.token,
         names=settings.names,
     )
-    made.controls.stage = "starting"
-    return made
+    admin.controls.stage = "starting"
+    return admin
 
 
 def show_server(
@@ -130,10 +129,10 @@ def show_server(
     asked: ServerSettings,
     users: SaslUsers | None,
 ) -> None:
-    """Let the admin see and steer a server that takes requests now.
+    """Let the admin report on and control a running server; no-op if `admin` is None.
 
-    `store`, by its `uri`, is the cluster that it is registered in; `asked` is what its conf says,
-    `users` are those that it and other bookies of the cluster let in.
+    `store` with its `uri` is the cluster that the server is registered in, `asked` has the
+    settings of its conf, `users` are the SASL users that the cluster's bookies accept.
     """
     if admin is None:
         return
@@ -161,6 +160,6 @@ def _check_sanity(store: MetadataStore, server: BookieServer, user: SaslUser | N
 
 
 def show_stop(admin: AdminServer | None) -> None:
-    """Let the admin say that the bookie takes no new requests soon."""
+    """Let the admin report that the bookie is stopping; no-op if it is None."""
     if admin is not None:
         admin.controls.stage = "stopping"

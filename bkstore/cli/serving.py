@@ -1,4 +1,4 @@
-"""While `bkstore serve` serves: its checkpoints, what it says of its state, how it is stopped."""
+"""The main loop of `bkstore serve`: checkpoints, messages about its state, and stopping."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 FORCED = "forceReadOnlyBookie is set"
 
-_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_TRY_AGAIN = 10.0
-"""Seconds after which a checkpoint that failed is tried again, at the latest."""
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CHECKPOINT_RETRY_SECONDS = 10.0
+"""Maximum seconds before a failed checkpoint is retried."""
 
 
 def until_stopped(
@@ -33,8 +33,13 @@ def until_stopped(
     admin: AdminServer | None,
     interval: float,
 ) -> None:
-    """Checkpoint now and then, until the server has ended: `ended` waits so long for that."""
-    while not ended(interval if checkpoints.problem is None else min(interval, _TRY_AGAIN)):
+    """Make a checkpoint every `interval` seconds until the server has ended.
+
+    `ended` waits the given seconds for the end and returns whether it came.
+    """
+    while not ended(
+        interval if checkpoints.problem is None else min(interval, _CHECKPOINT_RETRY_SECONDS)
+    ):
         failures = checkpoints.failures
         checkpoints.run()
         if checkpoints.failures > failures and admin is not None:
@@ -42,20 +47,19 @@ def until_stopped(
 
 
 def tell_state(reason: str | None) -> None:
-    """Say that the bookie has become read-only and why, or that it is writable again (None)."""
+    """Print why the bookie has become read-only, or (None) that it is writable again."""
     tell("bkstore: writable again" if reason is None else f"bkstore: read-only: {reason}")
 
 
 def tell_garbage(problem: str | None) -> None:
-    """Say why garbage collection fails or judges no ledger, or that it works again (None)."""
+    """Print why garbage collection fails or judges no ledger, or (None) that it works again."""
     tell(f"bkstore: garbage collection: {problem or 'works again'}")
 
 
 class StateChanges:
-    """What the command does when the bookie has become read-only or writable.
+    """A callback for when the bookie becomes read-only or writable; it prints a message.
 
-    It says so. Where the settings have no read-only bookies the command is to stop: `stops` is
-    true from then on.
+    If the settings do not allow read-only bookies, it then sets `stops`, and the command ends.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
@@ -64,29 +68,29 @@ class StateChanges:
         self.stops = False
 
     def __call__(self, reason: str | None) -> None:
-        """Take why the bookie is read-only now, None if it is writable again."""
+        """Report why the bookie is read-only now, or (None) that it is writable again."""
         tell_state(reason)
         if reason is not None and self._stop_when_full and not self.stops:
             self.stops = True
             tell("bkstore: stopping, as readOnlyModeEnabled is false")
 
     def allowed(self, set_read_only: Callable[[bool], object]) -> Callable[[bool], None]:
-        """Return what calls this where the settings allow it, and raises `InvalidArgument` else."""
+        """Return a wrapper that raises `InvalidArgument` for changes the settings forbid."""
 
-        def change(wanted: bool) -> None:
-            if wanted and self._stop_when_full:
+        def change(read_only: bool) -> None:
+            if read_only and self._stop_when_full:
                 raise InvalidArgument("readOnlyModeEnabled is false: the bookie stays writable")
-            if not wanted and self._forced:
+            if not read_only and self._forced:
                 raise InvalidArgument(f"{FORCED}: the bookie stays read-only")
-            set_read_only(wanted)
+            set_read_only(read_only)
 
         return change
 
 
 class LoneBookie:
-    """A bookie that serves in no cluster: read-only while there is a problem, or by order.
+    """A bookie outside any cluster: read-only while there is a problem, or on request.
 
-    `limits` are those of its disks, which are looked at now and then; without them they are not.
+    With disk `limits`, a thread checks the disks regularly; None turns that off.
     """
 
     def __init__(
@@ -101,9 +105,9 @@ class LoneBookie:
 
         self._server = server
         self._problem = problem
-        self._changed = changed
-        self._wanted: str | None = None
-        self._watch = None if limits is None else DiskWatch(server.bookie, limits)
+        self._on_state_change = changed
+        self._requested_reason: str | None = None
+        self._disk_watch = None if limits is None else DiskWatch(server.bookie, limits)
         self._interval = math.inf if limits is None else limits.interval
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -114,21 +118,21 @@ class LoneBookie:
             self._thread.start()
 
     def check(self) -> None:
-        """Become read-only or writable, as things are."""
+        """Make the server read-only or writable according to the current problems."""
         with self._lock:
-            was = self._server.read_only
-            reason = self._wanted or self._problem()
-            if reason is None and self._watch is not None:
-                reason = self._watch.reason(was)
-            if (reason is not None) != was:
+            was_read_only = self._server.read_only
+            reason = self._requested_reason or self._problem()
+            if reason is None and self._disk_watch is not None:
+                reason = self._disk_watch.reason(was_read_only)
+            if (reason is not None) != was_read_only:
                 self._server.read_only = reason is not None
-                self._changed(reason)
+                self._on_state_change(reason)
 
     def set_read_only(self, wanted: bool) -> None:
-        """Be read-only until this is called with False."""
+        """Make the bookie read-only until this is called with False."""
         from bkstore.network.registered_bookie import READ_ONLY_BY_ORDER
 
-        self._wanted = READ_ONLY_BY_ORDER if wanted else None
+        self._requested_reason = READ_ONLY_BY_ORDER if wanted else None
         self.check()
 
     def _run(self) -> None:
@@ -136,40 +140,44 @@ class LoneBookie:
             self.check()
 
     def close(self) -> None:
-        """Look at the disks no more. Idempotent."""
+        """Stop checking the disks. Idempotent."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
 
 def waited(server: BookieServer, changes: StateChanges, seconds: float) -> bool:
-    """Wait for the end of a server, so long at most; return whether it has ended, or is to stop.
+    """Wait at most `seconds`; return whether the server has ended or has to stop.
 
-    In steps of a second: a signal that the system gave to another thread wakes nobody, and is
-    seen by the main thread when it runs again.
+    Waits in steps of a second: a signal delivered to another thread does not wake the main
+    thread, which handles it only when it runs again.
     """
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        if changes.stops or server.wait(min(left, 1.0)):
+    deadline = time.monotonic() + seconds
+    while (remaining := deadline - time.monotonic()) > 0:
+        if changes.stops or server.wait(min(remaining, 1.0)):
             return True
     return changes.stops
 
 
 @contextmanager
 def ending_at_once() -> Iterator[Callable[[], None]]:
-    """Yield what is called when the stop begins: from then on a signal ends the process at once.
+    """Yield a function to call when stopping begins: from then on a signal kills the process.
 
-    That is as a kill: what was acknowledged is in the journals, and the next start replays them.
+    No acknowledged entry is lost: it is in the journals, which the next start replays.
     """
-    main = threading.current_thread() is threading.main_thread()
-    before = {number: signal.getsignal(number) for number in _STOPPING} if main else {}
+    is_main_thread = threading.current_thread() is threading.main_thread()
+    previous_handlers = (
+        {signal_number: signal.getsignal(signal_number) for signal_number in _STOP_SIGNALS}
+        if is_main_thread
+        else {}
+    )
 
-    def begin() -> None:
-        for number in before:
-            signal.signal(number, signal.SIG_DFL)
+    def reset_handlers() -> None:
+        for signal_number in previous_handlers:
+            signal.signal(signal_number, signal.SIG_DFL)
 
     try:
-        yield begin
+        yield reset_handlers
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for signal_number, handler in previous_handlers.items():
+            signal.signal(signal_number, handler)

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from bkstore.streams.lookup.stream_lookup import StreamLookup
 
 _STRATEGIES = ("load-all", "sparse-index", "partial", "preload", "index", "bloom")
-"""As `bkstore.streams` has them (a test compares), which need not be loaded for `--help`."""
+"""A copy of the names in `bkstore.streams`, which `--help` must not load; a test compares them."""
 
-_SUMS = LOOKUPS.names[LOOKUPS.names.index("loads") :]
-_RANDOM = 100
-_LIMIT = 1 << 30
+_COST_COLUMNS = LOOKUPS.names[LOOKUPS.names.index("loads") :]
+_DEFAULT_QUERIES = 100
+_MAX_IMAGE_BYTES = 1 << 30
 
 
 def add_arguments(parser: Parser) -> None:
-    """Declare both commands and their arguments."""
+    """Declare both subcommands and their arguments."""
     commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="streams_command")
     what = "the objects that hold a range of a stream; what they cost goes to stderr"
     lookup = commands.add_parser("lookup", help=what, description=what)
@@ -53,7 +53,10 @@ def add_arguments(parser: Parser) -> None:
         "--strategy", choices=_STRATEGIES, action="append", help="only this one; repeatable"
     )
     compare.add_argument(
-        "--queries", metavar="N", type=int, help=f"random ones; those of the file, else {_RANDOM}"
+        "--queries",
+        metavar="N",
+        type=int,
+        help=f"random ones; those of the file, else {_DEFAULT_QUERIES}",
     )
     compare.add_argument("--seed", type=int, default=0, help="of the random ones (0)")
     compare.add_argument("--totals", action="store_true", help="only the rows of sums")
@@ -80,14 +83,14 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the command that was named."""
+    """Run the subcommand that was named."""
     if args.output is not None:
         refuse_inputs(args.output, [args.image])
     command = _lookup if args.streams_command == "lookup" else _compare
     return command(args)
 
 
-# -- what is in the file
+# -- reading the image file
 
 
 class _World(NamedTuple):
@@ -96,32 +99,38 @@ class _World(NamedTuple):
     queries: list[dict[str, Any]] | None
 
 
-def _worlds(path: Path, name: str | None) -> list[_World]:
-    """Return the worlds of a file, only that of the name if one is given."""
-    document = parse_json(read_whole(path, _LIMIT, text=True), path)
-    listed = document.get("worlds") if isinstance(document, dict) else None
-    worlds: list[Any] = listed if isinstance(listed, list) else [document]
-    names = [one.get("name") if isinstance(one, dict) else None for one in worlds]
+def _read_worlds(path: Path, name: str | None) -> list[_World]:
+    """Return the worlds in a file, only the named one if `name` is given.
+
+    Raises `InvalidArgument` if there is none.
+    """
+    document = parse_json(read_whole(path, _MAX_IMAGE_BYTES, text=True), path)
+    world_list = document.get("worlds") if isinstance(document, dict) else None
+    worlds: list[Any] = world_list if isinstance(world_list, list) else [document]
+    names = [world.get("name") if isinstance(world, dict) else None for world in worlds]
     if name is not None and name not in names:
         raise InvalidArgument(f"{path}: no world {name!r}: {', '.join(map(str, names))}")
-    chosen = [one for one, its in zip(worlds, names) if name in (None, its)]
-    if not chosen:
+    selected = [world for world, world_name in zip(worlds, names) if name in (None, world_name)]
+    if not selected:
         raise InvalidArgument(f"{path}: has no world")
     try:
-        return [_world(one) for one in chosen]
+        return [_parse_world(world) for world in selected]
     except InvalidArgument as error:
         raise InvalidArgument(f"{path}: {error}") from None
 
 
-def _world(document: Any) -> _World:
+def _parse_world(document: Any) -> _World:
+    """Return the world of a JSON object; raises `InvalidArgument` if a query is malformed."""
     from bkstore.streams.image.stream_image import StreamImage
 
     image = StreamImage.from_json(document)
     queries = document.get("queries")
-    for at, query in enumerate(queries or ()):
-        asked = query.get("q") if isinstance(query, dict) else None
-        if not isinstance(asked, list) or [int] * 4 != [type(number) for number in asked]:
-            raise InvalidArgument(f"queries[{at}]: q must be [stream, start, end, limit]")
+    for index, query in enumerate(queries or ()):
+        query_values = query.get("q") if isinstance(query, dict) else None
+        if not isinstance(query_values, list) or [int] * 4 != [
+            type(number) for number in query_values
+        ]:
+            raise InvalidArgument(f"queries[{index}]: q must be [stream, start, end, limit]")
     return _World(document.get("name"), image, queries)
 
 
@@ -134,12 +143,12 @@ def _open(args: argparse.Namespace, image: StreamImage, strategy: Any) -> Stream
     return StreamLookup(image, ImageReader(image), strategy, options=options)
 
 
-# -- one look-up
+# -- one lookup
 
 
 def _lookup(args: argparse.Namespace) -> int:
-    """Print a row for each object of the answer, and one line about it to stderr."""
-    worlds = _worlds(args.image, args.world)
+    """Print a row for each object of the answer, and a summary to stderr."""
+    worlds = _read_worlds(args.image, args.world)
     if len(worlds) != 1:
         names = ", ".join(str(world.name) for world in worlds)
         raise InvalidArgument(f"{args.image}: --world must say which of {names}")
@@ -148,11 +157,12 @@ def _lookup(args: argparse.Namespace) -> int:
     if result.status == "invalid":
         raise InvalidArgument(_why_invalid(worlds[0].image, args))
     write_output(args, ANSWERS, [Table.from_rows(ANSWERS, result.objects)])
-    tell(_said(result))
+    tell(_summarize(result))
     return 0
 
 
 def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
+    """Return a message of what is wrong with the arguments of an invalid lookup."""
     stream = image.streams.get(args.stream)
     if stream is None:
         return f"{args.image}: no stream {args.stream}"
@@ -161,7 +171,8 @@ def _why_invalid(image: StreamImage, args: argparse.Namespace) -> str:
     return f"--start {args.start} --end {args.end} --limit {args.limit} is no range to ask for"
 
 
-def _said(result: LookupResult) -> str:
+def _summarize(result: LookupResult) -> str:
+    """Return a one-line summary of a lookup's answer and costs."""
     stats = result.stats
     covered = "" if result.covered_to is None else f", covered to {result.covered_to}"
     trace = "".join(f" {wave}" for wave in stats.trace)
@@ -176,80 +187,95 @@ def _said(result: LookupResult) -> str:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    """Print a row for each look-up and strategy, and their sums; 1 if answers are wrong."""
-    worlds = _worlds(args.image, args.world)
+    """Print a row for each lookup and strategy, and their sums; return 1 if answers are wrong."""
+    worlds = _read_worlds(args.image, args.world)
     wrong: list[str] = []
-    tables = (_compared(args, world, wrong) for world in worlds)
+    tables = (_compare_world(args, world, wrong) for world in worlds)
     write_output(args, LOOKUPS, tables)
     for line in wrong:
         tell(line)
     return 1 if wrong else 0
 
 
-def _compared(args: argparse.Namespace, world: _World, wrong: list[str]) -> Table:
-    """Return the table of a world; index and filters of a strategy are kept over all queries."""
+def _compare_world(args: argparse.Namespace, world: _World, wrong: list[str]) -> Table:
+    """Return the table of a world; append wrong answers to `wrong`.
+
+    An answer is wrong if it differs from the file's, or else from the first strategy's. A strategy
+    keeps its index and filters over all queries.
+    """
     from bkstore.testing.stream_worlds import random_queries
 
     queries = world.queries
     if args.queries is not None or queries is None:
-        count = _RANDOM if args.queries is None else args.queries
-        queries = [{"q": list(q)} for q in random_queries(world.image, count, args.seed)]
-    before: list[_Answer] = [_expected(query) for query in queries]
-    shown: list[tuple[Any, ...]] = []
+        count = _DEFAULT_QUERIES if args.queries is None else args.queries
+        queries = [{"q": list(query)} for query in random_queries(world.image, count, args.seed)]
+    expected_answers: list[_Answer] = [_expected(query) for query in queries]
+    table_rows: list[tuple[Any, ...]] = []
     for strategy in args.strategy or _STRATEGIES:
         rows = []
         with _open(args, world.image, strategy) as lookup:
-            for at, query in enumerate(queries):
+            for index, query in enumerate(queries):
                 result = lookup.get_objects(*query["q"])
-                found = result.status, result.objects
-                agrees = None if before[at] is None else before[at] == found
+                answer = result.status, result.objects
+                agrees = (
+                    None if expected_answers[index] is None else expected_answers[index] == answer
+                )
                 if agrees is False:
                     wrong.append(
-                        f"{world.name}: {strategy}: query {at} {query['q']}: {_text(found)}, "
-                        f"not {_text(before[at])}"
+                        f"{world.name}: {strategy}: query {index} {query['q']}: "
+                        f"{_format_answer(answer)}, not {_format_answer(expected_answers[index])}"
                     )
-                before[at] = before[at] or found
-                rows.append(_row(world.name, strategy, at, query["q"], result, agrees))
-        shown += [] if args.totals else rows
-        shown.append(_sums(world.name, strategy, rows))
-    return Table.from_rows(LOOKUPS, shown)
+                expected_answers[index] = expected_answers[index] or answer
+                rows.append(_row(world.name, strategy, index, query["q"], result, agrees))
+        table_rows += [] if args.totals else rows
+        table_rows.append(_sum_row(world.name, strategy, rows))
+    return Table.from_rows(LOOKUPS, table_rows)
 
 
 _Answer: TypeAlias = "tuple[Any, list[AnswerObject]] | None"
 
 
 def _expected(query: Mapping[str, Any]) -> _Answer:
-    """Return the answer that the file has, None if it has none."""
+    """Return the answer that the file gives for a query, None if it gives none."""
     from bkstore.streams.lookup.answer_chain import AnswerObject
 
     if "objects" not in query:
         return None
     try:
-        objects = [AnswerObject(*found) for found in query["objects"]]
+        objects = [AnswerObject(*fields) for fields in query["objects"]]
     except TypeError:
         raise InvalidArgument(f"query {query['q']}: objects must be lists of four") from None
     return query.get("status", "ok"), objects
 
 
 def _row(
-    world: str | None, strategy: str, at: int, asked: list[int], result: LookupResult, agrees: Any
+    world: str | None,
+    strategy: str,
+    query_index: int,
+    query: list[int],
+    result: LookupResult,
+    agrees: Any,
 ) -> tuple[Any, ...]:
-    costs = (round(getattr(result.stats, name), 6) for name in _SUMS)
-    answer = _text((result.status, result.objects))
-    return (world, strategy, at, *asked, answer, result.covered_to, agrees, *costs)
+    costs = (round(getattr(result.stats, name), 6) for name in _COST_COLUMNS)
+    answer = _format_answer((result.status, result.objects))
+    return (world, strategy, query_index, *query, answer, result.covered_to, agrees, *costs)
 
 
-def _sums(world: str | None, strategy: str, rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    judged = [row[LOOKUPS.names.index("agrees")] for row in rows]
-    agrees = None if None in judged or not judged else all(judged)
-    first, last = len(LOOKUPS.names) - len(_SUMS), len(LOOKUPS.names)
-    costs = (round(sum(row[at] for row in rows), 6) for at in range(first, last))
+def _sum_row(world: str | None, strategy: str, rows: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    """Return the row of sums; `agrees` is null unless every answer could be compared."""
+    agreements = [row[LOOKUPS.names.index("agrees")] for row in rows]
+    agrees = None if None in agreements or not agreements else all(agreements)
+    first, last = len(LOOKUPS.names) - len(_COST_COLUMNS), len(LOOKUPS.names)
+    costs = (round(sum(row[index] for row in rows), 6) for index in range(first, last))
     return (world, strategy, *[None] * 7, agrees, *costs)
 
 
-def _text(answer: _Answer) -> str:
+def _format_answer(answer: _Answer) -> str:
+    """Return an answer as text: its object ids, or its status if that is not "ok"."""
     status, objects = answer or ("ok", [])
     if status != "ok":
         return str(status)
-    names = (f"so{one.object_id}" if one.kind == "SO" else str(one.object_id) for one in objects)
+    names = (
+        f"so{item.object_id}" if item.kind == "SO" else str(item.object_id) for item in objects
+    )
     return " ".join(names) or "none"

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from bkstore.cli.datasets.analyze import _NAMES, _PINNED
+from bkstore.cli.datasets.analyze import _ANALYSES, _PINNED_THRESHOLD
 from bkstore.cli.main import main
 from bkstore.cluster.store.dump_store import snapshot
 from bkstore.formats.metadata.json_file import encode_file
@@ -334,8 +334,8 @@ def test_what_is_refused(
 
 def test_the_help_has_the_catalogue() -> None:
     """The names and the default that `--help` shows, which loads no analysis, are theirs."""
-    assert tuple(ANALYSES) == _NAMES
-    assert PINNED == _PINNED
+    assert tuple(ANALYSES) == _ANALYSES
+    assert PINNED == _PINNED_THRESHOLD
 
 
 def test_neither_engine(

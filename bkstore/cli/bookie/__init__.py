@@ -1,7 +1,7 @@
-"""Commands about one bookie's directories, as in the bookie shell: a module a command.
+"""Commands that read one bookie's directories, as in the bookie shell: one module per command.
 
-`inspect` is the overview: read it first.
-`log_choice` is what `readlog` and `readlogmetadata` share: which entry logs are meant.
+`inspect` prints an overview; read it first. `log_choice` has the arguments of `readlog` and
+`readlogmetadata` that choose entry logs.
 """
 
 __all__ = [

@@ -19,7 +19,7 @@ from bkstore.tables import AVAILABILITY, Table
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
 
-_ON_SCREEN, _SHOWN = 40, 10  # of more ranges than fit some lines, the first are shown
+_MAX_SCREEN_RANGES, _FIRST_RANGES = 40, 10  # above 40 ranges, a table shows the first 10
 
 
 def add_arguments(parser: Parser) -> None:
@@ -45,21 +45,24 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one row: entries, bytes, groups, ranges, and what is missing if asked."""
+    """Print one row: entries, bytes, groups, ranges, and with --missing-from the missing ones."""
     ledger = chosen_ledger(args)
-    asked = expected_entries(args.missing_from, args.stripe)
+    expected = expected_entries(args.missing_from, args.stripe)
     with open_bookie(args) as bookie:
-        here = bookie.index.availability(ledger)
+        stored_entries = bookie.index.availability(ledger)
         code = report_unknown(bookie, ledger)
         bookie.check_unchanged()
     shown = chosen_output(args) == "table"
-    table = availability_table(ledger, here, args.encoding, asked, shown)
+    table = availability_table(ledger, stored_entries, args.encoding, expected, shown)
     write_output(args, AVAILABILITY, [table])
     return code
 
 
 def expected_entries(span: str | None, stripe: str | None) -> Availability | None:
-    """Return the entries that --missing-from and --stripe ask for, None without the former."""
+    """Return the entries that --missing-from and --stripe select, None without --missing-from.
+
+    Raises `InvalidArgument` for --stripe alone or if either is malformed.
+    """
     if span is None:
         if stripe is not None:
             raise InvalidArgument(
@@ -69,10 +72,10 @@ def expected_entries(span: str | None, stripe: str | None) -> Availability | Non
     first, last = parse_range(span)
     if stripe is None:
         return Availability.from_ranges([(first, last)])
-    words = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", stripe)
-    if words is None:
+    match = re.fullmatch(r"([0-9]{1,10}):([0-9]{1,10}):([0-9]{1,10})", stripe)
+    if match is None:
         raise InvalidArgument(f"not a stripe: {stripe[:60]!r} (E:W:INDEX, for example 3:2:0)")
-    ensemble, quorum, index = map(int, words.groups())
+    ensemble, quorum, index = map(int, match.groups())
     return schedule.expected(first, last, index, ensemble, quorum)
 
 
@@ -83,10 +86,10 @@ def availability_table(
     asked: Availability | None,
     shown: bool = False,
 ) -> Table:
-    """Return the one-row table of an answer; `asked` are the entries that should be here.
+    """Return the one-row `availability` table; `asked` are the entries that should be present.
 
-    Above `MOST_RANGES` ranges are null; where the table is `shown`, above some lines of them, the
-    first ones.
+    Above `MOST_RANGES` ranges the column is null; if the table is `shown` on a screen, it has the
+    first ranges only.
     """
     missing = None if asked is None else here.missing(asked)
     row = (
@@ -95,13 +98,13 @@ def availability_table(
         len(here),
         here.to_bytes(encoding),
         here.groups.tolist(),
-        _ranges(here, shown),
-        None if missing is None else _ranges(missing, shown),
+        _ranges_cell(here, shown),
+        None if missing is None else _ranges_cell(missing, shown),
         None if missing is None else len(missing),
         None if missing is None else missing.groups.tolist(),
     )
     return Table.from_rows(AVAILABILITY, [row])
 
 
-def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
-    return ranges_cell(some, shown, _ON_SCREEN, _SHOWN)
+def _ranges_cell(entries: Availability, shown: bool) -> list[list[int]] | None:
+    return ranges_cell(entries, shown, _MAX_SCREEN_RANGES, _FIRST_RANGES)

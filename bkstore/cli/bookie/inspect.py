@@ -39,23 +39,26 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidArgument("--columns: the JSON of inspect is one object, it has no columns")
     with open_bookie(args) as bookie:
         findings = [*bookie.findings(), *bookie.unknown_files()]
-        found = _overview(bookie, findings)
-        found["index_entries"] = None
-        if bookie.entry_logs and not args.quick:  # in a copy of the index alone none can be short
-            found["index_entries"] = check_log_ends(bookie, findings)
-        found["findings"] = [dict(zip(FINDINGS.names, r)) for r in finding_table(findings).rows()]
+        values = _read_properties(bookie, findings)
+        values["index_entries"] = None
+        if bookie.entry_logs and not args.quick:  # a copy of the index alone has no logs to check
+            values["index_entries"] = check_log_ends(bookie, findings)
+        values["findings"] = [
+            dict(zip(FINDINGS.names, row)) for row in finding_table(findings).rows()
+        ]
         bookie.check_unchanged()
         if as_object:
-            write_text(format_json(found, indent=2) + "\n", args.output)
+            write_text(format_json(values, indent=2) + "\n", args.output)
         else:
-            write_output(args, INSPECT, [Table.from_rows(INSPECT, list(properties(found)))])
+            write_output(args, INSPECT, [Table.from_rows(INSPECT, list(properties(values)))])
     return report_findings(findings)
 
 
-def _overview(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
-    """Return what is here; reads names, sizes and every ledger's state.
+def _read_properties(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
+    """Return the properties of the bookie as a JSON object.
 
-    States that cannot be read are added to `findings`. Entries are not looked at.
+    Reads file names, file sizes and every ledger's state, but no entries. Appends to `findings`
+    the states that cannot be read.
     """
     folders, ledgers = bookie.folders, bookie.index.ledgers()
     cookie = folders.cookie
@@ -76,7 +79,7 @@ def _overview(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
         "directory_order_from": folders.ordered if len(folders.ledger) > 1 else None,
         "ledgers": len(ledgers),
         "fenced_ledgers": _count_fenced(bookie, findings),
-        "other_scopes": len({name.scope for name in ledgers} - {0}),
+        "other_scopes": len({ledger_id.scope for ledger_id in ledgers} - {0}),
         "ledger_ids_of_128_bits": any(check_marker(current) for current in folders.index),
         "storage_flags": bookie.index.storage_flags,
         "entry_logs": [
@@ -90,7 +93,7 @@ def _overview(bookie: BookieDir, findings: list[Finding]) -> dict[str, Any]:
 
 
 def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield (property, value) for people, of what `overview` and the checks have found."""
+    """Yield (property, value) texts for a table from the JSON object that `run` builds."""
     yield "bookie", found["bookie"]
     yield "layout", found["layout"]
     if found["cookie"] is not None:
@@ -124,14 +127,17 @@ def properties(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _count_fenced(bookie: BookieDir, findings: list[Finding]) -> int:
+    """Return the number of fenced ledgers; appends damaged and odd states to `findings`."""
     fenced = 0
-    for ledger in bookie.index.ledgers():
+    for ledger_id in bookie.index.ledgers():
         try:
-            state, odd = bookie.index.checked_state(ledger)
+            state, state_findings = bookie.index.checked_state(ledger_id)
             fenced += state.fenced
-            findings += odd
+            findings += state_findings
         except BkstoreError as error:
-            found = Finding.of(error, ledger)
-            if not any(old.ledger == ledger and old.severity == "damage" for old in findings):
-                findings.append(found)
+            damage = Finding.of(error, ledger_id)
+            if not any(
+                finding.ledger == ledger_id and finding.severity == "damage" for finding in findings
+            ):
+                findings.append(damage)
     return fenced

@@ -14,7 +14,7 @@ from bkstore.cli.terminal.shared_options import add_directory, open_bookie
 from bkstore.storage.journal.last_mark import NO_MARK, journal_name, last_mark_name, mark_of_file
 from bkstore.tables import LAST_MARKS, Table
 
-_NUMBERED = re.compile(r"lastMark\.([0-9]{1,4})")
+_NUMBERED_MARK_FILE = re.compile(r"lastMark\.([0-9]{1,4})")
 
 Row = tuple[int, str | None, int, str, int]
 
@@ -34,23 +34,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rows(ledgers: list[Path], journals: int) -> Iterator[Row]:
-    """Yield the greatest mark of each journal, and the file that has it.
+def _rows(ledger_dirs: list[Path], journal_dir_count: int) -> Iterator[Row]:
+    """Yield the greatest mark of each journal, and the file that contains it.
 
-    There are as many journals as directories are here, or as the marks' names say.
+    The number of journals is that of the journal directories, or greater if a numbered mark file
+    requires it.
     """
-    names = [name for current in ledgers for name in os.listdir(current)]
-    found = [int(match[1]) for match in map(_NUMBERED.fullmatch, names) if match]
-    count = max([journals, *(number + 1 for number in found)])
-    if count > 1 or found:
-        for number in range(count):
-            yield _greatest(ledgers, number, last_mark_name(number))
+    file_names = [file_name for current in ledger_dirs for file_name in os.listdir(current)]
+    mark_numbers = [
+        int(match[1]) for match in map(_NUMBERED_MARK_FILE.fullmatch, file_names) if match
+    ]
+    journal_count = max(
+        [journal_dir_count, *(journal_number + 1 for journal_number in mark_numbers)]
+    )
+    if journal_count > 1 or mark_numbers:
+        for journal_number in range(journal_count):
+            yield _greatest_mark(ledger_dirs, journal_number, last_mark_name(journal_number))
     else:
-        yield _greatest(ledgers, 0, last_mark_name())
+        yield _greatest_mark(ledger_dirs, 0, last_mark_name())
 
 
-def _greatest(ledgers: list[Path], number: int, name: str) -> Row:
-    marks = [(mark_of_file(current / name), str(current / name)) for current in ledgers]
-    there = [(mark, path) for mark, path in marks if mark is not None]
-    mark, path = max(there, key=lambda pair: pair[0]) if there else (NO_MARK, None)
-    return number, path, mark.journal_id, journal_name(mark.journal_id), mark.position
+def _greatest_mark(ledger_dirs: list[Path], journal_number: int, file_name: str) -> Row:
+    """Return the row of the greatest mark among the files `file_name`, `NO_MARK` if none exists."""
+    marks = [
+        (mark_of_file(current / file_name), str(current / file_name)) for current in ledger_dirs
+    ]
+    present_marks = [(mark, path) for mark, path in marks if mark is not None]
+    mark, path = max(present_marks, key=lambda pair: pair[0]) if present_marks else (NO_MARK, None)
+    return journal_number, path, mark.journal_id, journal_name(mark.journal_id), mark.position

@@ -24,7 +24,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print where every entry lies; exit code 1 if the ledger is not known."""
+    """Print the location of every entry; the exit code is 1 if the ledger is unknown."""
     ledger = chosen_ledger(args)
     with open_bookie(args) as bookie:
         tables = _location_tables(bookie, ledger)
@@ -34,10 +34,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _location_tables(bookie: BookieDir, ledger: LedgerId) -> Iterator[Table]:
-    """Yield the `locations` table of one ledger in pieces."""
-    entries, numbers, locations = bookie.locate(ledger)
-    for at in range(0, max(entries.size, 1), ROWS_PER_TABLE):
-        part = slice(at, at + ROWS_PER_TABLE)
-        places = locations[part]
-        columns = (entries[part], numbers[part], log_ids(places), positions(places), places)
+    """Yield `locations` tables of at most `ROWS_PER_TABLE` rows; an empty one if there are none."""
+    entries, dir_indexes, locations = bookie.locate(ledger)
+    for start in range(0, max(entries.size, 1), ROWS_PER_TABLE):
+        rows = slice(start, start + ROWS_PER_TABLE)
+        row_locations = locations[rows]
+        columns = (
+            entries[rows],
+            dir_indexes[rows],
+            log_ids(row_locations),
+            positions(row_locations),
+            row_locations,
+        )
         yield Table(LOCATIONS, dict(zip(LOCATIONS.names, columns)))

@@ -31,9 +31,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the `ledgers` table; damaged ledgers have nulls and a line on stderr.
+    """Print the `ledgers` table; a damaged ledger gets nulls and a line on stderr.
 
-    Keys are null unless they are asked for.
+    Master keys are null without --show-keys.
     """
     findings: list[Finding] = []
     with open_bookie(args) as bookie:
@@ -41,13 +41,13 @@ def run(args: argparse.Namespace) -> int:
         tables = map(_with_explicit_lac_entries, ledger_tables(bookie, findings, scope))
         if not args.show_keys:
             tables = map(hide_keys, tables)
-        shown = until_unchanged(tables, bookie)
-        write_output(args, LEDGER_LIST, shown, private=args.show_keys)
+        checked_tables = until_unchanged(tables, bookie)
+        write_output(args, LEDGER_LIST, checked_tables, private=args.show_keys)
     return report_findings(findings)
 
 
 def _with_explicit_lac_entries(table: Table) -> Table:
-    """Return `ledgers` with the entry that each explicit LAC says, null where it says none."""
+    """Return `ledgers` with the entry id that each explicit LAC names, null if it names none."""
     bodies = table.columns["explicit_lac"]
     entries = [explicit_lac_entry(body) if body else None for body in bodies]
     columns = {**table.columns, "explicit_lac_entry": entries}

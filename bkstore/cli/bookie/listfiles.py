@@ -31,7 +31,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each file; without a choice, of all kinds."""
+    """Print a row for each file of the chosen kinds; without a choice, of all kinds."""
     chosen = [name for name in _KINDS if getattr(args, name)] or list(_KINDS)
     with open_bookie(args, needs_index=False) as bookie, readable(bookie.path):
         rows = [row for name in chosen for row in _KINDS[name][1](bookie.folders)]
@@ -40,50 +40,52 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _listed(kind: str, currents: list[Path], wanted: Callable[[str], bool]) -> Iterator[Row]:
-    """Yield the files directly in `currents` whose names are wanted."""
-    for number, current in enumerate(currents):
-        names = sorted(filter(wanted, os.listdir(current)), key=lambda name: (len(name), name))
-        yield from (_row(kind, number, current / name) for name in names)
+def _rows_of_dirs(
+    kind: str, directories: list[Path], is_wanted: Callable[[str], bool]
+) -> Iterator[Row]:
+    """Yield the files directly in `directories` whose names are wanted, shorter names first."""
+    for dir_index, directory in enumerate(directories):
+        names = sorted(filter(is_wanted, os.listdir(directory)), key=lambda name: (len(name), name))
+        yield from (_row(kind, dir_index, directory / name) for name in names)
 
 
-def _row(kind: str, number: int, path: Path) -> Row:
+def _row(kind: str, dir_index: int, path: Path) -> Row:
     try:
         size = path.stat().st_size
     except OSError as error:
         if not is_absent(error):
             raise
-        size = 0  # of a link that leads nowhere
-    return kind, number, str(path), size
+        size = 0  # a dangling link
+    return kind, dir_index, str(path), size
 
 
 def _journals(folders: BookieFolders) -> Iterator[Row]:
-    return _listed("journal", folders.journal, lambda name: name.endswith(".txn"))
+    return _rows_of_dirs("journal", folders.journal, lambda name: name.endswith(".txn"))
 
 
 def _entry_logs(folders: BookieFolders) -> Iterator[Row]:
-    """Yield the entry logs, those that a compaction left half done too."""
-    return _listed("entrylog", folders.ledger, lambda name: ".log" in name)
+    """Yield the entry logs, including those that an unfinished compaction left."""
+    return _rows_of_dirs("entrylog", folders.ledger, lambda name: ".log" in name)
 
 
 def _indexes(folders: BookieFolders) -> Iterator[Row]:
-    """Yield the index files, or the files of the databases."""
-    for number, current in enumerate(folders.index):
-        found = []
-        for path in files_below(current):
-            of_database = path.parent.parent == current and path.parent.name in _DATABASES
-            if of_database or path.name.endswith((".idx", ".idx.rloc")):
-                found.append(path)
-        yield from (_row("index", number, path) for path in sorted(found))
+    """Yield the index files, or the files of the RocksDB databases."""
+    for dir_index, directory in enumerate(folders.index):
+        index_paths = []
+        for path in files_below(directory):
+            is_database_file = path.parent.parent == directory and path.parent.name in _DATABASES
+            if is_database_file or path.name.endswith((".idx", ".idx.rloc")):
+                index_paths.append(path)
+        yield from (_row("index", dir_index, path) for path in sorted(index_paths))
 
 
 def _others(folders: BookieFolders) -> Iterator[Row]:
-    """Yield what has a name that no bookie gives, but for logs, which `_entry_logs` has all."""
-    currents = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
-    for number, current in enumerate(currents):
-        for found in unknown_files([current]):
-            if ".log" not in found.path.name or current not in folders.ledger:
-                yield _row("other", number, found.path)
+    """Yield files whose names no bookie gives, except logs, which `_entry_logs` yields."""
+    directories = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
+    for dir_index, directory in enumerate(directories):
+        for unknown_file in unknown_files([directory]):
+            if ".log" not in unknown_file.path.name or directory not in folders.ledger:
+                yield _row("other", dir_index, unknown_file.path)
 
 
 _KINDS: dict[str, tuple[str, Callable[[BookieFolders], Iterator[Row]]]] = {

@@ -1,4 +1,4 @@
-"""Choosing entry logs on the command line: in a bookie's directories, or a file by itself."""
+"""Arguments that choose entry logs: in a bookie's directories, or a single file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bkstore.formats.entrylog import log_id_of
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_NAME = re.compile(r"([0-9a-fA-F]{1,8})\.log")
-_NUMBER = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
+_FILE_NAME_PATTERN = re.compile(r"([0-9a-fA-F]{1,8})\.log")
+_LOG_ID_PATTERN = re.compile(r"[0-9]{1,10}|0[xX][0-9a-fA-F]{1,8}")
 
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
@@ -37,16 +37,19 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
 
 @contextmanager
 def open_logs(args: argparse.Namespace) -> Iterator[tuple[BookieDir | None, list[LogFile]]]:
-    """Yield (the bookie, the logs that the arguments name); no bookie for a file by itself."""
+    """Yield (the bookie, the logs that the arguments name); the bookie is None for a single file.
+
+    Raises `InvalidArgument` if the arguments name no log or contradict each other.
+    """
     path: Path = args.directory
     if path.is_file() and path.suffix == ".log":
-        yield None, [_single(path, args)]
+        yield None, [_single_log(path, args)]
         return
     with open_bookie(args, needs_index=False) as bookie:
-        yield bookie, _chosen(bookie, args.log, args.dir_index)
+        yield bookie, _chosen_logs(bookie, args.log, args.dir_index)
 
 
-def _single(path: Path, args: argparse.Namespace) -> LogFile:
+def _single_log(path: Path, args: argparse.Namespace) -> LogFile:
     log_id = log_id_of(path.name)
     if log_id is None:
         raise InvalidArgument(f"{path}: not named as an entry log (<hex id>.log)")
@@ -57,25 +60,28 @@ def _single(path: Path, args: argparse.Namespace) -> LogFile:
     return LogFile(0, log_id, str(path), path.stat().st_size)
 
 
-def _chosen(bookie: BookieDir, log: str | None, directory: int | None) -> list[LogFile]:
-    count = len(bookie.folders.ledger)
-    if directory is not None and not 0 <= directory < count:
+def _chosen_logs(
+    bookie: BookieDir, log_argument: str | None, dir_index: int | None
+) -> list[LogFile]:
+    dir_count = len(bookie.folders.ledger)
+    if dir_index is not None and not 0 <= dir_index < dir_count:
         raise InvalidArgument(
-            f"--dir-index {directory}: {counted(count, 'is', 'are')} here, from 0 on"
+            f"--dir-index {dir_index}: {counted(dir_count, 'is', 'are')} here, from 0 on"
         )
-    if log is not None:
-        return [bookie.log_file(log_id_in(log), directory)]
-    return [found for found in bookie.entry_logs if directory in (None, found.dir_index)]
+    if log_argument is not None:
+        return [bookie.log_file(log_id_in(log_argument), dir_index)]
+    return [log_file for log_file in bookie.entry_logs if dir_index in (None, log_file.dir_index)]
 
 
 def log_id_in(text: str) -> int:
-    """Return the id of a number, decimal or hex with ``0x``, or of a name.
+    """Return the log id of a number, decimal or hex with ``0x``, or of a file name.
 
-    A bare number is decimal for every command; the bookie shell's `readlogmetadata` takes hex.
+    A bare number is decimal for every command; the bookie shell's `readlogmetadata` reads hex.
+    Raises `InvalidArgument` for any other text.
     """
-    name = _NAME.fullmatch(text)
-    if name:
-        return int(name[1], 16)
-    if _NUMBER.fullmatch(text):
+    file_name = _FILE_NAME_PATTERN.fullmatch(text)
+    if file_name:
+        return int(file_name[1], 16)
+    if _LOG_ID_PATTERN.fullmatch(text):
         return int(text, 16 if text[:2] in ("0x", "0X") else 10)
     raise InvalidArgument(f"not an entry log: {text[:60]!r} (an id, 0x and hex, or <hex id>.log)")

@@ -33,8 +33,8 @@ from bkstore.tables import JOURNAL_RECORDS, Table
 ROWS_PER_TABLE = 1 << 12
 
 
-class _File(NamedTuple):
-    directory: int
+class _JournalFile(NamedTuple):
+    dir_index: int
     journal_id: int
     path: Path
 
@@ -57,27 +57,27 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each record; what is torn or damaged goes to stderr."""
+    """Print a row for each record; torn and damaged records are reported on stderr."""
     if args.directory.is_file() and args.directory.suffix == SUFFIX:
         return _run_file(args)
     with open_bookie(args, needs_index=False) as bookie:
-        files = _chosen(bookie.folders.journal, args.journal, args.journal_dir)
-        findings = _print(files, args, bookie)
+        files = _chosen_files(bookie.folders.journal, args.journal, args.journal_dir)
+        findings = _write_records(files, args, bookie)
     return report_findings(findings)
 
 
 def _run_file(args: argparse.Namespace) -> int:
-    """Read one file that was given instead of a directory."""
+    """Print the records of one journal file, given instead of a directory; return the exit code."""
     path: Path = args.directory
     if args.journal is not None or args.journal_dir is not None:
         raise InvalidArgument(f"{path} is a journal file: JOURNAL and --journal-dir say no more")
     if args.output is not None:
         refuse_inputs(args.output, [path.resolve().parent])
-    return report_findings(_print([_File(0, _journal_id(path.name), path)], args))
+    return report_findings(_write_records([_JournalFile(0, _journal_id(path.name), path)], args))
 
 
-def _print(
-    files: list[_File], args: argparse.Namespace, bookie: BookieDir | None = None
+def _write_records(
+    files: list[_JournalFile], args: argparse.Namespace, bookie: BookieDir | None = None
 ) -> list[Finding]:
     findings: list[Finding] = []
     tables = _tables(files, args.msg, findings)
@@ -88,28 +88,37 @@ def _print(
     return findings
 
 
-def _chosen(currents: list[Path], journal: str | None, directory: int | None) -> list[_File]:
-    """Return the files that the arguments name; `InvalidArgument` if there is none."""
-    if directory is not None and not 0 <= directory < len(currents):
+def _chosen_files(
+    journal_dirs: list[Path], journal: str | None, dir_index: int | None
+) -> list[_JournalFile]:
+    """Return the files that the arguments name; raises `InvalidArgument` if none or several match.
+
+    Without JOURNAL, returns all files.
+    """
+    if dir_index is not None and not 0 <= dir_index < len(journal_dirs):
         raise InvalidArgument(
-            f"--journal-dir {directory}: {counted(len(currents), 'is', 'are')} here, from 0 on"
+            f"--journal-dir {dir_index}: {counted(len(journal_dirs), 'is', 'are')} here, from 0 on"
         )
-    numbers = range(len(currents)) if directory is None else [directory]
-    files = [_File(at, *found) for at in numbers for found in journal_files(currents[at])]
+    dir_indexes = range(len(journal_dirs)) if dir_index is None else [dir_index]
+    files = [
+        _JournalFile(index, *id_and_path)
+        for index in dir_indexes
+        for id_and_path in journal_files(journal_dirs[index])
+    ]
     if journal is None:
         return files
-    wanted = _journal_id(journal)
-    named = [file for file in files if file.journal_id == wanted]
-    if not named:
-        raise InvalidArgument(f"no journal file {wanted} ({wanted:x}.txn) is here")
-    if len(named) > 1:
-        where = ", ".join(str(file.path) for file in named)
-        raise InvalidArgument(f"several journal files {journal}: {where}; give --journal-dir")
-    return named
+    journal_id = _journal_id(journal)
+    matching_files = [file for file in files if file.journal_id == journal_id]
+    if not matching_files:
+        raise InvalidArgument(f"no journal file {journal_id} ({journal_id:x}.txn) is here")
+    if len(matching_files) > 1:
+        paths = ", ".join(str(file.path) for file in matching_files)
+        raise InvalidArgument(f"several journal files {journal}: {paths}; give --journal-dir")
+    return matching_files
 
 
 def _journal_id(text: str) -> int:
-    """Return the id of a decimal number or of a name, as the bookie shell takes them."""
+    """Return the id of a decimal number or a file name, as the bookie shell reads them."""
     if re.fullmatch(r"[0-9a-fA-F]{1,16}\.txn", text):
         return int(text.removesuffix(SUFFIX), 16)
     if re.fullmatch(r"[0-9]{1,19}", text):
@@ -117,8 +126,8 @@ def _journal_id(text: str) -> int:
     raise InvalidArgument(f"not a journal: {text[:60]!r} (a decimal id or <hex id>.txn)")
 
 
-def _tables(files: list[_File], payloads: bool, findings: list[Finding]) -> Iterator[Table]:
-    """Yield the rows of all files in pieces; findings are added as they are met."""
+def _tables(files: list[_JournalFile], payloads: bool, findings: list[Finding]) -> Iterator[Table]:
+    """Yield the rows of all files in tables of limited size; appends to `findings` as it reads."""
     for file in files:
         scan = scan_journal(file.path, skip_invalid=True)
         rows: list[tuple[Any, ...]] = []
@@ -133,47 +142,51 @@ def _tables(files: list[_File], payloads: bool, findings: list[Finding]) -> Iter
 
 
 def _rows(
-    file: _File, scan: JournalScan, payloads: bool, findings: list[Finding]
+    file: _JournalFile, scan: JournalScan, payloads: bool, findings: list[Finding]
 ) -> Iterator[tuple[Any, ...]]:
-    place = (file.path.name, file.directory, file.journal_id, scan.version)
+    """Yield the rows of the readable records of one file; appends damage to `findings`."""
+    file_cells = (file.path.name, file.dir_index, file.journal_id, scan.version)
     runs = DamageRuns(findings)
-    for offset, data in scan:
+    for offset, record_bytes in scan:
         try:
-            record = decode_record(data)
+            record = decode_record(record_bytes)
         except CorruptionError as error:
             runs.add(Finding.of(error.within(file.path, offset + 4)))
             continue
-        odd = _oddity(record, scan.version)
-        if odd is None:
+        problem = _problem_of(record, scan.version)
+        if problem is None:
             runs.end()
         else:
-            runs.add(Finding(*odd, str(file.path), offset, record.ledger))
-        yield (*place, offset, *_fields(record, len(data), payloads))
+            runs.add(Finding(*problem, str(file.path), offset, record.ledger))
+        yield (*file_cells, offset, *_record_cells(record, len(record_bytes), payloads))
 
 
-def _oddity(record: JournalRecord, version: int) -> tuple[Literal["damage", "oddity"], str] | None:
-    """Return what is wrong with a record that can be read, None if nothing is."""
+def _problem_of(
+    record: JournalRecord, version: int
+) -> tuple[Literal["damage", "oddity"], str] | None:
+    """Return (severity, message) of a readable record that is wrong, None if it is fine."""
     if version < SPECIAL_VERSIONS.get(record.kind, 1):
         return "damage", f"{record.kind} record in a file of version {version}: no bookie reads it"
     if record.kind == "explicit_lac":
-        why = explicit_lac_oddity(record.ledger, record.body)
+        oddity = explicit_lac_oddity(record.ledger, record.body)
     elif record.kind == "master_key":
-        why = master_key_oddity(record.body)
+        oddity = master_key_oddity(record.body)
     else:
-        why = None
-    return None if why is None else ("oddity", why)
+        oddity = None
+    return None if oddity is None else ("oddity", oddity)
 
 
-def _fields(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]:
-    payload = key = body = None
+def _record_cells(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]:
+    """Return the cells of a row that depend on the kind of record."""
+    payload = master_key = explicit_lac = None
     if record.kind == "add" and payloads:
         payload = record.body[record_header(record.body).size :]
     elif record.kind == "unknown" and payloads:
         payload = record.body
     elif record.kind == "master_key":
-        key = record.body
+        master_key = record.body
     elif record.kind == "explicit_lac":
-        body = record.body
+        explicit_lac = record.body
     return (
         record.kind,
         *record.ledger.signed,
@@ -181,8 +194,8 @@ def _fields(record: JournalRecord, size: int, payloads: bool) -> tuple[Any, ...]
         size,
         record.lac,
         record.length,
-        key,
-        body,
-        None if body is None else explicit_lac_entry(body),
+        master_key,
+        explicit_lac,
+        None if explicit_lac is None else explicit_lac_entry(explicit_lac),
         payload,
     )

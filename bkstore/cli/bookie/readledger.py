@@ -52,7 +52,7 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each entry; what cannot be read or verified goes to stderr."""
+    """Print a row for each entry; entries that cannot be read or verified go to stderr."""
     ledger = chosen_ledger(args)
     first, last = check_entry_id(args.first), args.last
     if last is not None and last < first:
@@ -66,27 +66,31 @@ def run(args: argparse.Namespace) -> int:
     with open_bookie(args) as bookie:
         batches = _batches(bookie, ledger, args, findings)
         tables = _tables(bookie, ledger, batches, coder, findings)
-        known = bookie.index.has_ledger(ledger)
+        is_known = bookie.index.has_ledger(ledger)
         write_output(args, ENTRY_RECORDS, until_unchanged(tables, bookie))
-    unknown = 0 if known else tell_unknown(ledger)
+    unknown = 0 if is_known else tell_unknown(ledger)
     return report_findings(findings) or unknown
 
 
 def _batches(
     bookie: BookieDir, ledger: LedgerId, args: argparse.Namespace, findings: list[Finding]
 ) -> Iterator[RecordBatch]:
+    """Yield the records asked for; appends to `findings` what could not be read.
+
+    With --max-count or --max-size, yields the one batch that a batch read would return.
+    """
     if args.max_count is None and args.max_size is None:
         yield from bookie.scan_ledger(ledger, args.first, args.last, findings)
         return
     count = args.max_count or 0
     if args.last is not None:
-        asked = args.last - args.first + 1
-        count = min(count, asked) if count else asked
+        entry_count = args.last - args.first + 1
+        count = min(count, entry_count) if count else entry_count
     batch = bookie.read_entries(ledger, args.first, count, args.max_size or 0)
     yield batch
     if batch.stopped is not None:
-        entry = np.array([args.first + len(batch)], np.int64)
-        DamageRuns(findings).add(Finding.of(batch.stopped, ledger), entry)
+        stopped_entry = np.array([args.first + len(batch)], np.int64)
+        DamageRuns(findings).add(Finding.of(batch.stopped, ledger), stopped_entry)
 
 
 def _tables(
@@ -96,39 +100,41 @@ def _tables(
     coder: Coder | None,
     findings: list[Finding],
 ) -> Iterator[Table]:
+    """Yield a table for each batch that has records; appends failed digests to `findings`."""
     runs = DamageRuns(findings)
     for batch in batches:
         if len(batch):
             locations = bookie.index.get_many(ledger, batch.entries)
-            numbers = bookie.dir_indexes(ledger, locations)
-            places = zip(batch.entries.tolist(), numbers.tolist(), locations.tolist())
+            dir_indexes = bookie.dir_indexes(ledger, locations)
+            entry_places = zip(batch.entries.tolist(), dir_indexes.tolist(), locations.tolist())
             rows = [
                 _row(ledger, place, bytes(record), coder, runs)
-                for place, record in zip(places, batch)
+                for place, record in zip(entry_places, batch)
             ]
             yield Table.from_rows(ENTRY_RECORDS, rows)
 
 
 def _row(
     ledger: LedgerId,
-    place: tuple[int, int, int],
+    entry_place: tuple[int, int, int],
     record: bytes,
     coder: Coder | None,
     runs: DamageRuns,
 ) -> tuple[Any, ...]:
-    entry, directory, location = place
+    """Return the row of a record; with a `coder`, verify its digest and report damage to `runs`."""
+    entry_id, dir_index, location = entry_place
     log_id, position = split_location(location)
     header = record_header(record)
-    payload, good = record[header.size :], None
+    payload, is_verified = record[header.size :], None
     if coder is not None:
         payload = payload[coder.digest.size :]
-        good = True
+        is_verified = True
         try:
-            coder.decode(record, ledger, entry)
+            coder.decode(record, ledger, entry_id)
             runs.end()
         except CorruptionError as error:
-            good = False
+            is_verified = False
             damage = Finding("damage", error.reason, log_name(log_id), position, ledger)
-            runs.add(damage, np.array([entry], np.int64))
+            runs.add(damage, np.array([entry_id], np.int64))
     sizes = (len(record), header.lac, header.length)
-    return (*ledger.signed, entry, directory, log_id, position, *sizes, good, payload)
+    return (*ledger.signed, entry_id, dir_index, log_id, position, *sizes, is_verified, payload)

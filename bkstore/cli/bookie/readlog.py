@@ -42,10 +42,10 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each record; what is damaged goes to stderr.
+    """Print a row for each record; damage is reported on stderr.
 
-    Exit code 1 where the logs have nothing of the ledger that is asked for, unless the index
-    knows it all the same.
+    The exit code is 1 if the logs have no record of the chosen ledger and the index does not have
+    it either.
     """
     ledger = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
@@ -53,16 +53,18 @@ def run(args: argparse.Namespace) -> int:
     elif args.entry_id is not None or args.ledger_scope_id is not None:
         raise InvalidArgument("--entry-id and --ledger-scope-id need a ledger")
     findings: list[Finding] = []
-    met: list[LedgerId] = []
+    met_ledgers: list[LedgerId] = []
     with open_logs(args) as (bookie, logs):
-        tables = _tables(logs, args, ledger, findings, met)
+        tables = _tables(logs, args, ledger, findings, met_ledgers)
         write_output(args, LOG_RECORDS, until_unchanged(tables, bookie))
-        known = ledger is None or bool(met) or (bookie is not None and is_known(bookie, ledger))
+        ledger_known = (
+            ledger is None or bool(met_ledgers) or (bookie is not None and is_known(bookie, ledger))
+        )
     code = report_findings(findings)
-    if ledger is None or met:
+    if ledger is None or met_ledgers:
         return code
     tell(f"no entry log that was read holds a record of ledger {ledger}")
-    return code if known else 1
+    return code if ledger_known else 1
 
 
 def _tables(
@@ -70,24 +72,27 @@ def _tables(
     args: argparse.Namespace,
     ledger: LedgerId | None,
     findings: list[Finding],
-    met: list[LedgerId],
+    met_ledgers: list[LedgerId],
 ) -> Iterator[Table]:
-    """Yield the rows of all logs in pieces; findings, and the ledger, are added when met."""
+    """Yield the rows of all logs in tables of limited size.
+
+    Appends to `findings` as it reads, and the ledger to `met_ledgers` at its first record.
+    """
     accept = None if ledger is None else ledger.__eq__
     for log in logs:
         for batch in scan_log(log.path, findings, accept):
-            if ledger is not None and not met and len(batch):
-                met.append(ledger)
-            chosen = _chosen(batch, args)
-            for at in range(0, len(chosen), ROWS_PER_TABLE):
-                rows = np.arange(at, min(at + ROWS_PER_TABLE, len(chosen)))
-                yield _table(log, chosen.where(rows), args.msg)
+            if ledger is not None and not met_ledgers and len(batch):
+                met_ledgers.append(ledger)
+            selected = _select_records(batch, args)
+            for start in range(0, len(selected), ROWS_PER_TABLE):
+                rows = np.arange(start, min(start + ROWS_PER_TABLE, len(selected)))
+                yield _table(log, selected.where(rows), args.msg)
 
 
-def _chosen(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
-    """Return the records of the entry and in the range of positions that were asked for.
+def _select_records(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
+    """Return the records of --entry-id that overlap the range --start-pos..--end-pos.
 
-    A record takes the bytes from its size field to its last; one of them in the range is enough.
+    A record reaches from its size field to its last byte.
     """
     keep = np.ones(len(batch), np.bool_)
     if args.entry_id is not None:
@@ -99,7 +104,7 @@ def _chosen(batch: LogBatch, args: argparse.Namespace) -> LogBatch:
     return batch if keep.all() else batch.where(np.flatnonzero(keep))
 
 
-def _table(log: LogFile, batch: LogBatch, payloads: bool) -> Table:
+def _table(log: LogFile, batch: LogBatch, with_payloads: bool) -> Table:
     count = len(batch)
     lacs, lengths = batch.lac_and_length()
     columns = (
@@ -114,10 +119,12 @@ def _table(log: LogFile, batch: LogBatch, payloads: bool) -> Table:
         lacs,
         lengths,
         batch.size,
-        [_payload(batch.record(at)) for at in range(count)] if payloads else Repeated(None, count),
+        [_payload_of(batch.record(index)) for index in range(count)]
+        if with_payloads
+        else Repeated(None, count),
     )
     return Table(LOG_RECORDS, dict(zip(LOG_RECORDS.names, columns)))
 
 
-def _payload(record: bytes) -> bytes:
+def _payload_of(record: bytes) -> bytes:
     return record[record_header(record).size :]

@@ -22,10 +22,10 @@ from bkstore.tables import LOG_METADATA, Table
 
 ROWS_PER_TABLE = 1 << 12
 
-_Found = tuple[int, str, str, LogMetadata]
-"""(directory number, file name, source, metadata)."""
+_FileMetadata = tuple[int, str, str, LogMetadata]
+"""(directory index, file name, source, metadata)."""
 
-_NO_LEDGER = (None, None, None)
+_NO_LEDGER_CELLS = (None, None, None)
 
 
 def add_arguments(parser: Parser) -> None:
@@ -35,49 +35,55 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each ledger of each log; what is damaged goes to stderr."""
+    """Print a row for each ledger of each log; damage is reported on stderr."""
     findings: list[Finding] = []
     with open_logs(args) as (bookie, logs):
-        found = _by_log(logs, findings)
+        file_metadata = _metadata_of_logs(logs, findings)
         if bookie is not None:
-            found = chain(found, _kept(bookie, logs, args, findings))
-        write_output(args, LOG_METADATA, until_unchanged(_tables(found), bookie))
+            file_metadata = chain(file_metadata, _cached_metadata(bookie, logs, args, findings))
+        write_output(args, LOG_METADATA, until_unchanged(_tables(file_metadata), bookie))
     return report_findings(findings)
 
 
-def _by_log(logs: list[LogFile], findings: list[Finding]) -> Iterator[_Found]:
+def _metadata_of_logs(logs: list[LogFile], findings: list[Finding]) -> Iterator[_FileMetadata]:
     for log in logs:
         metadata, source = read_log_metadata(log.path, log.log_id, findings)
         yield log.dir_index, Path(log.path).name, source, metadata
 
 
-def _kept(
+def _cached_metadata(
     bookie: BookieDir, logs: list[LogFile], args: argparse.Namespace, findings: list[Finding]
-) -> Iterator[_Found]:
-    """Yield what garbage collection keeps of these logs, and of lost ones unless LOG is given."""
-    wanted = {(log.dir_index, log.log_id) for log in logs}
-    for number in range(len(bookie.folders.ledger)):
-        if args.dir_index not in (None, number):
+) -> Iterator[_FileMetadata]:
+    """Yield the metadata that garbage collection caches for these logs.
+
+    Without LOG, includes logs that are gone.
+    """
+    chosen_logs = {(log.dir_index, log.log_id) for log in logs}
+    for dir_index in range(len(bookie.folders.ledger)):
+        if args.dir_index not in (None, dir_index):
             continue
         try:
-            kept = bookie.metadata_cache(number)
+            cache = bookie.metadata_cache(dir_index)
         except DirectoryInUse:
             raise
-        except BkstoreError as error:  # the logs say what they have without it
+        except BkstoreError as error:  # the logs themselves were read without it
             findings.append(Finding.of(error))
             continue
-        for log_id, metadata in sorted(kept.items()):
-            if args.log is None or (number, log_id) in wanted:
-                yield number, log_name(log_id), "cache", metadata
+        for log_id, metadata in sorted(cache.items()):
+            if args.log is None or (dir_index, log_id) in chosen_logs:
+                yield dir_index, log_name(log_id), "cache", metadata
 
 
-def _tables(found: Iterator[_Found]) -> Iterator[Table]:
+def _tables(files: Iterator[_FileMetadata]) -> Iterator[Table]:
     rows: list[tuple[Any, ...]] = []
-    for directory, name, source, metadata in found:
+    for dir_index, file_name, source, metadata in files:
         totals = (metadata.total_size, metadata.remaining_size, metadata.usage)
-        log = (directory, metadata.log_id, name, source, *totals)
-        ledgers = [(*log, *key.signed, size) for key, size in sorted(metadata.ledgers.items())]
-        rows += ledgers or [(*log, *_NO_LEDGER)]
+        log_cells = (dir_index, metadata.log_id, file_name, source, *totals)
+        ledgers = [
+            (*log_cells, *ledger_id.signed, size)
+            for ledger_id, size in sorted(metadata.ledgers.items())
+        ]
+        rows += ledgers or [(*log_cells, *_NO_LEDGER_CELLS)]
         if len(rows) >= ROWS_PER_TABLE:
             yield Table.from_rows(LOG_METADATA, rows)
             rows = []

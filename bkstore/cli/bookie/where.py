@@ -44,37 +44,37 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each log that holds any of the entries; damage goes to stderr.
+    """Print a row for each log that holds any of the entries; damage is reported on stderr.
 
-    Exit code 1 where none does, unless the index knows the ledger all the same.
+    The exit code is 1 if no log does and the index does not have the ledger either.
     """
     ledger = chosen_ledger(args)
     first, last = (0, None) if args.entries is None else parse_range(args.entries)
     findings: list[Finding] = []
     with open_bookie(args, needs_index=False) as bookie:
-        found = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
-        known = bool(found) or is_known(bookie, ledger)
-        tables = until_unchanged(_tables(found, args.ranges), bookie)
+        found_logs = bookie.find_logs(ledger, first, last, copies=args.copies, findings=findings)
+        ledger_known = bool(found_logs) or is_known(bookie, ledger)
+        tables = until_unchanged(_tables(found_logs, args.ranges), bookie)
         write_output(args, LOG_ENTRIES, tables)
-    if found or findings:
+    if found_logs or findings:
         return report_findings(findings)
     tell(f"no entry log here holds such an entry of ledger {ledger}")
-    return 0 if known else 1
+    return 0 if ledger_known else 1
 
 
-def _tables(found: list[FoundLog], by_range: bool) -> Iterator[Table]:
-    """Yield the rows in pieces; one of no rows if there are none."""
-    rows, written = _rows(found, by_range), False
-    while (piece := list(islice(rows, ROWS_PER_TABLE))) or not written:
-        yield Table.from_rows(LOG_ENTRIES, piece)
-        written = True
+def _tables(found_logs: list[FoundLog], by_range: bool) -> Iterator[Table]:
+    """Yield the rows in tables of limited size; an empty table if there are none."""
+    rows, yielded_any = _log_rows(found_logs, by_range), False
+    while (table_rows := list(islice(rows, ROWS_PER_TABLE))) or not yielded_any:
+        yield Table.from_rows(LOG_ENTRIES, table_rows)
+        yielded_any = True
 
 
-def _rows(found: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
-    for log in found:
-        here, entries = (log.dir_index, log.log_id, Path(log.path).name), log.entries
+def _log_rows(found_logs: list[FoundLog], by_range: bool) -> Iterator[tuple[Any, ...]]:
+    for log in found_logs:
+        log_cells, entries = (log.dir_index, log.log_id, Path(log.path).name), log.entries
         if not by_range:
-            yield *here, len(entries), entries.first_entry, entries.last_entry
+            yield *log_cells, len(entries), entries.first_entry, entries.last_entry
             continue
         for first, last in entries.ranges().tolist():
-            yield *here, last - first + 1, first, last
+            yield *log_cells, last - first + 1, first, last

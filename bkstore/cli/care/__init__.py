@@ -1,8 +1,8 @@
-"""Commands that care for directories that do not run: a module a command.
+"""Commands that check, compare and rewrite directories of stopped bookies, one module each.
 
-`check` holds index and logs against each other. `usage` (with `usage_rows`) says what fills the
-disk, `diff` what two bookies do not have alike. `convert`, `rebuild_index` and `salvage` make a new
-directory of an old one; `rewriting` has what these three share.
+`check` compares the index with the entry logs. `usage` (with `usage_rows`) reports what fills the
+disk, `diff` how two bookies differ. `convert`, `rebuild_index` and `salvage` make a new directory
+from an old one; `rewriting` has what these three share.
 """
 
 __all__ = [

@@ -25,7 +25,7 @@ from bkstore.offline.check import Check, CheckFinding, Coverage
 from bkstore.storage.read_only.bookie_dir import BookieDir
 from bkstore.tables import CHECK_COVERAGE, CHECK_FINDINGS, Schema, Table
 
-_ROWS = 1 << 10
+_ROWS_PER_TABLE = 1 << 10
 
 
 def add_arguments(parser: Parser) -> None:
@@ -63,63 +63,64 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print a row for each finding; what was checked, and what not, goes to stderr.
+    """Print a row for each finding, and to stderr what was checked and what was not.
 
-    Exit code 1 for damage and oddities, 0 where there is none, 3 where nothing was checked.
+    The exit code is 1 for damage and oddities, 0 without any, 3 if nothing was checked.
     """
-    seen: Counter[str] = Counter()
-    with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show:
-        checking = _check(args, bookie)
-        checking.progress = show
+    severity_counts: Counter[str] = Counter()
+    with open_bookie(args, needs_index=False) as bookie, work_progress("records") as show_progress:
+        check = _make_check(args, bookie)
+        check.progress = show_progress
         if args.coverage:
-            for found in checking:
-                seen[found.severity] += 1
-                tell(f"{found.severity}: {found}")
-            write_output(args, CHECK_COVERAGE, [_coverage_table(checking.coverage)])
+            for finding in check:
+                severity_counts[finding.severity] += 1
+                tell(f"{finding.severity}: {finding}")
+            write_output(args, CHECK_COVERAGE, [_coverage_table(check.coverage)])
         else:
-            write_output(args, CHECK_FINDINGS, _tables(checking, seen))
-    return _report(checking.coverage, seen)
+            write_output(args, CHECK_FINDINGS, _tables(check, severity_counts))
+    return _report(check.coverage, severity_counts)
 
 
-def _check(args: argparse.Namespace, bookie: BookieDir) -> Check:
+def _make_check(args: argparse.Namespace, bookie: BookieDir) -> Check:
+    """Return the check that the arguments ask for; reads the ledger ids of --metadata."""
     ledger: LedgerId | None = None
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
         ledger = chosen_ledger(args)
     elif args.ledger_scope_id is not None:
         raise InvalidArgument("--ledger-scope-id needs a ledger")
-    live: list[LedgerId] = []
+    live_ledgers: list[LedgerId] = []
     if args.metadata is not None:
         from bkstore.cluster.store.opening import opened_metadata
 
         with opened_metadata(args.metadata) as store:
-            live = store.ledgers()
+            live_ledgers = store.ledgers()
     log_id = None if args.log is None else log_id_in(args.log)
     password = chosen_password(args)
-    return Check(bookie, args.digest_type, password, ledger, log_id, live, args.jobs)
+    return Check(bookie, args.digest_type, password, ledger, log_id, live_ledgers, args.jobs)
 
 
-def _tables(checking: Check, seen: Counter[str]) -> Iterator[Table]:
-    """Yield the findings as tables while they come."""
+def _tables(check: Check, severity_counts: Counter[str]) -> Iterator[Table]:
+    """Yield tables of findings as they arrive; counts them by severity in `severity_counts`."""
     rows: list[tuple[Any, ...]] = []
-    for found in checking:
-        seen[found.severity] += 1
-        rows.append(_row(found))
-        if len(rows) == _ROWS:
+    for finding in check:
+        severity_counts[finding.severity] += 1
+        rows.append(_row(finding))
+        if len(rows) == _ROWS_PER_TABLE:
             yield Table.from_rows(CHECK_FINDINGS, rows)
             rows = []
     if rows:
         yield Table.from_rows(CHECK_FINDINGS, rows)
 
 
-def _row(found: CheckFinding) -> tuple[Any, ...]:
-    ids = (None, None) if found.ledger is None else found.ledger.signed
-    run = (found.first_entry, found.last_entry, found.entries)
-    what = (found.severity, found.kind, found.detail)
-    return (*what, found.file, found.offset, *ids, *run)
+def _row(finding: CheckFinding) -> tuple[Any, ...]:
+    ids = (None, None) if finding.ledger is None else finding.ledger.signed
+    entry_range = (finding.first_entry, finding.last_entry, finding.entries)
+    description = (finding.severity, finding.kind, finding.detail)
+    return (*description, finding.file, finding.offset, *ids, *entry_range)
 
 
 def _coverage_table(coverage: Coverage) -> Table:
-    """Return what was looked at as a table, a row an entry log."""
+    """Return the table of what was checked, one row per entry log."""
     schema: Schema = CHECK_COVERAGE
     rows = [
         tuple(
@@ -133,18 +134,22 @@ def _coverage_table(coverage: Coverage) -> Table:
     return Table.from_rows(schema, rows)
 
 
-def _report(coverage: Coverage, seen: Counter[str]) -> int:
-    """Say what was checked; return the exit code."""
+def _report(coverage: Coverage, severity_counts: Counter[str]) -> int:
+    """Print what was checked and the counts of findings; return the exit code."""
     for line in coverage.lines():
         tell(line)
-    found = seen["damage"] + seen["oddity"]
-    counts = ", ".join(counted(seen[kind], *words) for kind, words in _WORDS.items() if seen[kind])
-    if found or not coverage.nothing:
+    problem_count = severity_counts["damage"] + severity_counts["oddity"]
+    counts = ", ".join(
+        counted(severity_counts[severity], *nouns)
+        for severity, nouns in _SEVERITY_NOUNS.items()
+        if severity_counts[severity]
+    )
+    if problem_count or not coverage.nothing:
         tell(f"found: {counts}" if counts else "nothing is wrong in what was checked")
-    return verdict(findings=bool(found), checked=not coverage.nothing)
+    return verdict(findings=bool(problem_count), checked=not coverage.nothing)
 
 
-_WORDS = {
+_SEVERITY_NOUNS = {
     "damage": ("finding of damage", "findings of damage"),
     "oddity": ("oddity", "oddities"),
     "note": ("note", "notes"),

@@ -15,12 +15,12 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Convert, and print what was made; exit code 1 if something of SRC was left out."""
+    """Convert and print a row about the result; the exit code is 1 if part of SRC was left out."""
     from bkstore.offline.rewrite import convert
 
     check_output(args)
-    with progress() as shown:
+    with progress() as show_progress:
         result = convert(
-            args.source, args.target, args.to, shown, link=args.link, opening=opening(args)
+            args.source, args.target, args.to, show_progress, link=args.link, opening=opening(args)
         )
     return report(args, result)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 __all__ = ["MOST_RANGES", "add_arguments", "run"]
 
 
-_ON_SCREEN, _SHOWN = 6, 4  # of more ranges than fit a line, the first are shown
-_ROWS = 1 << 8
+_MAX_SCREEN_RANGES, _FIRST_RANGES = 6, 4  # above 6 ranges, a table shows the first 4
+_ROWS_PER_TABLE = 1 << 8
 
 
 def add_arguments(parser: Parser) -> None:
@@ -57,36 +57,38 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a row for each difference.
 
-    Exit code 1 if there are any, or what cannot be read, 3 where no ledger was compared.
+    The exit code is 1 for differences and for unreadable data, 3 if no ledger was compared.
     """
     from bkstore.offline.diff import diff
 
-    only = _chosen(args)
+    only_ledger = _only_ledger(args)
     findings: list[Finding] = []
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     with ExitStack() as stack:
-        show = stack.enter_context(work_progress("ledgers that differ"))
+        show_progress = stack.enter_context(work_progress("ledgers that differ"))
         bookies: list[BookieDir] = []
-        sides = [_side(args, name, stack, bookies) for name in "ab"]
+        sides = [_open_side(args, name, stack, bookies) for name in "ab"]
 
-        def watch(ledger: LedgerId, differs: bool) -> None:
-            seen["ledgers"] += 1
-            seen["differ"] += differs
-            if show is not None:
-                show(f"ledger {ledger}", seen["ledgers"], seen["ledgers"], seen["differ"])
+        def count_ledger(ledger: LedgerId, differs: bool) -> None:
+            counts["ledgers"] += 1
+            counts["differ"] += differs
+            if show_progress is not None:
+                show_progress(
+                    f"ledger {ledger}", counts["ledgers"], counts["ledgers"], counts["differ"]
+                )
 
-        found = diff(sides[0], sides[1], findings, only, watch)
-        tables = _tables(found, chosen_output(args) == "table")
+        differences = diff(sides[0], sides[1], findings, only_ledger, count_ledger)
+        tables = _tables(differences, chosen_output(args) == "table")
         write_output(args, DIFFERENCES, until_unchanged(tables, *bookies))
     code = report_findings(findings)
-    if only is not None and not seen["ledgers"]:
-        tell(f"ledger {only} is not known in either")
+    if only_ledger is not None and not counts["ledgers"]:
+        tell(f"ledger {only_ledger} is not known in either")
         return 1
-    tell(f"{counted(seen['ledgers'], 'ledger')} compared, {seen['differ']} differ")
-    return verdict(findings=bool(seen["differ"] or code), checked=bool(seen["ledgers"]))
+    tell(f"{counted(counts['ledgers'], 'ledger')} compared, {counts['differ']} differ")
+    return verdict(findings=bool(counts["differ"] or code), checked=bool(counts["ledgers"]))
 
 
-def _chosen(args: argparse.Namespace) -> LedgerId | None:
+def _only_ledger(args: argparse.Namespace) -> LedgerId | None:
     if args.ledger_id is not None or args.ledger_qualified_name is not None:
         return chosen_ledger(args)
     if args.ledger_scope_id is not None:
@@ -94,42 +96,45 @@ def _chosen(args: argparse.Namespace) -> LedgerId | None:
     return None
 
 
-def _side(args: argparse.Namespace, name: str, stack: ExitStack, bookies: list[BookieDir]) -> Side:
+def _open_side(
+    args: argparse.Namespace, letter: str, stack: ExitStack, bookies: list[BookieDir]
+) -> Side:
+    """Open the side "a" or "b", a dump or a directory; appends an opened directory to `bookies`."""
     from bkstore.offline.diff import DirectorySide, DumpSide, is_dump
 
-    path: Path = getattr(args, name)
-    bookie: str | None = getattr(args, f"bookie_{name}")
+    path: Path = getattr(args, letter)
+    bookie_name: str | None = getattr(args, f"bookie_{letter}")
     if is_dump(path):
         require_packages("reading a dump", "pyarrow")
-        return DumpSide(path, bookie)
-    if bookie is not None:
-        raise InvalidArgument(f"--bookie-{name}: {path} is no dump")
-    opened = stack.enter_context(open_bookie(args, path))
-    bookies.append(opened)
-    return DirectorySide(opened)
+        return DumpSide(path, bookie_name)
+    if bookie_name is not None:
+        raise InvalidArgument(f"--bookie-{letter}: {path} is no dump")
+    bookie_dir = stack.enter_context(open_bookie(args, path))
+    bookies.append(bookie_dir)
+    return DirectorySide(bookie_dir)
 
 
-def _tables(found: Iterable[Difference], shown: bool) -> Iterator[Table]:
-    """Yield differences as tables while they come; `shown` on a screen."""
+def _tables(differences: Iterable[Difference], shown: bool) -> Iterator[Table]:
+    """Yield tables of differences as they arrive; `shown` on a screen."""
     rows: list[tuple[Any, ...]] = []
-    for each in found:
-        rows.append(_row(each, shown))
-        if len(rows) == _ROWS:
+    for difference in differences:
+        rows.append(_row(difference, shown))
+        if len(rows) == _ROWS_PER_TABLE:
             yield Table.from_rows(DIFFERENCES, rows)
             rows = []
     if rows:
         yield Table.from_rows(DIFFERENCES, rows)
 
 
-def _row(found: Difference, shown: bool) -> tuple[Any, ...]:
-    ids = (*found.ledger.signed, found.ledger.qualified_name)
-    here = found.entries
-    told: tuple[Any, ...] = (None,) * 5
-    if here is not None:
-        ends = (len(here), here.first_entry, here.last_entry)
-        told = (*ends, _ranges(here, shown), here.groups.tolist())
-    return (found.kind, *ids, found.only_in, found.a, found.b, *told)
+def _row(difference: Difference, shown: bool) -> tuple[Any, ...]:
+    ids = (*difference.ledger.signed, difference.ledger.qualified_name)
+    entries = difference.entries
+    entry_cells: tuple[Any, ...] = (None,) * 5
+    if entries is not None:
+        count_and_ends = (len(entries), entries.first_entry, entries.last_entry)
+        entry_cells = (*count_and_ends, _ranges_cell(entries, shown), entries.groups.tolist())
+    return (difference.kind, *ids, difference.only_in, difference.a, difference.b, *entry_cells)
 
 
-def _ranges(some: Availability, shown: bool) -> list[list[int]] | None:
-    return ranges_cell(some, shown, _ON_SCREEN, _SHOWN)
+def _ranges_cell(entries: Availability, shown: bool) -> list[list[int]] | None:
+    return ranges_cell(entries, shown, _MAX_SCREEN_RANGES, _FIRST_RANGES)

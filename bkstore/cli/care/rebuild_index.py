@@ -23,21 +23,21 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Rebuild, and print what was made; exit code 1 for damage and for states that are lost."""
+    """Rebuild and print a row about the result; the exit code is 1 for damage and lost states."""
     from bkstore.offline.rewrite import rebuild_index
 
     check_output(args)
-    with progress() as shown:
+    with progress() as show_progress:
         result = rebuild_index(
             args.source,
             args.target,
             args.to,
-            shown,
+            show_progress,
             all_ledgers=args.all_ledgers,
             link=args.link,
             opening=opening(args),
         )
     if result.left_out:
-        of = counted(result.left_out, "ledger")
-        tell(f"not made: {of} in the logs that the bookie does not know (--all-ledgers)")
+        ledgers = counted(result.left_out, "ledger")
+        tell(f"not made: {ledgers} in the logs that the bookie does not know (--all-ledgers)")
     return report(args, result)

@@ -1,4 +1,4 @@
-"""What the commands share that rewrite a directory: arguments, progress, the result's table."""
+"""Shared parts of the commands that rewrite a directory: arguments, progress, the result's row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> None:
-    """Add SRC, DST, --to, --link, how SRC is opened, and the output options."""
+    """Add SRC, DST, --to, --link, the options for opening SRC, and the output options."""
     parser.add_argument(
         "source",
         metavar="SRC",
@@ -44,14 +44,14 @@ def add_rewriting(parser: Parser, schema: Schema, *, needs_to: bool = True) -> N
 
 
 def opening(args: argparse.Namespace) -> Opening:
-    """Return how the arguments want SRC opened."""
+    """Return the options for opening SRC."""
     from bkstore.offline.rewrite import Opening
 
     return Opening(args.live, args.layout, args.root)
 
 
 def check_output(args: argparse.Namespace) -> None:
-    """Raise `InvalidArgument` for -o in SRC or DST, before any work is done."""
+    """Raise `InvalidArgument` if -o lies in SRC or DST, before any work is done."""
     if args.output is None:
         return
     refuse_inputs(args.output, [args.target])
@@ -60,18 +60,18 @@ def check_output(args: argparse.Namespace) -> None:
 
 @contextmanager
 def progress() -> Iterator[Callable[[RewriteProgress], None]]:
-    """Give the function that shows how far a rewrite is, on a terminal."""
-    with work_progress("rows") as show:
+    """Yield a function that shows the progress of a rewrite if stderr is a terminal."""
+    with work_progress("rows") as show_progress:
 
-        def shown(at: RewriteProgress) -> None:
-            if show is not None:  # half a bar where nobody knows how much there is
-                show(at.step, at.done, at.total or 2 * at.done + 1, at.rows)
+        def show_rewrite(state: RewriteProgress) -> None:
+            if show_progress is not None:  # half a bar if the total is unknown
+                show_progress(state.step, state.done, state.total or 2 * state.done + 1, state.rows)
 
-        yield shown
+        yield show_rewrite
 
 
 def report(args: argparse.Namespace, result: RewriteResult) -> int:
-    """Write the row of a result, tell its findings; return the exit code."""
+    """Write the row of a result and print its findings; return the exit code."""
     row: tuple[Any, ...] = (
         str(result.source),
         str(result.target),

@@ -37,16 +37,16 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Salvage, and print a row for each loss; exit code 1 if there is one, or any damage."""
+    """Salvage and print a row for each loss; the exit code is 1 for losses and damage."""
     from bkstore.offline.rewrite import salvage
 
     check_output(args)
-    with progress() as shown:
+    with progress() as show_progress:
         result = salvage(
             args.source,
             args.target,
             args.to,
-            shown,
+            show_progress,
             known_only=args.known_only,
             digest_type=args.digest_type,
             password=chosen_password(args),
@@ -60,16 +60,19 @@ def run(args: argparse.Namespace) -> int:
 
 def _row(loss: Loss) -> tuple[Any, ...]:
     ids = (None, None) if loss.ledger is None else loss.ledger.signed
-    run = (loss.first_entry, loss.last_entry, loss.entries)
-    return (loss.kind, loss.file, loss.offset, loss.bytes, *ids, *run, loss.detail)
+    entry_range = (loss.first_entry, loss.last_entry, loss.entries)
+    return (loss.kind, loss.file, loss.offset, loss.bytes, *ids, *entry_range, loss.detail)
 
 
 def _summary(result: SalvageResult) -> str:
-    made = result.made
-    saved = f"{counted(made.entries, 'entry', 'entries')} of {counted(made.ledgers, 'ledger')}"
-    logs = f"{counted(made.logs, 'entry log')}, {result.fresh} written anew"
+    """Return one line about the entries saved and lost."""
+    rewrite = result.made
+    saved = (
+        f"{counted(rewrite.entries, 'entry', 'entries')} of {counted(rewrite.ledgers, 'ledger')}"
+    )
+    logs = f"{counted(rewrite.logs, 'entry log')}, {result.fresh} written anew"
     lost = (
         f"lost: {counted(result.lost_entries, 'entry', 'entries')} that the old index knew, "
         f"{counted(result.lost_bytes, 'byte')} of entry logs"
     )
-    return f"{made.target}: {saved} ({made.layout}) in {logs}; {lost}"
+    return f"{rewrite.target}: {saved} ({rewrite.layout}) in {logs}; {lost}"

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from bkstore.cli.care.usage_rows import Answer
     from bkstore.offline.usage.run import Progress
 
-_BY = ("bookie", "log", "ledger", "scope", "log-and-ledger", "index", "cache")
-_MAJOR, _MINOR = 0.8, 0.2  # a bookie's thresholds
+_ROW_KINDS = ("bookie", "log", "ledger", "scope", "log-and-ledger", "index", "cache")
+_MAJOR_THRESHOLD, _MINOR_THRESHOLD = 0.8, 0.2  # a bookie's thresholds
 _READ_AHEAD = 100
-"""All are the library's, named here so that the help loads none of it."""
+"""Copies of the library's values, so that --help need not import it."""
 
 
 def add_arguments(parser: Parser) -> None:
@@ -45,7 +45,7 @@ def add_arguments(parser: Parser) -> None:
     )
     parser.add_argument(
         "--by",
-        choices=_BY,
+        choices=_ROW_KINDS,
         default="bookie",
         help="what to answer with a row for each of (default: bookie)",
     )
@@ -60,16 +60,16 @@ def add_arguments(parser: Parser) -> None:
         "--threshold",
         metavar="PART",
         type=float,
-        default=_MAJOR,
+        default=_MAJOR_THRESHOLD,
         help="logs of which less is live would be compacted "
-        f"(default {_MAJOR:g}, a bookie's major compaction)",
+        f"(default {_MAJOR_THRESHOLD:g}, a bookie's major compaction)",
     )
     parser.add_argument(
         "--pinned",
         metavar="PART",
         type=float,
-        default=_MINOR,
-        help=f"a log of which less is live counts as pinned (default {_MINOR:g})",
+        default=_MINOR_THRESHOLD,
+        help=f"a log of which less is live counts as pinned (default {_MINOR_THRESHOLD:g})",
     )
     _add_readers(parser)
     add_opening(parser)
@@ -95,9 +95,9 @@ def _add_readers(parser: Parser) -> None:
 
 
 def _check_columns(parser: Parser, args: argparse.Namespace) -> None:
-    wrong = unknown_column(args.columns or [], _answer(args).schema.names)
-    if wrong is not None:
-        parser.error(f"argument --columns: {wrong}")
+    problem = unknown_column(args.columns or [], _answer(args).schema.names)
+    if problem is not None:
+        parser.error(f"argument --columns: {problem}")
 
 
 def _answer(args: argparse.Namespace) -> Answer:
@@ -107,16 +107,19 @@ def _answer(args: argparse.Namespace) -> Answer:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was asked for of each DIR; exit code 1 for what could not be read of one, 2 where
-    one could not be read at all: it is left out, and told."""
+    """Print the rows asked for by --by for each DIR.
+
+    The exit code is 1 if some of a directory could not be read, 2 if a whole one could not: it is
+    then left out, with a message.
+    """
     from bkstore.offline.usage import read_live_list
 
-    listed = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
+    live_ledgers = None if args.live_ledgers is None else read_live_list(args.live_ledgers)
     findings: list[Finding] = []
     left_out: list[Path] = []
     refuse_output_in(args, args.directories)
-    with work_progress("logs") as show:
-        tables = _tables(args, listed, findings, left_out, show)
+    with work_progress("logs") as show_progress:
+        tables = _tables(args, live_ledgers, findings, left_out, show_progress)
         write_output(args, _answer(args).schema, tables)
     code = report_findings(findings)
     return 2 if left_out else code
@@ -124,19 +127,20 @@ def run(args: argparse.Namespace) -> int:
 
 def _tables(
     args: argparse.Namespace,
-    listed: set[LedgerId] | None,
+    live_ledgers: set[LedgerId] | None,
     findings: list[Finding],
     left_out: list[Path],
-    show: Progress | None,
+    show_progress: Progress | None,
 ) -> Iterator[Table]:
+    """Yield the tables of all directories; appends to `findings` and `left_out` as it reads."""
     from bkstore.offline.usage import Usage
 
     for directory in args.directories:
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             try:
-                bookie = opened.enter_context(open_bookie(args, directory))
-                usage = Usage(bookie, listed, args.threshold, args.pinned, show)
-            except (InvalidArgument, SystemRefused):  # an option, an output, the machine
+                bookie = stack.enter_context(open_bookie(args, directory))
+                usage = Usage(bookie, live_ledgers, args.threshold, args.pinned, show_progress)
+            except (InvalidArgument, SystemRefused):  # concern all directories
                 raise
             except BkstoreError as error:
                 if len(args.directories) == 1:
@@ -145,8 +149,8 @@ def _tables(
                 left_out.append(directory)
                 continue
             if usage.live.unknown:
-                some = counted(usage.live.unknown, "ledger is", "ledgers are")
-                tell(f"{directory}: of {args.live_ledgers}, {some} not in its index")
+                unknown_ledgers = counted(usage.live.unknown, "ledger is", "ledgers are")
+                tell(f"{directory}: of {args.live_ledgers}, {unknown_ledgers} not in its index")
             yield from _answer(args).tables(bookie, usage, args)
             findings += usage.findings
             bookie.check_unchanged()

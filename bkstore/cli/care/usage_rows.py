@@ -1,4 +1,4 @@
-"""What `bkstore usage` answers with, by what it is asked by: tables made of a `Usage`."""
+"""The tables of `bkstore usage` for each value of --by, made from a `Usage`."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from bkstore.tables import (
     Table,
 )
 
-_ROWS = 1 << 12
+_ROWS_PER_TABLE = 1 << 12
 Rows = Iterator[tuple[Any, ...]]
 
 
 class Answer(NamedTuple):
-    """A table, and what makes its rows, without the bookie's name."""
+    """A table's schema, and the function that yields its rows without the bookie's id."""
 
     schema: Schema
     rows: Callable[[BookieDir, Usage, argparse.Namespace], Rows]
 
     def tables(self, bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Iterator[Table]:
-        """Yield the answer about one bookie in pieces."""
+        """Yield the tables about one bookie, of bounded size."""
         rows: list[tuple[Any, ...]] = []
         for row in self.rows(bookie, usage, args):
             rows.append((bookie.bookie_id, *row))
-            if len(rows) == _ROWS:
+            if len(rows) == _ROWS_PER_TABLE:
                 yield Table.from_rows(self.schema, rows)
                 rows = []
         yield Table.from_rows(self.schema, rows)
 
 
-def _bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    _read(usage.logs())
-    ledgers, totals, parts = usage.ledgers(), usage.totals, usage.index()
-    rows = [part.row_bytes for part in parts if part.part != "ledgers"]
-    known = [size for size in rows if size is not None]
+def _by_bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    _read_all(usage.logs())
+    ledgers, totals, index_parts = usage.ledgers(), usage.totals, usage.index()
+    row_bytes = [part.row_bytes for part in index_parts if part.part != "ledgers"]
+    known_row_bytes = [size for size in row_bytes if size is not None]
     yield (
         bookie.layout,
         len(bookie.index.ledgers()),
-        sum(each.live for each in ledgers),
-        sum(each.entries or 0 for each in ledgers),
+        sum(ledger.live for ledger in ledgers),
+        sum(ledger.entries or 0 for ledger in ledgers),
         totals.logs,
         totals.file_bytes,
         totals.record_bytes,
@@ -66,86 +66,103 @@ def _bookie(bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
         totals.damaged_logs,
         totals.moved_bytes,
         totals.given_back,
-        sum(part.file_bytes for part in parts),
-        sum(part.disk_bytes for part in parts),
-        sum(known) if len(known) == len(rows) else None,
+        sum(part.file_bytes for part in index_parts),
+        sum(part.disk_bytes for part in index_parts),
+        sum(known_row_bytes) if len(known_row_bytes) == len(row_bytes) else None,
         sum(path.stat().st_size for path in bookie.journals),
     )
 
 
-def _read(logs: Iterable[LogUsage]) -> None:
+def _read_all(logs: Iterable[LogUsage]) -> None:
+    """Exhaust the logs, because a `Usage` has its totals only once all are read."""
     deque(logs, maxlen=0)
 
 
-def _by_log(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    for each in usage.logs():
-        log = each.log
+def _by_log(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    for log_usage in usage.logs():
+        log = log_usage.log
         yield (
             log.dir_index,
             log.log_id,
             log.path.rpartition("/")[2],
             log.bytes,
-            each.source,
-            len(each.ledgers),
-            len(each.live),
-            each.record_bytes,
-            each.live_bytes,
-            each.record_bytes - each.live_bytes,
-            each.occupancy,
-            usage.is_pinned(each),
-            each.fate,
-            each.given_back,
+            log_usage.source,
+            len(log_usage.ledgers),
+            len(log_usage.live),
+            log_usage.record_bytes,
+            log_usage.live_bytes,
+            log_usage.record_bytes - log_usage.live_bytes,
+            log_usage.occupancy,
+            usage.is_pinned(log_usage),
+            log_usage.fate,
+            log_usage.given_back,
         )
 
 
-def _by_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    _read(usage.logs())
-    for each in usage.ledgers():
-        ids = (*each.ledger.signed, each.ledger.qualified_name)
-        sizes = (each.bytes, each.live_bytes, each.bytes - each.live_bytes)
-        yield (*ids, each.live, each.entries, each.logs, *sizes, each.pinned_logs)
+def _by_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    _read_all(usage.logs())
+    for ledger_usage in usage.ledgers():
+        ids = (*ledger_usage.ledger.signed, ledger_usage.ledger.qualified_name)
+        sizes = (
+            ledger_usage.bytes,
+            ledger_usage.live_bytes,
+            ledger_usage.bytes - ledger_usage.live_bytes,
+        )
+        yield (
+            *ids,
+            ledger_usage.live,
+            ledger_usage.entries,
+            ledger_usage.logs,
+            *sizes,
+            ledger_usage.pinned_logs,
+        )
 
 
-def _by_scope(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    _read(usage.logs())
-    for each in usage.scopes():
-        sizes = (each.bytes, each.live_bytes, each.bytes - each.live_bytes)
-        counts = (each.ledgers, each.live_ledgers, each.entries)
-        yield (signed64(each.scope), *counts, *sizes)
+def _by_scope(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    _read_all(usage.logs())
+    for scope_usage in usage.scopes():
+        sizes = (
+            scope_usage.bytes,
+            scope_usage.live_bytes,
+            scope_usage.bytes - scope_usage.live_bytes,
+        )
+        counts = (scope_usage.ledgers, scope_usage.live_ledgers, scope_usage.entries)
+        yield (signed64(scope_usage.scope), *counts, *sizes)
 
 
-def _by_log_and_ledger(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
-    for each in usage.logs():
-        place = (each.log.dir_index, each.log.log_id)
-        for name, size in sorted(each.ledgers.items()):
-            yield (*place, *name.signed, size, name in each.live)
+def _by_log_and_ledger(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+    for log_usage in usage.logs():
+        log_cells = (log_usage.log.dir_index, log_usage.log.log_id)
+        for ledger_id, size in sorted(log_usage.ledgers.items()):
+            yield (*log_cells, *ledger_id.signed, size, ledger_id in log_usage.live)
 
 
-def _of_index(_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
+def _of_index(_by_bookie: BookieDir, usage: Usage, _args: argparse.Namespace) -> Rows:
     for part in usage.index():
         sizes = (part.files, part.file_bytes, part.disk_bytes)
-        known = (part.rows, part.row_bytes, part.pages)
-        yield (part.dir_index, part.part, part.path, *sizes, *known, *_said(part))
+        row_cells = (part.rows, part.row_bytes, part.pages)
+        yield (part.dir_index, part.part, part.path, *sizes, *row_cells, *_rocksdb_cells(part))
 
 
-def _said(part: IndexPart) -> tuple[int | None, ...]:
-    said = part.sizes
-    if said is None:
+def _rocksdb_cells(part: IndexPart) -> tuple[int | None, ...]:
+    """Return the cells that RocksDB reports about itself, nulls for index files."""
+    sizes = part.sizes
+    if sizes is None:
         return (None,) * 6
-    dead = part.dead_rows if part.part.startswith("locations") else None
-    deletions = (said.tombstones, said.range_tombstones)
-    return (said.table_bytes, said.estimated_rows, dead, *deletions, said.waiting)
+    dead_rows = part.dead_rows if part.part.startswith("locations") else None
+    deletions = (sizes.tombstones, sizes.range_tombstones)
+    return (sizes.table_bytes, sizes.estimated_rows, dead_rows, *deletions, sizes.waiting)
 
 
-def _of_caches(_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
-    _read(usage.logs())
-    for need in usage.caches(args.readers, args.read_ahead):
-        told = (need.setting, need.purpose, need.value, need.unit)
-        yield (*told, need.default, need.formula, need.source)
+def _of_caches(_by_bookie: BookieDir, usage: Usage, args: argparse.Namespace) -> Rows:
+    _read_all(usage.logs())
+    for setting in usage.caches(args.readers, args.read_ahead):
+        setting_cells = (setting.setting, setting.purpose, setting.value, setting.unit)
+        yield (*setting_cells, setting.default, setting.formula, setting.source)
 
 
 ANSWERS = {
-    "bookie": Answer(USAGE, _bookie),
+    "bookie": Answer(USAGE, _by_bookie),
     "log": Answer(USAGE_BY_LOG, _by_log),
     "ledger": Answer(USAGE_BY_LEDGER, _by_ledger),
     "scope": Answer(USAGE_BY_SCOPE, _by_scope),
@@ -153,4 +170,4 @@ ANSWERS = {
     "index": Answer(USAGE_OF_INDEX, _of_index),
     "cache": Answer(USAGE_OF_CACHES, _of_caches),
 }
-"""By the word of ``--by``."""
+"""The tables by the value of ``--by``."""

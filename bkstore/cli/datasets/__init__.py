@@ -1,7 +1,7 @@
-"""Commands about dumps: made, loaded into a new index, analysed.
+"""Commands that make dumps, load them into a new index, and analyze them.
 
-`run_analyses` is what `analyze` does, `analyze_summary` what it says of each analysis in one line;
-`dump_place` is how a dump is named.
+`run_analyses` does the work of `analyze`, `analyze_summary` makes its one-line summaries;
+`dump_place` parses the location of a dump.
 """
 
 __all__ = [

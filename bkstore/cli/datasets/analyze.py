@@ -10,9 +10,9 @@ from bkstore.cli.terminal.metadata_options import METADATA_HELP, metadata_word
 from bkstore.cli.terminal.output_options import add_columns
 from bkstore.cli.terminal.table_output import FORMATS
 
-# As `bkstore.offline.analyses` has them (a test compares): it loads RocksDB and protobuf, for
-# which `--help` need not wait.
-_NAMES = (
+# A copy of the names in `bkstore.offline.analyses` (a test compares them), which imports RocksDB
+# and protobuf and would slow `--help` down.
+_ANALYSES = (
     "violations",
     "homeless",
     "ledger_health",
@@ -27,7 +27,7 @@ _NAMES = (
     "sequences",
     "comparison",
 )
-_PINNED = 0.2
+_PINNED_THRESHOLD = 0.2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--master", metavar="URL", help="where Spark runs (default: here)")
     parser.add_argument(
-        "--only", metavar="NAME[,NAME]", help=f"these analyses: {', '.join(_NAMES)}"
+        "--only", metavar="NAME[,NAME]", help=f"these analyses: {', '.join(_ANALYSES)}"
     )
     parser.add_argument("--top", metavar="N", type=int, help="only N rows a table, most first")
     parser.add_argument("--by", metavar="COLUMN", help="what --top goes by, with one --only")
@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--pinned",
         metavar="PART",
         type=float,
-        default=_PINNED,
-        help=f"occupancy below which a log counts as pinned (default {_PINNED:g})",
+        default=_PINNED_THRESHOLD,
+        help=f"occupancy below which a log counts as pinned (default {_PINNED_THRESHOLD:g})",
     )
     parser.add_argument("--out", metavar="DIR", type=Path, help="a new folder for the tables")
     parser.add_argument("--report", metavar="OUT.html", type=Path, help="write the HTML page")
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the summary, or the tables of --only; exit code 1 if something is amiss."""
+    """Print the summary, or the tables of --only; the exit code is 1 if there are findings."""
     from bkstore.cli.datasets.run_analyses import run_analyses
 
     return run_analyses(args)

@@ -1,4 +1,4 @@
-"""What `bkstore analyze` says of each analysis in one line: its rows added up."""
+"""One-line summaries of the analyses of `bkstore analyze`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from bkstore.offline.analyses import Inputs
 
 JUDGED_BY_ALL_ROWS = frozenset({"ledger_health"})
-"""Analyses whose finding may stand in any row; that of others is seen in the top ones as well."""
+"""Analyses whose finding may be in any row; the findings of others are visible in the top rows."""
 
 
 class Line(NamedTuple):
-    """A line of the summary; `finding`: something is lost, at risk or damaged."""
+    """A line of the summary; `finding` is true if something is lost, at risk or damaged."""
 
     analysis: str
     rows: int
@@ -29,11 +29,11 @@ class Line(NamedTuple):
 
 
 def summarise(name: str, table: pa.Table, inputs: Inputs) -> Line:
-    """Return the line of one analysis; `table` has all its rows.
+    """Return the summary line of one analysis; `table` has all its rows.
 
-    Of the top rows alone `finding` is right too, but for `JUDGED_BY_ALL_ROWS`.
+    With only the top rows, `finding` is still right, except for `JUDGED_BY_ALL_ROWS`.
     """
-    finding, says = _SAYS[name](table, inputs)
+    finding, says = _SUMMARIZERS[name](table, inputs)
     return Line(name, table.num_rows, finding, says)
 
 
@@ -43,13 +43,13 @@ def _sum(table: pa.Table, column: str) -> int:
     return int(pc.sum(table.column(column)).as_py() or 0)
 
 
-def _distinct(table: pa.Table, column: str) -> int:
+def _count_distinct(table: pa.Table, column: str) -> int:
     import pyarrow.compute as pc
 
     return int(pc.count_distinct(table.column(column)).as_py())
 
 
-_some = partial(counted, grouped=True)
+_counted = partial(counted, grouped=True)
 
 
 def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
@@ -58,99 +58,124 @@ def _violations(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     )
     counts = Counter(worst.values())
     order = ("no_replica", "below_ack_quorum", "below_write_quorum")
-    parts = [f"{name}: {_some(counts[name], 'ledger')}" for name in order if counts[name]]
-    parts.append(f"{_some(_sum(table, 'missing_entries'), 'replica')} missing")
+    parts = [f"{name}: {_counted(counts[name], 'ledger')}" for name in order if counts[name]]
+    parts.append(f"{_counted(_sum(table, 'missing_entries'), 'replica')} missing")
     return table.num_rows > 0, "; ".join(parts) if table.num_rows else "none"
 
 
 def _homeless(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    return table.num_rows > 0, f"{_some(table.num_rows, 'ledger')} of which no bookie has an entry"
+    return (
+        table.num_rows > 0,
+        f"{_counted(table.num_rows, 'ledger')} of which no bookie has an entry",
+    )
 
 
 def _health(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    due = table.column("replicas_due").to_pylist()
+    replicas_due_column = table.column("replicas_due").to_pylist()
     reasons = table.column("not_judged").to_pylist()
-    skipped = Counter(why for n, why in zip(due, reasons) if n is None)
-    partly = sum(why is not None for n, why in zip(due, reasons) if n is not None)
-    bad = sum(count for why, count in skipped.items() if why.startswith("its metadata"))
-    parts = [f"{_some(len(due) - sum(skipped.values()), 'ledger')} judged"]
-    if partly:
-        parts.append(f"{partly:,} of them in part")
+    skipped_reasons = Counter(
+        reason for replicas_due, reason in zip(replicas_due_column, reasons) if replicas_due is None
+    )
+    partly_judged = sum(
+        reason is not None
+        for replicas_due, reason in zip(replicas_due_column, reasons)
+        if replicas_due is not None
+    )
+    unusable_metadata = sum(
+        count for reason, count in skipped_reasons.items() if reason.startswith("its metadata")
+    )
+    parts = [
+        f"{_counted(len(replicas_due_column) - sum(skipped_reasons.values()), 'ledger')} judged"
+    ]
+    if partly_judged:
+        parts.append(f"{partly_judged:,} of them in part")
     states = ("open", "in_recovery", "underreplicated")
-    parts += [f"{skipped[why]:,} {why}" for why in states if skipped[why]]
-    if bad:
-        parts.append(f"{bad:,} with metadata that cannot be used")
-    return bad > 0, "; ".join(parts)
+    parts += [
+        f"{skipped_reasons[reason]:,} {reason}" for reason in states if skipped_reasons[reason]
+    ]
+    if unusable_metadata:
+        parts.append(f"{unusable_metadata:,} with metadata that cannot be used")
+    return unusable_metadata > 0, "; ".join(parts)
 
 
 def _surplus(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    ledgers = _some(_distinct(table, "qualified_name"), "ledger")
-    return False, f"{_some(_sum(table, 'surplus_entries'), 'replica')} of {ledgers} not asked for"
+    ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
+    return (
+        False,
+        f"{_counted(_sum(table, 'surplus_entries'), 'replica')} of {ledgers} not asked for",
+    )
 
 
 def _orphans(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    ledgers = _some(_distinct(table, "qualified_name"), "ledger")
-    return False, f"{ledgers} unknown to the metadata, {_some(_sum(table, 'bytes'), 'byte')}"
+    ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
+    return False, f"{ledgers} unknown to the metadata, {_counted(_sum(table, 'bytes'), 'byte')}"
 
 
 def _holes(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    ledgers = _some(_distinct(table, "qualified_name"), "ledger")
-    told = f"{ledgers}, {_some(_sum(table, 'holes'), 'entry', 'entries')} between first and last"
-    return inputs.metadata is None and table.num_rows > 0, told
+    ledgers = _counted(_count_distinct(table, "qualified_name"), "ledger")
+    summary = (
+        f"{ledgers}, {_counted(_sum(table, 'holes'), 'entry', 'entries')} between first and last"
+    )
+    return inputs.metadata is None and table.num_rows > 0, summary
 
 
 def _by_bookie(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
     unread, damage = len(inputs.dump.unread), _sum(table, "damage")
-    entries = _some(_sum(table, "entries"), "entry", "entries")
-    parts = [f"{_some(table.num_rows - unread, 'bookie')}, {entries}"]
-    parts.append(f"{_some(_sum(table, 'log_file_bytes'), 'byte')} of entry logs")
+    entries = _counted(_sum(table, "entries"), "entry", "entries")
+    parts = [f"{_counted(table.num_rows - unread, 'bookie')}, {entries}"]
+    parts.append(f"{_counted(_sum(table, 'log_file_bytes'), 'byte')} of entry logs")
     if unread:
-        parts.append(f"{_some(unread, 'bookie')} not read")
+        parts.append(f"{_counted(unread, 'bookie')} not read")
     if damage:
-        parts.append(_some(damage, "finding") + " of damage")
+        parts.append(_counted(damage, "finding") + " of damage")
     return unread + damage > 0, "; ".join(parts)
 
 
 def _by_scope(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    size = _some(_sum(table, "bytes"), "byte")
-    return False, f"{_some(table.num_rows, 'scope')}, {size} of records"
+    size = _counted(_sum(table, "bytes"), "byte")
+    return False, f"{_counted(table.num_rows, 'scope')}, {size} of records"
 
 
 def _by_ledger(table: pa.Table, _: Inputs) -> tuple[bool, str]:
-    said = f"{_some(table.num_rows, 'ledger')}, {_some(_sum(table, 'replicas'), 'replica')}"
-    return False, f"{said}, {_some(_sum(table, 'bytes'), 'byte')} of records"
+    counts = f"{_counted(table.num_rows, 'ledger')}, {_counted(_sum(table, 'replicas'), 'replica')}"
+    return False, f"{counts}, {_counted(_sum(table, 'bytes'), 'byte')} of records"
 
 
 def _occupancy(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    garbage, pinned = _some(_sum(table, "garbage_bytes"), "byte"), _sum(table, "pinned")
-    logs = _some(table.num_rows, "entry log")
-    least = f"{inputs.options.pinned:g}"
-    return False, f"{logs}, {garbage} of garbage; {pinned:,} pinned by less than {least}"
+    garbage, pinned = _counted(_sum(table, "garbage_bytes"), "byte"), _sum(table, "pinned")
+    logs = _counted(table.num_rows, "entry log")
+    threshold = f"{inputs.options.pinned:g}"
+    return False, f"{logs}, {garbage} of garbage; {pinned:,} pinned by less than {threshold}"
 
 
 def _fragmentation(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     entries, stretches = _sum(table, "entries"), _sum(table, "stretches")
-    mean = entries / stretches if stretches else 0
-    runs = _some(stretches, "stretch", "stretches")
-    return False, f"{_some(entries, 'entry', 'entries')} in {runs}, {mean:,.1f} each"
+    mean_entries = entries / stretches if stretches else 0
+    stretch_count = _counted(stretches, "stretch", "stretches")
+    return (
+        False,
+        f"{_counted(entries, 'entry', 'entries')} in {stretch_count}, {mean_entries:,.1f} each",
+    )
 
 
 def _sequences(table: pa.Table, _: Inputs) -> tuple[bool, str]:
     entries, groups = _sum(table, "entries"), _sum(table, "groups")
-    return False, f"{_some(entries, 'entry', 'entries')} in {_some(groups, 'sequence group')}"
+    return False, f"{_counted(entries, 'entry', 'entries')} in {_counted(groups, 'sequence group')}"
 
 
 def _comparison(table: pa.Table, inputs: Inputs) -> tuple[bool, str]:
-    listed = [
-        {b["id"] for b in dump.manifest["bookies"]} for dump in (inputs.dump, inputs.other) if dump
+    bookie_ids = [
+        {bookie["id"] for bookie in dump.manifest["bookies"]}
+        for dump in (inputs.dump, inputs.other)
+        if dump
     ]
-    if not set.intersection(*listed):
+    if not set.intersection(*bookie_ids):
         return False, "nothing to compare: the two dumps have no bookie in common"
     parts = [f"{_sum(table, name):,} {name}" for name in ("common", "added", "removed")]
     return False, f"entries: {', '.join(parts)}"
 
 
-_SAYS: dict[str, Callable[[Any, Inputs], tuple[bool, str]]] = {
+_SUMMARIZERS: dict[str, Callable[[Any, Inputs], tuple[bool, str]]] = {
     "violations": _violations,
     "homeless": _homeless,
     "ledger_health": _health,

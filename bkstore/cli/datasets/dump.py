@@ -52,14 +52,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the tables below OUT and say how many rows; exit code 1 if there are findings."""
+    """Write the tables below OUT and print the row counts; the exit code is 1 for findings."""
     from bkstore.offline.dump import dump
 
-    with work_progress("rows") as show:
+    with work_progress("rows") as show_progress:
 
-        def progress(at: DumpProgress) -> None:
-            if show is not None:
-                show(f"{at.bookie}", at.done, at.total, at.rows)
+        def progress(state: DumpProgress) -> None:
+            if show_progress is not None:
+                show_progress(f"{state.bookie}", state.done, state.total, state.rows)
 
         try:
             result = dump(
@@ -71,44 +71,46 @@ def run(args: argparse.Namespace) -> int:
                 resume=args.resume,
             )
         except KeyboardInterrupt:
-            partial = partial_path(args.out)
-            if partial.is_dir():
-                tell(f"interrupted; what is done is kept in {partial}, the same dump goes on")
+            staging = partial_path(args.out)
+            if staging.is_dir():
+                tell(f"interrupted; what is done is kept in {staging}, the same dump goes on")
             raise
-    _tell(args.out, result)
+    _print_counts(args.out, result)
     return report_findings(result.findings)
 
 
 def _sources(args: argparse.Namespace) -> list[DumpSource]:
+    """Return the bookies to dump; raises `InvalidArgument` if names are given in two ways."""
     from bkstore.offline.dump import DumpSource
 
-    named = list(map(_named, args.directories))
-    ids = args.bookie_id or [name for name, _ in named]
-    if len(ids) != len(named):
+    names_and_paths = list(map(_split_name, args.directories))
+    bookie_ids = args.bookie_id or [bookie_id for bookie_id, _ in names_and_paths]
+    if len(bookie_ids) != len(names_and_paths):
         raise InvalidArgument(
-            f"{counted(len(named), 'directory', 'directories')}, {len(ids)} --bookie-id"
+            f"{counted(len(names_and_paths), 'directory', 'directories')}, "
+            f"{len(bookie_ids)} --bookie-id"
         )
-    if args.bookie_id and any(name is not None for name, _ in named):
+    if args.bookie_id and any(bookie_id is not None for bookie_id, _ in names_and_paths):
         raise InvalidArgument("names by NAME=DIR and by --bookie-id: give one of them")
     return [
-        DumpSource(path, name, args.live, args.layout, args.root)
-        for name, (_, path) in zip(ids, named)
+        DumpSource(path, bookie_id, args.live, args.layout, args.root)
+        for bookie_id, (_, path) in zip(bookie_ids, names_and_paths)
     ]
 
 
-def _named(word: str) -> tuple[str | None, Path]:
-    """Return (name, directory) of NAME=DIR; a directory that is there is taken as it is."""
-    name, equals, path = word.partition("=")
-    if not equals or not name or not path or os.path.exists(word):
+def _split_name(word: str) -> tuple[str | None, Path]:
+    """Return (name, directory) of NAME=DIR; an existing path is taken whole, without a name."""
+    name, separator, path = word.partition("=")
+    if not separator or not name or not path or os.path.exists(word):
         return None, Path(word)
     return name, Path(path)
 
 
-def _tell(out: Path, result: DumpResult) -> None:
-    told = ", ".join(
+def _print_counts(out: Path, result: DumpResult) -> None:
+    counts = ", ".join(
         counted(count, "entry" if table == "entries" else table.removesuffix("s"), table)
         for table, count in result.rows.items()
     )
     if result.kept:
-        told += f"; {result.kept} of {result.pieces} pieces were there already"
-    tell(f"{out}: {told}")
+        counts += f"; {result.kept} of {result.pieces} pieces were there already"
+    tell(f"{out}: {counts}")

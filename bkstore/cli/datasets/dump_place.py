@@ -1,4 +1,4 @@
-"""DUMP: a path, or the URI of a file system on which a dump lies."""
+"""The argument DUMP: a path, or a URI of a dump on a remote file system."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ DUMP_HELP = "what `bkstore dump` made: a path, or a URI such as s3://bucket/dump
 
 
 def dump_place(text: str) -> str | Path:
-    """Return the place that an argument names; the parser's error for a ``file:`` URI of no path.
+    """Return the path or remote URI of a dump, for use as argparse's `type`.
+
+    Raises `ArgumentTypeError` for a ``file:`` URI without a path.
 
     >>> dump_place("s3://bucket/dump"), str(dump_place("file:///data/dump"))
     ('s3://bucket/dump', '/data/dump')
@@ -25,7 +27,7 @@ def dump_place(text: str) -> str | Path:
 
 
 def name_of(place: str | Path) -> str:
-    """Return the last part of a place's name.
+    """Return the last part of a path or URI, without its query.
 
     >>> name_of("s3://bucket/today?region=x")
     'today'

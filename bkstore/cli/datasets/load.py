@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bkstore.offline.load import LoadProgress, LoadResult
 
 SPARK_ROWS = 1 << 28
-"""Rows from which --engine auto takes Spark, where pyspark is installed: some minutes of work
-for one process."""
+"""Rows from which --engine auto uses Spark, if pyspark is installed: some minutes of work for one
+process."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,23 +54,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Load, and say how many rows; exit code 1 if the dump lacks what could not be read."""
+    """Load and print the row counts; the exit code is 1 if the dump lacks unreadable data."""
     if args.directories is not None and args.directories < 1:
         raise InvalidArgument(f"--directories {args.directories}: 1 or more")
-    result = _by_spark(args) if _wants_spark(args) else _here(args)
-    told = "each row and state compared" if result.compared else "not compared"
+    result = _load_with_spark(args) if _wants_spark(args) else _load_locally(args)
+    comparison = "each row and state compared" if result.compared else "not compared"
     duplicates = (
         f", {counted(result.duplicates, 'duplicate')} passed over" if result.duplicates else ""
     )
     tell(
         f"{args.out}: {counted(result.rows, 'entry', 'entries')} of "
         f"{counted(result.ledgers, 'ledger')} of bookie "
-        f"{result.bookie} ({result.to}){duplicates}; {told}"
+        f"{result.bookie} ({result.to}){duplicates}; {comparison}"
     )
     return report_findings(result.findings)
 
 
 def _wants_spark(args: argparse.Namespace) -> bool:
+    """Return whether to use Spark; opens the dump to count its rows with --engine auto."""
     if args.engine != "auto" or find_spec("pyspark") is None:
         return bool(args.engine == "spark")
     from bkstore.offline.load.dump_rows import open_dump
@@ -78,14 +79,14 @@ def _wants_spark(args: argparse.Namespace) -> bool:
     return open_dump(args.dump, args.bookie, args.directories).rows >= SPARK_ROWS
 
 
-def _here(args: argparse.Namespace) -> LoadResult:
+def _load_locally(args: argparse.Namespace) -> LoadResult:
     from bkstore.offline.load import load
 
-    with work_progress("rows") as show:
+    with work_progress("rows") as show_progress:
 
-        def progress(at: LoadProgress) -> None:
-            if show is not None:
-                show(at.step, at.done, at.total, at.rows)
+        def progress(state: LoadProgress) -> None:
+            if show_progress is not None:
+                show_progress(state.step, state.done, state.total, state.rows)
 
         return load(
             args.dump,
@@ -98,15 +99,15 @@ def _here(args: argparse.Namespace) -> LoadResult:
         )
 
 
-def _by_spark(args: argparse.Namespace) -> LoadResult:
+def _load_with_spark(args: argparse.Namespace) -> LoadResult:
     require_packages("load with Spark", "pyspark", "pandas", "pyarrow")
     from bkstore.offline.load.dump_rows import open_dump
     from bkstore.spark.load import load as spark_load
     from bkstore.spark.session import local_session
 
-    open_dump(args.dump, args.bookie, args.directories)  # before Spark takes its seconds
+    open_dump(args.dump, args.bookie, args.directories)  # reports errors before Spark starts
     with local_session("bkstore load", args.master, fast_start=False) as spark:
-        spark.sparkContext.setLogLevel("FATAL")  # what fails is told in one line below
+        spark.sparkContext.setLogLevel("FATAL")  # failures are reported in one line
         return spark_load(
             spark,
             args.dump,

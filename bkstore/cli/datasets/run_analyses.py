@@ -1,4 +1,4 @@
-"""What `bkstore analyze` does: its targets checked, the analyses run, tables and report written."""
+"""The work of `bkstore analyze`: check targets, run the analyses, write tables and the report."""
 
 from __future__ import annotations
 
@@ -54,84 +54,94 @@ if TYPE_CHECKING:
 
 _SUMMARY = schema("summary", "analysis rows finding says", fold="says")
 _ENGINES = {"local": "DuckDB and kernels, on one machine", "spark": "Spark"}
-_HERE = "local[*]"
-_AT_A_TIME = 4096
+_LOCAL_MASTER = "local[*]"
+_ROWS_PER_TABLE = 4096
 
 
-_JUDGING = frozenset({"violations", "homeless", "ledger_health"})
-_FINDING_HOLES = frozenset({"holes"})
+_METADATA_LOSS_ANALYSES = frozenset({"violations", "homeless", "ledger_health"})
+_HOLE_ANALYSES = frozenset({"holes"})
 
 
 def has_checked(tables: Mapping[str, pa.Table], inputs: Inputs, engine: Engine) -> bool:
-    """Return whether one of the analyses that look for losses has looked at an entry.
+    """Return whether an analysis that looks for losses had an entry to check.
 
-    True where none of them was asked for: the others only count. Against metadata the rule is the
-    audit's: a ledger was judged, and if some of those judged have entries, entries of one were
-    due at a bookie that was read. `tables` has all rows of `ledger_health`; it is run for this
-    where it was not asked for.
+    True if none of them was asked for: the others only count. With metadata the rule is the
+    audit's: at least one ledger was judged, and if any judged ledger has entries, entries of one
+    were due at a bookie that was read. `tables` must have all rows of `ledger_health`; if it is
+    missing, this runs the analysis.
     """
     if inputs.metadata is None:
         has_groups = any(file.rows for file in inputs.dump.files["groups"])
-        return has_groups or not _FINDING_HOLES & tables.keys()
-    if not _JUDGING & tables.keys():
+        return has_groups or not _HOLE_ANALYSES & tables.keys()
+    if not _METADATA_LOSS_ANALYSES & tables.keys():
         return True
     health = tables.get("ledger_health")
     if health is None:
         health = engine.run(ANALYSES["ledger_health"], inputs)
-    due, last_entries = (health.column(n).to_pylist() for n in ("replicas_due", "last_entry_id"))
-    judged = [(count, last) for count, last in zip(due, last_entries) if count is not None]
-    has_entries = any(last >= 0 for _, last in judged)
+    due_counts, last_entries = (
+        health.column(name).to_pylist() for name in ("replicas_due", "last_entry_id")
+    )
+    judged = [
+        (count, last_entry)
+        for count, last_entry in zip(due_counts, last_entries)
+        if count is not None
+    ]
+    has_entries = any(last_entry >= 0 for _, last_entry in judged)
     return any(count for count, _ in judged) or bool(judged and not has_entries)
 
 
 def run_analyses(args: argparse.Namespace) -> int:
-    """Print the summary, or the tables of --only; exit code 1 if something is amiss.
+    """Print the summary, or the tables of --only, and write --out and --report.
 
-    Exit code 3 where losses were looked for, and nothing was there to be checked.
+    The exit code is 1 for findings, 3 if losses were looked for but there was nothing to check.
     """
+    # Validate the arguments, and open the dumps.
     options = Options(args.top, args.by, args.pinned)
-    chosen = _chosen(args)
+    chosen = _chosen_analyses(args)
     _check_columns(args.columns, chosen)
     _check_targets(args)
-    name = _engine_name(args.engine, report=args.report is not None)
-    if name == "local" and args.master is not None:
+    engine_name = _engine_name(args.engine, report=args.report is not None)
+    if engine_name == "local" and args.master is not None:
         raise InvalidArgument("--master goes with --engine spark")
     inputs = open_inputs(args.dump, args.metadata, args.other, Options(pinned=args.pinned))
-    chosen = _possible(chosen, inputs, asked=args.only is not None)
-    for each in chosen if args.top is not None else ():
-        each.ranked_by(options)
-    asked = _asked(args, chosen, inputs, options)
-    with _engine(name, args.master or _HERE) as engine:
-        tables = _run(engine, asked)
-        lines = [summarise(name, table, inputs) for name, table in tables.items()]
-        amiss = any(line.finding for line in lines)
-        amiss = amiss or bool(inputs.dump.unread or inputs.dump.damage)
-        checked = amiss or has_checked(tables, inputs, engine)
+    chosen = _select_possible(chosen, inputs, asked=args.only is not None)
+    for analysis in chosen if args.top is not None else ():
+        analysis.ranked_by(options)
+    # Run the analyses, and judge their results.
+    runs = _limit_rows(args, chosen, inputs, options)
+    with _start_engine(engine_name, args.master or _LOCAL_MASTER) as engine:
+        tables = _run_each(engine, runs)
+        lines = [summarise(engine_name, table, inputs) for engine_name, table in tables.items()]
+        has_findings = any(line.finding for line in lines)
+        has_findings = has_findings or bool(inputs.dump.unread or inputs.dump.damage)
+        has_checked_any = has_findings or has_checked(tables, inputs, engine)
+    # Write the tables, the report and the messages.
     if args.top is not None:
-        tables = {n: top_rows(table, ANALYSES[n], options) for n, table in tables.items()}
+        tables = {name: top_rows(table, ANALYSES[name], options) for name, table in tables.items()}
     if args.out is not None:
         _write_files(args, tables)
     if args.report is not None:
-        _report(args, tables, inputs, _ENGINES[name])
-    _print(args, tables, lines)
+        _write_report(args, tables, inputs, _ENGINES[engine_name])
+    _print_results(args, tables, lines)
     for bookie, reason in inputs.dump.unread.items():
         tell(f"{bookie} counts as not dumped: {reason}")
-    if not checked:
+    if not has_checked_any:
         tell("nothing was checked: no entry is here that could be missing")
-    return verdict(findings=amiss, checked=checked)
+    return verdict(findings=has_findings, checked=has_checked_any)
 
 
-def _chosen(args: argparse.Namespace) -> list[Analysis]:
+def _chosen_analyses(args: argparse.Namespace) -> list[Analysis]:
+    """Return the analyses of --only, else all; raises `InvalidArgument` for misused options."""
     if args.only is None:
         if args.by is not None:
             raise InvalidArgument("--by goes with --top and one --only")
         return list(ANALYSES.values())
-    chosen = [find(name.strip()) for name in args.only.split(",")]
-    if args.by is not None and (len(chosen) != 1 or args.top is None):
+    analyses = [find(name.strip()) for name in args.only.split(",")]
+    if args.by is not None and (len(analyses) != 1 or args.top is None):
         raise InvalidArgument("--by goes with --top and one --only")
     if args.format == "parquet" and args.out is None:
         raise InvalidArgument("--format parquet writes files: give --out DIR")
-    return chosen
+    return analyses
 
 
 def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
@@ -139,48 +149,61 @@ def _check_columns(columns: list[str] | None, chosen: list[Analysis]) -> None:
         return
     if len(chosen) != 1:
         raise InvalidArgument("--columns goes with one --only")
-    wrong = unknown_column(columns, chosen[0].schema.names)
-    if wrong is not None:
-        raise InvalidArgument(f"--columns: {wrong}")
+    problem = unknown_column(columns, chosen[0].schema.names)
+    if problem is not None:
+        raise InvalidArgument(f"--columns: {problem}")
 
 
-def _possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
-    """Leave out what the inputs do not allow, and say so; refuse it if it was asked for."""
-    lacking = {each.name: each.lacks(inputs) for each in chosen}
-    for name, lack in lacking.items():
-        if lack is not None and asked:
-            raise InvalidArgument(f"{name} needs {lack}")
-    for lack, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
-        names = [name for name, its in lacking.items() if its == lack]
+def _select_possible(chosen: list[Analysis], inputs: Inputs, *, asked: bool) -> list[Analysis]:
+    """Return the analyses that the inputs allow, and print which are left out.
+
+    Raises `InvalidArgument` instead if the analyses were `asked` for by name.
+    """
+    missing_inputs = {analysis.name: analysis.lacks(inputs) for analysis in chosen}
+    for name, missing_input in missing_inputs.items():
+        if missing_input is not None and asked:
+            raise InvalidArgument(f"{name} needs {missing_input}")
+    for missing_input, option in (("ledger metadata", "--metadata"), ("a second dump", "--other")):
+        names = [
+            name
+            for name, analysis_lacks in missing_inputs.items()
+            if analysis_lacks == missing_input
+        ]
         if names:
             tell(f"without {option}: no {', '.join(names)}")
-    return [each for each in chosen if lacking[each.name] is None]
+    return [analysis for analysis in chosen if missing_inputs[analysis.name] is None]
 
 
-def _asked(
+def _limit_rows(
     args: argparse.Namespace, chosen: list[Analysis], inputs: Inputs, options: Options
 ) -> list[tuple[Analysis, Inputs]]:
-    """Return each analysis, and what of it: the top rows, or all where they are added up."""
-    top = inputs if _has_summary(args) else replace(inputs, options=options)
-    return [(each, inputs if each.name in JUDGED_BY_ALL_ROWS else top) for each in chosen]
+    """Return each analysis with inputs whose options limit it to the top rows where possible.
+
+    A summary, and a finding of `JUDGED_BY_ALL_ROWS`, needs all rows.
+    """
+    top_inputs = inputs if _has_summary(args) else replace(inputs, options=options)
+    return [
+        (analysis, inputs if analysis.name in JUDGED_BY_ALL_ROWS else top_inputs)
+        for analysis in chosen
+    ]
 
 
 def _has_summary(args: argparse.Namespace) -> bool:
-    """Return whether a line for each analysis is printed, rather than the tables."""
+    """Return whether to print one line per analysis instead of the tables."""
     return args.only is None or args.out is not None
 
 
 def _check_targets(args: argparse.Namespace) -> None:
-    """Refuse targets that are there, that lie in what is read, or that are URIs."""
-    for target, what in ((args.out, "a folder of tables"), (args.report, "a report")):
+    """Raise `InvalidArgument` for targets that exist, lie in an input, or are URIs."""
+    for target, description in ((args.out, "a folder of tables"), (args.report, "a report")):
         if target is not None:
-            only_path(target, what)
+            only_path(target, description)
     if args.out is not None:
         check_target(args.out)
-    read = paths_only(args.dump, args.metadata, args.other)
+    inputs = paths_only(args.dump, args.metadata, args.other)
     for target in (args.out, args.report):
         if target is not None:
-            refuse_inputs(target, read)
+            refuse_inputs(target, inputs)
     if args.report is None:
         return
     if args.out is not None and os.path.realpath(args.out) == os.path.realpath(args.report):
@@ -193,13 +216,13 @@ def _suffix(form: str) -> str:
     return "txt" if form == "table" else form
 
 
-def _engine_name(asked: str, *, report: bool) -> str:
-    """Return the engine to use; the local one comes first. Says at once what is not installed."""
+def _engine_name(requested: str, *, report: bool) -> str:
+    """Return "local" or "spark", preferring local; raises `MissingDependency` for it at once."""
     needed = ["pyarrow", "matplotlib", "jinja2"] if report else ["pyarrow"]
-    local = asked == "local" or (
-        asked == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
+    use_local = requested == "local" or (
+        requested == "auto" and not (missing_packages("duckdb") and not missing_packages("pyspark"))
     )
-    if local:
+    if use_local:
         require_packages("analyze", "duckdb", *needed)
         return "local"
     require_packages("analyze with Spark", "pyspark", "pandas", *needed)
@@ -208,31 +231,34 @@ def _engine_name(asked: str, *, report: bool) -> str:
 
 
 @contextmanager
-def _engine(name: str, master: str) -> Iterator[Engine]:
+def _start_engine(name: str, master: str) -> Iterator[Engine]:
     if name == "local":
         yield LocalEngine()
         return
     from bkstore.spark.analysis import SparkEngine
     from bkstore.spark.session import local_session
 
-    fast = master == "local" or master.startswith("local[")
-    with local_session("bkstore analyze", master, fast_start=fast) as spark:
-        spark.sparkContext.setLogLevel("FATAL")  # what fails is told in one line
+    fast_start = master == "local" or master.startswith("local[")
+    with local_session("bkstore analyze", master, fast_start=fast_start) as spark:
+        spark.sparkContext.setLogLevel("FATAL")  # failures are reported in one line
         yield SparkEngine(spark)
 
 
-def _run(engine: Engine, asked: list[tuple[Analysis, Inputs]]) -> dict[str, pa.Table]:
+def _run_each(engine: Engine, runs: list[tuple[Analysis, Inputs]]) -> dict[str, pa.Table]:
     tables: dict[str, pa.Table] = {}
-    with work_progress("rows") as show:
-        for at, (each, inputs) in enumerate(asked):
-            if show is not None:
+    with work_progress("rows") as show_progress:
+        for index, (analysis, inputs) in enumerate(runs):
+            if show_progress is not None:
                 rows = sum(table.num_rows for table in tables.values())
-                show(each.name, at, len(asked), rows)
-            tables[each.name] = engine.run(each, inputs)
+                show_progress(analysis.name, index, len(runs), rows)
+            tables[analysis.name] = engine.run(analysis, inputs)
     return tables
 
 
-def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[Line]) -> None:
+def _print_results(
+    args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list[Line]
+) -> None:
+    """Print the summary, lines with a finding first, or the tables of --only."""
     if _has_summary(args):
         rows = sorted(lines, key=lambda line: not line.finding)
         form = args.format if args.format not in (None, "parquet") else "table"
@@ -242,13 +268,13 @@ def _print(args: argparse.Namespace, tables: Mapping[str, pa.Table], lines: list
     for name, table in tables.items():
         if len(tables) > 1:
             tell(f"{name}: {counted(table.num_rows, 'row')}")
-        pieces, shown = _pieces(ANALYSES[name], table), Shown(args.columns, args.wide)
-        write_tables(ANALYSES[name].schema, pieces, args.format or "table", shown=shown)
+        batches, shown = _split_table(ANALYSES[name], table), Shown(args.columns, args.wide)
+        write_tables(ANALYSES[name].schema, batches, args.format or "table", shown=shown)
 
 
-def _pieces(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
-    for at in range(0, max(table.num_rows, 1), _AT_A_TIME):
-        yield Table(analysis.schema, table.slice(at, _AT_A_TIME).to_pydict())
+def _split_table(analysis: Analysis, table: pa.Table) -> Iterator[Table]:
+    for start in range(0, max(table.num_rows, 1), _ROWS_PER_TABLE):
+        yield Table(analysis.schema, table.slice(start, _ROWS_PER_TABLE).to_pydict())
 
 
 def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> None:
@@ -257,25 +283,27 @@ def _write_files(args: argparse.Namespace, tables: Mapping[str, pa.Table]) -> No
         OS_FILES.makedirs(out)
         for name, table in tables.items():
             target = out / f"{name}.{_suffix(form)}"
-            pieces = _pieces(ANALYSES[name], table)
-            write_tables(ANALYSES[name].schema, pieces, form, target, shown=shown)
+            batches = _split_table(ANALYSES[name], table)
+            write_tables(ANALYSES[name].schema, batches, form, target, shown=shown)
     except OSError as error:
         raise WriteFailed(error.filename or out, error) from error
     tell(f"{out}: {counted(len(tables), 'table')}")
 
 
-def _report(
+def _write_report(
     args: argparse.Namespace, tables: Mapping[str, pa.Table], inputs: Inputs, engine: str
 ) -> None:
     from bkstore.report import write_report
 
-    said = None if inputs.metadata is None else inputs.metadata.path
-    source = {"manifest": inputs.dump.manifest, "metadata": said, "engine": engine}
+    metadata_path = None if inputs.metadata is None else inputs.metadata.path
+    source = {"manifest": inputs.dump.manifest, "metadata": metadata_path, "engine": engine}
     if inputs.other is not None:
         source["other"] = inputs.other.manifest
     if args.out is not None:
         suffix = _suffix(args.format or "parquet")
         source["all_rows"] = {name: str(args.out / f"{name}.{suffix}") for name in tables}
-    shown = {**tables, "findings": inputs.dump.read("findings")}
-    write_report(args.report, shown, title=f"Bookies in {name_of(args.dump)}", source=source)
+    report_tables = {**tables, "findings": inputs.dump.read("findings")}
+    write_report(
+        args.report, report_tables, title=f"Bookies in {name_of(args.dump)}", source=source
+    )
     tell(f"report: {args.report}")

@@ -1,7 +1,7 @@
-"""Tables for people: what fits a terminal of a table's columns, and how it is drawn.
+"""Tables for people: choosing the columns that fit a terminal, and drawing them.
 
-`tables` draws them: read it first. `column_choice` chooses the columns of a table that a screen
-shows, and those of them that fit; `cells` has how a value reads.
+`tables` draws them: read it first. `column_choice` chooses the columns to show and their widths;
+`cells` formats values.
 """
 
 __all__ = ["cells", "column_choice", "tables"]

@@ -1,4 +1,4 @@
-"""Values as people read them in a table: one line each, never wider than their column."""
+"""Formats values as cells of a table for people: one line each, cut to the column's width."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from bkstore.counts import counted
 from bkstore.ids import LedgerId, unsigned64
 from bkstore.tables.safe_text import shown
 
-_LONGEST_CELL = 400  # the other formats never shorten
-_DIGITS = 8  # of each half of a short id
+_MAX_CELL = 400  # characters; only tables shorten, the other formats do not
+_SHORT_ID_DIGITS = 8  # hex digits of each half of a short id
 MOST_RANGES = 10_000
-"""Ranges above which typed outputs have null: their groups say the same, and are few."""
+"""Above this many ranges, outputs other than tables have null; the groups say the same."""
 
 
 class Beginning(list[list[int]]):
-    """The first rows of a cell that holds too many to be made; `whole` says of what.
+    """The first rows of a cell that has too many to show; `whole` describes all of them.
 
     >>> cell(Beginning([[0, 1], [3, 4]], "17 ranges"))
     '0-1 3-4 ... (17 ranges)'
@@ -31,7 +31,7 @@ class Beginning(list[list[int]]):
 
 
 def cell(value: Any) -> str:
-    """Return a value as people read it: one line, shortened where it is very long.
+    """Return a value as text for people: one line, shortened if it is very long.
 
     >>> cell(None), cell(True), cell(b"\\x07"), cell(2 / 3), cell([[0, 4], [6, 6]])
     ('-', 'yes', '07', '0.666667', '0-4 6')
@@ -43,26 +43,25 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Beginning):
-        return f"{' '.join(map(_numbers, value))} ... ({value.whole})"
+        return f"{' '.join(map(_format_row, value))} ... ({value.whole})"
     if isinstance(value, list):
-        return _shortened(" ".join(map(_numbers, value)) or "none")
+        return _shortened(" ".join(map(_format_row, value)) or "none")
     if isinstance(value, float):
         return f"{value:.6g}"
     return _shortened(value.hex()) if isinstance(value, bytes) else str(value)
 
 
 def payload_cell(value: bytes | None) -> str:
-    r"""Return a payload as text, bytes in it that are no text as escapes; or as hex with 0x.
+    r"""Return a payload as text with other bytes escaped, or as hex with 0x if most are not text.
 
-    Hex is what has more bytes that are no text than such that are. Bytes beyond the longest cell
-    are not looked at.
+    Bytes beyond the longest cell are ignored.
 
     >>> print(payload_cell(b"entry 7"), payload_cell(b"\xfc\x1bentry"), payload_cell(b"\0\x01a"))
     entry 7 \xfc\x1bentry 0x000161
     """
     if value is None:
         return "-"
-    data = value[:_LONGEST_CELL]
+    data = value[:_MAX_CELL]
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=len(data) == len(value))
         if text.isprintable():
@@ -70,9 +69,11 @@ def payload_cell(value: bytes | None) -> str:
     except UnicodeDecodeError:
         pass
     if 2 * sum(map(_is_text, data)) < len(data):
-        data = data[: _LONGEST_CELL // 2]
+        data = data[: _MAX_CELL // 2]
         return f"0x{data.hex()}{_more(value, data)}"
-    return "".join(chr(b) if _is_text(b) else f"\\x{b:02x}" for b in data) + _more(value, data)
+    return "".join(chr(byte) if _is_text(byte) else f"\\x{byte:02x}" for byte in data) + _more(
+        value, data
+    )
 
 
 def _more(value: bytes, data: bytes) -> str:
@@ -86,10 +87,10 @@ def _is_text(byte: int) -> bool:
 
 
 def short_ledger(scope: int, ledger: int, gap: str = "…") -> str:
-    """Return a ledger's number in scope 0; else the ends of scope and ledger in hex.
+    """Return a ledger id in decimal in scope 0, else the ends of scope and ledger in hex.
 
-    A half of up to 8 hex digits is whole, without leading zeros. `scope` and `ledger` are as
-    tables carry them, in two's complement.
+    A half of up to 8 hex digits is complete, without leading zeros. `scope` and `ledger` are
+    signed, as tables have them.
 
     >>> short_ledger(0, 7), short_ledger(1, 255)
     ('7', '1…ff')
@@ -99,24 +100,29 @@ def short_ledger(scope: int, ledger: int, gap: str = "…") -> str:
     if scope == 0:
         return str(ledger)
     high, low = f"{unsigned64(scope):x}", f"{unsigned64(ledger):x}"
-    high = high if len(high) <= _DIGITS else f"{high:0>16}"[:_DIGITS]
-    return f"{high}{gap}{low[-_DIGITS:]}"
+    high = high if len(high) <= _SHORT_ID_DIGITS else f"{high:0>16}"[:_SHORT_ID_DIGITS]
+    return f"{high}{gap}{low[-_SHORT_ID_DIGITS:]}"
 
 
 def ledger_cells(scopes: Iterable[Any], ledgers: Iterable[Any], gap: str) -> list[str]:
-    """Return ledger ids as they are told apart: short ones, whole ones if two would look alike."""
-    names = list(zip(scopes, ledgers))
-    if not any(scope for scope, _ in names):
-        return ["-" if ledger is None else str(ledger) for _, ledger in names]
+    """Return ledger ids in short form, or all in full if two short ones would be equal."""
+    scoped_ids = list(zip(scopes, ledgers))
+    if not any(scope for scope, _ in scoped_ids):
+        return ["-" if ledger is None else str(ledger) for _, ledger in scoped_ids]
     short: dict[str, tuple[int, int]] = {}
-    cells = ["-" if name[1] is None else short_ledger(*name, gap) for name in names]
-    for name, text in zip(names, cells):
-        if short.setdefault(text, name) != name:
-            return ["-" if name[1] is None else str(LedgerId.from_signed(*name)) for name in names]
+    cells = [
+        "-" if scoped_id[1] is None else short_ledger(*scoped_id, gap) for scoped_id in scoped_ids
+    ]
+    for scoped_id, text in zip(scoped_ids, cells):
+        if short.setdefault(text, scoped_id) != scoped_id:
+            return [
+                "-" if scoped_id[1] is None else str(LedgerId.from_signed(*scoped_id))
+                for scoped_id in scoped_ids
+            ]
     return cells
 
 
-def _numbers(row: list[int]) -> str:
+def _format_row(row: list[int]) -> str:
     """Return a range as a-b (or a), a sequence group as first..last/size/period."""
     if len(row) == 4:
         return f"{row[0]}..{row[1]}/{row[2]}/{row[3]}"
@@ -126,9 +132,10 @@ def _numbers(row: list[int]) -> str:
 def ranges_cell(
     some: Availability, shown: bool, on_screen: int, beginning: int
 ) -> list[list[int]] | None:
-    """Return the ranges as a cell; where the table is `shown`, the first of more than `on_screen`.
+    """Return the ranges of entries as a cell.
 
-    `beginning` is how many those are. None in another output above `MOST_RANGES`.
+    In a table that is `shown`, more than `on_screen` ranges are reduced to the first `beginning`;
+    in other outputs, more than `MOST_RANGES` give None.
     """
     if some.range_count <= (on_screen if shown else MOST_RANGES):
         ranges: list[list[int]] = some.ranges().tolist()
@@ -140,16 +147,16 @@ def ranges_cell(
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= _LONGEST_CELL:
+    if len(text) <= _MAX_CELL:
         return text
-    return f"{text[:_LONGEST_CELL]}... ({counted(len(text), 'character')}; see --format json)"
+    return f"{text[:_MAX_CELL]}... ({counted(len(text), 'character')}; see --format json)"
 
 
 # -- cells of a terminal
 
 
 def width(text: str) -> int:
-    """Return the cells of a terminal that a printable text takes."""
+    """Return the number of terminal cells that a printable text takes."""
     if _is_narrow(text):
         return len(text)
     from rich.cells import cell_len
@@ -158,51 +165,56 @@ def width(text: str) -> int:
 
 
 def widest(cells: list[str]) -> int:
-    """Return the cells of a terminal that the widest of texts takes, 0 for none."""
+    """Return the number of terminal cells of the widest text, 0 if there is none."""
     return max(map(len if _is_narrow("".join(cells)) else width, cells), default=0)
 
 
 def _is_narrow(text: str) -> bool:
-    """Return whether each character takes one cell, without asking for each: our marks do."""
+    """Return whether the text surely takes one cell per character: ASCII and "…" do."""
     return text.isascii() or text.replace("…", "").isascii()
 
 
 def padded(cells: list[str], room: int, right: bool) -> list[str]:
-    """Return texts that all take `room` cells of a terminal; wider ones stay as they are."""
+    """Return the texts padded to `room` terminal cells; wider ones are unchanged."""
     if _is_narrow("".join(cells)):
-        return [each.rjust(room) if right else each.ljust(room) for each in cells]
-    gaps = [" " * (room - width(each)) for each in cells]
-    return [gap + each if right else each + gap for gap, each in zip(gaps, cells)]
+        return [text.rjust(room) if right else text.ljust(room) for text in cells]
+    gaps = [" " * (room - width(text)) for text in cells]
+    return [gap + text if right else text + gap for gap, text in zip(gaps, cells)]
 
 
 def cut(text: str, room: int, mark: str = "…", *, end: bool = False) -> str:
-    """Return a text that takes at most `room` cells; `mark` stands for what was cut off.
+    """Return the text cut to at most `room` cells, with `mark` in place of what was cut off.
 
-    The beginning is kept, or with `end` the end, which tells paths apart.
+    Keeps the beginning, or with `end` the end, which distinguishes paths.
 
     >>> cut("bookie-1/current/0.log", 8), cut("bookie-1/current/0.log", 8, end=True)
     ('bookie-…', '…t/0.log')
     """
     if width(text) <= room:
         return text
-    left = max(room - width(mark), 0)
+    kept_width = max(room - width(mark), 0)
     if _is_narrow(text):
-        kept = text[len(text) - left :] if end else text[:left]
+        kept = text[len(text) - kept_width :] if end else text[:kept_width]
     else:
-        kept = _fitting(text[::-1], left)[::-1] if end else _fitting(text, left)
+        kept = (
+            _prefix_of_width(text[::-1], kept_width)[::-1]
+            if end
+            else _prefix_of_width(text, kept_width)
+        )
     return mark + kept if end else kept + mark
 
 
-def _fitting(text: str, room: int) -> str:
-    for size, character in enumerate(text):
+def _prefix_of_width(text: str, room: int) -> str:
+    """Return the longest prefix that takes at most `room` cells."""
+    for length, character in enumerate(text):
         room -= width(character)
         if room < 0:
-            return text[:size]
+            return text[:length]
     return text
 
 
 def folded(text: str, room: int) -> list[str]:
-    """Return the lines of a text, cut between words, and inside those wider than a line."""
+    """Return the text wrapped to lines of `room` cells; only words wider than that are split."""
     lines = [""]
     for word in re.findall(r" *[^ ]+", text):
         if lines[-1] and width(lines[-1] + word) > room:

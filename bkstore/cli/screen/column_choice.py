@@ -1,4 +1,4 @@
-"""Which columns of a table are shown, piece by piece, and how wide they may be."""
+"""Chooses which columns of a table are shown, as batches of rows arrive, and their widths."""
 
 from __future__ import annotations
 
@@ -12,91 +12,95 @@ from bkstore.tables.columns import COLUMNS
 from bkstore.tables.table import Repeated, ScreenColumns
 
 GAP = "   "
-_LEAST = 12  # characters that stay of a column that is cut
+_MIN_CUT_WIDTH = 12  # characters that a cut column keeps
 
 
 class Shown(NamedTuple):
-    """What is asked for: these columns in this order; `wide`: nothing left out, nothing cut."""
+    """The columns that the user asked for, in order; `wide` shows all columns without cutting."""
 
     columns: Sequence[str] | None = None
     wide: bool = False
 
     @property
     def by_default(self) -> bool:
-        """Whether nothing is asked for."""
+        """Whether the user asked for nothing in particular."""
         return self.columns is None and not self.wide
 
 
 def screen_columns(schema: Schema) -> ScreenColumns:
-    """Return how a table of this schema is shown where nothing is asked for.
+    """Return how a table of this schema is shown by default.
 
-    One whose schema does not say it has all columns, but for what `ledger_id` stands for. Texts,
-    bytes and lists may be cut; a row with lists is a record.
+    A schema without its own choice gets all columns except those that `ledger_id` represents.
+    Texts, bytes and lists may be cut; rows with lists are shown as records.
     """
     if schema.screen is not None:
         return schema.screen
-    beside = {"qualified_name", "scope_id"} if "ledger_id" in schema.names else set()
+    represented = {"qualified_name", "scope_id"} if "ledger_id" in schema.names else set()
     return ScreenColumns(
-        tuple(name for name in schema.names if name not in beside),
-        cut=tuple(c.name for c in schema.columns if c.kind in ("string", "binary", "rows")),
+        tuple(name for name in schema.names if name not in represented),
+        cut=tuple(
+            column.name for column in schema.columns if column.kind in ("string", "binary", "rows")
+        ),
         record=any(column.kind == "rows" for column in schema.columns),
     )
 
 
 def idle_values(schema: Schema) -> dict[str, int | None]:
-    """Return the columns that are left out while they have nothing to say: null or this value."""
+    """Return the columns that are hidden while all their values are null or this idle value."""
     screen = screen_columns(schema)
     values: dict[str, int | None] = {}
     for name, _, nullable in schema.columns:
-        known = COLUMNS.get(name)
-        if known and known.idle is not None and name in screen.columns:
-            values[name] = known.idle
+        declared = COLUMNS.get(name)
+        if declared and declared.idle is not None and name in screen.columns:
+            values[name] = declared.idle
         elif name in screen.quiet:
             values[name] = None if nullable else 0
     return values
 
 
 class ColumnChoice:
-    """The columns of a table on a screen.
+    """The columns of a table on a screen, as far as its rows are known.
 
-    They are those that are asked for; else the schema's default ones, but for columns that have
-    nothing to say so far, or the same in all rows so far: that is `said` once. A column that has
-    been shown stays.
+    They are the columns that the user asked for, else the schema's default ones without idle
+    columns and without those that had one value in all rows so far: `said` has that value for the
+    caption. Once shown, a column stays.
     """
 
     def __init__(self, schema: Schema, shown: Shown) -> None:
-        self.screen = _asked(screen_columns(schema), schema, shown)
+        self.screen = _requested_columns(screen_columns(schema), schema, shown)
         self._idle = idle_values(schema) if shown.by_default else {}
         self.said: dict[str, str] = {}
-        self._loud: set[str] = set()
+        self._shown_once: set[str] = set()
 
     def of(self, table: Table) -> list[str]:
-        """Return the columns that a piece of at least one row needs."""
-        said: dict[str, str] = {}
+        """Take a table of at least one row into account, and return the columns to show."""
+        single_values: dict[str, str] = {}
         for name in self.screen.once:
-            value = _same(table, name)
+            value = _single_value(table, name)
             if value is None or self.said.get(name, value) != value:
-                self._loud.add(name)
+                self._shown_once.add(name)
             else:
-                said[name] = value
+                single_values[name] = value
         for name, idle in self._idle.items():
-            if name not in self._loud and _tells(table.columns[name], idle):
-                self._loud.add(name)
-        self.said = {name: value for name, value in said.items() if name not in self._loud}
+            if name not in self._shown_once and _has_other_than(table.columns[name], idle):
+                self._shown_once.add(name)
+        self.said = {
+            name: value for name, value in single_values.items() if name not in self._shown_once
+        }
         return self.names
 
     @property
     def silent(self) -> set[str]:
-        """The columns that have had nothing to say."""
-        return {*self._idle} - self._loud
+        """The columns with only idle values so far."""
+        return {*self._idle} - self._shown_once
 
     @property
     def names(self) -> list[str]:
-        """The columns that the pieces so far need; of no piece, those of a table of no rows."""
+        """The columns to show for the rows so far, or for an empty table if there were none."""
         return [name for name in self.screen.columns if name not in self.silent | {*self.said}]
 
 
-def _asked(default: ScreenColumns, schema: Schema, shown: Shown) -> ScreenColumns:
+def _requested_columns(default: ScreenColumns, schema: Schema, shown: Shown) -> ScreenColumns:
     if shown.by_default:
         return default
     columns = tuple(schema.names if shown.columns is None else shown.columns)
@@ -105,78 +109,82 @@ def _asked(default: ScreenColumns, schema: Schema, shown: Shown) -> ScreenColumn
     return ScreenColumns(columns, cut=cut, record=bool(rows & {*columns}))
 
 
-def _same(table: Table, name: str) -> str | None:
-    """Return the text of the one value that a column has, None if it has several."""
+def _single_value(table: Table, name: str) -> str | None:
+    """Return the text of a column's only value, None if it has several."""
     values = table.columns[name]
     if isinstance(values, Repeated):
         return cell(values.value)
     scopes = table.columns.get("scope_id") if name == "ledger_id" else None
-    found = {*zip(plain_values(values), [0] * len(values) if scopes is None else _all(scopes))}
-    if len(found) > 1:
+    scoped_values = {
+        *zip(plain_values(values), [0] * len(values) if scopes is None else _value_list(scopes))
+    }
+    if len(scoped_values) > 1:
         return None
-    ((value, scope),) = found
+    ((value, scope),) = scoped_values
     return cell(value) if not scope else str(LedgerId.from_signed(scope, value))
 
 
-def _all(values: Any) -> list[Any]:
+def _value_list(values: Any) -> list[Any]:
     return list(plain_values(values))
 
 
-def _tells(values: Any, idle: int | None) -> bool:
-    """Return whether any value is neither null nor the idle one."""
+def _has_other_than(values: Any, idle: int | None) -> bool:
+    """Return whether any value is neither null nor `idle`."""
     if isinstance(values, Repeated):
         return bool(values.value is not None and values.value != idle)
     return any(value is not None and value != idle for value in plain_values(values))
 
 
 def plain_values(values: Any) -> Iterable[Any]:
-    """Return a column's values as Python has them."""
-    found: Iterable[Any] = values.tolist() if hasattr(values, "tolist") else values
-    return found
+    """Return a column's values as Python objects."""
+    result: Iterable[Any] = values.tolist() if hasattr(values, "tolist") else values
+    return result
 
 
 # -- widths
 
 
 def total(widths: Iterable[int]) -> int:
-    """Return the width of a line of columns that are so wide."""
-    each = list(widths)
-    return sum(each) + len(GAP) * (len(each) - 1)
+    """Return the width of a line of columns with these widths."""
+    width_list = list(widths)
+    return sum(width_list) + len(GAP) * (len(width_list) - 1)
 
 
 def fitting(natural: Mapping[str, int], screen: ScreenColumns, room: int) -> list[str]:
-    """Return the columns that fit a line, those that may be cut counted as cut.
+    """Return the columns that fit into `room` characters, after cutting those that may be cut.
 
-    Those of `screen.drop` go first, then the last ones; the first column stays.
+    Columns of `screen.drop` are left out first, then from the last; the first column stays.
 
     >>> screen = ScreenColumns(("a", "b", "c"), drop=("b",))
     >>> fitting({"a": 4, "b": 9, "c": 9}, screen, 20)
     ['a', 'c']
     """
     names = list(natural)
-    givers = [name for name in screen.drop if name in names]
-    givers += [name for name in reversed(names[1:]) if name not in givers]
-    for name in givers:
-        if total(_least(each, natural[each], screen) for each in names) <= room:
+    removable = [name for name in screen.drop if name in names]
+    removable += [name for name in reversed(names[1:]) if name not in removable]
+    for name in removable:
+        if total(_min_width(name_left, natural[name_left], screen) for name_left in names) <= room:
             break
         names.remove(name)
     return names
 
 
-def _least(name: str, width: int, screen: ScreenColumns) -> int:
-    return min(width, max(_LEAST, len(name))) if name in (*screen.cut, screen.fold) else width
+def _min_width(name: str, width: int, screen: ScreenColumns) -> int:
+    return (
+        min(width, max(_MIN_CUT_WIDTH, len(name))) if name in (*screen.cut, screen.fold) else width
+    )
 
 
 def narrowed(widths: Mapping[str, int], screen: ScreenColumns, room: int) -> dict[str, int]:
-    """Return widths with columns that may be cut made narrower until the line fits, last first.
+    """Return the widths after narrowing the columns that may be cut, last first, to fit `room`.
 
     >>> screen = ScreenColumns(("a", "b", "c"), cut=("b", "c"))
     >>> narrowed({"a": 10, "b": 60, "c": 60}, screen, 100)
     {'a': 10, 'b': 60, 'c': 24}
     """
-    found = dict(widths)
+    result = dict(widths)
     for name in reversed(screen.cut):
-        if name in found:
-            over = max(0, total(found.values()) - room)
-            found[name] = max(found[name] - over, _least(name, found[name], screen))
-    return found
+        if name in result:
+            excess = max(0, total(result.values()) - room)
+            result[name] = max(result[name] - excess, _min_width(name, result[name], screen))
+    return result

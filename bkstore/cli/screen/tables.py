@@ -1,7 +1,7 @@
-"""Tables for people: aligned columns under one header, and records, a field a line.
+"""Tables for people: aligned columns under one header, or records with one field per line.
 
-The look is that of rich's `SIMPLE_HEAD` box. rich measures and wraps each cell, though, which
-takes eight times as long as the listing itself; here a column of a piece is padded at once.
+The style is that of rich's `SIMPLE_HEAD` box. rich itself measures and wraps each cell, which takes
+eight times as long as the listing; here a column of a batch is padded at once.
 """
 
 from __future__ import annotations
@@ -27,29 +27,34 @@ from bkstore.tables import Schema, Table
 from bkstore.tables.table import Repeated
 
 WIDTH = 100
-"""Characters of a line where the stream is no terminal."""
+"""Line width if the stream is not a terminal."""
 
 _STYLES = {"bold": "\x1b[1m", "dim": "\x1b[2m"}
-_PLAIN = "\x1b[0m"
+_RESET_STYLE = "\x1b[0m"
 
-_NUMBERS = ("int64", "int32", "float64")
-_DEFAULT = Shown()
+_NUMBER_KINDS = ("int64", "int32", "float64")
+_DEFAULT_COLUMNS = Shown()
 
 
 def _directory_cell(number: int | None) -> str:
-    return "-" if number == -1 else cell(number)  # an index has the entry, and no log here does
+    return (
+        "-" if number == -1 else cell(number)
+    )  # the index has the entry, but none of the logs does
 
 
-_TEXTS: dict[str, Callable[[Any], str]] = {"payload": payload_cell, "dir_index": _directory_cell}
-"""How columns read whose values are not just shown."""
+_CELL_FORMATS: dict[str, Callable[[Any], str]] = {
+    "payload": payload_cell,
+    "dir_index": _directory_cell,
+}
+"""Columns whose values need their own format."""
 
 
 class ScreenStream:
-    """A text stream; `terminal` says whether it is one.
+    """A text stream; `terminal` is true if it is a terminal.
 
-    A terminal has the width that COLUMNS or the system says. Headers are bold and rules dim
-    there, but not with NO_COLOR (https://no-color.org) or where TERM is dumb. `rule`, `mark` (for
-    what was cut) and `gap` (the middle of an id) are characters that the encoding has.
+    A terminal's width comes from COLUMNS or the system. Headers are bold and rules dim there,
+    except with NO_COLOR (https://no-color.org) or if TERM is dumb. `rule`, `mark` (for cut text)
+    and `gap` (for the middle of an id) are characters that the encoding supports.
     """
 
     def __init__(self, stream: IO[str]) -> None:
@@ -65,140 +70,154 @@ class ScreenStream:
             self.rule, self.mark, self.gap = "-", "...", ".."
 
     def line(self, text: str, style: str) -> None:
-        """Write one line, "bold" or "dim" where the stream takes that."""
-        self.stream.write(f"{_STYLES[style]}{text}{_PLAIN}\n" if self._styled else f"{text}\n")
+        """Write one line, in the `style` "bold" or "dim" if the stream supports styles."""
+        self.stream.write(
+            f"{_STYLES[style]}{text}{_RESET_STYLE}\n" if self._styled else f"{text}\n"
+        )
 
 
 class Screen:
-    """Writes the pieces of a table as columns below one header, or as records.
+    """Writes the batches of a table as columns below one header, or as records.
 
-    Where nothing is asked for (`Shown`), the columns are as many of the default ones as fit the
-    terminal, or 100 characters where the stream is none. On a terminal texts are cut to fit,
-    elsewhere only bytes are. The first piece decides; a wider cell of a later one widens its
-    column, which never becomes narrower. Where a later piece needs a column that was left out, a
-    new header begins below an empty line: there are never more headers than columns.
+    By default (`Shown`), as many of the schema's default columns as fit the terminal are shown, or
+    as fit 100 characters if the stream is not one. On a terminal texts are cut to fit, elsewhere
+    only bytes are. The first batch decides; a wider cell in a later one widens its column for
+    good. If a later batch needs a column that was left out, a new header follows an empty line.
     """
 
-    def __init__(self, stream: IO[str], schema: Schema, shown: Shown = _DEFAULT) -> None:
+    def __init__(self, stream: IO[str], schema: Schema, shown: Shown = _DEFAULT_COLUMNS) -> None:
         self._out = ScreenStream(stream)
         self._schema = schema
         self._shown = shown
         self._choice = ColumnChoice(schema, shown)
         self._columns = self._choice.screen
         kinds = {column.name: column.kind for column in schema.columns}
-        self._right = {name for name, kind in kinds.items() if kind in _NUMBERS}
-        self._cut = {n for n in self._columns.cut if self._out.terminal or kinds[n] == "binary"}
-        beside = {"scope_id", "qualified_name"} & {*self._columns.columns}
-        self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not beside
-        self._wanted: list[str] | None = None  # the columns, before room was short
-        self._widths: dict[str, int] = {}  # those that are shown
-        self._records = 0
-        self._shortened = False
+        self._right_aligned = {name for name, kind in kinds.items() if kind in _NUMBER_KINDS}
+        self._cut_columns = {
+            name for name in self._columns.cut if self._out.terminal or kinds[name] == "binary"
+        }
+        id_columns = {"scope_id", "qualified_name"} & {*self._columns.columns}
+        self._short_ids = {"scope_id", "ledger_id"} <= {*kinds} and not id_columns
+        self._wanted_columns: list[str] | None = None  # before any were dropped for space
+        self._widths: dict[str, int] = {}  # of the columns shown
+        self._record_count = 0
+        self._has_short_ids = False
 
     @property
     def hidden(self) -> list[str]:
-        """The columns that were not shown, but for those that would have nothing to add."""
-        seen = {*self._widths, *self._choice.said, *self._choice.silent}
+        """The columns that were not shown and would have added information."""
+        shown_names = {*self._widths, *self._choice.said, *self._choice.silent}
         if self._columns.record:
-            seen = {*self._columns.columns}
-        if "ledger_id" in seen:
-            seen |= {"scope_id"} if self._shortened else {"scope_id", "qualified_name"}
-        return [name for name in self._schema.names if name not in seen]
+            shown_names = {*self._columns.columns}
+        if "ledger_id" in shown_names:
+            shown_names |= {"scope_id"} if self._has_short_ids else {"scope_id", "qualified_name"}
+        return [name for name in self._schema.names if name not in shown_names]
 
     def write(self, table: Table) -> None:
-        """Write one piece."""
+        """Write the rows of one batch."""
         if not len(table):
             return
         if self._columns.record:
             for row in table.rows():
-                self._record(dict(zip(self._schema.names, row)))
+                self._write_record(dict(zip(self._schema.names, row)))
             return
         wanted = self._choice.of(table)
-        texts = {name: self._texts(table, name) for name in wanted}
+        texts = {name: self._cell_texts(table, name) for name in wanted}
         if self._columns.fold and self._out.terminal:
             texts = _folded_rows(texts, self._columns.fold, self._out.width)
-        if wanted != self._wanted:
-            self._begin(wanted, texts)
-        self._rows({name: texts[name] for name in self._widths})
+        if wanted != self._wanted_columns:
+            self._begin_table(wanted, texts)
+        self._write_rows({name: texts[name] for name in self._widths})
 
     def finish(self) -> None:
-        """Write the header, if there was no row to write it for."""
-        if self._wanted is None and not self._records:
-            self._begin(self._choice.names, {})
+        """Write the header if there were no rows."""
+        if self._wanted_columns is None and not self._record_count:
+            self._begin_table(self._choice.names, {})
 
     # -- tables
 
-    def _begin(self, wanted: list[str], texts: Mapping[str, list[str]]) -> None:
-        """Choose the columns that fit, and write the caption and the header."""
-        if self._wanted is not None:
+    def _begin_table(self, wanted: list[str], texts: Mapping[str, list[str]]) -> None:
+        """Choose the columns that fit, and write the caption and the header.
+
+        `wanted` are the columns to fit, `texts` their cells, which determine the widths.
+        """
+        if self._wanted_columns is not None:
             self._out.stream.write("\n")
-        self._wanted = wanted
+        self._wanted_columns = wanted
         natural = {name: max(len(name), widest(texts.get(name, []))) for name in wanted}
         room = self._out.width
         names = fitting(natural, self._columns, room) if self._shown.by_default else wanted
-        shown = {name: natural[name] for name in names}
-        narrow = narrowed(shown, self._columns, room)
-        self._widths = {n: narrow[n] if n in self._cut else shown[n] for n in names}
+        natural_widths = {name: natural[name] for name in names}
+        narrowed_widths = narrowed(natural_widths, self._columns, room)
+        self._widths = {
+            name: narrowed_widths[name] if name in self._cut_columns else natural_widths[name]
+            for name in names
+        }
         if self._choice.said:
-            said = GAP.join(f"{name}: {text}" for name, text in self._choice.said.items())
-            self._out.line(self._fitted(said, room), "dim")
-        self._header()
+            caption = GAP.join(f"{name}: {text}" for name, text in self._choice.said.items())
+            self._out.line(self._cut_on_terminal(caption, room), "dim")
+        self._write_header()
 
-    def _header(self) -> None:
-        heads = [
-            padded([name], room, name in self._right)[0] for name, room in self._widths.items()
+    def _write_header(self) -> None:
+        headers = [
+            padded([name], room, name in self._right_aligned)[0]
+            for name, room in self._widths.items()
         ]
-        self._out.line(GAP.join(heads).rstrip(), "bold")
+        self._out.line(GAP.join(headers).rstrip(), "bold")
         self._out.line(self._out.rule * total(self._widths.values()), "dim")
 
-    def _texts(self, table: Table, name: str) -> list[str]:
+    def _cell_texts(self, table: Table, name: str) -> list[str]:
         values = table.columns[name]
         if name == "ledger_id" and self._short_ids:
             scopes = list(plain_values(table.columns["scope_id"]))
-            self._shortened |= any(scopes)
+            self._has_short_ids |= any(scopes)
             return ledger_cells(scopes, plain_values(values), self._out.gap)
-        to_text = _TEXTS.get(name, cell)
+        to_text = _CELL_FORMATS.get(name, cell)
         if isinstance(values, Repeated):
             return [to_text(values.value)] * len(values)
         return list(map(to_text, plain_values(values)))
 
-    def _rows(self, texts: dict[str, list[str]]) -> None:
-        for name in sorted(texts, key=self._cut.__contains__):  # what is cut has what is left
-            if name in self._cut:
+    def _write_rows(self, texts: dict[str, list[str]]) -> None:
+        for name in sorted(
+            texts, key=self._cut_columns.__contains__
+        ):  # cut columns last, for the space left
+            if name in self._cut_columns:
                 others = total(room for each, room in self._widths.items() if each != name)
                 room = max(self._out.width - others - len(GAP), self._widths[name])
                 end = name == "file"
                 texts[name] = [cut(each, room, self._out.mark, end=end) for each in texts[name]]
             self._widths[name] = max(self._widths[name], widest(texts[name]))
         columns = [
-            padded(texts[name], room, name in self._right) for name, room in self._widths.items()
+            padded(texts[name], room, name in self._right_aligned)
+            for name, room in self._widths.items()
         ]
         self._out.stream.writelines(GAP.join(row).rstrip() + "\n" for row in zip(*columns))
 
-    def _fitted(self, text: str, room: int) -> str:
+    def _cut_on_terminal(self, text: str, room: int) -> str:
         return cut(text, room, self._out.mark) if self._out.terminal else text
 
     # -- records
 
-    def _record(self, row: Mapping[str, Any]) -> None:
+    def _write_record(self, row: Mapping[str, Any]) -> None:
+        """Write one row as a record: a line per field, folded ones with more lines."""
         names = list(self._columns.columns)
         if self._shown.by_default:
             names = [name for name in names if row[name] is not None]
         room = max(self._out.width - max(map(len, names)) - len(GAP), 1)
-        lines = {name: folded(self._field(row, name, room), room) for name in names}
+        lines = {name: folded(self._field_text(row, name, room), room) for name in names}
         fields = [part for name in names for part in (name, *[""] * (len(lines[name]) - 1))]
         values = [line for name in names for line in lines[name]]
         widths = {"field": widest(names), "value": widest(values)}
-        if self._records:
+        if self._record_count:
             self._out.stream.write("\n")
         else:
             self._widths = widths
-            self._header()
-        self._records += 1
+            self._write_header()
+        self._record_count += 1
         columns = padded(fields, self._widths["field"], False), values
         self._out.stream.writelines(GAP.join(line).rstrip() + "\n" for line in zip(*columns))
 
-    def _field(self, row: Mapping[str, Any], name: str, room: int) -> str:
+    def _field_text(self, row: Mapping[str, Any], name: str, room: int) -> str:
         value = row[name]
         if name == "ledger_id" and self._short_ids and value is not None:
             return str(LedgerId.from_signed(row["scope_id"], value))
@@ -209,9 +228,9 @@ class Screen:
 
 
 def _folded_rows(texts: dict[str, list[str]], name: str, room: int) -> dict[str, list[str]]:
-    """Return the cells with rows added in which a column goes on at the end of its line."""
-    left = room - total(widest([other, *texts[other]]) for other in texts if other != name)
-    lines = [folded(text, max(left - len(GAP), 1)) for text in texts[name]]
+    """Return the cells with the column `name` folded, and empty cells beside its added lines."""
+    fold_width = room - total(widest([other, *texts[other]]) for other in texts if other != name)
+    lines = [folded(text, max(fold_width - len(GAP), 1)) for text in texts[name]]
     return {
         other: [
             part

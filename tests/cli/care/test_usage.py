@@ -133,7 +133,7 @@ def test_more_rows_than_a_table_has_at_once(
     with HierarchicalIndex(tmp_path / "b1", writable=True) as index:
         for ledger in range(10):
             index.put_many(ledger, [0], [1028])
-    monkeypatch.setattr(usage_rows, "_ROWS", 4)
+    monkeypatch.setattr(usage_rows, "_ROWS_PER_TABLE", 4)
     rows, _ = _run(capsys, tmp_path / "b1", "--by", "ledger")
 
     assert list(range(10)) == [row["ledger_id"] for row in rows]
