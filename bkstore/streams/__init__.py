@@ -1,7 +1,7 @@
-"""Stream look-ups: which objects hold a range of a stream's offsets, loading as few as possible.
+"""Stream lookups: which objects hold a range of a stream's offsets, loading as few as possible.
 
-`image` is what there is to look in, streams, nodes and objects; `lookup` is how: read
-`lookup.stream_lookup` first. The proposal behind it and all settings: `docs/streams.md`.
+`image` has the metadata to search: streams, nodes and objects. `lookup` searches it: read
+`lookup.stream_lookup` first. `docs/streams.md` has the proposal behind it and all settings.
 """
 
 from __future__ import annotations

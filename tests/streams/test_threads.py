@@ -158,7 +158,7 @@ def test_look_ups_beside_image_changes(options: dict[str, Any]) -> None:
 
         assert [] == reader.twice
         assert filters <= listed
-        assert set(lookup._loader._kept) <= listed
+        assert set(lookup._loader._cached) <= listed
         assert sum(asked.values()) >= len(history)
 
 

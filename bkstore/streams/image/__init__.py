@@ -1,9 +1,9 @@
-"""Images: what streams, nodes and objects there are, each an immutable snapshot.
+"""Images: immutable snapshots of streams, nodes and objects.
 
-`stream_image` has `StreamImage`: read it first. It is made of `streams_and_nodes` and of
-`object_ranges`, what one stream set object holds. `json_form` reads and writes it, `events` makes
-the next image of it, `checks` says what no image may be. `compaction` joins stream set objects,
-by `folding` their slices.
+`stream_image` has `StreamImage`: read it first. It consists of `streams_and_nodes` and of
+`object_ranges`, the contents of stream set objects. `json_form` reads and writes it, `events`
+derive the next image from it, `checks` validates it. `compaction` joins stream set objects by
+`folding` their slices.
 """
 
 __all__ = [

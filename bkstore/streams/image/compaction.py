@@ -1,11 +1,11 @@
-"""Compaction by count: neighbouring stream set objects of a node become one.
+"""Compaction by count: neighboring stream set objects of a node become one.
 
-A cold search costs as much as a node's list is long, so the number of objects is bounded. What
-no answer may show is that it happened: slices are joined only where the node itself has both
-sides of the joint, so that no hole and nobody else's offsets come to be covered.
+The cost of a cold search grows with the length of a node's list, so the number of objects is
+bounded. Compaction must not change any answer: slices are joined only where the node itself owns
+both sides of the joint, so that neither a hole nor another node's offsets become covered.
 
-Source of the rules: AutoMQ/automq#2731, which asks for a trigger by count and names no number;
-limits of one compaction as AutoMQ's `CompactionManager` has them.
+The rules come from AutoMQ/automq#2731, which asks for a trigger by count without naming a number;
+the limits of one compaction are those of AutoMQ's `CompactionManager`.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.stream_image import StreamImage
 
 MAX_OBJECTS = 500
-"""Objects that one compaction reads."""
+"""Maximum number of objects that one compaction reads."""
 
 MAX_STREAMS = 20_000
-"""Streams of one object: a filter of 23,968 bytes."""
+"""Maximum number of streams in one object; its filter then takes 23,968 bytes."""
 
 
 class CompactionPlan(NamedTuple):
-    """Neighbours in the list of a node, in the order of their order ids."""
+    """Neighbors in the list of a node, sorted by order id."""
 
     node_id: int
     object_ids: tuple[int, ...]
 
 
-# -- which objects
+# -- choosing objects
 
 
 def plan_compactions(
@@ -46,13 +46,13 @@ def plan_compactions(
     target: float = 0.5,
     max_objects: int = MAX_OBJECTS,
 ) -> list[CompactionPlan]:
-    """Return what to compact where a node, or the cluster, has more objects than it should.
+    """Return the compactions that bring nodes, or the cluster, below their limit of objects.
 
-    Needs the number of objects only: nothing is loaded. A list that is too long is cut into
-    groups of neighbours, as even as can be, so that no object is rewritten again and again:
-    `target` is the share of the limit that is left, which makes room until the next time. For
-    the cluster's sake the longest lists are cut first. Groups have up to `max_objects`, so that
-    a very long list takes several turns. Raises `InvalidArgument`. O(objects).
+    Uses only the number of objects and loads none. A list that is too long is split into groups of
+    neighbors of about equal size, so that no object is rewritten again and again. `target` is the
+    share of the limit to shrink to, which leaves room before the next compaction. For the cluster's
+    limit, the longest lists are shortened first. Groups have up to `max_objects`, so a very long
+    list takes several rounds. Raises `InvalidArgument`. O(objects).
     """
     instance(StreamImage)("image", image)
     for name, limit in (("per_node", per_node), ("per_cluster", per_cluster)):
@@ -61,21 +61,21 @@ def plan_compactions(
     whole(2)("max_objects", max_objects)
     goals = {node_id: len(node) for node_id, node in sorted(image.nodes.items())}
     if per_node is not None:
-        left = max(1, int(per_node * target))
-        goals = {node: left if count > per_node else count for node, count in goals.items()}
+        target_count = max(1, int(per_node * target))
+        goals = {node: target_count if count > per_node else count for node, count in goals.items()}
     if per_cluster is not None and sum(goals.values()) > per_cluster:
-        level = _level(list(goals.values()), int(per_cluster * target))
-        goals = {node: min(level, count) for node, count in goals.items()}
+        max_length = _max_list_length(list(goals.values()), int(per_cluster * target))
+        goals = {node: min(max_length, count) for node, count in goals.items()}
     return [
         CompactionPlan(node_id, group)
         for node_id, goal in goals.items()
-        for group in _groups(image.nodes[node_id].object_ids, goal, max_objects)
+        for group in _split_evenly(image.nodes[node_id].object_ids, goal, max_objects)
         if len(group) > 1
     ]
 
 
-def _level(counts: list[int], room: int) -> int:
-    """Return the greatest length of a list with which all together have room; at least 1."""
+def _max_list_length(counts: list[int], room: int) -> int:
+    """Return the greatest list length with which all lists fit into `room` objects; at least 1."""
     low, high = 1, max(counts)
     while low < high:
         middle = (low + high + 1) // 2
@@ -84,14 +84,14 @@ def _level(counts: list[int], room: int) -> int:
     return low
 
 
-def _groups(ids: tuple[int, ...], goal: int, most: int) -> Iterator[tuple[int, ...]]:
-    """Yield the list cut into `goal` groups, more if they would be larger than `most`."""
-    count = max(goal, -(-len(ids) // most))
-    for at in range(count):
-        yield ids[len(ids) * at // count : len(ids) * (at + 1) // count]
+def _split_evenly(ids: tuple[int, ...], goal: int, max_size: int) -> Iterator[tuple[int, ...]]:
+    """Yield the ids split into `goal` groups, or more if groups would exceed `max_size` ids."""
+    count = max(goal, -(-len(ids) // max_size))
+    for index in range(count):
+        yield ids[len(ids) * index // count : len(ids) * (index + 1) // count]
 
 
-# -- what becomes of them
+# -- compacting them
 
 
 def compact_event(
@@ -102,77 +102,86 @@ def compact_event(
     *,
     max_streams: int = MAX_STREAMS,
 ) -> dict[str, Any] | None:
-    """Return the "compact" event of a plan for `StreamImage.apply`; `held` has its objects.
+    """Return the "compact" event of a plan for `StreamImage.apply`, None if nothing can be joined.
 
-    The new object takes the smallest order id. A stream whose slices do not join (a hole between
-    them, a stream object, another node's slice) is not folded: each contiguous piece becomes a
-    stream object. Slices before a stream's start, which nobody may read, are left out. What
-    look-ups find covered is the same before and after.
+    `held` has the ranges of the plan's objects. The new object takes the smallest order id. A
+    stream whose slices do not join (because of a hole, a stream object or another node's slice) is
+    not folded: each contiguous piece becomes a stream object. Slices before a stream's start, which
+    are unreadable, are dropped. Lookups cover the same offsets before and after.
 
-    An object takes up to `max_streams` streams, and stream objects count whoever owns their
-    offsets: so pieces that this node does not own throughout stay where they are. Therefore the
-    first run of the plan's objects that may be one is taken, and the rest stays for another
-    turn; None if no two neighbours may be one. Raises `InvalidArgument` for a plan that is out
-    of date and for objects that are not in `held`. O(n log n) of the slices.
+    An object takes up to `max_streams` streams. Stream objects are found no matter who owns their
+    offsets, so a piece that this node does not own throughout must stay in its object. The event
+    therefore takes the first run of the plan's objects that can be joined and leaves the rest for
+    another round. Raises `InvalidArgument` for an outdated plan and for objects that are not in
+    `held`. O(n log n) of the slices.
     """
     ids = plan.object_ids
-    _check(image, plan, held)
+    _check_plan(image, plan, held)
     first = 0
     while first < len(ids) - 1:
-        last = _fitting(ids, first, held, max_streams)
-        folded = Fold(image, plan.node_id, [held[one] for one in ids[first:last]])
+        last = _end_of_run(ids, first, held, max_streams)
+        folded = Fold(image, plan.node_id, [held[object_id] for object_id in ids[first:last]])
         if folded.usable > 1:
             removed = ids[first : first + folded.usable]
-            folded = Fold(image, plan.node_id, [held[one] for one in removed])
-            return _event(image, plan.node_id, removed, folded, new_id)
+            folded = Fold(image, plan.node_id, [held[object_id] for object_id in removed])
+            return _make_event(image, plan.node_id, removed, folded, new_id)
         first += 1
     return None
 
 
-def _check(image: StreamImage, plan: CompactionPlan, held: Mapping[int, ObjectRanges]) -> None:
+def _check_plan(
+    image: StreamImage, plan: CompactionPlan, loaded: Mapping[int, ObjectRanges]
+) -> None:
+    """Raise `InvalidArgument` unless the plan's objects are still neighbors and are loaded."""
     node = image.node(plan.node_id)
-    first = node.positions.get(plan.object_ids[0], 0) if plan.object_ids else 0
-    listed = node.object_ids[first : first + len(plan.object_ids)]
-    if not plan.object_ids or plan.object_ids != listed:
+    first_position = node.positions.get(plan.object_ids[0], 0) if plan.object_ids else 0
+    current_ids = node.object_ids[first_position : first_position + len(plan.object_ids)]
+    if not plan.object_ids or plan.object_ids != current_ids:
         raise InvalidArgument(
             f"objects {plan.object_ids} are no neighbours on node {plan.node_id} any more"
         )
-    missing = [one for one in plan.object_ids if one not in held]
+    missing = [object_id for object_id in plan.object_ids if object_id not in loaded]
     if missing:
         raise InvalidArgument(f"object {missing[0]} is to be compacted, and was not loaded")
 
 
-def _fitting(ids: tuple[int, ...], first: int, held: Mapping[int, ObjectRanges], most: int) -> int:
-    """Return the end of the longest run from `first` on that has up to `most` streams."""
-    streams = held[ids[first]].streams
-    for at in range(first + 1, len(ids)):
-        streams = np.union1d(streams, held[ids[at]].streams)
-        if streams.size > most:
-            return at
+def _end_of_run(
+    ids: tuple[int, ...], first: int, loaded: Mapping[int, ObjectRanges], max_streams: int
+) -> int:
+    """Return the end of the longest run from `first` on with at most `max_streams` streams."""
+    streams = loaded[ids[first]].streams
+    for index in range(first + 1, len(ids)):
+        streams = np.union1d(streams, loaded[ids[index]].streams)
+        if streams.size > max_streams:
+            return index
     return len(ids)
 
 
-def _event(
+def _make_event(
     image: StreamImage,
     node_id: int,
     removed: tuple[int, ...],
     folded: Fold,
     new_id: Callable[[], int],
 ) -> dict[str, Any]:
+    """Return the event: one new object, and stream objects for the pieces of other streams."""
     rows = np.stack((folded.streams, folded.starts, folded.ends), axis=1)
-    together, alone = rows[folded.single].tolist(), rows[~folded.single].tolist()
+    set_object_rows, stream_object_rows = (
+        rows[folded.single].tolist(),
+        rows[~folded.single].tolist(),
+    )
     node = image.node(node_id)
     order_id = node.ordered[node.positions[removed[0]]][0]
     return {
         "op": "compact",
         "node_id": node_id,
         "removed": list(removed),
-        "added": [{"object_id": new_id(), "order_id": order_id, "ranges": together}]
-        if together
+        "added": [{"object_id": new_id(), "order_id": order_id, "ranges": set_object_rows}]
+        if set_object_rows
         else [],
         "added_stream_objects": [
             {"object_id": new_id(), "stream_id": stream, "start": start, "end": end}
-            for stream, start, end in alone
+            for stream, start, end in stream_object_rows
         ],
         "end_offsets": {},
     }

@@ -1,4 +1,4 @@
-"""Events: how an image becomes the next one. Names and fields as in the golden timelines."""
+"""Events that turn an image into the next one. Names and fields are those of the golden data."""
 
 from __future__ import annotations
 
@@ -26,11 +26,14 @@ from bkstore.streams.image.streams_and_nodes import (
     StreamRange,
 )
 
-_Added = list[tuple[int, ObjectRanges]]
+_AddedRanges = list[tuple[int, ObjectRanges]]
 
 
 def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True) -> ImageParts:
-    """Return the parts of the next image; the same object where nothing changes."""
+    """Return the parts of the next image, or `parts` itself if nothing changes.
+
+    Raises `InvalidArgument` for an unknown or impossible event.
+    """
     op = event.get("op") if isinstance(event, Mapping) else None
     if op == "query":
         return parts
@@ -38,7 +41,7 @@ def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True)
         raise InvalidArgument(f"unknown event {op!r:.60}: one of {', '.join(_EVENTS)}, query")
     try:
         changed, added = _EVENTS[op](parts, event)
-        changed = _with_end_offsets(changed, event)
+        changed = _set_end_offsets(changed, event)
         if check and added:
             _check_added(changed, added)
     except InvalidArgument as error:
@@ -46,21 +49,22 @@ def apply_event(parts: ImageParts, event: Mapping[str, Any], check: bool = True)
     return changed
 
 
-def _with_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts:
-    """Return the parts with the streams' new end offsets."""
-    told = event.get("end_offsets", {})
-    if not isinstance(told, Mapping):
+def _set_end_offsets(parts: ImageParts, event: Mapping[str, Any]) -> ImageParts:
+    """Return the parts with the end offsets that the event sets."""
+    end_offsets = event.get("end_offsets", {})
+    if not isinstance(end_offsets, Mapping):
         raise InvalidArgument("end_offsets must be an object")
     changed = {}
-    for text in told:
-        stream = _known(parts, int(text) if str(text).isdecimal() else -1)
-        end = number(told, text)
-        if end != stream.end_offset:
-            changed[stream.stream_id] = _changed(stream, end_offset=end)
+    for stream_key in end_offsets:
+        stream = _get_stream(parts, int(stream_key) if str(stream_key).isdecimal() else -1)
+        end_offset = number(end_offsets, stream_key)
+        if end_offset != stream.end_offset:
+            changed[stream.stream_id] = _replace_fields(stream, end_offset=end_offset)
     return parts._replace(streams={**parts.streams, **changed}) if changed else parts
 
 
-def _changed(stream: Stream, **fields: Any) -> Stream:
+def _replace_fields(stream: Stream, **fields: Any) -> Stream:
+    """Return a copy of the stream with some fields replaced; validates them again."""
     return Stream(
         stream.stream_id,
         fields.get("start_offset", stream.start_offset),
@@ -69,7 +73,7 @@ def _changed(stream: Stream, **fields: Any) -> Stream:
     )
 
 
-def _known(parts: ImageParts, stream_id: int) -> Stream:
+def _get_stream(parts: ImageParts, stream_id: int) -> Stream:
     stream = parts.streams.get(stream_id)
     if stream is None:
         raise InvalidArgument(f"no stream {stream_id}")
@@ -77,88 +81,116 @@ def _known(parts: ImageParts, stream_id: int) -> Stream:
 
 
 def _check_new(parts: ImageParts, object_ids: list[int]) -> None:
-    """Check that no object has one of these ids, and that they differ."""
-    here = {one.object_id for own in parts.stream_objects.values() for one in own}
+    """Raise `InvalidArgument` if an object already has one of these ids or an id is repeated."""
+    known_ids = {
+        stream_object.object_id
+        for stream_objects in parts.stream_objects.values()
+        for stream_object in stream_objects
+    }
     for object_id in object_ids:
-        if object_id in here or object_id in parts.objects:
+        if object_id in known_ids or object_id in parts.objects:
             raise InvalidArgument(f"object {object_id} is there already")
-        here.add(object_id)
+        known_ids.add(object_id)
 
 
-def _add_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    return _compacted(parts, number(event, "node_id"), [], [event.get("object")], [])
+def _add_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+    return _replace_objects(parts, number(event, "node_id"), [], [event.get("object")], [])
 
 
-def _add_stream_object(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    stream, one = stream_object_from_json(event.get("object"))
-    _check_new(parts, [one.object_id])
-    return _with_stream_objects(parts, [(stream, one)])
+def _add_stream_object(
+    parts: ImageParts, event: Mapping[str, Any]
+) -> tuple[ImageParts, _AddedRanges]:
+    stream_id, stream_object = stream_object_from_json(event.get("object"))
+    _check_new(parts, [stream_object.object_id])
+    return _insert_stream_objects(parts, [(stream_id, stream_object)])
 
 
-def _compact(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
+def _compact(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
     removed = numbers(event, "removed")
-    own = list(map(stream_object_from_json, rows(event, "added_stream_objects")))
-    return _compacted(parts, number(event, "node_id"), removed, rows(event, "added"), own)
+    stream_objects = list(map(stream_object_from_json, rows(event, "added_stream_objects")))
+    return _replace_objects(
+        parts, number(event, "node_id"), removed, rows(event, "added"), stream_objects
+    )
 
 
-def _compacted(
+def _replace_objects(
     parts: ImageParts,
     node_id: int,
     removed: list[int],
     added: list[Any],
-    own: list[tuple[int, StreamObject]],
-) -> tuple[ImageParts, _Added]:
+    stream_objects: list[tuple[int, StreamObject]],
+) -> tuple[ImageParts, _AddedRanges]:
+    """Return the parts after replacing `removed` objects of a node, and the ranges of new objects.
+
+    `added` are stream set objects in JSON form, `stream_objects` (stream id, stream object) pairs.
+    """
     node = parts.nodes.get(node_id) or Node(node_id)
     for object_id in removed:
         if object_id not in node.positions:
             raise InvalidArgument(f"node {node_id} has no object {object_id}")
-    gone = set(removed)
-    objects = {key: held for key, held in parts.objects.items() if key not in gone}
+    removed_ids = set(removed)
+    objects = {
+        kept_id: kept_ranges
+        for kept_id, kept_ranges in parts.objects.items()
+        if kept_id not in removed_ids
+    }
     parts = parts._replace(objects=objects)
-    listed = [pair for pair in node.ordered if pair[1] not in gone]
-    made, new = list(map(object_from_json, added)), []
-    _check_new(parts, [row[1] for row in made] + [one.object_id for _, one in own])
-    for order_id, object_id, ranges in made:
+    ordered = [pair for pair in node.ordered if pair[1] not in removed_ids]
+    new_objects, added_ranges = list(map(object_from_json, added)), []
+    _check_new(
+        parts,
+        [row[1] for row in new_objects]
+        + [stream_object.object_id for _, stream_object in stream_objects],
+    )
+    for order_id, object_id, ranges in new_objects:
         objects[object_id] = ranges
-        listed.append((order_id, object_id))
-        new.append((object_id, ranges))
-    nodes = {**parts.nodes, node_id: Node.of(node_id, listed)}
-    parts, more = _with_stream_objects(parts._replace(nodes=nodes), own)
-    return parts, new + more
+        ordered.append((order_id, object_id))
+        added_ranges.append((object_id, ranges))
+    nodes = {**parts.nodes, node_id: Node.of(node_id, ordered)}
+    parts, stream_object_ranges = _insert_stream_objects(
+        parts._replace(nodes=nodes), stream_objects
+    )
+    return parts, added_ranges + stream_object_ranges
 
 
-def _with_stream_objects(
-    parts: ImageParts, own: Iterable[tuple[int, StreamObject]]
-) -> tuple[ImageParts, _Added]:
-    held, new = dict(parts.stream_objects), []
-    for stream, one in own:
-        held[stream] = tuple(sorted((*held.get(stream, ()), one), key=lambda each: each.start))
-        new.append((one.object_id, one.ranges(stream)))
-    return parts._replace(stream_objects=held), new
+def _insert_stream_objects(
+    parts: ImageParts, new_objects: Iterable[tuple[int, StreamObject]]
+) -> tuple[ImageParts, _AddedRanges]:
+    stream_objects, added_ranges = dict(parts.stream_objects), []
+    for stream_id, stream_object in new_objects:
+        stream_objects[stream_id] = tuple(
+            sorted(
+                (*stream_objects.get(stream_id, ()), stream_object), key=lambda other: other.start
+            )
+        )
+        added_ranges.append((stream_object.object_id, stream_object.ranges(stream_id)))
+    return parts._replace(stream_objects=stream_objects), added_ranges
 
 
-def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    stream = _known(parts, number(event, "stream_id"))
+def _trim(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+    stream = _get_stream(parts, number(event, "stream_id"))
     start = number(event, "start_offset")
     if start < stream.start_offset:
         raise InvalidArgument(f"stream {stream.stream_id} begins at {stream.start_offset} already")
     removed = set(numbers(event, "removed_stream_objects"))
-    before = parts.stream_objects.get(stream.stream_id, ())
-    missing = removed - {one.object_id for one in before}
+    stream_objects = parts.stream_objects.get(stream.stream_id, ())
+    missing = removed - {stream_object.object_id for stream_object in stream_objects}
     if missing:
         raise InvalidArgument(f"stream {stream.stream_id} has no object {min(missing)}")
-    left = tuple(one for one in before if one.object_id not in removed)
+    kept = tuple(
+        stream_object for stream_object in stream_objects if stream_object.object_id not in removed
+    )
     end = max(start, stream.end_offset)
     streams = {
         **parts.streams,
-        stream.stream_id: _changed(stream, start_offset=start, end_offset=end),
+        stream.stream_id: _replace_fields(stream, start_offset=start, end_offset=end),
     }
-    held = {**parts.stream_objects, stream.stream_id: left}
-    return parts._replace(streams=streams, stream_objects=held), []
+    all_stream_objects = {**parts.stream_objects, stream.stream_id: kept}
+    return parts._replace(streams=streams, stream_objects=all_stream_objects), []
 
 
-def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Added]:
-    stream = _known(parts, number(event, "stream_id"))
+def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _AddedRanges]:
+    stream = _get_stream(parts, number(event, "stream_id"))
     closed, node_id = number(event, "closed_at"), number(event, "node_id")
     if not stream.ranges:
         raise InvalidArgument(f"stream {stream.stream_id} has no range to close")
@@ -170,38 +202,43 @@ def _move(parts: ImageParts, event: Mapping[str, Any]) -> tuple[ImageParts, _Add
         last._replace(end=closed),
         StreamRange(last.range_index + 1, last.epoch + 1, closed, closed, node_id),
     )
-    streams = {**parts.streams, stream.stream_id: _changed(stream, ranges=ranges)}
+    streams = {**parts.streams, stream.stream_id: _replace_fields(stream, ranges=ranges)}
     return parts._replace(streams=streams), []
 
 
-def _check_added(parts: ImageParts, added: _Added) -> None:
-    """Compare the slices of new objects with those of all others, of the same streams."""
-    wanted = np.unique(np.concatenate([held.streams for _, held in added]))
-    new, slices = {object_id for object_id, _ in added}, []
+def _check_added(parts: ImageParts, added: _AddedRanges) -> None:
+    """Check the slices of new objects against all other slices of the same streams."""
+    streams = np.unique(np.concatenate([ranges.streams for _, ranges in added]))
+    new_ids, slices = {object_id for object_id, _ in added}, []
     for node in parts.nodes.values():
-        here = list(_of_streams(parts, node, wanted))
-        if not new.isdisjoint(node.positions):
-            check_rising(node, here)
-        slices += here
-    for stream in wanted.tolist():
-        own = parts.stream_objects.get(stream, ())
-        slices += [columns(one.ranges(stream), one.object_id) for one in own]
+        node_slices = list(_columns_of_streams(parts, node, streams))
+        if not new_ids.isdisjoint(node.positions):
+            check_rising(node, node_slices)
+        slices += node_slices
+    for stream in streams.tolist():
+        stream_objects = parts.stream_objects.get(stream, ())
+        slices += [
+            columns(stream_object.ranges(stream), stream_object.object_id)
+            for stream_object in stream_objects
+        ]
     check_disjoint(slices)
 
 
-def _of_streams(parts: ImageParts, node: Node, wanted: Int64Array) -> Iterator[Int64Array]:
-    """Yield the `columns` of a node's objects that hold any of these streams, for those only."""
+def _columns_of_streams(
+    parts: ImageParts, node: Node, wanted_streams: Int64Array
+) -> Iterator[Int64Array]:
+    """Yield the `columns` of a node's objects, restricted to the wanted streams."""
     for position, object_id in enumerate(node.object_ids):
-        held = parts.objects.get(object_id)
-        if held is None or not len(held) or not wanted.size:
+        ranges = parts.objects.get(object_id)
+        if ranges is None or not len(ranges) or not wanted_streams.size:
             continue
-        at = np.minimum(held.streams.searchsorted(wanted), len(held) - 1)
-        found = at[held.streams[at] == wanted]
-        if found.size:
-            yield columns(held, object_id, position)[:, found]
+        rows = np.minimum(ranges.streams.searchsorted(wanted_streams), len(ranges) - 1)
+        matching_rows = rows[ranges.streams[rows] == wanted_streams]
+        if matching_rows.size:
+            yield columns(ranges, object_id, position)[:, matching_rows]
 
 
-_EVENTS: dict[str, Callable[[ImageParts, Mapping[str, Any]], tuple[ImageParts, _Added]]] = {
+_EVENTS: dict[str, Callable[[ImageParts, Mapping[str, Any]], tuple[ImageParts, _AddedRanges]]] = {
     "add_object": _add_object,
     "add_stream_object": _add_stream_object,
     "compact": _compact,

@@ -1,8 +1,8 @@
-"""Fold: slices of neighbouring stream set objects, joined where no answer can show it.
+"""Fold: slices of neighboring stream set objects, joined where that cannot change an answer.
 
-Two slices may be one where the second begins at the end of the first, at an offset that the node
-itself owns: a look-up that is at the joint goes on there anyway. A piece may be set free as a
-stream object, which counts whoever owns an offset, where the node owns all of it.
+Two slices may be joined if the second begins at the end of the first, at an offset that the node
+itself owns: a lookup would continue there anyway. A piece may become a stream object, which is
+found no matter who owns its offsets, only if the node owns all of it.
 """
 
 from __future__ import annotations
@@ -19,79 +19,94 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 class Fold:
-    """The slices of neighbours, joined to pieces: `streams`, `starts`, `ends`, in that order.
+    """The slices of neighbors joined to pieces: `streams`, `starts`, `ends`, sorted in that order.
 
-    Slices before a stream's start, which nobody may read, are left out. `single` tells of each
-    piece whether it is the only one of its stream. `usable` is how many of the objects, from
-    the first, may become one.
+    Slices before a stream's start, which are unreadable, are dropped. `single` is true for a piece
+    that is the only one of its stream. `usable` is the number of objects, counted from the first,
+    that may become one.
     """
 
     def __init__(self, image: StreamImage, node_id: int, objects: list[ObjectRanges]) -> None:
         self._image = image
         self._node_id = node_id
-        at = np.concatenate([np.full(len(one), at) for at, one in enumerate(objects)])
+        # All slices of all objects, sorted by stream and start, without trimmed ones.
+        object_index = np.concatenate(
+            [np.full(len(ranges), object_index) for object_index, ranges in enumerate(objects)]
+        )
         streams, starts, ends = (
-            np.concatenate([getattr(one, name) for one in objects])
+            np.concatenate([getattr(ranges, name) for ranges in objects])
             for name in ("streams", "starts", "ends")
         )
         order = np.lexsort((starts, streams))
-        order = order[ends[order] > self._trimmed(streams[order])]
+        order = order[ends[order] > self._start_offsets(streams[order])]
         streams, starts, ends = streams[order], starts[order], ends[order]
-        heads = np.flatnonzero(~self._joins(streams, starts, ends))
-        self.streams, self.starts = streams[heads], starts[heads]
-        self.ends = ends[np.append(heads[1:], len(ends))[: len(heads)] - 1]
-        _, rows, counts = np.unique(self.streams, return_inverse=True, return_counts=True)
-        self.single = counts[rows] == 1
-        self.usable = self._usable(at[order][heads], len(objects))
+        # A piece begins at each slice that does not join the one before it.
+        piece_starts = np.flatnonzero(~self._continues_previous(streams, starts, ends))
+        self.streams, self.starts = streams[piece_starts], starts[piece_starts]
+        self.ends = ends[np.append(piece_starts[1:], len(ends))[: len(piece_starts)] - 1]
+        _, piece_streams, counts = np.unique(self.streams, return_inverse=True, return_counts=True)
+        self.single = counts[piece_streams] == 1
+        self.usable = self._count_usable(object_index[order][piece_starts], len(objects))
 
     def _stream(self, stream: int) -> Stream | None:
         return self._image.streams.get(int(stream))
 
-    def _trimmed(self, streams: Int64Array) -> Int64Array:
-        """Return the start offset of each row's stream."""
-        known, rows = np.unique(streams, return_inverse=True)
-        found = map(self._stream, known.tolist())
-        return np.array([one.start_offset if one else 0 for one in found], np.int64)[rows]
+    def _start_offsets(self, streams: Int64Array) -> Int64Array:
+        """Return the start offset of each row's stream, before which it is trimmed."""
+        distinct_streams, rows = np.unique(streams, return_inverse=True)
+        stream_list = map(self._stream, distinct_streams.tolist())
+        return np.array([stream.start_offset if stream else 0 for stream in stream_list], np.int64)[
+            rows
+        ]
 
-    def _joins(self, streams: Int64Array, starts: Int64Array, ends: Int64Array) -> BoolArray:
-        """Return of each row whether it goes on where the row before it ends, on this node."""
+    def _continues_previous(
+        self, streams: Int64Array, starts: Int64Array, ends: Int64Array
+    ) -> BoolArray:
+        """Return for each row whether it continues the previous row at an offset of this node."""
         joins = np.zeros(len(streams), np.bool_)
         joins[1:] = (streams[1:] == streams[:-1]) & (starts[1:] == ends[:-1])
-        for row in np.flatnonzero(joins & self._shared(streams)).tolist():
+        for row in np.flatnonzero(joins & self._is_shared_per_row(streams)).tolist():
             stream = self._stream(streams[row])
             joins[row] = stream is None or stream.node_at(starts.item(row)) == self._node_id
         return joins
 
-    def _shared(self, streams: Int64Array) -> BoolArray:
-        """Return of each row whether its stream belonged to others as well."""
-        known, rows = np.unique(streams, return_inverse=True)
-        found = [self._is_shared(self._stream(one)) for one in known.tolist()]
-        return np.array(found, np.bool_)[rows]
+    def _is_shared_per_row(self, streams: Int64Array) -> BoolArray:
+        """Return for each row whether its stream has also belonged to other nodes."""
+        distinct_streams, rows = np.unique(streams, return_inverse=True)
+        is_shared = [
+            self._is_shared(self._stream(stream_id)) for stream_id in distinct_streams.tolist()
+        ]
+        return np.array(is_shared, np.bool_)[rows]
 
     def _is_shared(self, stream: Stream | None) -> bool:
         if stream is None:
-            return False  # nobody may read it
+            return False  # a stream without metadata is unreadable
         ranges = stream.ranges
         return not (len(ranges) == 1 and ranges[0][2:] == (0, ranges[0].end, self._node_id))
 
-    def _usable(self, at: Int64Array, count: int) -> int:
-        """Return the first object whose piece can neither be folded nor be set free."""
-        fixed = ~self.single & self._shared(self.streams)
+    def _count_usable(self, object_indexes: Int64Array, count: int) -> int:
+        """Return the index of the first object with a piece that can neither join nor move out.
+
+        `object_indexes` has the object index of each piece. Returns `count` if there is none.
+        """
+        fixed = ~self.single & self._is_shared_per_row(self.streams)
         for row in np.flatnonzero(fixed).tolist():
             stream = self._stream(self.streams[row])
             span = self.starts.item(row), self.ends.item(row)
             fixed[row] = stream is not None and not _owns(self._node_id, stream, *span)
         for stream_id in np.unique(self.streams[fixed]).tolist():
-            count = min(count, int(at[self.streams == stream_id][1]))  # its second piece
+            count = min(
+                count, int(object_indexes[self.streams == stream_id][1])
+            )  # the object of its second piece
         return count
 
 
 def _owns(node_id: int, stream: Stream, start: int, end: int) -> bool:
-    """Return whether a node owns each offset of a range."""
-    reached = start
-    while reached < end:
-        at = stream.range_at(reached)
-        if at is None or stream.ranges[at].node_id != node_id:
+    """Return whether a node owns each offset of [start, end)."""
+    offset = start
+    while offset < end:
+        range_index = stream.range_at(offset)
+        if range_index is None or stream.ranges[range_index].node_id != node_id:
             return False
-        reached = end if at == len(stream.ranges) - 1 else stream.ranges[at].end
+        offset = end if range_index == len(stream.ranges) - 1 else stream.ranges[range_index].end
     return True

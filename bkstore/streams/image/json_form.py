@@ -1,4 +1,4 @@
-"""Images as JSON: what `StreamImage.from_json` and `to_json` do. The form is the golden data's."""
+"""The JSON form of images, for `StreamImage.from_json` and `to_json`, as in the golden data."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bkstore.streams.image.streams_and_nodes import (
     StreamRange,
 )
 
-_LARGEST = 2**63 - 1
+_MAX_NUMBER = 2**63 - 1
 
 
 @contextmanager
-def _at(place: str) -> Iterator[None]:
-    """Put the place in the JSON before what is wrong there."""
+def _at_place(place: str) -> Iterator[None]:
+    """Prefix the message of an `InvalidArgument` with its place in the JSON."""
     try:
         yield
     except InvalidArgument as error:
@@ -30,38 +30,38 @@ def _at(place: str) -> Iterator[None]:
 
 
 def number(row: Any, key: str, lowest: int = 0) -> int:
-    """Return a 64-bit number of a JSON object; `InvalidArgument` if there is none."""
+    """Return the 64-bit number under `key`; raises `InvalidArgument` if there is none."""
     if not isinstance(row, Mapping):
         raise InvalidArgument(f"must be an object, not {type(row).__name__}")
     value = row.get(key)
-    if type(value) is not int or not lowest <= value <= _LARGEST:
+    if type(value) is not int or not lowest <= value <= _MAX_NUMBER:
         raise InvalidArgument(f"{key} must be a number from {lowest} on, not {value!r:.60}")
     return value
 
 
 def rows(document: Any, key: str) -> list[Any]:
-    """Return a list of a JSON object; `InvalidArgument` if there is none."""
+    """Return the list under `key`; raises `InvalidArgument` if there is none."""
     if not isinstance(document, Mapping):
         raise InvalidArgument(f"must be an object, not {type(document).__name__}")
-    found = document.get(key)
-    if not isinstance(found, list):
-        raise InvalidArgument(f"{key} must be a list, not {found!r:.60}")
-    return found
+    items = document.get(key)
+    if not isinstance(items, list):
+        raise InvalidArgument(f"{key} must be a list, not {items!r:.60}")
+    return items
 
 
 def numbers(document: Any, key: str) -> list[int]:
-    """Return a list of 64-bit numbers of a JSON object; `InvalidArgument` if there is none."""
-    found = rows(document, key)
-    for at, value in enumerate(found):
-        number({f"{key}[{at}]": value}, f"{key}[{at}]")
-    return found
+    """Return the list of 64-bit numbers under `key`; raises `InvalidArgument` if there is none."""
+    items = rows(document, key)
+    for index, value in enumerate(items):
+        number({f"{key}[{index}]": value}, f"{key}[{index}]")
+    return items
 
 
 def _stream(row: Any) -> Stream:
     ranges = []
-    for at, one in enumerate(rows(row, "ranges")):
-        with _at(f"ranges[{at}]"):
-            ranges.append(StreamRange(*(number(one, key) for key in StreamRange._fields)))
+    for index, range_row in enumerate(rows(row, "ranges")):
+        with _at_place(f"ranges[{index}]"):
+            ranges.append(StreamRange(*(number(range_row, key) for key in StreamRange._fields)))
     return Stream(
         number(row, "stream_id"),
         number(row, "start_offset"),
@@ -73,25 +73,27 @@ def _stream(row: Any) -> Stream:
 def object_from_json(row: Any) -> tuple[int, int, ObjectRanges]:
     """Return (order id, object id, ranges) of a stream set object."""
     object_id = number(row, "object_id")
-    with _at(f"object {object_id}"):
+    with _at_place(f"object {object_id}"):
         return number(row, "order_id"), object_id, ObjectRanges.of(rows(row, "ranges"))
 
 
 def stream_object_from_json(row: Any) -> tuple[int, StreamObject]:
-    """Return (stream, stream object)."""
-    found = StreamObject(*(number(row, key) for key in StreamObject._fields))
-    if found.start > found.end:
-        raise InvalidArgument(f"stream object {found.object_id} has its start behind its end")
-    return number(row, "stream_id"), found
+    """Return (stream id, stream object)."""
+    stream_object = StreamObject(*(number(row, key) for key in StreamObject._fields))
+    if stream_object.start > stream_object.end:
+        raise InvalidArgument(
+            f"stream object {stream_object.object_id} has its start behind its end"
+        )
+    return number(row, "stream_id"), stream_object
 
 
 def parts_from_json(document: Any) -> ImageParts:
     """Return the parts of the image that a JSON object describes; see `StreamImage.from_json`."""
     streams: dict[int, Stream] = {}
-    for at, row in enumerate(rows(document, "streams")):
-        with _at(f"streams[{at}]"):
+    for index, row in enumerate(rows(document, "streams")):
+        with _at_place(f"streams[{index}]"):
             stream = _stream(row)
-            _once(streams, stream.stream_id, "stream")
+            _check_unique(streams, stream.stream_id, "stream")
             streams[stream.stream_id] = stream
     nodes, objects = _nodes(rows(document, "nodes"))
     stream_objects = _stream_objects(rows(document, "stream_objects"), objects)
@@ -100,15 +102,15 @@ def parts_from_json(document: Any) -> ImageParts:
     return parts
 
 
-def _nodes(listed: list[Any]) -> tuple[dict[int, Node], dict[int, ObjectRanges]]:
+def _nodes(node_rows: list[Any]) -> tuple[dict[int, Node], dict[int, ObjectRanges]]:
     nodes: dict[int, Node] = {}
     objects: dict[int, ObjectRanges] = {}
-    for at, row in enumerate(listed):
-        with _at(f"nodes[{at}]"):
+    for index, row in enumerate(node_rows):
+        with _at_place(f"nodes[{index}]"):
             node_id, ordered = number(row, "node_id"), []
-            _once(nodes, node_id, "node")
+            _check_unique(nodes, node_id, "node")
             for order_id, object_id, ranges in map(object_from_json, rows(row, "objects")):
-                _once(objects, object_id, "object")
+                _check_unique(objects, object_id, "object")
                 objects[object_id] = ranges
                 ordered.append((order_id, object_id))
             nodes[node_id] = Node.of(node_id, ordered)
@@ -116,28 +118,31 @@ def _nodes(listed: list[Any]) -> tuple[dict[int, Node], dict[int, ObjectRanges]]
 
 
 def _stream_objects(
-    listed: list[Any], objects: Mapping[int, ObjectRanges]
+    object_rows: list[Any], objects: Mapping[int, ObjectRanges]
 ) -> dict[int, tuple[StreamObject, ...]]:
-    found: dict[int, list[StreamObject]] = {}
+    by_stream: dict[int, list[StreamObject]] = {}
     ids: dict[int, int] = dict.fromkeys(objects, 0)
-    for at, row in enumerate(listed):
-        with _at(f"stream_objects[{at}]"):
-            stream, one = stream_object_from_json(row)
-            _once(ids, one.object_id, "object")
-            ids[one.object_id] = 0
-            found.setdefault(stream, []).append(one)
-    return {stream: tuple(sorted(own, key=lambda o: o.start)) for stream, own in found.items()}
+    for index, row in enumerate(object_rows):
+        with _at_place(f"stream_objects[{index}]"):
+            stream_id, stream_object = stream_object_from_json(row)
+            _check_unique(ids, stream_object.object_id, "object")
+            ids[stream_object.object_id] = 0
+            by_stream.setdefault(stream_id, []).append(stream_object)
+    return {
+        stream_id: tuple(sorted(stream_objects, key=lambda item: item.start))
+        for stream_id, stream_objects in by_stream.items()
+    }
 
 
-def _once(known: Mapping[int, object], key: int, what: str) -> None:
+def _check_unique(known: Mapping[int, object], key: int, noun: str) -> None:
     if key in known:
-        raise InvalidArgument(f"{what} {key} is there twice")
+        raise InvalidArgument(f"{noun} {key} is there twice")
 
 
 def parts_to_json(parts: ImageParts) -> dict[str, Any]:
-    """Return the JSON object that `parts_from_json` takes.
+    """Return the JSON object that `parts_from_json` reads.
 
-    Raises `InvalidArgument` if the object table lacks a listed object.
+    Raises `InvalidArgument` if the object table lacks an object of a node.
     """
     return {
         "streams": [
@@ -145,7 +150,7 @@ def parts_to_json(parts: ImageParts) -> dict[str, Any]:
                 "stream_id": stream.stream_id,
                 "start_offset": stream.start_offset,
                 "end_offset": stream.end_offset,
-                "ranges": [one._asdict() for one in stream.ranges],
+                "ranges": [item._asdict() for item in stream.ranges],
             }
             for stream in parts.streams.values()
         ],
@@ -156,7 +161,7 @@ def parts_to_json(parts: ImageParts) -> dict[str, Any]:
                     {
                         "object_id": object_id,
                         "order_id": order_id,
-                        "ranges": _held(parts, object_id).rows(),
+                        "ranges": _ranges_of(parts, object_id).rows(),
                     }
                     for order_id, object_id in node.ordered
                 ],
@@ -164,15 +169,15 @@ def parts_to_json(parts: ImageParts) -> dict[str, Any]:
             for node in parts.nodes.values()
         ],
         "stream_objects": [
-            {"object_id": one.object_id, "stream_id": stream, "start": one.start, "end": one.end}
-            for stream, own in parts.stream_objects.items()
-            for one in own
+            {"object_id": item.object_id, "stream_id": stream, "start": item.start, "end": item.end}
+            for stream, stream_objects in parts.stream_objects.items()
+            for item in stream_objects
         ],
     }
 
 
-def _held(parts: ImageParts, object_id: int) -> ObjectRanges:
-    held = parts.objects.get(object_id)
-    if held is None:
+def _ranges_of(parts: ImageParts, object_id: int) -> ObjectRanges:
+    ranges = parts.objects.get(object_id)
+    if ranges is None:
         raise InvalidArgument(f"object {object_id} is listed, but not in the object table")
-    return held
+    return ranges

@@ -1,4 +1,4 @@
-"""ObjectRanges: what a stream set object holds, one slice a stream, as arrays."""
+"""ObjectRanges: the slices that a stream set object holds, one per stream, as arrays."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from bkstore.ids import Int64Array
 
 @dataclass(frozen=True, eq=False)
 class ObjectRanges:
-    """Streams of one object and the offset range of each: int64[n] each, streams ascending.
+    """The streams of one object and the offset range of each: int64[n] arrays, streams ascending.
 
-    Ranges are half open and not empty. 24 bytes a stream: an object of 9,000 takes 211 KiB.
+    Ranges are half open and not empty. An object takes 24 bytes per stream: 211 KiB for 9,000.
 
     >>> held = ObjectRanges.of([(7, 40, 60), (3, 0, 10)])
     >>> held.slice_of(7), held.slice_of(4)
@@ -29,25 +29,26 @@ class ObjectRanges:
 
     @classmethod
     def of(cls, ranges: Iterable[Iterable[int]]) -> ObjectRanges:
-        """Return what (stream, start, end) triples say.
+        """Return the ranges of (stream, start, end) triples.
 
-        Several of one stream are folded to first start and last end, as upstream folds the
-        blocks of an index block; empty ones hold nothing and are left out. Raises
-        `InvalidArgument` for negative numbers, start > end, overlaps. O(n log n).
+        Several triples of one stream become one from the first start to the last end, as upstream
+        folds the blocks of an index block; empty triples are dropped. Raises `InvalidArgument` for
+        negative numbers, start > end, and overlaps. O(n log n).
         """
-        rows = _rows(list(ranges))
+        rows = _checked_rows(list(ranges))
         rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
         streams, starts, ends = rows[:, 0], rows[:, 1], rows[:, 2]
-        again = streams[1:] == streams[:-1]
-        overlaps = np.flatnonzero(again & (starts[1:] < ends[:-1]))
+        same_stream = streams[1:] == streams[:-1]
+        overlaps = np.flatnonzero(same_stream & (starts[1:] < ends[:-1]))
         if overlaps.size:
-            at = int(overlaps[0])
+            index = int(overlaps[0])
             raise InvalidArgument(
-                f"stream {streams[at]}: slices {_text(rows[at])} and {_text(rows[at + 1])} overlap"
+                f"stream {streams[index]}: slices {_format_slice(rows[index])} and "
+                f"{_format_slice(rows[index + 1])} overlap"
             )
-        first = np.flatnonzero(np.concatenate(([True], ~again)))[: len(rows)]
-        last = np.append(first[1:], len(rows))[: len(first)] - 1
-        return cls(streams[first].copy(), starts[first].copy(), ends[last].copy())
+        first_rows = np.flatnonzero(np.concatenate(([True], ~same_stream)))[: len(rows)]
+        last_rows = np.append(first_rows[1:], len(rows))[: len(first_rows)] - 1
+        return cls(streams[first_rows].copy(), starts[first_rows].copy(), ends[last_rows].copy())
 
     def __len__(self) -> int:
         return int(self.streams.size)
@@ -63,24 +64,29 @@ class ObjectRanges:
         )
 
     def slice_of(self, stream: int) -> tuple[int, int] | None:
-        """Return (start, end) of a stream's slice, None if it is not here. O(log n), 1 us."""
-        at = int(self.streams.searchsorted(stream))
-        if at == self.streams.size or self.streams.item(at) != stream:
+        """Return (start, end) of a stream's slice, None if it has none. O(log n), 1 us."""
+        index = int(self.streams.searchsorted(stream))
+        if index == self.streams.size or self.streams.item(index) != stream:
             return None
-        return self.starts.item(at), self.ends.item(at)
+        return self.starts.item(index), self.ends.item(index)
 
     def rows(self) -> list[list[int]]:
-        """Return [stream, start, end] rows, as the JSON form has them."""
-        found: list[list[int]] = np.stack((self.streams, self.starts, self.ends), axis=1).tolist()
-        return found
+        """Return [stream, start, end] rows for the JSON form."""
+        row_list: list[list[int]] = np.stack(
+            (self.streams, self.starts, self.ends), axis=1
+        ).tolist()
+        return row_list
 
 
-def _text(row: Any) -> str:
+def _format_slice(row: Any) -> str:
     return f"[{row[1]}, {row[2]})"
 
 
-def _rows(ranges: list[Iterable[int]]) -> Int64Array:
-    """Return int64[n, 3] of the ranges that are not empty, checked one by one."""
+def _checked_rows(ranges: list[Iterable[int]]) -> Int64Array:
+    """Return int64[n, 3] of the ranges that are not empty.
+
+    Raises `InvalidArgument` for the first invalid one.
+    """
     if not ranges:
         return np.empty((0, 3), np.int64)
     try:
@@ -89,9 +95,9 @@ def _rows(ranges: list[Iterable[int]]) -> Int64Array:
         rows = np.empty(0)  # type: ignore[assignment]
     if rows.dtype != np.int64 or rows.shape != (len(ranges), 3):
         raise InvalidArgument("ranges must be [stream, start, end] of 64-bit numbers each")
-    odd = np.flatnonzero((rows < 0).any(axis=1) | (rows[:, 1] > rows[:, 2]))
-    if odd.size:
-        row = rows[odd[0]]
-        what = "a negative number" if (row < 0).any() else "its start behind its end"
-        raise InvalidArgument(f"range [{row[0]}, {row[1]}, {row[2]}] has {what}")
+    invalid_rows = np.flatnonzero((rows < 0).any(axis=1) | (rows[:, 1] > rows[:, 2]))
+    if invalid_rows.size:
+        row = rows[invalid_rows[0]]
+        problem = "a negative number" if (row < 0).any() else "its start behind its end"
+        raise InvalidArgument(f"range [{row[0]}, {row[1]}, {row[2]}] has {problem}")
     return rows[rows[:, 1] < rows[:, 2]]

@@ -1,7 +1,7 @@
 """StreamImage: an immutable snapshot of streams, their ranges, nodes and objects.
 
-A look-up works on one image from its beginning to its end, whatever changes meanwhile. The next
-image shares all that an event leaves alone. Upstream: `S3StreamsMetadataImage`.
+A lookup works on one image from beginning to end, whatever changes meanwhile. The next image
+shares everything that an event does not change. Upstream: `S3StreamsMetadataImage`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from bkstore.streams.image.json_form import parts_from_json, parts_to_json
 from bkstore.streams.image.object_ranges import ObjectRanges
 from bkstore.streams.image.streams_and_nodes import ImageParts, Node, Stream, StreamObject
 
-_NONE: tuple[StreamObject, ...] = ()
+_NO_OBJECTS: tuple[StreamObject, ...] = ()
 
 
 @dataclass(frozen=True)
 class StreamImage:
     """A snapshot: streams by id, nodes by id, stream objects by stream, ranges by object id.
 
-    `objects` is the object table: what a load of a stream set object gives. Look-ups do not
-    look into it, only an `ImageReader` does. Stream objects are sorted by start.
+    `objects` is the object table: what loading a stream set object returns. Only an `ImageReader`
+    uses it, lookups do not. Stream objects are sorted by start.
     """
 
     streams: Mapping[int, Stream] = field(default_factory=dict)
@@ -34,22 +34,22 @@ class StreamImage:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> StreamImage:
-        """Return the image that a JSON object describes (as the golden worlds).
+        """Return the image that a JSON object describes, in the form of the golden worlds.
 
-        Raises `InvalidArgument`, naming the place, for what is missing, negative or out of
-        order, for slices of a stream that overlap, or fall while the order ids of a node rise.
+        Raises `InvalidArgument`, naming the place, for missing, negative or unordered values, for
+        overlapping slices of a stream, and for slices that descend while a node's order ids ascend.
         """
         return cls(*parts_from_json(document))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object that `from_json` takes."""
+        """Return the JSON object that `from_json` reads."""
         return parts_to_json(self.parts)
 
     def apply(self, event: Mapping[str, Any], *, check: bool = True) -> StreamImage:
-        """Return the next image, after one event; a ``query`` changes nothing.
+        """Return the image after one event; a ``query`` event changes nothing.
 
-        Without `check` the slices of new objects are not compared with those that are here,
-        which takes a millisecond for some hundred objects. Raises `InvalidArgument`.
+        With `check`, the slices of new objects are compared with the existing ones, which takes a
+        millisecond for some hundred objects. Raises `InvalidArgument`.
         """
         parts = self.parts
         changed = apply_event(parts, event, check)
@@ -66,7 +66,7 @@ class StreamImage:
 
     def stream_objects_of(self, stream: int) -> tuple[StreamObject, ...]:
         """Return a stream's own objects, sorted by start."""
-        return self.stream_objects.get(stream, _NONE)
+        return self.stream_objects.get(stream, _NO_OBJECTS)
 
     @cached_property
     def node_of(self) -> dict[int, int]:
@@ -77,11 +77,11 @@ class StreamImage:
 
     def removed_since(self, older: StreamImage) -> set[int]:
         """Return the stream set objects that an older image lists and this one does not."""
-        gone: set[int] = set()
+        old_ids: set[int] = set()
         for node_id, node in older.nodes.items():
             if self.nodes.get(node_id) is not node:
-                gone.update(node.object_ids)
-        return {object_id for object_id in gone if object_id not in self.node_of}
+                old_ids.update(node.object_ids)
+        return {object_id for object_id in old_ids if object_id not in self.node_of}
 
     def added_since(self, older: StreamImage) -> list[int]:
         """Return the stream set objects that this image lists and an older one does not."""

@@ -1,4 +1,4 @@
-"""What an image is made of: streams and the ranges of their owners, nodes, stream objects.
+"""The parts of an image: streams and the ranges of their owners, nodes, and stream objects.
 
 Names are those of the golden data's JSON; upstream: `S3StreamsMetadataImage`, `RangeMetadata`.
 """
@@ -33,15 +33,15 @@ class StreamObject(NamedTuple):
     end: int
 
     def ranges(self, stream: int) -> ObjectRanges:
-        """Return its slice as the ranges of an object."""
+        """Return the slice as `ObjectRanges`."""
         return ObjectRanges.of([(stream, self.start, self.end)])
 
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream: where it begins, where it ends, who owned which part of it.
+    """A stream: its first and end offsets, and the ranges that nodes have owned.
 
-    The last range is open, whatever its end says. Empty ranges may be among them.
+    The last range is open, whatever its `end` is. Ranges may be empty.
     """
 
     stream_id: int
@@ -60,32 +60,36 @@ class Stream:
                 raise InvalidArgument(
                     f"{name}: ranges {before.range_index} and {after.range_index} are out of order"
                 )
-        for one in self.ranges:
-            if one.start < 0:
-                raise InvalidArgument(f"{name}: range {one.range_index} begins at {one.start}")
-            if one.start > one.end and one is not self.ranges[-1]:
-                raise InvalidArgument(f"{name}: range {one.range_index} has a start behind its end")
+        for stream_range in self.ranges:
+            if stream_range.start < 0:
+                raise InvalidArgument(
+                    f"{name}: range {stream_range.range_index} begins at {stream_range.start}"
+                )
+            if stream_range.start > stream_range.end and stream_range is not self.ranges[-1]:
+                raise InvalidArgument(
+                    f"{name}: range {stream_range.range_index} has a start behind its end"
+                )
 
     @cached_property
     def _starts(self) -> list[int]:
-        return [one.start for one in self.ranges]
+        return [stream_range.start for stream_range in self.ranges]
 
     def range_at(self, offset: int) -> int | None:
-        """Return which of `ranges` holds an offset, None if no range does."""
-        at = bisect_right(self._starts, offset) - 1
-        if at < 0 or (at < len(self.ranges) - 1 and offset >= self.ranges[at].end):
+        """Return the index in `ranges` of the range holding an offset, None if none does."""
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0 or (index < len(self.ranges) - 1 and offset >= self.ranges[index].end):
             return None
-        return at
+        return index
 
     def node_at(self, offset: int) -> int | None:
         """Return the node that owns the range holding an offset, None if no range does."""
-        at = self.range_at(offset)
-        return None if at is None else self.ranges[at].node_id
+        index = self.range_at(offset)
+        return None if index is None else self.ranges[index].node_id
 
 
 @dataclass(frozen=True)
 class Node:
-    """The stream set objects of a writer: (order id, object id), ascending."""
+    """The stream set objects of a writing node: (order id, object id) pairs, ascending."""
 
     node_id: int
     ordered: tuple[tuple[int, int], ...] = ()
@@ -107,17 +111,17 @@ class Node:
 
     @cached_property
     def object_ids(self) -> tuple[int, ...]:
-        """The objects, in the order of their order ids."""
+        """The object ids, sorted by order id."""
         return tuple(object_id for _, object_id in self.ordered)
 
     @cached_property
     def positions(self) -> dict[int, int]:
-        """The place of each object in that order."""
-        return {object_id: at for at, object_id in enumerate(self.object_ids)}
+        """The index of each object id in `object_ids`."""
+        return {object_id: position for position, object_id in enumerate(self.object_ids)}
 
 
 class ImageParts(NamedTuple):
-    """Streams by id, nodes by id, stream objects by stream (rising), ranges by object id."""
+    """Streams by id, nodes by id, stream objects by stream (ascending), ranges by object id."""
 
     streams: Mapping[int, Stream]
     nodes: Mapping[int, Node]

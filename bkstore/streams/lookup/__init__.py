@@ -1,10 +1,9 @@
-"""Look-ups: the objects that hold a range of a stream's offsets, loading as few as possible.
+"""Lookups: find the objects that hold a range of a stream's offsets, loading as few as possible.
 
 `stream_lookup` has `StreamLookup`: read it first. It searches one node after the other
-(`node_search`) and puts the answer together object by object (`answer_chain`). What the searches
-share is in `search_context`: objects loaded by `object_loader` through an `object_reader`,
-`stream_filters`, and `sparse_index`, which is upstream's. `options` has the strategies, `result`
-the answer, `stats` what it cost.
+(`node_search`) and builds the answer object by object (`answer_chain`). `search_context` has what
+the searches share: objects loaded by `object_loader` through an `object_reader`, `stream_filters`,
+and upstream's `sparse_index`. `options` has the strategies, `result` the answer, `stats` its costs.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Chain: an answer put together object by object, and the check of a finished one."""
+"""Builds an answer object by object, and checks a finished one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bkstore.streams.lookup.search_context import SearchContext
 
 
 class AnswerObject(NamedTuple):
-    """One object of an answer: stream set object or stream object, and its whole slice."""
+    """One object of an answer, a stream set object or a stream object, with its whole slice."""
 
     kind: Literal["SSO", "SO"]
     object_id: int
@@ -22,57 +22,61 @@ class AnswerObject(NamedTuple):
 
 
 class _Chain:
-    """The objects so far, and the offset that the next one must begin at."""
+    """The objects of the answer so far, and the offset at which the next one must begin."""
 
     def __init__(self, context: SearchContext, stream: Stream, start: int) -> None:
         self._context = context
         self._stream = stream
-        self._own = context.image.stream_objects_of(stream.stream_id)
-        self._own_starts = [one.start for one in self._own]
+        self._stream_objects = context.image.stream_objects_of(stream.stream_id)
+        self._stream_object_starts = [stream_object.start for stream_object in self._stream_objects]
         self._searches: dict[int, NodeSearch] = {}
-        self._next = start
+        self._next_offset = start
         self.objects: list[AnswerObject] = []
 
     def extend(self) -> bool:
-        """Add the object that goes on; return whether there is one."""
-        found = self._stream_object() or self._stream_set_object()
-        if found is None:
+        """Append the object that continues the chain; return whether there is one."""
+        next_object = self._next_stream_object() or self._next_stream_set_object()
+        if next_object is None:
             return False
-        self.objects.append(found)
-        self._next = found.end
+        self.objects.append(next_object)
+        self._next_offset = next_object.end
         return True
 
-    def _stream_object(self) -> AnswerObject | None:
-        """Return the stream's own object that begins at the offset; the first may hold it."""
-        at = bisect_right(self._own_starts, self._next)
-        while at and self._own[at - 1].end <= self._own[at - 1].start:
-            at -= 1  # an empty one
-        if at == 0:
+    def _next_stream_object(self) -> AnswerObject | None:
+        """Return the stream object that begins at the next offset; the first may just contain it."""
+        index = bisect_right(self._stream_object_starts, self._next_offset)
+        while (
+            index and self._stream_objects[index - 1].end <= self._stream_objects[index - 1].start
+        ):
+            index -= 1  # skip empty objects
+        if index == 0:
             return None
-        one = self._own[at - 1]
-        if one.end <= self._next or (self.objects and one.start != self._next):
+        stream_object = self._stream_objects[index - 1]
+        if stream_object.end <= self._next_offset or (
+            self.objects and stream_object.start != self._next_offset
+        ):
             return None
-        return AnswerObject("SO", *one)
+        return AnswerObject("SO", *stream_object)
 
-    def _stream_set_object(self) -> AnswerObject | None:
-        """Return the object of the node that owns the offset; other nodes' do not count."""
-        node_id = self._stream.node_at(self._next)
+    def _next_stream_set_object(self) -> AnswerObject | None:
+        """Return the next object of the node that owns the offset, None if it has none."""
+        node_id = self._stream.node_at(self._next_offset)
         if node_id is None:
             return None
         search = self._searches.get(node_id)
         if search is None:
             node = self._context.image.node(node_id)
             search = self._searches[node_id] = NodeSearch(node, self._context)
-        found = search.find(self._next, contains=not self.objects)
+        found = search.find(self._next_offset, contains=not self.objects)
         return None if found is None else AnswerObject("SSO", *found)
 
 
 def build_chain(
     context: SearchContext, stream: Stream, start: int, end: int, limit: int
 ) -> list[AnswerObject]:
-    """Return the objects from `start` on, up to `end`, `limit`, a hole or the end of data.
+    """Return the objects from `start` on, until `end`, `limit`, a hole or the end of the data.
 
-    Raises what a failed load raised. Each step takes one object, so it ends.
+    An `end` of -1 means no end. Raises what a failed load raised.
     """
     chain = _Chain(context, stream, start)
     while len(chain.objects) < limit and chain.extend():
@@ -82,20 +86,23 @@ def build_chain(
 
 
 def check_answer(objects: Sequence[AnswerObject], start: int, limit: int) -> None:
-    """Check that an answer is one: within the limit, from `start` on, without a gap.
+    """Check that an answer keeps the limit and continues from `start` without a gap.
 
-    Upstream checks each answer likewise. Raises `CorruptionError`: the metadata contradicts
-    itself, or an object holds another thing than was said.
+    Upstream checks each answer likewise. Raises `CorruptionError`: the metadata are inconsistent,
+    or an object does not hold what its metadata or filter claimed.
     """
     if len(objects) > limit:
         raise CorruptionError(None, None, f"{len(objects)} objects found, limit {limit}")
-    reached = start
-    for at, one in enumerate(objects):
-        joins = one.start <= reached if at == 0 else one.start == reached
-        if not joins or one.end <= reached:
+    next_offset = start
+    for index, answer_object in enumerate(objects):
+        joins = (
+            answer_object.start <= next_offset if index == 0 else answer_object.start == next_offset
+        )
+        if not joins or answer_object.end <= next_offset:
             raise CorruptionError(
                 None,
                 None,
-                f"object {one.object_id} with [{one.start}, {one.end}) does not go on at {reached}",
+                f"object {answer_object.object_id} with [{answer_object.start}, "
+                f"{answer_object.end}) does not go on at {next_offset}",
             )
-        reached = one.end
+        next_offset = answer_object.end

@@ -1,8 +1,8 @@
-"""NodeSearch: one look-up in the object list of one node, wave by wave.
+"""NodeSearch: the search of one lookup in the object list of one node, in waves of loads.
 
-The list is sorted by order id, and the slices of a stream rise with it. So an object that is
-known to begin at or before the wanted offset is a lower bound: what is wanted is there or behind
-it. An index that knows little makes the search slow, never wrong.
+The list is sorted by order id, and the slices of a stream ascend with it. An object that is known
+to begin at or before the wanted offset is therefore a lower bound: the object searched for is
+there or after it. An index with few entries makes the search slow, never wrong.
 """
 
 from __future__ import annotations
@@ -18,20 +18,23 @@ from bkstore.streams.lookup.stats import WaveTrace
 
 
 class NodeSearch:
-    """A cursor in a node's list, and what this look-up knows of the objects there."""
+    """A cursor in a node's list, and the slices that this lookup has learned so far.
+
+    `_slices` has the stream's slice at each position that is known, None if the object has none.
+    """
 
     def __init__(self, node: Node, context: SearchContext) -> None:
         self._node = node
         self._context = context
-        self._at = 0
-        self._known: dict[int, tuple[int, int] | None] = {}
-        self._perhaps: set[int] = set()
+        self._cursor = 0
+        self._slices: dict[int, tuple[int, int] | None] = {}
+        self._filter_positives: set[int] = set()
         self._starts: list[tuple[int, int]] = []
-        self._asked = False
-        self._found = False
-        self._waves = 0
-        self._missed = 0
-        self._preloads = 0
+        self._has_jumped = False
+        self._found_any = False
+        self._wave_count = 0
+        self._misses_in_a_row = 0
+        self._preload_count = 0
         self._preload_due = context.tail and context.options.tail_first
         context.stats.nodes += 1
         context.stats.listed += len(node)
@@ -39,47 +42,49 @@ class NodeSearch:
     def find(self, offset: int, contains: bool) -> Found | None:
         """Return the next object whose slice begins at `offset`, None if this node has none.
 
-        With `contains` it may begin before. Raises what a failed load raised. Each turn of the
-        loop makes the object under the cursor known, or moves the cursor on.
+        With `contains` the slice may begin before. Raises what a failed load raised. Each pass of
+        the loop loads the object under the cursor or moves the cursor forward.
         """
-        self._jump(offset)
-        while self._at < len(self._node):
-            if not self._is_known(self._at):
-                self._load(offset)
-                self._jump(offset)
+        self._advance(offset)
+        while self._cursor < len(self._node):
+            if not self._is_known(self._cursor):
+                self._load_next(offset)
+                self._advance(offset)
                 continue
-            held = self._known[self._at]
-            if held is not None and held[1] > offset:
-                if held[0] > offset or (held[0] < offset and not contains):
+            slice_range = self._slices[self._cursor]
+            if slice_range is not None and slice_range[1] > offset:
+                if slice_range[0] > offset or (slice_range[0] < offset and not contains):
                     return None
-                self._found = True
-                self._at += 1
-                return Found(self._node.object_ids[self._at - 1], *held)
-            self._at += 1
+                self._found_any = True
+                self._cursor += 1
+                return Found(self._node.object_ids[self._cursor - 1], *slice_range)
+            self._cursor += 1
         return None
 
-    # -- where to go on
+    # -- moving the cursor
 
-    def _jump(self, offset: int) -> None:
-        """Move up to the last object that is known to begin at or before the offset."""
-        context, first = self._context, not self._asked
-        self._asked = True
+    def _advance(self, offset: int) -> None:
+        """Move the cursor to the last object known to begin at or before the offset."""
+        context, first = self._context, not self._has_jumped
+        self._has_jumped = True
         if context.strategy == "load-all" or (context.strategy == "sparse-index" and not first):
             return
-        own = bisect_right(self._starts, (offset, len(self._node)))
-        at = max(self._at, self._starts[own - 1][1]) if own else self._at
+        known_count = bisect_right(self._starts, (offset, len(self._node)))
+        target = (
+            max(self._cursor, self._starts[known_count - 1][1]) if known_count else self._cursor
+        )
         if context.strategy == "sparse-index" or context.index is not None:
-            known = self._shared_position(offset)
-            at = max(at, known or 0)
+            index_position = self._shared_position(offset)
+            target = max(target, index_position or 0)
             if first:
-                context.stats.index_hits += known is not None
-                context.stats.index_misses += known is None
-        context.stats.skipped += at - self._at if first else 0
-        context.stats.jumps += not first and at > self._at
-        self._at = at
+                context.stats.index_hits += index_position is not None
+                context.stats.index_misses += index_position is None
+        context.stats.skipped += target - self._cursor if first else 0
+        context.stats.jumps += not first and target > self._cursor
+        self._cursor = target
 
     def _shared_position(self, offset: int) -> int | None:
-        """Return what the index that outlives look-ups says, None if it knows nothing."""
+        """Return the position from the index shared by lookups, None if it has no entry."""
         index = self._context.index
         return (
             self._sparse_position(offset) if index is None else self._lazy_position(index, offset)
@@ -87,15 +92,15 @@ class NodeSearch:
 
     def _sparse_position(self, offset: int) -> int | None:
         sparse = self._context.sparse.get(self._node.node_id)
-        known = None if sparse is None else sparse.floor(self._context.stream, offset)
-        return None if known is None else self._node.positions.get(known)
+        object_id = None if sparse is None else sparse.floor(self._context.stream, offset)
+        return None if object_id is None else self._node.positions.get(object_id)
 
     def _lazy_position(self, index: OffsetRangeIndex, offset: int) -> int | None:
-        """Return a position by the index; entries whose object is gone are removed on the way."""
+        """Return the position from the index; removes entries whose object is gone."""
         context, node_id = self._context, self._node.node_id
-        found = index.floor(context.stream, node_id, offset)
-        while found is not None:
-            start, object_id = found
+        index_entry = index.floor(context.stream, node_id, offset)
+        while index_entry is not None:
+            start, object_id = index_entry
             position = self._node.positions.get(object_id)
             if position is not None:
                 return position
@@ -103,136 +108,160 @@ class NodeSearch:
                 context.stats.dead_entries += index.remove(
                     context.stream, node_id, start, object_id
                 )
-            found = index.floor(context.stream, node_id, start - 1)
+            index_entry = index.floor(context.stream, node_id, start - 1)
         return None
 
-    # -- what is known
+    # -- known slices
 
     def _is_known(self, position: int) -> bool:
-        """Whether nothing has to be loaded to know what is there."""
-        if position in self._known:
+        """Return whether the slice at a position is known without a load.
+
+        Consults kept objects and filters, and records what they say.
+        """
+        if position in self._slices:
             return True
         context, object_id = self._context, self._node.object_ids[position]
-        held = context.loader.kept(object_id)
-        if held is not None:
+        kept_ranges = context.loader.kept(object_id)
+        if kept_ranges is not None:
             context.stats.kept += 1
-            self._learn(position, held.slice_of(context.stream))
+            self._record_slice(position, kept_ranges.slice_of(context.stream))
             return True
         if context.probe is not None:
             refused = context.probe.refuses(object_id)
             if refused:
                 context.stats.filter_refusals += 1
-                self._known[position] = None
+                self._slices[position] = None
                 return True
             if refused is not None:
-                self._perhaps.add(position)
+                self._filter_positives.add(position)
         return False
 
-    def _learn(self, position: int, held: tuple[int, int] | None) -> None:
-        if position not in self._known:
-            self._known[position] = held
-            if held is not None:
-                insort(self._starts, (held[0], position))
+    def _record_slice(self, position: int, slice_range: tuple[int, int] | None) -> None:
+        """Record the stream's slice at a position, None if the object has none."""
+        if position not in self._slices:
+            self._slices[position] = slice_range
+            if slice_range is not None:
+                insort(self._starts, (slice_range[0], position))
 
     # -- loading
 
-    def _load(self, offset: int) -> None:
-        """Send a preload wave if one is due, else the next wave of the search."""
+    def _load_next(self, offset: int) -> None:
+        """Load a preload wave if one is due, else the next wave of the search."""
         if self._may_preload(after_miss=True):
             self._preload_due = False
-            self._preloads += 1
-            wanted = self._preload_positions(self._at - 1)
-            if wanted:
-                self._fetch([], wanted)
+            self._preload_count += 1
+            search_positions = self._preload_positions(self._cursor - 1)
+            if search_positions:
+                self._load_wave([], search_positions)
                 return
-        wanted = self._next_wave(offset)
-        if not wanted:
-            return  # another look-up has just loaded them: all are known, or refused
-        ahead: list[int] = []
+        search_positions = self._next_wave(offset)
+        if not search_positions:
+            return  # all are known by now: loaded by another lookup, or refused by filters
+        preload_positions: list[int] = []
         if self._context.options.preload == "eager" and self._may_preload(after_miss=False):
-            self._preloads += 1
-            ahead = self._preload_positions(self._last_seen(wanted[-1]))
-        self._fetch(wanted, ahead)
-        self._waves += 1
-        hit = any(self._answers(at, offset) for at in wanted)
-        self._missed = 0 if hit else self._missed + 1
+            self._preload_count += 1
+            preload_positions = self._preload_positions(self._last_seen(search_positions[-1]))
+        self._load_wave(search_positions, preload_positions)
+        self._wave_count += 1
+        hit = any(self._covers(position, offset) for position in search_positions)
+        self._misses_in_a_row = 0 if hit else self._misses_in_a_row + 1
         self._preload_due = True
 
-    def _answers(self, position: int, offset: int) -> bool:
-        held = self._known.get(position)
-        return held is not None and held[0] <= offset < held[1]
+    def _covers(self, position: int, offset: int) -> bool:
+        slice_range = self._slices.get(position)
+        return slice_range is not None and slice_range[0] <= offset < slice_range[1]
 
     def _may_preload(self, after_miss: bool) -> bool:
         context = self._context
         return (
             context.preloads
-            and not self._found
-            and self._preloads < context.options.preloads
+            and not self._found_any
+            and self._preload_count < context.options.preloads
             and (not after_miss or (self._preload_due and context.options.preload == "miss"))
         )
 
     def _next_wave(self, offset: int) -> list[int]:
-        """Return the next positions that have to be loaded; the cursor's own is the first."""
+        """Return the next positions to load, beginning with the cursor's."""
         context, end = self._context, len(self._node)
-        size = end if context.whole_list else context.options.wave_size(self._waves, self._missed)
+        size = (
+            end
+            if context.whole_list
+            else context.options.wave_size(self._wave_count, self._misses_in_a_row)
+        )
         if context.options.cut_waves:
-            behind = bisect_right(self._starts, (offset, end))
-            end = min([end, *(at for _, at in self._starts[behind : behind + 1])])
-        wanted = []
-        for position in range(self._at, max(end, self._at + 1)):
+            # Stop before the first object known to begin after the offset.
+            next_start = bisect_right(self._starts, (offset, end))
+            end = min(
+                [
+                    end,
+                    *(
+                        position_after
+                        for _, position_after in self._starts[next_start : next_start + 1]
+                    ),
+                ]
+            )
+        search_positions = []
+        for position in range(self._cursor, max(end, self._cursor + 1)):
             if not self._is_known(position):
-                wanted.append(position)
-                if len(wanted) == size:
+                search_positions.append(position)
+                if len(search_positions) == size:
                     break
-        return wanted
+        return search_positions
 
     def _last_seen(self, position: int) -> int:
-        """Return the last position that is looked at after a wave up to `position`."""
+        """Return the last position of the known run that follows a wave up to `position`."""
         while position + 1 < len(self._node) and self._is_known(position + 1):
             position += 1
         return position
 
     def _preload_positions(self, last: int) -> list[int]:
-        """Return far-off positions: from the end for a tail read, else spread evenly."""
+        """Return unknown positions after `last`: at the end for a tail read, else spread evenly."""
         options, count = self._context.options, len(self._node)
         if self._context.tail:
-            end = count - options.tail * (self._preloads - 1)
-            found: Iterable[int] = range(max(end - options.tail, last + 1, 0), max(end, 0))
+            end = count - options.tail * (self._preload_count - 1)
+            candidates: Iterable[int] = range(max(end - options.tail, last + 1, 0), max(end, 0))
         else:
             steps = range(1, options.spread + 1)
-            found = sorted({last + k * (count - 1 - last) // options.spread for k in steps})
-        return [at for at in found if at > last and not self._is_known(at)]
+            candidates = sorted(
+                {last + step * (count - 1 - last) // options.spread for step in steps}
+            )
+        return [
+            position for position in candidates if position > last and not self._is_known(position)
+        ]
 
-    def _fetch(self, wanted: list[int], ahead: list[int]) -> None:
-        """Load both together; a failure among the wanted is raised, one ahead is counted."""
+    def _load_wave(self, search_positions: list[int], preload_positions: list[int]) -> None:
+        """Load both together; raises a failure among the wanted, counts one among the preloads."""
         context, ids = self._context, self._node.object_ids
-        wave = context.loader.fetch([ids[at] for at in (*wanted, *ahead)], context.image)
+        wave = context.loader.fetch(
+            [ids[index] for index in (*search_positions, *preload_positions)], context.image
+        )
         stats = context.stats
         stats.waves += 1
-        stats.loads += len(wanted) + len(ahead)
-        stats.preloads += len(ahead)
+        stats.loads += len(search_positions) + len(preload_positions)
+        stats.preloads += len(preload_positions)
         stats.joined += wave.joined
         stats.trace.append(
             WaveTrace(
                 self._node.node_id,
-                tuple(ids[at] for at in wanted),
-                tuple(ids[at] for at in ahead),
+                tuple(ids[index] for index in search_positions),
+                tuple(ids[index] for index in preload_positions),
             )
         )
-        for position in wanted:
+        for position in search_positions:
             if ids[position] in wave.failed:
                 raise wave.failed[ids[position]]
-        stats.failed_preloads += sum(ids[at] in wave.failed for at in ahead)
-        for position in (*wanted, *ahead):
-            self._look_into(position, wave)
+        stats.failed_preloads += sum(ids[index] in wave.failed for index in preload_positions)
+        for position in (*search_positions, *preload_positions):
+            self._record_loaded(position, wave)
 
-    def _look_into(self, position: int, wave: Wave) -> None:
-        loaded = wave.held.get(self._node.object_ids[position])
-        if loaded is None:
+    def _record_loaded(self, position: int, wave: Wave) -> None:
+        """Record the slice of a loaded object; nothing if its load failed."""
+        loaded_ranges = wave.held.get(self._node.object_ids[position])
+        if loaded_ranges is None:
             return
         context = self._context
-        held = loaded.slice_of(context.stream)
-        if held is None:
+        slice_range = loaded_ranges.slice_of(context.stream)
+        if slice_range is None:
             context.stats.without_stream += 1
-            context.stats.filter_false_positives += position in self._perhaps
-        self._learn(position, held)
+            context.stats.filter_false_positives += position in self._filter_positives
+        self._record_slice(position, slice_range)

@@ -1,4 +1,4 @@
-"""Loader: objects loaded by a bounded pool, each once at a time, those of a wave together."""
+"""Loader: loads objects in a bounded thread pool, a wave at once, never an object twice at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bkstore.streams.lookup.object_reader import ObjectReader
 
 
 class Wave(NamedTuple):
-    """What came of loads that were waited for together."""
+    """The results of loads that were waited for together; `joined` were already running."""
 
     held: dict[int, ObjectRanges]
     failed: dict[int, BaseException]
@@ -26,12 +26,12 @@ class Wave(NamedTuple):
 
 
 class Loader(Closing):
-    """Loads objects through `reader`; who asks for one that is being loaded waits for that load.
+    """Loads objects through `reader`; requests for an object that is being loaded share the load.
 
-    `on_load(object_id, ranges, image)` is called once a load, before anyone gets it. Nothing of
-    a failed load is kept. `keep` is how many loaded objects stay at hand (0: none).
-    `timeout` is how many seconds a wave is waited for, None for ever; a load that is late goes
-    on, and whoever asks next waits for it again.
+    `on_load(object_id, ranges, image)` is called once per load, before any caller gets the object.
+    Nothing of a failed load is kept. `keep` is the number of loaded objects to cache. `timeout` is
+    the maximum wait for a wave in seconds, None for no limit; a late load continues, and the next
+    request for the object waits for it.
 
     Threads: safe. Fork: closed in the child, which has none of the pool's `workers` threads.
     """
@@ -47,13 +47,13 @@ class Loader(Closing):
     ) -> None:
         self._reader = reader
         self._on_load = on_load
-        self._keep = whole()("keep", keep)
+        self._max_cached = whole()("keep", keep)
         self._timeout = optional(number(above=True))("timeout", timeout)
         workers = whole(1)("workers", workers)
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="bkstore-load")
         self._lock = threading.Lock()
         self._running: dict[int, Future[ObjectRanges]] = {}
-        self._kept: OrderedDict[int, ObjectRanges] = OrderedDict()
+        self._cached: OrderedDict[int, ObjectRanges] = OrderedDict()
         self._closed = False
         forks.register(self)
 
@@ -62,42 +62,42 @@ class Loader(Closing):
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Let the loads that were sent end, send no others. Idempotent."""
+        """Wait for the running loads, and refuse others. Idempotent."""
         with self._lock:
-            was, self._closed = self._closed, True
-        if was:
+            was_closed, self._closed = self._closed, True
+        if was_closed:
             return
         self._pool.shutdown(wait=True)
 
     def check_open(self) -> None:
-        """Raise `IllegalOperation` once it is closed."""
+        """Raise `IllegalOperation` if the loader is closed."""
         if self._closed:
             raise forks.closed("this stream look-up")
 
     def kept(self, object_id: int) -> ObjectRanges | None:
-        """Return an object that is at hand, None if it has to be loaded."""
-        if not self._keep:
+        """Return a cached object, None if it has to be loaded."""
+        if not self._max_cached:
             return None
         with self._lock:
-            found = self._kept.get(object_id)
-            if found is not None:
-                self._kept.move_to_end(object_id)
-            return found
+            ranges = self._cached.get(object_id)
+            if ranges is not None:
+                self._cached.move_to_end(object_id)
+            return ranges
 
     def forget(self, object_ids: Iterable[int]) -> None:
-        """Let go of objects that are gone."""
+        """Drop objects from the cache."""
         with self._lock:
             for object_id in object_ids:
-                self._kept.pop(object_id, None)
+                self._cached.pop(object_id, None)
 
     def fetch(self, object_ids: Iterable[int], image: StreamImage) -> Wave:
-        """Load objects, all at once, and wait for all; failures are told, not raised."""
+        """Load objects concurrently and wait for all; failures are returned in the wave."""
         wave = Wave({}, {}, 0)
         joined = 0
         futures = {}
         for object_id in object_ids:
-            futures[object_id], old = self._begin(object_id, image)
-            joined += old
+            futures[object_id], was_running = self._start_load(object_id, image)
+            joined += was_running
         late = wait(futures.values(), self._timeout).not_done
         for object_id, future in futures.items():
             if future in late:
@@ -110,8 +110,8 @@ class Loader(Closing):
                 wave.held[object_id] = future.result()
         return wave._replace(joined=joined)
 
-    def _begin(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
-        """Return the load of an object, and whether it was under way already."""
+    def _start_load(self, object_id: int, image: StreamImage) -> tuple[Future[ObjectRanges], bool]:
+        """Return the future of an object's load, and whether it was already running."""
         with self._lock:
             running = self._running.get(object_id)
             if running is not None:
@@ -122,26 +122,26 @@ class Loader(Closing):
             return future, False
 
     def _load(self, object_id: int, image: StreamImage) -> ObjectRanges:
-        """Load an object, on a thread of the pool.
+        """Load an object; runs on a thread of the pool.
 
-        It is off the list of running loads before anyone can learn of its end: who tries again
-        after a failure must not be given the same failure.
+        The load leaves `_running` before its future completes, so that a retry after a failure
+        starts a new load and does not get the same failure.
         """
         try:
-            held = self._reader.load(object_id, image)
-            self._put_aside(object_id, held)
-            self._on_load(object_id, held, image)
+            ranges = self._reader.load(object_id, image)
+            self._cache(object_id, ranges)
+            self._on_load(object_id, ranges, image)
         except BaseException:
             self.forget([object_id])
             raise
         finally:
             with self._lock:
                 self._running.pop(object_id, None)
-        return held
+        return ranges
 
-    def _put_aside(self, object_id: int, held: ObjectRanges) -> None:
-        if self._keep:
+    def _cache(self, object_id: int, ranges: ObjectRanges) -> None:
+        if self._max_cached:
             with self._lock:
-                self._kept[object_id] = held
-                while len(self._kept) > self._keep:
-                    self._kept.popitem(last=False)
+                self._cached[object_id] = ranges
+                while len(self._cached) > self._max_cached:
+                    self._cached.popitem(last=False)

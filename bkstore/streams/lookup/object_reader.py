@@ -1,4 +1,4 @@
-"""ObjectReader: how the ranges of a stream set object are loaded; one that reads from an image."""
+"""ObjectReader: the interface for loading a stream set object's ranges, and one for an image."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from bkstore.streams.image.stream_image import StreamImage
 
 
 class ObjectReader(Protocol):
-    """Loads what an object holds: the expensive step, an index block read from an object store.
+    """Loads the ranges of an object: the expensive step, reading an index block from a store.
 
-    Called from several threads at a time, never twice at a time for one object. Whatever it
-    raises fails the look-ups that wait for it.
+    Called from several threads at once, but not concurrently for one object. An exception fails
+    the lookups that wait for the object.
     """
 
     def load(self, object_id: int, image: StreamImage) -> ObjectRanges:
-        """Return an object's ranges; `image` is the one that the look-up works on."""
+        """Return an object's ranges; `image` is the one that the lookup works on."""
         ...
 
 
 class ImageReader:
-    """Reads from the object table of an image, as slowly and as badly as is asked for.
+    """Reads from the object table of an image, with simulated latency and failures.
 
-    `latency` is seconds a load, or a function of the object id. `failures` is the share of
-    loads that fail (0.1, drawn from `seed`), the ids whose loads fail, or a function of the id.
-    Failing loads raise `LoadFailed`, those of an object that the table lacks `CorruptionError`.
+    `latency` is the seconds per load, or a function of the object id. `failures` is the share of
+    loads that fail (such as 0.1, drawn from `seed`), the ids whose loads fail, or a function of the
+    id. A failing load raises `LoadFailed`, a load of an object that the table lacks
+    `CorruptionError`.
 
     >>> image = StreamImage.from_json({"streams": [], "stream_objects": [], "nodes": [
     ...     {"node_id": 1, "objects": [{"object_id": 5, "order_id": 5, "ranges": [[7, 0, 9]]}]}]})
@@ -64,21 +65,21 @@ class ImageReader:
         self.loads = 0
 
     def load(self, object_id: int, image: StreamImage | None = None) -> ObjectRanges:
-        """Return an object's ranges as `image` has them, the reader's own where none is given."""
+        """Return an object's ranges from `image`, or from the reader's own image."""
         with self._lock:
             self.loads += 1
-            fails = self._fails(object_id)
-        wait = self._latency(object_id) if callable(self._latency) else self._latency
-        if wait:
-            self._sleep(wait)
-        if fails:
+            must_fail = self._fails(object_id)
+        latency = self._latency(object_id) if callable(self._latency) else self._latency
+        if latency:
+            self._sleep(latency)
+        if must_fail:
             raise LoadFailed(f"object {object_id}: the load failed, as planned")
-        found = (image or self._image).objects.get(object_id)
-        if found is None:
+        ranges = (image or self._image).objects.get(object_id)
+        if ranges is None:
             raise CorruptionError(
                 None, None, f"object {object_id} is listed, but not in the image's object table"
             )
-        return found
+        return ranges
 
     def _fails(self, object_id: int) -> bool:
         if callable(self._failures):

@@ -1,4 +1,4 @@
-"""LookupOptions: the strategies of a stream look-up and their settings."""
+"""LookupOptions: the strategies of a stream lookup and their settings."""
 
 from __future__ import annotations
 
@@ -19,18 +19,17 @@ check_strategy = choice(*STRATEGIES)
 class LookupOptions:
     """Settings of `StreamLookup`.
 
-    `batch` objects are loaded in a wave; with ``growth="growing"`` one more after every five
-    waves (as the prototype), with "doubling" twice as many after each wave that did not find
-    the place. `preload` is when a wave of far-off objects goes out: after one that did not find
-    the place ("miss"), or together with it ("eager"). `spread` objects are preloaded in the
-    middle, `tail` at the end of a list, at most `preloads` times on a node. `tail_first` begins
-    a tail read at the end. `cut_waves` ends a wave before an object that is known to lie behind
-    the offset: fewer loads, more waves. `keep_objects` loaded objects stay at hand, so that the
-    next query need not load them.
+    A wave loads `batch` objects; with ``growth="growing"`` one more after every five waves (as the
+    prototype does), with "doubling" twice as many after each miss, a wave that did not find the
+    offset. `preload` is when a wave of far-off objects is sent: after a miss ("miss"), or together
+    with a wave ("eager"). `spread` objects are preloaded in the middle, `tail` at the end of a
+    list, at most `preloads` times on a node. `tail_first` begins a tail read at the end.
+    `cut_waves` ends a wave before an object known to begin after the offset: fewer loads, more
+    waves. `keep_objects` is the number of loaded objects to cache for later queries.
 
-    `tail_first` and `preload="miss"` go together; an eager preload of a tail read is sent with
-    the first wave anyway. `workers` threads load; `load_timeout` seconds is how long a look-up
-    waits for one wave. `sparse_bytes` is the room of each node's `SparseRangeIndex`.
+    `tail_first` is meant for `preload="miss"`; an eager preload of a tail read is sent with the
+    first wave anyway. `workers` is the number of loading threads, `load_timeout` the maximum wait
+    for one wave in seconds, `sparse_bytes` the size of each node's `SparseRangeIndex`.
     """
 
     batch: int = 5
@@ -50,7 +49,7 @@ class LookupOptions:
         check_fields(self, _CHECKS)
 
     def wave_size(self, waves: int, missed: int) -> int:
-        """Return how many objects the next wave loads, after so many, `missed` without a find."""
+        """Return the size of the next wave after `waves` waves, the last `missed` in vain."""
         if self.growth == "growing":
             return self.batch + waves // 5
         if self.growth == "doubling":
@@ -68,7 +67,7 @@ _CHECKS = {
     "tail_first": truth,
     "cut_waves": truth,
     "keep_objects": whole(0),
-    "workers": whole(1, 1 << 16),  # a thread each
+    "workers": whole(1, 1 << 16),  # one thread each
     "load_timeout": optional(number(above=True)),
     "sparse_bytes": whole(ENTRY_BYTES),
 }

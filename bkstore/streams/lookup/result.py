@@ -1,4 +1,4 @@
-"""LookupResult: the answer of a stream look-up, and who hears of it."""
+"""LookupResult: the answer of a stream lookup, and the interface of its observers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from bkstore.streams.lookup.stats import QueryStats
 
 @dataclass(frozen=True)
 class LookupResult:
-    """The answer of a look-up.
+    """The answer of a lookup.
 
-    `objects` rise by offset without a gap; the first may begin before the start that was asked
-    for, the last may end behind the end. `covered_to` is the end of the last one, None for an
+    `objects` ascend by offset without a gap; the first may begin before the requested start, the
+    last may end after the requested end. `covered_to` is the end of the last object, None for an
     empty answer. `satisfied` is whether the limit or the end was reached.
     """
 
@@ -35,8 +35,8 @@ class LookupResult:
 
 
 class LookupObserver(Protocol):
-    """Hears of each look-up: metrics, say. What it raises fails the look-up."""
+    """Is notified of each lookup, for example for metrics. An exception fails the lookup."""
 
     def observe(self, result: str, stats: QueryStats) -> None:
-        """Take note of one look-up; `result` is one of `LookupTotals.RESULTS`."""
+        """Record one lookup; `result` is one of `LookupTotals.RESULTS`."""
         ...

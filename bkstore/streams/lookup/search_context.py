@@ -1,4 +1,4 @@
-"""SearchContext: what the searches of one look-up share."""
+"""SearchContext: what the searches of one lookup share."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Found(NamedTuple):
 
 @dataclass
 class SearchContext:
-    """The image, the stream, and what helps to find its objects.
+    """The image, the stream, and the means to find its objects.
 
-    `index` and `probe` are None where the strategy has none of them. `is_gone` is whether an
-    object has left the newest image: an object that only this look-up's image lacks may be newer
-    than it, and its index entry is alive.
+    `index` and `probe` are None if the strategy does not use them. `is_gone` returns whether an
+    object has left the newest image: an object that only this lookup's image lacks may be newer
+    than that image, and its index entry is valid.
     """
 
     image: StreamImage
@@ -46,7 +46,7 @@ class SearchContext:
 
     @property
     def whole_list(self) -> bool:
-        """Whether all objects from the start position on are loaded at once."""
+        """Whether all objects from the start position on are loaded in one wave."""
         return self.strategy in ("load-all", "sparse-index")
 
     @property

@@ -1,7 +1,7 @@
-"""SparseRangeIndex: what upstream uses today, to be matched or beaten.
+"""SparseRangeIndex: the index that upstream uses today, for comparison.
 
-Rules: `LocalStreamRangeIndexCache`, `SparseRangeIndex`. Bounded by bytes; when it is full it
-goes round the streams and takes one entry at a time out of their middle.
+It follows upstream's `LocalStreamRangeIndexCache` and `SparseRangeIndex`. Its size is bounded in
+bytes; when full, it takes one entry at a time out of the middle of each stream in turn.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from bkstore.streams.image.object_ranges import ObjectRanges
 ENTRY_BYTES = 40
 """Three 64-bit numbers and 16 bytes for the header, as upstream counts."""
 
-_KEPT = 3  # at each end of a stream's list
+_KEPT_AT_ENDS = 3  # entries at each end of a stream's list that are evicted last
 
 
 class _Entries:
-    """The entries of one stream, by start."""
+    """The entries of one stream, sorted by start."""
 
     __slots__ = ("objects", "starts")
 
@@ -33,8 +33,8 @@ class _Entries:
 class SparseRangeIndex:
     """(stream, start) -> object of one node, up to `max_bytes`.
 
-    Fed with every object that the node uploads, so it knows all until it is full. Then streams
-    lose entries in turn, the first and last three of each not before nothing else is left.
+    Every object that the node uploads is added, so the index is complete until it is full. Then
+    streams lose entries in turn, the first and last three of each only when no others are left.
     Threads: safe.
 
     >>> index = SparseRangeIndex(1 << 20)
@@ -45,69 +45,75 @@ class SparseRangeIndex:
 
     def __init__(self, max_bytes: int = 1 << 20) -> None:
         self._max_entries = whole(ENTRY_BYTES)("max_bytes", max_bytes) // ENTRY_BYTES
-        self._streams: OrderedDict[int, _Entries] = OrderedDict()  # in turn
-        self._long: OrderedDict[int, None] = OrderedDict()  # those with more than their ends
+        self._streams: OrderedDict[int, _Entries] = OrderedDict()  # in order of eviction
+        self._with_middle: OrderedDict[int, None] = (
+            OrderedDict()
+        )  # streams with entries between their ends
         self._lock = threading.Lock()
         self.entries = 0
         self.evictions = 0
 
     def add(self, object_id: int, held: ObjectRanges) -> None:
-        """Add an object's slices."""
+        """Add an object's slices; evicts entries when the index is full."""
         with self._lock:
             for stream, start in zip(held.streams.tolist(), held.starts.tolist()):
                 entries = self._streams.get(stream)
                 if entries is None:
                     entries = self._streams[stream] = _Entries()
-                at = bisect_left(entries.starts, start)
-                if entries.starts[at : at + 1] == [start]:
-                    entries.objects[at] = object_id
+                index = bisect_left(entries.starts, start)
+                if entries.starts[index : index + 1] == [start]:
+                    entries.objects[index] = object_id
                     continue
-                entries.starts.insert(at, start)
-                entries.objects.insert(at, object_id)
+                entries.starts.insert(index, start)
+                entries.objects.insert(index, object_id)
                 self.entries += 1
-                if len(entries.starts) > 2 * _KEPT:
-                    self._long.setdefault(stream)
+                if len(entries.starts) > 2 * _KEPT_AT_ENDS:
+                    self._with_middle.setdefault(stream)
                 while self.entries > self._max_entries:
                     self._evict()
 
     def remove(self, object_ids: Iterable[int]) -> None:
         """Remove the entries of objects that are gone. O(entries)."""
-        gone = set(object_ids)
-        if not gone:
+        removed_ids = set(object_ids)
+        if not removed_ids:
             return
         with self._lock:
             for stream, entries in list(self._streams.items()):
-                kept = [at for at, held in enumerate(entries.objects) if held not in gone]
-                if len(kept) == len(entries.objects):
+                kept_indexes = [
+                    index
+                    for index, object_id in enumerate(entries.objects)
+                    if object_id not in removed_ids
+                ]
+                if len(kept_indexes) == len(entries.objects):
                     continue
-                self.entries -= len(entries.objects) - len(kept)
-                entries.starts = [entries.starts[at] for at in kept]
-                entries.objects = [entries.objects[at] for at in kept]
-                self._note(stream, entries)
+                self.entries -= len(entries.objects) - len(kept_indexes)
+                entries.starts = [entries.starts[index] for index in kept_indexes]
+                entries.objects = [entries.objects[index] for index in kept_indexes]
+                self._after_removal(stream, entries)
 
     def floor(self, stream: int, offset: int) -> int | None:
         """Return the object of the greatest start up to `offset`, None if none is known."""
         with self._lock:
             entries = self._streams.get(stream)
-            at = bisect_right(entries.starts, offset) if entries else 0
-            return entries.objects[at - 1] if entries and at else None
+            count = bisect_right(entries.starts, offset) if entries else 0
+            return entries.objects[count - 1] if entries and count else None
 
     def _evict(self) -> None:
-        """Take one entry out of the middle of the stream whose turn it is. O(1) streams."""
-        stream = next(iter(self._long or self._streams))
+        """Remove one entry from the middle of the stream whose turn it is. Visits one stream."""
+        stream = next(iter(self._with_middle or self._streams))
         entries = self._streams[stream]
-        at = min(_KEPT, len(entries.starts) - 1)
-        del entries.starts[at], entries.objects[at]
+        index = min(_KEPT_AT_ENDS, len(entries.starts) - 1)
+        del entries.starts[index], entries.objects[index]
         self.entries -= 1
         self.evictions += 1
         self._streams.move_to_end(stream)
-        if stream in self._long:
-            self._long.move_to_end(stream)
-        self._note(stream, entries)
+        if stream in self._with_middle:
+            self._with_middle.move_to_end(stream)
+        self._after_removal(stream, entries)
 
-    def _note(self, stream: int, entries: _Entries) -> None:
-        """Note that a stream has lost entries."""
-        if len(entries.starts) <= 2 * _KEPT:
-            self._long.pop(stream, None)
+    def _after_removal(self, stream: int, entries: _Entries) -> None:
+        """Update the streams' bookkeeping after `stream` has lost entries."""
+        if len(entries.starts) <= 2 * _KEPT_AT_ENDS:
+            self._with_middle.pop(stream, None)
         if not entries.starts:
             del self._streams[stream]

@@ -1,4 +1,4 @@
-"""What a look-up cost: `QueryStats` for each, `LookupTotals` for all of a `StreamLookup`."""
+"""The costs of lookups: `QueryStats` for each, `LookupTotals` for all of a `StreamLookup`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True)
 class WaveTrace:
-    """One wave: the objects that were loaded for the search, and those that were preloaded."""
+    """One wave: the ids of the objects loaded for the search, and of those preloaded."""
 
     node_id: int
     searched: tuple[int, ...]
     preloaded: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """Return it as ``[0,2,3] P[14,22]``."""
+        """Return the wave as ``[0,2,3] P[14,22]``."""
         parts = []
         if self.searched:
             parts.append(f"[{','.join(map(str, self.searched))}]")
@@ -26,14 +26,14 @@ class WaveTrace:
 
 @dataclass
 class QueryStats:
-    """Counts of one look-up.
+    """Counts of one lookup.
 
-    `loads` are the objects that were waited for, preloads among them; `joined` those of them
-    that another look-up was loading already. `waves` are waits. `filter_refusals` are loads
-    that a filter saved, `filter_false_positives` loads of an object that its filter took for
-    one with the stream. `dead_entries` are index entries whose object is gone. `skipped` are
-    objects before the first position, `jumps` moves forward after the index was asked again,
-    `listed` the objects of the `nodes` that were searched, `objects` those of the answer.
+    `loads` are the loaded objects, including preloads; `joined` those that another lookup was
+    already loading. `waves` are waits. `filter_refusals` are loads that a filter saved,
+    `filter_false_positives` loads of objects without the stream despite their filter.
+    `dead_entries` are index entries whose object is gone. `skipped` are objects before the first
+    position, `jumps` later moves forward by the index, `listed` the objects of the `nodes` that
+    were searched, `objects` those of the answer.
     """
 
     loads: int = 0
@@ -61,7 +61,7 @@ COUNTS = tuple(one.name for one in fields(QueryStats) if one.name != "trace")
 
 
 class LookupTotals:
-    """Sums of `QueryStats`, and results by kind. Threads: safe.
+    """Sums of `QueryStats`, and counts of results by kind. Threads: safe.
 
     >>> totals = LookupTotals()
     >>> totals.add("complete", QueryStats(loads=5, waves=1)); totals.as_dict()["loads"]
@@ -76,14 +76,14 @@ class LookupTotals:
         self._results = dict.fromkeys(self.RESULTS, 0)
 
     def add(self, result: str, stats: QueryStats) -> None:
-        """Add one look-up."""
+        """Add one lookup."""
         with self._lock:
             self._results[result] += 1
             for name in COUNTS:
                 self._sums[name] += getattr(stats, name)
 
     def as_dict(self) -> dict[str, float]:
-        """Return sums by name, and look-ups by result as ``lookups_complete`` and so on."""
+        """Return sums by name, and lookups by result as ``lookups_complete`` and so on."""
         with self._lock:
             results = {f"lookups_{name}": count for name, count in self._results.items()}
             return {"lookups": sum(results.values()), **results, **self._sums}

@@ -1,4 +1,4 @@
-"""ObjectFilters: could this object hold stream S? One hash of S for all filters of a look-up."""
+"""ObjectFilters: bloom filters of objects; a lookup hashes its stream once for all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bkstore.bloom import FilterSet, hash_key
 
 
 class StreamProbe:
-    """One stream, hashed once, asked of the filters of many objects."""
+    """One stream, hashed once, for probing the filters of many objects."""
 
     def __init__(self, filters: FilterSet, stream: int) -> None:
         self._filters = filters
@@ -18,12 +18,12 @@ class StreamProbe:
 
 
 class ObjectFilters(FilterSet):
-    """A static bloom filter for each object of any node that was loaded, up to `max_bytes`.
+    """A static bloom filter for each loaded object of any node, up to `max_bytes`.
 
-    5,000 filters of 9,000 streams take 53.9 million bytes. The least recently asked go first.
-    Threads: safe.
+    5,000 filters of 9,000 streams take 53.9 million bytes. The least recently used filters are
+    evicted first. Threads: safe.
     """
 
     def probe(self, stream: int) -> StreamProbe:
-        """Return a stream's question to the filters."""
+        """Return a probe of all filters for one stream."""
         return StreamProbe(self, stream)

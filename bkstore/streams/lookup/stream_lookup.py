@@ -1,8 +1,8 @@
-"""StreamLookup: which objects hold offsets start..end of a stream, loading as few as it can.
+"""StreamLookup: find the objects that hold offsets start..end of a stream with few loads.
 
-Rules: upstream's `getObjects` (`S3StreamsMetadataImage`) for the answers, AutoMQ's proposal
-#2731 for how they are found. The answer is a chain: each object begins where the one before it
-ends. It never crosses a hole.
+Answers follow upstream's `getObjects` (`S3StreamsMetadataImage`), the search AutoMQ's proposal
+#2731. The answer is a chain: each object begins where the one before it ends. It never crosses a
+hole.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ _check_options = optional(instance(LookupOptions))
 class StreamLookup(Closing):
     """Answers `get_objects` from an image, with an index and filters that outlive queries.
 
-    Each strategy from ``partial`` on has what the one before it has:
+    Each strategy after ``partial`` includes the one before it:
 
-    ``load-all``      all objects of a node at once
-    ``sparse-index``  all from a start position on, which a `SparseRangeIndex` gives: upstream today
-    ``partial``       some at a time
-    ``preload``       and far-off ones, where the first did not find the place
-    ``index``         and a start position from an `OffsetRangeIndex`, filled by what was loaded
-    ``bloom``         and no load of an object whose filter says it lacks the stream
+    ``load-all``      loads all objects of a node at once
+    ``sparse-index``  loads all from a position that a `SparseRangeIndex` gives: upstream today
+    ``partial``       loads some at a time
+    ``preload``       also loads far-off objects after a miss
+    ``index``         also takes a start position from an `OffsetRangeIndex`, filled by loads
+    ``bloom``         also skips objects whose filter says that they lack the stream
 
-    `index` and `filters` may be shared with other look-ups over the same objects. A query works
-    on the image that was the newest when it began. Threads: safe. Fork: closed in the child.
+    `index` and `filters` may be shared with other `StreamLookup` objects over the same objects. A
+    query works on the image that was newest when it began. Threads: safe. Fork: closed in the
+    child.
 
     >>> from bkstore.streams.lookup.object_reader import ImageReader
     >>> image = StreamImage.from_json({
@@ -82,20 +83,20 @@ class StreamLookup(Closing):
         self._observer = observer
         self._clock = clock
         self._image: StreamImage = _check_image("image", image)
-        self._updating = threading.Lock()
+        self._update_lock = threading.Lock()
         self._sparse: dict[int, SparseRangeIndex] = {}
         self._loader = Loader(
             _check_reader("reader", reader),
-            self._loaded,
+            self._on_load,
             workers=self.options.workers,
             keep=self.options.keep_objects,
             timeout=self.options.load_timeout,
         )
         if strategy == "sparse-index":
-            self._feed_sparse(StreamImage(), image)
+            self._update_sparse(StreamImage(), image)
 
     def close(self) -> None:
-        """Stop the threads that load. Idempotent."""
+        """Stop the loading threads. Idempotent."""
         self._loader.close()
 
     # -- the image
@@ -106,43 +107,43 @@ class StreamLookup(Closing):
         return self._image
 
     def update(self, image: StreamImage) -> None:
-        """Take the next image; what is kept of objects that left it is dropped.
+        """Switch to the next image, and drop what is cached of objects that left it.
 
-        Queries that are under way end on the image they began with.
+        Running queries finish on the image they began with.
         """
         _check_image("image", image)
-        with self._updating:
-            older, self._image = self._image, image
-            gone = image.removed_since(older)
-            self._drop(gone)
+        with self._update_lock:
+            old_image, self._image = self._image, image
+            removed_ids = image.removed_since(old_image)
+            self._drop(removed_ids)
             if self.strategy == "sparse-index":
-                self._feed_sparse(older, image)
+                self._update_sparse(old_image, image)
 
     def _drop(self, object_ids: set[int]) -> None:
         self.filters.drop(object_ids)
         self.index.forget_objects(object_ids)
         self._loader.forget(object_ids)
 
-    def _feed_sparse(self, older: StreamImage, image: StreamImage) -> None:
-        """Tell each node's sparse index of its own uploads and of what is gone."""
-        gone = image.removed_since(older)
+    def _update_sparse(self, old_image: StreamImage, image: StreamImage) -> None:
+        """Add each node's new objects to its sparse index, and remove those that are gone."""
+        removed_ids = image.removed_since(old_image)
         for sparse in self._sparse.values():
-            sparse.remove(gone)
-        for object_id in image.added_since(older):
-            held, node_id = image.objects.get(object_id), image.node_of[object_id]
-            if held is not None:
+            sparse.remove(removed_ids)
+        for object_id in image.added_since(old_image):
+            ranges, node_id = image.objects.get(object_id), image.node_of[object_id]
+            if ranges is not None:
                 if node_id not in self._sparse:
                     self._sparse[node_id] = SparseRangeIndex(self.options.sparse_bytes)
-                self._sparse[node_id].add(object_id, held)
+                self._sparse[node_id].add(object_id, ranges)
 
-    def _loaded(self, object_id: int, held: ObjectRanges, image: StreamImage) -> None:
-        """Learn from a loaded object; one that left meanwhile must leave nothing behind."""
+    def _on_load(self, object_id: int, ranges: ObjectRanges, image: StreamImage) -> None:
+        """Add a loaded object to index and filters, unless it has left the image meanwhile."""
         if self.strategy in ("index", "bloom"):
             node_id = image.node_of[object_id]
-            self.index.put_object(node_id, object_id, held.streams, held.starts)
+            self.index.put_object(node_id, object_id, ranges.streams, ranges.starts)
         if self.strategy == "bloom":
-            self.filters.build(object_id, held.streams)
-        if self._is_gone(object_id):  # asked last: an image that comes now drops it by itself
+            self.filters.build(object_id, ranges.streams)
+        if self._is_gone(object_id):  # checked last: a later update drops it by itself
             self._drop({object_id})
 
     def _is_gone(self, object_id: int) -> bool:
@@ -152,13 +153,13 @@ class StreamLookup(Closing):
 
     @property
     def stats(self) -> dict[str, float]:
-        """Counts of all look-ups so far, and the sizes of index and filters."""
+        """Counts of all lookups so far, and the sizes of index and filters."""
         index, filters = self.index, self.filters
         return {
             **self.totals.as_dict(),
             "index_items": index.items,
             "index_entries": index.entries,
-            **{f"index_evictions_{why}": count for why, count in index.evictions.items()},
+            **{f"index_evictions_{reason}": count for reason, count in index.evictions.items()},
             "filters": len(filters),
             "filter_bytes": filters.nbytes,
             "filter_evictions": filters.evictions,
@@ -167,15 +168,15 @@ class StreamLookup(Closing):
     def get_objects(self, stream: int, start: int, end: int, limit: int) -> LookupResult:
         """Return the objects that hold [start, end) of a stream, at most `limit`, in order.
 
-        ``end=-1`` means as far as the limit allows. A negative stream or limit, start behind
-        end, an unknown stream, and a start before the stream's are status "invalid". A failed
-        load is raised as the reader raised it; the next look-up tries again. Raises
-        `IllegalOperation` once this is closed.
+        ``end=-1`` means as far as the limit allows. The status is "invalid" for a negative stream
+        or limit, a start after the end, an unknown stream, and a start before the stream's. Raises
+        what the reader raised for a failed load, which the next lookup retries, and
+        `IllegalOperation` if this is closed.
         """
         for name, value in (("stream", stream), ("start", start), ("end", end), ("limit", limit)):
             if type(value) is not int:
                 check_integer(value, name)
-        began, stats = self._clock(), QueryStats()
+        started, stats = self._clock(), QueryStats()
         result = "error"
         try:
             self._loader.check_open()
@@ -183,7 +184,7 @@ class StreamLookup(Closing):
             result = answer.kind
             return answer
         finally:
-            stats.seconds = self._clock() - began
+            stats.seconds = self._clock() - started
             self.totals.add(result, stats)
             if self._observer is not None:
                 self._observer.observe(result, stats)
@@ -191,25 +192,28 @@ class StreamLookup(Closing):
     def _answer(
         self, stream: int, start: int, end: int, limit: int, stats: QueryStats
     ) -> LookupResult:
+        """Return the result of one lookup on the current image; adds its costs to `stats`."""
         image = self._image
-        owned = image.streams.get(stream)
+        stream_metadata = image.streams.get(stream)
         if (
-            owned is None
+            stream_metadata is None
             or stream < 0
             or limit < 0
             or (end != -1 and start > end)
-            or start < owned.start_offset
+            or start < stream_metadata.start_offset
         ):
             return LookupResult("invalid", [], None, False, stats)
         if limit == 0 or start == end:
             return LookupResult("ok", [], None, False, stats)
-        context = self._context(image, owned, end, stats)
-        objects = build_chain(context, owned, start, end, limit)
+        context = self._context(image, stream_metadata, end, stats)
+        objects = build_chain(context, stream_metadata, start, end, limit)
         check_answer(objects, start, limit)
         stats.objects = len(objects)
-        covered = objects[-1].end if objects else None
-        full = covered is not None and (len(objects) == limit or (end != -1 and covered >= end))
-        return LookupResult("ok", objects, covered, full, stats)
+        covered_to = objects[-1].end if objects else None
+        is_satisfied = covered_to is not None and (
+            len(objects) == limit or (end != -1 and covered_to >= end)
+        )
+        return LookupResult("ok", objects, covered_to, is_satisfied, stats)
 
     def _context(
         self, image: StreamImage, stream: Stream, end: int, stats: QueryStats
