@@ -1,10 +1,10 @@
-"""Durability: which replicas are missing, and what that violates, for audits and analyses alike.
+"""Durability: which replicas are missing, and which violations that means; for audits and analyses.
 
-The kernel is set algebra on the sequence groups of many ledgers at once. Ledgers are laid side by
-side on one axis of entry ids, each moved up by an offset of its own; then what is due at a bookie
-and what it holds are two sets of groups, and one set difference answers for all of them. Entries
-are never taken one by one. Rule: `client/RoundRobinDistributionSchedule`, and BP-34's durability
-contract.
+The kernel is set algebra on the sequence groups of many ledgers at once. Ledgers are placed one
+after another on one axis of entry ids, each at an offset of its own. The entries due at a bookie
+and those it holds are then two sets of groups, and one set difference is the result for all
+ledgers. Entries are never enumerated. Rule: `client/RoundRobinDistributionSchedule`, and BP-34's
+durability contract.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.schedule import expected_many
 from bkstore.tables import VIOLATIONS, Table
 
-_AXIS = 2**62
-"""Ledgers share an axis up to this length; a longer one has an axis of its own."""
+_MAX_AXIS_LENGTH = 2**62
+"""Length up to which ledgers share an axis; a longer ledger has an axis of its own."""
 
 
 class Due(NamedTuple):
-    """What one bookie should hold: a row for each segment it is in, int64 columns.
+    """The entries that one bookie should hold: a row for each segment it is in, int64 columns.
 
     `ledger` is the ledger's number in the batch, ascending; `first` and `last` are the
     segment's ends, ascending within a ledger; then the bookie's index in the segment's
@@ -44,30 +44,30 @@ class Due(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What one bookie holds: groups in the order of ledgers, and each one's ledger number."""
+    """The entries that one bookie holds: groups by ledger, and the ledger number of each group."""
 
     ledger: Int64Array
     groups: Groups
 
     @classmethod
     def of(cls, answers: Sequence[tuple[int, Availability]]) -> Held:
-        """Return the answers of (ledger number, availability) pairs, ascending by number."""
-        parts = [found.columns for _, found in answers]
-        sizes = [part.first.size for part in parts]
-        numbers = np.array([number for number, _ in answers], np.int64)
-        whole = Groups(*map(np.concatenate, zip(*parts))) if parts else empty()
-        return cls(np.repeat(numbers, sizes), whole)
+        """Return the columns of (ledger number, availability) pairs, which ascend by number."""
+        columns = [availability.columns for _, availability in answers]
+        sizes = [group_columns.first.size for group_columns in columns]
+        numbers = np.array([ledger_number for ledger_number, _ in answers], np.int64)
+        groups = Groups(*map(np.concatenate, zip(*columns))) if columns else empty()
+        return cls(np.repeat(numbers, sizes), groups)
 
 
 class Shortage(NamedTuple):
-    """The worst of a ledger: how many replicas of one entry are missing, and which entry."""
+    """The entry of a ledger with the most missing replicas, and how many are missing."""
 
     missing: int
     entry: int
 
 
 class MissingReplicas(NamedTuple):
-    """Entries that a bookie lacks of the segment that begins at `first_entry`."""
+    """The entries of the segment that begins at `first_entry` that one bookie lacks."""
 
     first_entry: int
     ensemble: Sequence[str]
@@ -88,16 +88,17 @@ def has_due(first: int, last: int, index: int, ensemble_size: int, write_quorum:
     """
     if last < first:
         return False
-    ahead = (index - write_quorum + 1 - first) % ensemble_size
-    return ahead + write_quorum > ensemble_size or first + ahead <= last
+    entries_to_next_due = (index - write_quorum + 1 - first) % ensemble_size
+    return entries_to_next_due + write_quorum > ensemble_size or first + entries_to_next_due <= last
 
 
 def due_places(
     segments: Iterable[tuple[int, int, Sequence[str]]], ensemble_size: int, write_quorum: int
 ) -> Iterator[tuple[str, int, int, int]]:
-    """Yield (bookie, first, last, bookie index) for each place in a segment that entries go to.
+    """Yield (bookie, first, last, bookie index) for each bookie of a segment that should hold
+    entries.
 
-    Segments are (first, last, ensemble); empty ones have none. O(segments x E).
+    Segments are (first, last, ensemble); empty ones yield nothing. O(segments x E).
 
     >>> list(due_places([(0, 0, ["b1", "b2"]), (1, 0, ["b1", "b3"])], 2, 1))
     [('b1', 0, 0, 0)]
@@ -105,19 +106,19 @@ def due_places(
     for first, last, ensemble in segments:
         if last < first:
             continue
-        everyone = write_quorum == ensemble_size or last - first >= ensemble_size - 1
-        for at, bookie in enumerate(ensemble):
-            if everyone or has_due(first, last, at, ensemble_size, write_quorum):
-                yield bookie, first, last, at
+        all_bookies_due = write_quorum == ensemble_size or last - first >= ensemble_size - 1
+        for bookie_index, bookie in enumerate(ensemble):
+            if all_bookies_due or has_due(first, last, bookie_index, ensemble_size, write_quorum):
+                yield bookie, first, last, bookie_index
 
 
 def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
-    """Yield (row of `due`, what of it is not held) for the rows where something is missing.
+    """Yield (row of `due`, its missing entries) for each row that has any.
 
-    Over-replicated entries, and those behind the last due one, are left aside. O(rows + groups),
-    where stripes fit each other; ledgers without a row must not be in `held`.
+    Entries that are held but not due are ignored. O(rows + groups) if the groups of both have equal
+    periods; `held` must have no ledgers without a row.
 
-    >>> rows = [np.array([each]) for each in (0, 0, 8, 1, 3, 2)]
+    >>> rows = [np.array([value]) for value in (0, 0, 8, 1, 3, 2)]
     >>> here = Availability.from_entries([0, 1, 3, 6, 7])
     >>> [(row, gone.entries().tolist()) for row, gone in missing_entries(Due(*rows),
     ...     Held.of([(0, here)]))]
@@ -127,90 +128,108 @@ def missing_entries(due: Due, held: Held) -> Iterator[tuple[int, Availability]]:
         starts = np.flatnonzero(np.concatenate(([True], rows[1:] != rows[:-1])))
         ends = np.concatenate((starts[1:], [rows.size]))
         for start, end in zip(starts.tolist(), ends.tolist()):
-            gone = groups.take(np.arange(start, end))
-            yield int(rows[start]), Availability.from_canonical(fold(gone))
+            missing = groups.take(np.arange(start, end))
+            yield int(rows[start]), Availability.from_canonical(fold(missing))
 
 
 def missing_groups(due: Due, held: Held) -> Iterator[tuple[Int64Array, Groups]]:
-    """Yield the same as arrays: (row of `due`, ascending, for each group; the groups).
+    """Yield the missing entries as arrays: (row of `due` for each group, ascending; the groups).
 
-    Those of a row are ordered and disjoint, `fold` makes them canonical.
+    The groups of a row are ordered and disjoint; `fold` makes them canonical.
     """
-    for lo, hi in _axes(due):
-        part = Due(*(column[lo:hi] for column in due))
-        first_ledger, last_ledger = int(part.ledger[0]), int(part.ledger[-1])
-        a, b = np.searchsorted(held.ledger, [first_ledger, last_ledger + 1])
-        here = Held(held.ledger[a:b], held.groups.take(np.arange(a, b)))
-        rows, gone = _on_one_axis(part, here)
+    for start_row, end_row in _split_by_axis(due):
+        axis_due = Due(*(column[start_row:end_row] for column in due))
+        first_ledger, last_ledger = int(axis_due.ledger[0]), int(axis_due.ledger[-1])
+        held_start, held_end = np.searchsorted(held.ledger, [first_ledger, last_ledger + 1])
+        axis_held = Held(
+            held.ledger[held_start:held_end], held.groups.take(np.arange(held_start, held_end))
+        )
+        rows, missing = _missing_on_axis(axis_due, axis_held)
         if rows.size:
-            yield lo + rows, gone
+            yield start_row + rows, missing
 
 
-def _spans(due: Due) -> tuple[Int64Array, Int64Array]:
-    """Return where each ledger's rows begin, and how many entry ids each ledger takes up."""
-    opens = np.flatnonzero(np.concatenate(([True], due.ledger[1:] != due.ledger[:-1])))
-    closes = np.concatenate((opens[1:], [due.ledger.size])) - 1
-    return opens, due.last[closes] + 1
+def _ledger_spans(due: Due) -> tuple[Int64Array, Int64Array]:
+    """Return where each ledger's rows start, and how many entry ids it takes up on an axis."""
+    ledger_starts = np.flatnonzero(np.concatenate(([True], due.ledger[1:] != due.ledger[:-1])))
+    ledger_ends = np.concatenate((ledger_starts[1:], [due.ledger.size])) - 1
+    return ledger_starts, due.last[ledger_ends] + 1
 
 
-def _axes(due: Due) -> Iterator[tuple[int, int]]:
-    """Yield half-open runs of rows whose ledgers fit one axis."""
+def _split_by_axis(due: Due) -> Iterator[tuple[int, int]]:
+    """Yield half-open ranges of rows whose ledgers fit on one axis."""
     if not due.ledger.size:
         return
-    opens, spans = _spans(due)
-    begin, length = 0, 0
-    for row, span in zip(opens.tolist(), spans.tolist()):
-        if length and length + span > _AXIS:
-            yield begin, row
-            begin, length = row, 0
+    ledger_starts, spans = _ledger_spans(due)
+    start_row, length = 0, 0
+    for row, span in zip(ledger_starts.tolist(), spans.tolist()):
+        if length and length + span > _MAX_AXIS_LENGTH:
+            yield start_row, row
+            start_row, length = row, 0
         length += span
-    yield begin, due.ledger.size
+    yield start_row, due.ledger.size
 
 
-def _on_one_axis(due: Due, held: Held) -> tuple[Int64Array, Groups]:
-    opens, spans = _spans(due)
+def _missing_on_axis(due: Due, held: Held) -> tuple[Int64Array, Groups]:
+    """Return (row of `due` for each group, groups of missing entries) of ledgers on one axis."""
+    # Give each ledger an offset on the axis.
+    ledger_starts, spans = _ledger_spans(due)
     offsets = np.concatenate(([0], np.cumsum(spans[:-1])))
-    numbers = due.ledger[opens]
-    of_row = np.searchsorted(numbers, due.ledger)
-    move = offsets[of_row]
-    wanted = expected_many(
-        due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, move
+    ledger_numbers = due.ledger[ledger_starts]
+    ledger_of_row = np.searchsorted(ledger_numbers, due.ledger)
+    row_offsets = offsets[ledger_of_row]
+    # Subtract what is held from what is due.
+    due_groups = expected_many(
+        due.first, due.last, due.bookie_index, due.ensemble_size, due.write_quorum, row_offsets
     )
-    gone = pieces(wanted, _laid_out(held, numbers, offsets, spans), "sub")
-    row_of = np.searchsorted(due.first + move, gone.first, "right") - 1
-    back = move[row_of]
-    return row_of, Groups(gone.first - back, gone.last - back, gone.size, gone.period)
+    missing = pieces(due_groups, _place_on_axis(held, ledger_numbers, offsets, spans), "sub")
+    # Find the row of each group: rows ascend on the axis. Then move the groups back.
+    row_of_group = np.searchsorted(due.first + row_offsets, missing.first, "right") - 1
+    group_offsets = row_offsets[row_of_group]
+    return row_of_group, Groups(
+        missing.first - group_offsets, missing.last - group_offsets, missing.size, missing.period
+    )
 
 
-def _laid_out(held: Held, numbers: Int64Array, offsets: Int64Array, spans: Int64Array) -> Groups:
-    """Return what is held on the axis, cut to the span of each ledger."""
+def _place_on_axis(
+    held: Held, ledger_numbers: Int64Array, offsets: Int64Array, spans: Int64Array
+) -> Groups:
+    """Return the held groups moved to their ledgers' offsets, cut to the ledgers' spans."""
     if not held.ledger.size:
         return empty()
-    at = np.searchsorted(numbers, held.ledger)
-    ours = (at < numbers.size) & (numbers[np.minimum(at, numbers.size - 1)] == held.ledger)
-    groups, at = held.groups.take(ours), at[ours]
-    inside = groups.first < spans[at]
-    groups, at = groups.take(inside), at[inside]
-    if (groups.ends > spans[at]).any():
-        groups, rows = clip_rows(groups, groups.first, np.minimum(groups.ends, spans[at]))
-        at = at[rows]
-    move = offsets[at]
-    return Groups(groups.first + move, groups.last + move, groups.size, groups.period)
+    # Keep the groups of ledgers that are on this axis.
+    ledger_of_group = np.searchsorted(ledger_numbers, held.ledger)
+    is_on_axis = (ledger_of_group < ledger_numbers.size) & (
+        ledger_numbers[np.minimum(ledger_of_group, ledger_numbers.size - 1)] == held.ledger
+    )
+    groups, ledger_of_group = held.groups.take(is_on_axis), ledger_of_group[is_on_axis]
+    # Drop what lies past the last due entry: it would overlap the next ledger.
+    is_in_span = groups.first < spans[ledger_of_group]
+    groups, ledger_of_group = groups.take(is_in_span), ledger_of_group[is_in_span]
+    if (groups.ends > spans[ledger_of_group]).any():
+        groups, group_rows = clip_rows(
+            groups, groups.first, np.minimum(groups.ends, spans[ledger_of_group])
+        )
+        ledger_of_group = ledger_of_group[group_rows]
+    group_offsets = offsets[ledger_of_group]
+    return Groups(
+        groups.first + group_offsets, groups.last + group_offsets, groups.size, groups.period
+    )
 
 
 def shortage(missing: Iterable[Availability]) -> Shortage | None:
-    """Return how many replicas the worst entry of a ledger lacks; None if none lacks any.
+    """Return the entry with the most missing replicas, None if no replica is missing.
 
-    `missing` are what each bookie lacks in each segment. O(groups x write quorum).
+    `missing` are the entries that each bookie lacks in each segment. O(groups x write quorum).
 
     >>> shortage([Availability.from_entries([3, 4]), Availability.from_entries([4, 5])])
     Shortage(missing=2, entry=4)
     """
     layers: list[Availability] = []  # layer k: the entries that k + 1 bookies lack
-    for gone in missing:
-        carry = gone
-        for at, layer in enumerate(layers):
-            layers[at], carry = layer | carry, layer & carry
+    for entries in missing:
+        carry = entries
+        for depth, layer in enumerate(layers):
+            layers[depth], carry = layer | carry, layer & carry
         if carry:
             layers.append(carry)
     if not layers:
@@ -231,16 +250,16 @@ CATEGORIES: tuple[Category, ...] = get_args(Category)
 DURABILITY: tuple[Category, ...] = CATEGORIES[:3]
 
 MOST_RANGES = 10_000
-"""Ranges that a table row lists; of more, the row has the groups only."""
+"""Up to this many ranges are listed in a table row; with more it has the groups only."""
 
 
 class Violation(NamedTuple):
-    """One violation, in full.
+    """One violation.
 
-    `first_entry` is the segment's, `bookie` whose replica is concerned; None where the ledger as
-    a whole is meant. `ledger` is None for a bookie of which nothing is known, whatever the
-    ledger. `missing` are the segment's entries that the bookie should hold and does not, empty
-    where entries are not the matter, None where a bookie gave no answer about them.
+    `first_entry` is the segment's first entry, `bookie` the bookie of the replica; both are None if
+    the violation is of the whole ledger. `ledger` is None if it is of a bookie, not of one ledger.
+    `missing` are the segment's entries that the bookie should hold and does not: empty for
+    violations that are not about entries, None if it is unknown which entries the bookie has.
     """
 
     category: Category
@@ -252,39 +271,41 @@ class Violation(NamedTuple):
 
     @property
     def order(self) -> tuple[bool, LedgerId, int, str, str]:
-        """What reports are sorted by: ledger (unsigned; none first), segment, category, bookie."""
-        first = -1 if self.first_entry is None else self.first_entry
+        """The sort key of reports: ledger (unsigned; None first), segment, category, bookie."""
+        first_entry = -1 if self.first_entry is None else self.first_entry
         ledger = self.ledger or LedgerId(0, 0)
-        return self.ledger is not None, ledger, first, self.category, self.bookie or ""
+        return self.ledger is not None, ledger, first_entry, self.category, self.bookie or ""
 
     def row(self) -> tuple[Any, ...]:
         """Return the row of the `violations` table, of plain values."""
         cells = self.cells()
-        return tuple(each.tolist() if isinstance(each, np.ndarray) else each for each in cells)
+        return tuple(cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in cells)
 
     def cells(self) -> tuple[Any, ...]:
-        """Return the same with ranges and groups as int64[n, 2] and int64[n, 4]."""
+        """Return the row of the table, with ranges and groups as int64[n, 2] and int64[n, 4]."""
         ids: tuple[Any, ...] = (None, None, None)
         if self.ledger is not None:
             ids = (*self.ledger.signed, self.ledger.qualified_name)
-        place = (self.first_entry, self.bookie)
-        return self.category, *ids, *place, *_missing(self.missing), self.detail
+        replica = (self.first_entry, self.bookie)
+        return self.category, *ids, *replica, *_missing_cells(self.missing), self.detail
 
 
-def _missing(
+def _missing_cells(
     entries: Availability | None,
 ) -> tuple[int | None, Int64Array | None, Int64Array | None]:
-    """Return how many entries, their ranges unless they are too many, and their groups."""
+    """Return the count of missing entries, their ranges (None if too many) and their groups."""
     if entries is None:
         return None, None, None
     groups = entries.groups
-    few = int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
-    return len(entries), entries.ranges() if few else None, groups
+    is_listable = (
+        int(((groups[:, 1] - groups[:, 0]) // groups[:, 3].clip(1) + 1).sum()) <= MOST_RANGES
+    )
+    return len(entries), entries.ranges() if is_listable else None, groups
 
 
 def violations_table(violations: Iterable[Violation]) -> Table:
     """Return the `violations` table of some violations."""
-    return Table.from_rows(VIOLATIONS, (each.row() for each in violations))
+    return Table.from_rows(VIOLATIONS, (violation.row() for violation in violations))
 
 
 def category_of(replicas: int, write_quorum: int, ack_quorum: int) -> Category:
@@ -307,12 +328,14 @@ def durability_violations(
     write_quorum: int,
     ack_quorum: int,
 ) -> Iterator[Violation]:
-    """Yield a row for each segment and bookie; the worst entry decides the category of all."""
+    """Yield a violation for each segment and bookie; the worst entry sets their category."""
     category = category_of(write_quorum - worst.missing, write_quorum, ack_quorum)
-    for each in missing:
+    for replicas in missing:
         detail = (
-            f"index {each.bookie_index} of {' '.join(each.ensemble)}; W {write_quorum}, "
+            f"index {replicas.bookie_index} of {' '.join(replicas.ensemble)}; W {write_quorum}, "
             f"A {ack_quorum}; entry {worst.entry} of the ledger lacks {worst.missing} of "
             f"{write_quorum} replicas"
         )
-        yield Violation(category, ledger, each.first_entry, each.bookie, each.missing, detail)
+        yield Violation(
+            category, ledger, replicas.first_entry, replicas.bookie, replicas.missing, detail
+        )

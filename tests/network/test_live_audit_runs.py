@@ -177,7 +177,7 @@ def test_a_file_of_another_instance_is_refused(
 
     kept = tmp_path / "kept"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("bkstore.cluster.audit.availability_queries._ask", stopped)
+        patched.setattr("bkstore.cluster.audit.availability_queries._query_bookie", stopped)
 
         assert 130 == main(["audit", uri, "--resume", str(kept)])
     capsys.readouterr()

@@ -1,10 +1,10 @@
-"""The checker of BP-34: does every bookie hold what the metadata store says it should?
+"""The checker of BP-34: does every bookie hold the entries that the metadata assign to it?
 
-`auditor` has the run, `Auditor`: read it first. `report` is what it finds, `options` what it is
-told, `pace` how fast it may go. Batches of ledgers are judged by `batch_check`, after two `looks`
-at the store, and add up as `batch_outcome`; `availability_queries` are the questions to bookies,
-`offline_bookies` those that are not running, `bookkeeper_compat` the check as upstream has it,
-`resume_file` what an interrupted run leaves.
+Read `auditor` (`Auditor`, which runs an audit) first. `report` has its result, `options` its
+settings, and `pace` limits its rate. `batch_check` checks a batch of ledgers between two reads of
+the store (`looks`), and returns a `batch_outcome`. `availability_queries` asks bookies which
+entries they have; `offline_bookies` answers for bookies that are not running; `bookkeeper_compat`
+is the check as upstream implements it; `resume_file` lets an interrupted run continue.
 """
 
 from bkstore.cluster.audit.auditor import Auditor

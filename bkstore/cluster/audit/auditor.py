@@ -1,8 +1,9 @@
-"""Auditor: polices the durability contract of a cluster, and fixes nothing (BP-34).
+"""Auditor: checks the durability contract of a cluster, and repairs nothing (BP-34).
 
-A run goes over all ledgers in batches (`batch_check` has the rules), looks again, later, at those
-of which a bookie gave no answer, and reports. Upstream's counterparts: `AuditorReplicasCheckTask`
-and `AuditorPlacementPolicyCheckTask`, which lack several of BP-34's rules (`docs/parity.md`).
+A run checks all ledgers in batches (`batch_check` has the rules), checks those again, later, of
+which a bookie gave no answer, and returns a report. Upstream's counterparts are
+`AuditorReplicasCheckTask` and `AuditorPlacementPolicyCheckTask`, which lack several of BP-34's
+rules (`docs/parity.md`).
 """
 
 from __future__ import annotations
@@ -35,27 +36,28 @@ from bkstore.ids import LedgerId
 from bkstore.metrics import AuditMetrics
 
 Progress = Callable[[int, int], None]
-"""Told of ledgers looked at so far, and how many there are."""
+"""Called with the number of ledgers checked so far, and of all ledgers."""
 
-_CENTURY = 100 * 366 * 86400
-"""The longest interval, in seconds: no system waits for as long as a float can say."""
+_MAX_INTERVAL_SECONDS = 100 * 366 * 86400
+"""A century: the system cannot wait for arbitrarily long."""
 
-_ONLY_HOW_FAST = ("concurrency", "rate")
+_SPEED_OPTIONS = ("concurrency", "rate")
+"""Options that do not change the verdicts, so that a run may be resumed with others."""
 
 _check_options = optional(instance(AuditOptions))
 _log = logging.getLogger(__name__)
 
 
 class Auditor:
-    """Checks what bookies hold against what the metadata store says.
+    """Checks that bookies hold the entries that the metadata store assigns to them.
 
-    `bookies` maps bookie ids to whoever answers for them: the clients of a cluster, the
-    directories of `DirectoryBookie`, indexes. It is looked into as the run goes; a bookie that is
-    not there gives no answer. `placement` judges ensembles, `clock` tells unix seconds, `wait`
-    passes the time between looks, and between ledgers where there is a rate, by `monotonic`.
+    `bookies` maps bookie ids to objects that list their entries: clients of a running cluster,
+    `DirectoryBookie`s, indexes. It is read during the run; a bookie that it lacks counts as
+    unreachable. `placement` judges ensembles, `clock` returns unix seconds, `wait` sleeps between
+    rounds, and between ledgers to keep the rate, which is measured by `monotonic`.
 
-    Memory: a batch of ledgers with their sequence groups, and what was found. Threads: one run
-    at a time; bookies are asked from `options.concurrency` threads.
+    Memory: a batch of ledgers with their sequence groups, and the findings. Threads: one run at a
+    time; bookies are queried from `options.concurrency` threads.
 
     >>> from bkstore.cluster import MemoryStore
     >>> from bkstore.index.memtable import MemtableIndex
@@ -65,8 +67,8 @@ class Auditor:
     ...     last_entry_id=2, length=9, digest_type="DUMMY", password=b""))
     >>> b1.put_many(7, [0, 1, 2], [1028, 1080, 1132]); b2.put_many(7, [0, 2], [1028, 1080])
     >>> report = Auditor(store, {"b1": b1, "b2": b2}).run()
-    >>> [(each.category, each.bookie, each.missing.entries().tolist())
-    ...     for each in report.violations]
+    >>> [(violation.category, violation.bookie, violation.missing.entries().tolist())
+    ...     for violation in report.violations]
     [('below_write_quorum', 'b2', [1])]
     """
 
@@ -82,7 +84,7 @@ class Auditor:
         monotonic: Callable[[], float] = time.monotonic,
         metrics: AuditMetrics | None = None,
     ) -> None:
-        """Take what to check against what, and who is told of the stats of each run."""
+        """Take the store, the bookies, and the metrics that get the stats of each run."""
         self.store = store
         self.bookies = bookies
         self.placement = placement or DefaultPlacement()
@@ -92,7 +94,7 @@ class Auditor:
         self._monotonic = monotonic
         self._metrics = metrics
         self.skipped_runs = 0
-        """Runs that were due and not begun (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
+        """Runs that were due and were skipped (`NUM_SKIPPING_CHECK_TASK_TIMES`)."""
 
     def run(
         self,
@@ -101,16 +103,17 @@ class Auditor:
         resume: StrPath | None = None,
         what: str = "",
     ) -> AuditReport:
-        """Check every ledger once and return what was found.
+        """Check every ledger once and return the report.
 
-        With `resume`, a file, the run can be interrupted: the next call with the same file goes
-        on behind the last batch that was judged; the file goes when the run ends. `what` says in
-        words what is audited: a file that says otherwise is refused, as one of other options is,
-        for its verdicts are not this cluster's. Any other file, a link, and a place in what is
-        audited are refused too, and a file that another run has open (`DirectoryInUse`). Raises
-        what the metadata store raises; damage of one ledger's metadata is in the report.
+        With `resume`, a path, the run can be interrupted: the next call with the same file
+        continues after the last batch that was checked; the file is removed when the run ends.
+        `what` describes the audited cluster: a file with another description or other options is
+        refused, because its verdicts are not this cluster's. Also refused are any other file, a
+        link, a path inside the audited directories, and a file that another run has open
+        (`DirectoryInUse`). Raises what the metadata store raises; damaged metadata of a ledger
+        are in the report.
         """
-        return self._run(progress or _silent, resume, self._wait, what)
+        return self._run(progress or _no_progress, resume, self._wait, what)
 
     def _run(
         self,
@@ -119,42 +122,48 @@ class Auditor:
         wait: Callable[[float], object],
         what: str = "",
     ) -> AuditReport:
+        """Run with an optional resume file, which is removed if the run ends."""
         if resume is None:
-            return self._go(progress, None, wait)
-        # Not `values`: a running bookie may go while they are listed.
-        guarded: list[object] = [self.store, *map(self.bookies.get, self.bookies)]
-        for each in guarded:
-            if isinstance(each, _Guarded):
-                each.refuse_output(Path(resume))
-        run = {**self._parameters(), "what": what}
-        with RunFile(resume, run, self._clock()) as kept:
-            report = self._go(progress, kept, wait)
-            kept.remove()
+            return self._run_audit(progress, None, wait)
+        # Not `values`: a running bookie may be unregistered while they are listed.
+        inputs: list[object] = [self.store, *map(self.bookies.get, self.bookies)]
+        for source in inputs:
+            if isinstance(source, _RefusesOutput):
+                source.refuse_output(Path(resume))
+        parameters = {**self._parameters(), "what": what}
+        with RunFile(resume, parameters, self._clock()) as run_file:
+            report = self._run_audit(progress, run_file, wait)
+            run_file.remove()
         return report
 
-    def _go(
-        self, progress: Progress, kept: RunFile | None, wait: Callable[[float], object]
+    def _run_audit(
+        self, progress: Progress, run_file: RunFile | None, wait: Callable[[float], object]
     ) -> AuditReport:
-        begun = self._clock()
-        report = AuditReport(begun if kept is None else kept.started_at)
+        """Check all ledgers, recheck some, and return the finished report."""
+        started_at = self._clock()
+        report = AuditReport(started_at if run_file is None else run_file.started_at)
         ledgers = self.store.ledgers()
         report.ledgers = len(ledgers)
-        outcomes = _Outcomes(report, kept, compat=self.options.compat is not None)
+        outcomes = _Outcomes(report, run_file, compat=self.options.compat is not None)
         with ExitStack() as stack:
-            pool = self._pool(stack)
+            pool = self._open_pool(stack)
             checker = Checker(
                 self.store, self.bookies, self.placement, self.options, self._clock, pool
             )
             pace = Pace(self.options.rate, self._monotonic, wait)
             self._first_round(checker, ledgers, outcomes, progress, pace)
             self._later_rounds(checker, outcomes, wait, pace)
-        report.not_judged += self._untold(report, checker.looks.tells_marks)
+        report.not_judged += self._rules_not_checked(report, checker.looks.tells_marks)
         report.finish(self._clock())
         if self._metrics is not None:
             self._metrics.observe(report.stats)
         return report
 
-    def _pool(self, stack: ExitStack) -> ThreadPoolExecutor | None:
+    def _open_pool(self, stack: ExitStack) -> ThreadPoolExecutor | None:
+        """Return the threads that query bookies, None for the calling thread.
+
+        They end with `stack`; queries that have not started are canceled then.
+        """
         if self.options.concurrency == 1:
             return None
         pool = stack.enter_context(ThreadPoolExecutor(self.options.concurrency))
@@ -169,24 +178,31 @@ class Auditor:
         progress: Progress,
         pace: Pace,
     ) -> None:
-        """Go over all ledgers; without a later look, this one is final."""
-        last = outcomes.judged_up_to
-        left = ledgers if last is None else [each for each in ledgers if each > last]
-        done, final = len(ledgers) - len(left), self.options.looks == 0
+        """Check all ledgers after `judged_up_to`; without rechecks, this round is final."""
+        last_checked = outcomes.judged_up_to
+        unchecked = (
+            ledgers
+            if last_checked is None
+            else [ledger for ledger in ledgers if ledger > last_checked]
+        )
+        done, final = len(ledgers) - len(unchecked), self.options.looks == 0
         progress(done, len(ledgers))
-        for part in self._batches(left, pace):
-            outcomes.take(f"ledger {part[-1].qualified_name}", checker.check(part, final=final))
-            done += len(part)
+        for batch in self._batches(unchecked, pace):
+            outcomes.take(f"ledger {batch[-1].qualified_name}", checker.check(batch, final=final))
+            done += len(batch)
             progress(done, len(ledgers))
 
     def _batches(self, ledgers: list[LedgerId], pace: Pace) -> Iterator[list[LedgerId]]:
+        """Yield ledgers in batches, at the rate; raises `_Stopped` if stopped meanwhile."""
         if self.options.compat is not None:
-            parts = ledger_ranges(ledgers)
+            batches = ledger_ranges(ledgers)
         else:
-            size = self.options.batch
-            parts = (ledgers[at : at + size] for at in range(0, len(ledgers), size))
-        for part in parts:
-            yield from pace.stretches(part)
+            batch_size = self.options.batch
+            batches = (
+                ledgers[start : start + batch_size] for start in range(0, len(ledgers), batch_size)
+            )
+        for batch in batches:
+            yield from pace.stretches(batch)
             if pace.stopped:
                 raise _Stopped
 
@@ -197,39 +213,40 @@ class Auditor:
         wait: Callable[[float], object],
         pace: Pace,
     ) -> None:
-        """Look again at ledgers whose bookies gave no answer; the last look is final."""
+        """Recheck ledgers whose bookies gave no answer; the last round is final."""
         for look in range(outcomes.looks + 1, self.options.looks + 1):
             if not outcomes.again:
                 return
             if wait(self.options.look_delay):
                 raise _Stopped
             final, merged = look == self.options.looks, Outcome()
-            for part in self._batches(outcomes.again, pace):
-                merged.merge(checker.check(part, final=final))
+            for batch in self._batches(outcomes.again, pace):
+                merged.merge(checker.check(batch, final=final))
             outcomes.take(f"look {look}", merged)
 
-    def _untold(self, report: AuditReport, tells_marks: bool) -> list[str]:
-        """Return what could not be judged because nobody said what would be needed for it."""
-        missing = []
+    def _rules_not_checked(self, report: AuditReport, tells_marks: bool) -> list[str]:
+        """Return which rules were not checked, for lack of an option or of data in the store."""
+        rules = []
         if not tells_marks:
-            missing.append("underreplicated marks, the store tells of none")
+            rules.append("underreplicated marks, the store tells of none")
         elif self.options.grace_period is None:
-            missing.append("overdue marks, no grace period is given")
+            rules.append("overdue marks, no grace period is given")
         if report.undated:
-            missing.append(
+            rules.append(
                 counted(report.undated, "mark, it has no time", "marks, they have no time")
             )
         if self.store.registered_bookies() is None:
-            missing.append("which bookies are registered, the store does not tell")
+            rules.append("which bookies are registered, the store does not tell")
         if self.store.unavailable_bookies() is None:
-            missing.append("whose unavailability is known, the store does not tell")
-        return missing
+            rules.append("whose unavailability is known, the store does not tell")
+        return rules
 
     def _parameters(self) -> dict[str, Any]:
-        given = {**asdict(self.options), "placement": type(self.placement).__name__}
-        return {name: given[name] for name in sorted(given) if name not in _ONLY_HOW_FAST}
+        """Return the options that a resumed run must share with the interrupted one."""
+        parameters = {**asdict(self.options), "placement": type(self.placement).__name__}
+        return {name: parameters[name] for name in sorted(parameters) if name not in _SPEED_OPTIONS}
 
-    # -- again and again
+    # -- periodic runs
 
     def run_periodically(
         self,
@@ -240,24 +257,25 @@ class Auditor:
         may_run: Callable[[], bool] = lambda: True,
         resume: StrPath | None = None,
     ) -> None:
-        """Run every `interval` seconds (a century's at most) until `stop` is set, and keep the time
-        of the last run.
+        """Run every `interval` seconds (at most a century) until `stop` is set; store the time of
+        each run.
 
-        The first run comes at once if there was none, else when the interval since the last one
-        is over (`checked_at` of the store). A run that is due while `may_run` says no (a bookie
-        check is pending, replication is switched off) is left out and counted. A run that fails
-        is logged, its time is not kept, and the next one comes an interval later. `stop` ends a
-        run that is under way, too, without a report; with `resume` the next one goes on there.
+        The first run starts at once if there was none before, otherwise when the interval since
+        the last one is over (`checked_at` of the store). A run that is due while `may_run` returns
+        false (a bookie check is pending, replication is disabled) is skipped and counted. A run
+        that fails is logged, its time is not stored, and the next one starts an interval later.
+        `stop` also ends the current run, without a report; with `resume` the next one continues
+        there.
         """
-        number(0, _CENTURY, above=True)("interval", interval)
-        while not stop.wait(self._until_due(interval)):
+        number(0, _MAX_INTERVAL_SECONDS, above=True)("interval", interval)
+        while not stop.wait(self._seconds_until_due(interval)):
             if not may_run():
                 self.skipped_runs += 1
                 if self._metrics is not None:
                     self._metrics.skip()
             else:
                 try:
-                    report = self._run(_stopping(stop), resume, stop.wait)
+                    report = self._run(_progress_until(stop), resume, stop.wait)
                 except _Stopped:
                     return
                 except BkstoreError:
@@ -269,47 +287,49 @@ class Auditor:
             if stop.wait(interval):
                 return
 
-    def _until_due(self, interval: float) -> float:
+    def _seconds_until_due(self, interval: float) -> float:
+        """Return the seconds until the next run is due."""
         last = self.store.checked_at()
         return 0.0 if last is None else max(0.0, last + interval - self._clock())
 
 
 @runtime_checkable
-class _Guarded(Protocol):
-    """A store or bookie that has files of its own, where nothing else is written."""
+class _RefusesOutput(Protocol):
+    """A store or bookie that refuses output files inside its own directories."""
 
     def refuse_output(self, target: Path) -> None: ...
 
 
 class _Outcomes:
-    """The outcomes of a run: those that a file kept, and new ones, brought into the report."""
+    """Adds outcomes to the report: first those of the resume file, then new ones."""
 
-    def __init__(self, report: AuditReport, kept: RunFile | None, *, compat: bool) -> None:
+    def __init__(self, report: AuditReport, run_file: RunFile | None, *, compat: bool) -> None:
         self.report = report
         self.again: list[LedgerId] = []
         self.judged_up_to: LedgerId | None = None
         self.looks = 0
-        self._kept = kept
+        self._resume_file = run_file
         self._compat = compat
-        for step, outcome in [] if kept is None else kept.steps:
-            self._add(step, outcome)
+        for step, outcome in [] if run_file is None else run_file.steps:
+            self._add_outcome(step, outcome)
 
     def take(self, step: str, outcome: Outcome) -> None:
-        """Keep an outcome, then count it."""
-        if self._kept is not None:
-            self._kept.keep(step, outcome)
-        self._add(step, outcome)
+        """Write an outcome to the resume file, then add it to the report."""
+        if self._resume_file is not None:
+            self._resume_file.keep(step, outcome)
+        self._add_outcome(step, outcome)
 
-    def _add(self, step: str, outcome: Outcome) -> None:
-        kind, _, which = step.partition(" ")
-        if kind == "ledger":
-            self.judged_up_to = LedgerId.parse(which)
+    def _add_outcome(self, step: str, outcome: Outcome) -> None:
+        """Add a step's outcome to the report, and set the position of the run."""
+        step_kind, _, position = step.partition(" ")
+        if step_kind == "ledger":
+            self.judged_up_to = LedgerId.parse(position)
             self.again += outcome.again
         else:
-            self.looks = int(which)
+            self.looks = int(position)
             self.again = outcome.again
             self.report.looks = self.looks
-        if self._compat:  # as built: the counters tell of the last range only
+        if self._compat:  # upstream resets its counters before each range
             for category in DURABILITY:
                 self.report.counts[category] = 0
         self.report.add_counts(outcome)
@@ -318,14 +338,14 @@ class _Outcomes:
 
 
 class _Stopped(Exception):
-    """The run was stopped from outside; it is no error, and never leaves this module."""
+    """The run was stopped by its caller; never raised out of this module."""
 
 
-def _silent(done: int, total: int) -> None:
-    """Tell nobody."""
+def _no_progress(done: int, total: int) -> None:
+    """Report nothing: the default progress function."""
 
 
-def _stopping(stop: Event) -> Progress:
+def _progress_until(stop: Event) -> Progress:
     """Return a progress function that ends the run when `stop` is set."""
 
     def progress(*_: int) -> None:

@@ -1,6 +1,6 @@
-"""Asking bookies which entries they have, several at a time.
+"""Ask bookies which entries they have, several bookies at a time.
 
-Running bookies get a question for each ledger; directories, indexes and tables are asked for all
+Running bookies get one request for each ledger; directories, indexes and tables are asked for all
 ledgers of a batch at once.
 """
 
@@ -29,10 +29,10 @@ from bkstore.ids import LedgerId
 from bkstore.index.many_ledgers import Errors, ListsMany
 
 AT_A_TIME = 64
-"""Ledgers that one task asks a bookie for."""
+"""Number of ledgers that one task asks a bookie for."""
 
-_GIVE_UP = 5
-"""A bookie that is unreachable so often in a row is not asked about the rest of a task."""
+_MAX_FAILURES = 5
+"""A bookie that was unreachable this often in a row is not asked for the task's other ledgers."""
 
 DueRow = tuple[int, int, int, int, int, int]
 """A row of `Due`."""
@@ -40,13 +40,13 @@ DueRow = tuple[int, int, int, int, int, int]
 
 @dataclass(slots=True)
 class Questions:
-    """What one bookie is asked for: ledgers by number in the batch, and what is due of them."""
+    """The query to one bookie: ledgers, by number in the batch, and the entries due of them."""
 
     numbers: list[int] = field(default_factory=list)
     rows: list[DueRow] = field(default_factory=list)
 
     def add(self, row: DueRow) -> None:
-        """Take a row; those of a ledger follow each other."""
+        """Add a row; the rows of a ledger must be added consecutively."""
         if not self.numbers or self.numbers[-1] != row[0]:
             self.numbers.append(row[0])
         self.rows.append(row)
@@ -54,10 +54,10 @@ class Questions:
 
 @dataclass(slots=True)
 class Answers:
-    """What one bookie answered, ascending by ledger number; why not, where it did not.
+    """One bookie's entries, ascending by ledger number; `silent` has the reason if unknown.
 
-    `unlisted`: it is there, and lists no entries. `absent`: nobody answers for it, so that there
-    is nothing to ask.
+    `unlisted` has the reason if the bookie responds but cannot list entries. `absent`: the bookie
+    is not in the audit's mapping, so it was not asked.
     """
 
     held: list[tuple[int, Availability]] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Answers:
     absent: bool = False
 
     def lacks(self, questions: Questions) -> Iterator[tuple[DueRow, Availability]]:
-        """Yield (row, missing entries) for the rows that an answer falls short of."""
+        """Yield (row, missing entries) for the rows of which the bookie lacks entries."""
         unknown = self.silent.keys() | self.unlisted.keys()
         rows = (
             [row for row in questions.rows if row[0] not in unknown] if unknown else questions.rows
@@ -74,8 +74,8 @@ class Answers:
         if not rows:
             return
         due = Due(*np.array(rows, np.int64).T)
-        for at, missing in missing_entries(due, Held.of(self.held)):
-            yield rows[at], missing
+        for row_index, missing in missing_entries(due, Held.of(self.held)):
+            yield rows[row_index], missing
 
 
 def ask_bookies(
@@ -84,83 +84,95 @@ def ask_bookies(
     ledgers: Sequence[LedgerId],
     pool: ThreadPoolExecutor | None,
 ) -> dict[str, Answers]:
-    """Return each bookie's answers; a bookie that is not in `bookies` gives none.
+    """Query bookies and return each one's answers; one that is not in `bookies` is `absent`.
 
-    Without a pool the calling thread asks.
+    Without a pool the calling thread does it.
     """
+    # Split each bookie's ledgers into tasks; with a pool they start at once.
     tasks: list[tuple[str, Callable[[], Answers]]] = []
-    found = {name: Answers() for name in asked}
-    for name, questions in asked.items():
-        bookie = bookies.get(name)
+    answers = {bookie_id: Answers() for bookie_id in asked}
+    for bookie_id, questions in asked.items():
+        bookie = bookies.get(bookie_id)
         if bookie is None:
-            found[name].silent = dict.fromkeys(questions.numbers, "nothing is known of its place")
-            found[name].absent = True
+            answers[bookie_id].silent = dict.fromkeys(
+                questions.numbers, "nothing is known of its place"
+            )
+            answers[bookie_id].absent = True
             continue
         step = len(questions.numbers) if _lists_many(bookie) else AT_A_TIME
-        for at in range(0, len(questions.numbers), step):
-            part = questions.numbers[at : at + step]
+        for start in range(0, len(questions.numbers), step):
+            ledger_numbers = questions.numbers[start : start + step]
             if pool is None:
-                tasks.append((name, partial(_ask, bookie, part, ledgers)))
+                tasks.append((bookie_id, partial(_query_bookie, bookie, ledger_numbers, ledgers)))
             else:
-                tasks.append((name, pool.submit(_ask, bookie, part, ledgers).result))
-    for name, task in tasks:
-        part_found = task()
-        found[name].held += part_found.held
-        found[name].silent |= part_found.silent
-        found[name].unlisted |= part_found.unlisted
-    return found
+                tasks.append(
+                    (bookie_id, pool.submit(_query_bookie, bookie, ledger_numbers, ledgers).result)
+                )
+    # Collect the results in order.
+    for bookie_id, task in tasks:
+        task_answers = task()
+        answers[bookie_id].held += task_answers.held
+        answers[bookie_id].silent |= task_answers.silent
+        answers[bookie_id].unlisted |= task_answers.unlisted
+    return answers
 
 
 def _lists_many(bookie: EntriesOfLedger) -> TypeGuard[ListsMany]:
     return isinstance(bookie, ListsMany) and not isinstance(bookie, BookieClient)
 
 
-def _ask(bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId]) -> Answers:
-    single: Callable[[LedgerId], Availability] = bookie.availability
+def _query_bookie(
+    bookie: EntriesOfLedger, numbers: list[int], ledgers: Sequence[LedgerId]
+) -> Answers:
+    """Ask one bookie for some ledgers, given by number; errors become part of the answers."""
+    availability_of: Callable[[LedgerId], Availability] = bookie.availability
     if _lists_many(bookie):
-        single = _All(bookie, [ledgers[number] for number in numbers]).answer
-    found = Answers()
-    give_up = len(numbers) if _lists_many(bookie) else _GIVE_UP  # it was asked already
+        availability_of = _BatchedAnswers(bookie, [ledgers[number] for number in numbers]).answer
+    answers = Answers()
+    max_failures = (
+        len(numbers) if _lists_many(bookie) else _MAX_FAILURES
+    )  # no more requests: all at once above
     failures, reason = 0, ""
-    for at, number in enumerate(numbers):
-        if at % AT_A_TIME == 0:
+    for position, number in enumerate(numbers):
+        if position % AT_A_TIME == 0:
             failures = 0
-        if failures == give_up:
-            found.silent[number] = f"not asked after {_GIVE_UP} failures: {reason}"
+        if failures == max_failures:
+            answers.silent[number] = f"not asked after {_MAX_FAILURES} failures: {reason}"
             continue
         try:
-            found.held.append((number, single(ledgers[number])))
+            answers.held.append((number, availability_of(ledgers[number])))
             failures = 0
         except NoSuchLedger:
-            found.held.append((number, Availability()))
+            answers.held.append((number, Availability()))
             failures = 0
         except NoListOfEntries as error:
-            found.unlisted[number] = str(error)
+            answers.unlisted[number] = str(error)
         except SystemRefused:
             raise
         except BookieUnavailable as error:
             failures, reason = failures + 1, str(error)
-            found.silent[number] = f"no answer: {reason}"
+            answers.silent[number] = f"no answer: {reason}"
         except BkstoreError as error:
-            found.silent[number] = f"answered with an error: {error}"
-    return found
+            answers.silent[number] = f"answered with an error: {error}"
+    return answers
 
 
-class _All:
-    """The answers of a bookie that was asked for all at once."""
+class _BatchedAnswers:
+    """The answers of a bookie that is asked for all its ledgers by one call."""
 
-    def __init__(self, bookie: ListsMany, names: Sequence[LedgerId]) -> None:
+    def __init__(self, bookie: ListsMany, ledger_ids: Sequence[LedgerId]) -> None:
         self._errors: Errors = {}
         try:
-            self._found = dict(bookie.availability_many(names, self._errors))
+            self._availabilities = dict(bookie.availability_many(ledger_ids, self._errors))
         except SystemRefused:
             raise
-        except BkstoreError as error:  # none can be listed: it is closed, say
-            self._found = {}
-            self._errors = dict.fromkeys(names, error)
+        except BkstoreError as error:  # nothing could be listed, for example because it is closed
+            self._availabilities = {}
+            self._errors = dict.fromkeys(ledger_ids, error)
 
     def answer(self, ledger: LedgerId) -> Availability:
-        found = self._found.get(ledger)
-        if found is None:
+        """Return the entries of a ledger, or raise the ledger's error."""
+        availability = self._availabilities.get(ledger)
+        if availability is None:
             raise self._errors[ledger]
-        return found
+        return availability

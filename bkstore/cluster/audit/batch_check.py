@@ -1,9 +1,9 @@
-"""Checking a batch of ledgers: two looks at each, and verdicts between them.
+"""Check a batch of ledgers between two reads of their metadata.
 
-First look: the mark, then the metadata. Between: placement of each segment, and one question a
-bookie and ledger: which entries are here? Second look, only where something is amiss: a mark that
-appeared, or metadata that changed, make the verdict void (`looks`). Source: BP-34, "High Level
-Logic".
+First the mark and the metadata are read. Then the placement of each segment is judged, and each
+bookie is asked which entries it has of each ledger. Ledgers with a problem are read once more: the
+verdict is void if a mark has appeared or the metadata have changed (`looks`). Source: BP-34, "High
+Level Logic".
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from bkstore.durability import (
 from bkstore.ids import LedgerId
 from bkstore.ledger_metadata.model import SegmentRange
 
-_NOTHING = Absence(0, 0, "")
+_NO_ABSENCE = Absence(0, 0, "")
 
 
 class Checker:
-    """Judges ledgers for an audit: the rules, without the order in which ledgers come.
+    """Checks ledgers for an audit; it has the rules, while `Auditor` chooses the batches.
 
-    Threads: one `check` at a time; bookies are asked from the pool's threads.
+    Threads: one `check` at a time; bookies are queried from the pool's threads.
     """
 
     def __init__(
@@ -53,46 +53,52 @@ class Checker:
         clock: Callable[[], float],
         pool: ThreadPoolExecutor | None,
     ) -> None:
-        """Take what to ask, and the rules' parameters."""
+        """Take the store, the bookies, the rules' parameters, and the threads for queries."""
         self._store = store
         self._bookies = bookies
         self._options = options
         self._pool = pool
-        self._built = options.compat is not None
+        self._is_compat = options.compat is not None
         self.looks = Looks(store, options, clock)
-        self._verdict = lru_cache(1 << 16)(placement.judge)
+        self._judge_placement = lru_cache(1 << 16)(placement.judge)
 
     def check(self, ledgers: Sequence[LedgerId], *, final: bool) -> Outcome:
-        """Judge some ledgers. Unless `final`, those with a silent bookie go to `again`."""
+        """Check some ledgers; those that change meanwhile are checked again (`redo_limit`).
+
+        Unless `final`, those with a bookie that did not answer go to `again`, without a verdict.
+        """
         outcome = Outcome()
-        waiting = self._once(ledgers, final, outcome)
+        changed = self._check_once(ledgers, final, outcome)
         for _ in range(self._options.redo_limit):
-            outcome.redone += len(waiting)
-            waiting = self._once(waiting, final, outcome) if waiting else waiting
-        outcome.unsettled += waiting
+            outcome.redone += len(changed)
+            changed = self._check_once(changed, final, outcome) if changed else changed
+        outcome.unsettled += changed
         return outcome
 
-    def _once(self, ledgers: Sequence[LedgerId], final: bool, outcome: Outcome) -> list[LedgerId]:
-        """Judge ledgers once; return those that changed meanwhile, so that nothing is said."""
+    def _check_once(
+        self, ledgers: Sequence[LedgerId], final: bool, outcome: Outcome
+    ) -> list[LedgerId]:
+        """Check ledgers once; return those that changed meanwhile and so have no verdict."""
         subjects = self.looks.first(ledgers, outcome)
         with _timed(outcome.seconds, "PLACEMENT_POLICY_CHECK_TIME"):
             for subject in subjects:
                 subject.placement = list(self._placement_violations(subject))
         with _timed(outcome.seconds, "REPLICAS_CHECK_TIME"):
             self._check_replicas(subjects, outcome)
-            if self._built:
+            if self._is_compat:
                 for subject in subjects:
-                    self._settle_as_built(subject, outcome)
+                    self._add_compat_verdict(subject, outcome)
                 return []
-            return self._settle(subjects, final, outcome)
+            return self._add_verdicts(subjects, final, outcome)
 
     # -- rules
 
     def _placement_violations(self, subject: Subject) -> Iterator[Violation]:
+        """Yield a violation for each segment whose ensemble does not strictly meet the policy."""
         metadata = subject.metadata
-        sizes = metadata.write_quorum_size, metadata.ack_quorum_size
+        quorums = metadata.write_quorum_size, metadata.ack_quorum_size
         for segment in subject.segments:
-            verdict, reason = self._verdict(segment.ensemble, *sizes)
+            verdict, reason = self._judge_placement(segment.ensemble, *quorums)
             if verdict == Adherence.MEETS_STRICT:
                 continue
             category = "placement" if verdict == Adherence.FAIL else "placement_soft"
@@ -105,76 +111,87 @@ class Checker:
             )
 
     def _check_replicas(self, subjects: list[Subject], outcome: Outcome) -> None:
-        """Ask each bookie once for each ledger it should hold entries of; note what it lacks."""
-        asked: dict[str, Questions] = {}
+        """Ask each bookie for the ledgers that it should hold entries of; record what it lacks."""
+        queries: dict[str, Questions] = {}
         for number, subject in enumerate(subjects):
-            if self._built and subject.marked:
+            if self._is_compat and subject.marked:
                 continue
             for bookie, row in _due_rows(number, subject):
-                asked.setdefault(bookie, Questions()).add(row)
+                queries.setdefault(bookie, Questions()).add(row)
                 subject.due = True
         ledgers = [subject.metadata.ledger for subject in subjects]
-        answers = ask_bookies(self._bookies, asked, ledgers, self._pool)
-        for bookie, found in answers.items():
-            outcome.replicas += len(found.held)
-            self._note(subjects, bookie, asked[bookie], found)
+        answers = ask_bookies(self._bookies, queries, ledgers, self._pool)
+        for bookie, bookie_answers in answers.items():
+            outcome.replicas += len(bookie_answers.held)
+            self._record_answers(subjects, bookie, queries[bookie], bookie_answers)
 
-    def _note(self, subjects: list[Subject], bookie: str, asked: Questions, found: Answers) -> None:
-        lacks = _lacks_as_built(asked, found) if self._built else found.lacks(asked)
-        for row, missing in lacks:
+    def _record_answers(
+        self, subjects: list[Subject], bookie: str, query: Questions, answers: Answers
+    ) -> None:
+        """Record missing entries, and absence of an answer, of one bookie in the subjects."""
+        missing_by_row = (
+            _compat_missing(query, answers) if self._is_compat else answers.lacks(query)
+        )
+        for row, missing in missing_by_row:
             subject = subjects[row[0]]
-            first, _, ensemble = _segment(subject, row)
+            first, _, ensemble = _segment_of(subject, row)
             subject.missing.append(MissingReplicas(first, ensemble, row[3], missing))
-        for row in asked.rows if found.silent or found.unlisted else ():
+        for row in query.rows if answers.silent or answers.unlisted else ():
             subject = subjects[row[0]]
-            for told, reasons in (
-                (subject.silent, found.silent),
-                (subject.unlisted, found.unlisted),
+            for unknown_of_subject, reasons in (
+                (subject.silent, answers.silent),
+                (subject.unlisted, answers.unlisted),
             ):
                 if row[0] in reasons:
-                    told.setdefault(bookie, (reasons[row[0]], []))[1].append(_segment(subject, row))
-            if found.absent:
+                    unknown_of_subject.setdefault(bookie, (reasons[row[0]], []))[1].append(
+                        _segment_of(subject, row)
+                    )
+            if answers.absent:
                 subject.absent.add(bookie)
 
     # -- verdicts
 
-    def _settle(self, subjects: Sequence[Subject], final: bool, outcome: Outcome) -> list[LedgerId]:
-        """Bring verdicts into the outcome; return the ledgers that changed and have none."""
-        amiss = [subject for subject in subjects if subject.amiss]
+    def _add_verdicts(
+        self, subjects: Sequence[Subject], final: bool, outcome: Outcome
+    ) -> list[LedgerId]:
+        """Add verdicts to the outcome; return the ledgers that changed and so have none."""
+        # A ledger without any problem needs no second read.
+        with_problems = [subject for subject in subjects if subject.amiss]
         for subject in subjects:
             if not subject.amiss:
                 outcome.checked += 1
                 outcome.empty += not subject.due
-        if not amiss:
+        if not with_problems:
             return []
+        # Read the others again; a verdict counts only if mark and metadata are unchanged.
         changed: list[LedgerId] = []
         lists = BookieLists(self._store)
-        for subject, same in self.looks.second(amiss, outcome):
+        for subject, is_unchanged in self.looks.second(with_problems, outcome):
             ledger = subject.metadata.ledger
-            if same is False:
+            if is_unchanged is False:
                 changed.append(ledger)
-            elif same and subject.silent and not final:
+            elif is_unchanged and subject.silent and not final:
                 outcome.again.append(ledger)
-            elif same:
-                self._report(subject, lists, outcome)
+            elif is_unchanged:
+                self._add_verdict(subject, lists, outcome)
         return changed
 
-    def _report(self, subject: Subject, lists: BookieLists, outcome: Outcome) -> None:
-        """Bring in the verdict on a ledger of which something is amiss."""
-        unreachable = list(self._unavailable(subject, lists, outcome))
-        violations = [*subject.placement, *_durability(subject), *unreachable]
+    def _add_verdict(self, subject: Subject, lists: BookieLists, outcome: Outcome) -> None:
+        """Add the verdict on a ledger with a problem to the outcome."""
+        unreachable = list(self._unavailability_violations(subject, lists, outcome))
+        violations = [*subject.placement, *_durability_violations(subject), *unreachable]
         if violations:
             outcome.found[subject.metadata.ledger] = violations
         for bookie, (reason, segments) in subject.unlisted.items():
-            found = Absence(1, len(segments), reason)
-            outcome.unlisted[bookie] = outcome.unlisted.get(bookie, _NOTHING) + found
+            absence = Absence(1, len(segments), reason)
+            outcome.unlisted[bookie] = outcome.unlisted.get(bookie, _NO_ABSENCE) + absence
         outcome.checked += 1
         outcome.empty += not subject.due
 
-    def _settle_as_built(self, subject: Subject, outcome: Outcome) -> None:
-        """As built: no second look, and bookies without an answer are only listed."""
+    def _add_compat_verdict(self, subject: Subject, outcome: Outcome) -> None:
+        """Add a verdict as upstream does: no second read, bookies without an answer only listed."""
         ledger = subject.metadata.ledger
-        violations = [*subject.placement, *_durability(subject)]
+        violations = [*subject.placement, *_durability_violations(subject)]
         if violations:
             outcome.found.setdefault(ledger, []).extend(violations)
         if subject.silent or subject.unlisted:
@@ -183,37 +200,36 @@ class Checker:
             outcome.checked += 1
             outcome.empty += not subject.due
 
-    def _unavailable(
+    def _unavailability_violations(
         self, subject: Subject, lists: BookieLists, outcome: Outcome
     ) -> Iterator[Violation]:
-        """Ask both questions about bookies that gave no answer to the last look either.
+        """Yield violations for bookies that did not answer in the last round either.
 
-        A violation, unless the bookie is not registered and its unavailability is known. Where
-        the store does not tell which are registered, and no answer it gives decides, nothing is
-        judged.
+        That is a violation unless the bookie is not registered and is known to be unavailable. If
+        the store has too little information to decide, the ledger counts as unanswered.
         """
         if not subject.silent:
             return
         registered, unavailable = lists.registered, lists.unavailable
-        unknown = []
-        absent = rows = False
+        undecided = []
+        is_absent = has_violation = False
         for bookie, (reason, segments) in sorted(subject.silent.items()):
-            wrong = []
+            problems = []
             if registered is not None and bookie in registered:
-                wrong.append("it is registered")
+                problems.append("it is registered")
             if unavailable is not None and bookie not in unavailable:
-                wrong.append("its unavailability is not known")
-            elif unavailable is None and registered is not None and not wrong:
-                wrong += ["it is not registered", "nobody tells whether that is known"]
-            if wrong:
-                detail = f"{reason}; {', and '.join(wrong)}"
+                problems.append("its unavailability is not known")
+            elif unavailable is None and registered is not None and not problems:
+                problems += ["it is not registered", "nobody tells whether that is known"]
+            if problems:
+                detail = f"{reason}; {', and '.join(problems)}"
                 if bookie in subject.absent:
-                    found = Absence(1, len(segments), detail)
-                    outcome.absent[bookie] = outcome.absent.get(bookie, _NOTHING) + found
-                    absent = True
+                    absence = Absence(1, len(segments), detail)
+                    outcome.absent[bookie] = outcome.absent.get(bookie, _NO_ABSENCE) + absence
+                    is_absent = True
                     continue
                 for segment in segments:
-                    rows = True
+                    has_violation = True
                     yield Violation(
                         "bookie_unavailable",
                         subject.metadata.ledger,
@@ -223,45 +239,50 @@ class Checker:
                         detail,
                     )
             elif registered is None or unavailable is None:
-                unknown.append(bookie)
+                undecided.append(bookie)
             else:
                 outcome.excused[bookie] += 1
-        outcome.without += absent and not rows
-        if unknown:
-            outcome.unanswered[subject.metadata.ledger] = tuple(unknown)
+        outcome.without += is_absent and not has_violation
+        if undecided:
+            outcome.unanswered[subject.metadata.ledger] = tuple(undecided)
 
 
 @contextmanager
 def _timed(seconds: Counter[str], timer: str) -> Iterator[None]:
-    begin = perf_counter()
+    """Add the time that the block takes to a timer; nothing is added if it raises."""
+    started = perf_counter()
     yield
-    seconds[timer] += perf_counter() - begin  # type: ignore[assignment]
+    seconds[timer] += perf_counter() - started  # type: ignore[assignment]
 
 
-def _due_rows(number: int, subject: Subject) -> Iterator[tuple[str, DueRow]]:
-    """Yield (bookie, row) for each place in a segment that entries go to."""
-    size, quorum = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
-    for bookie, first, last, at in due_places(subject.segments, size, quorum):
-        yield bookie, (number, first, last, at, size, quorum)
+def _due_rows(ledger_number: int, subject: Subject) -> Iterator[tuple[str, DueRow]]:
+    """Yield (bookie, row) for each bookie of each segment that should hold entries."""
+    ensemble_size, write_quorum = subject.metadata.ensemble_size, subject.metadata.write_quorum_size
+    for bookie, first, last, bookie_index in due_places(
+        subject.segments, ensemble_size, write_quorum
+    ):
+        yield bookie, (ledger_number, first, last, bookie_index, ensemble_size, write_quorum)
 
 
-def _segment(subject: Subject, row: DueRow) -> SegmentRange:
-    at = bisect_left(subject.segments, row[1], key=lambda part: part.first_entry)
-    return subject.segments[at]
+def _segment_of(subject: Subject, row: DueRow) -> SegmentRange:
+    """Return the segment of a row."""
+    index = bisect_left(subject.segments, row[1], key=lambda segment: segment.first_entry)
+    return subject.segments[index]
 
 
-def _lacks_as_built(asked: Questions, found: Answers) -> Iterator[tuple[DueRow, Availability]]:
-    held = dict(found.held)
-    for row in asked.rows:
+def _compat_missing(query: Questions, answers: Answers) -> Iterator[tuple[DueRow, Availability]]:
+    """Yield (row, entries that upstream's check reports as missing)."""
+    held = dict(answers.held)
+    for row in query.rows:
         if row[0] in held:
             missing = missing_as_built(held[row[0]], *row[1:4], row[4:])
             if missing:
                 yield row, missing
 
 
-def _durability(subject: Subject) -> Iterator[Violation]:
-    """Return the rows about replicas that are missing."""
-    worst = shortage(each.missing for each in subject.missing)
+def _durability_violations(subject: Subject) -> Iterator[Violation]:
+    """Return the violations for the missing replicas of a ledger."""
+    worst = shortage(replicas.missing for replicas in subject.missing)
     if worst is None:
         return iter(())
     metadata = subject.metadata

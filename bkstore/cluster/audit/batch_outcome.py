@@ -1,4 +1,4 @@
-"""Outcome: what one batch of ledgers came to, as a value that can be kept and added up."""
+"""Outcome: the verdicts on one batch of ledgers, which can be serialized and added up."""
 
 from __future__ import annotations
 
@@ -13,67 +13,93 @@ from bkstore.ids import LedgerId, check_entry_id
 
 @dataclass
 class Outcome(AuditCounts):
-    """The verdicts on a batch; `again` are ledgers to be looked at once more, not judged yet."""
+    """The verdicts on a batch; `again` are ledgers without a verdict yet, to be checked again."""
 
     found: dict[LedgerId, list[Violation]] = field(default_factory=dict)
     again: list[LedgerId] = field(default_factory=list)
 
     def merge(self, other: Outcome) -> None:
-        """Add another outcome, of other ledgers."""
+        """Add the outcome of other ledgers."""
         self.add_counts(other)
         self.found.update(other.found)
         self.again += other.again
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values that `from_json` makes the same outcome of."""
+        """Return the outcome as plain values, for `from_json`."""
         plain: dict[str, Any] = {name: getattr(self, name) for name in NUMBERS}
         plain |= {name: dict(getattr(self, name)) for name in COUNTERS}
-        for of in ABSENCES:
-            plain[of] = {name: list(absence) for name, absence in getattr(self, of).items()}
+        for field_name in ABSENCES:
+            plain[field_name] = {
+                bookie: list(absence) for bookie, absence in getattr(self, field_name).items()
+            }
         return plain | {
-            "found": [_plain(each) for violations in self.found.values() for each in violations],
-            "unreadable": [[ledger.qualified_name, why] for ledger, why in self.unreadable],
+            "found": [
+                _violation_to_json(violation)
+                for violations in self.found.values()
+                for violation in violations
+            ],
+            "unreadable": [[ledger.qualified_name, reason] for ledger, reason in self.unreadable],
             "unsettled": [ledger.qualified_name for ledger in self.unsettled],
             "unanswered": {
-                ledger.qualified_name: list(names) for ledger, names in self.unanswered.items()
+                ledger.qualified_name: list(bookies) for ledger, bookies in self.unanswered.items()
             },
             "again": [ledger.qualified_name for ledger in self.again],
         }
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Outcome:
-        """Return the outcome that `to_json` wrote.
+        """Return the outcome of values that `to_json` returned.
 
-        Raises `KeyError`, `TypeError`, `AttributeError` or `ValueError` (of which
-        `InvalidArgument` and `CorruptionError` are) for anything else.
+        Raises `KeyError`, `TypeError`, `AttributeError` or `ValueError` (base class of
+        `InvalidArgument` and `CorruptionError`) for any other values.
         """
-        numbers: dict[str, Any] = {name: int(_number(plain[name])) for name in NUMBERS}
-        made = cls(**numbers)
+        counts: dict[str, Any] = {name: int(_check_number(plain[name])) for name in NUMBERS}
+        outcome = cls(**counts)
         for name in COUNTERS:
-            counts = {_text(key): _number(count) for key, count in plain[name].items()}
-            getattr(made, name).update(counts)
-        for each in plain["found"]:
-            name, *rest = each
-            ledger = _ledger(name)
-            made.found.setdefault(ledger, []).append(_violation(ledger, *rest))
-        for of in ABSENCES:
-            setattr(made, of, {_text(name): _absence(*kept) for name, kept in plain[of].items()})
-        made.unreadable = [(_ledger(name), _text(why)) for name, why in plain["unreadable"]]
-        made.unsettled = [_ledger(name) for name in plain["unsettled"]]
-        made.unanswered = {
-            _ledger(name): tuple(map(_text, names)) for name, names in plain["unanswered"].items()
+            counts_by_key = {
+                _check_text(key): _check_number(count) for key, count in plain[name].items()
+            }
+            getattr(outcome, name).update(counts_by_key)
+        for row in plain["found"]:
+            name, *fields = row
+            ledger = _parse_ledger_id(name)
+            outcome.found.setdefault(ledger, []).append(_violation_from_json(ledger, *fields))
+        for field_name in ABSENCES:
+            setattr(
+                outcome,
+                field_name,
+                {
+                    _check_text(name): _absence_from_json(*absence)
+                    for name, absence in plain[field_name].items()
+                },
+            )
+        outcome.unreadable = [
+            (_parse_ledger_id(name), _check_text(reason)) for name, reason in plain["unreadable"]
+        ]
+        outcome.unsettled = [_parse_ledger_id(name) for name in plain["unsettled"]]
+        outcome.unanswered = {
+            _parse_ledger_id(name): tuple(map(_check_text, bookies))
+            for name, bookies in plain["unanswered"].items()
         }
-        made.again = [_ledger(name) for name in plain["again"]]
-        return made
+        outcome.again = [_parse_ledger_id(name) for name in plain["again"]]
+        return outcome
 
 
-def _plain(each: Violation) -> list[Any]:
-    groups = None if each.missing is None else each.missing.groups.tolist()
-    name = None if each.ledger is None else each.ledger.qualified_name
-    return [name, each.category, each.first_entry, each.bookie, groups, each.detail]
+def _violation_to_json(violation: Violation) -> list[Any]:
+    """Return a violation as plain values."""
+    groups = None if violation.missing is None else violation.missing.groups.tolist()
+    ledger_name = None if violation.ledger is None else violation.ledger.qualified_name
+    return [
+        ledger_name,
+        violation.category,
+        violation.first_entry,
+        violation.bookie,
+        groups,
+        violation.detail,
+    ]
 
 
-def _violation(
+def _violation_from_json(
     ledger: LedgerId, category: Any, first: Any, bookie: Any, groups: Any, detail: Any
 ) -> Violation:
     if category not in CATEGORIES:
@@ -81,30 +107,31 @@ def _violation(
     return Violation(
         category,
         ledger,
-        None if first is None else check_entry_id(int(_number(first))),
-        None if bookie is None else _text(bookie),
+        None if first is None else check_entry_id(int(_check_number(first))),
+        None if bookie is None else _check_text(bookie),
         None if groups is None else Availability.from_groups(groups),
-        _text(detail),
+        _check_text(detail),
     )
 
 
-def _absence(ledgers: Any, segments: Any, reason: Any) -> Absence:
-    return Absence(int(_number(ledgers)), int(_number(segments)), _text(reason))
+def _absence_from_json(ledgers: Any, segments: Any, reason: Any) -> Absence:
+    return Absence(int(_check_number(ledgers)), int(_check_number(segments)), _check_text(reason))
 
 
-def _ledger(value: Any) -> LedgerId:
-    return LedgerId.parse(_text(value))
+def _parse_ledger_id(value: Any) -> LedgerId:
+    return LedgerId.parse(_check_text(value))
 
 
-def _text(value: Any) -> str:
-    """Return a text that can be shown; of surrogates those only that stand for a name's bytes."""
+def _check_text(value: Any) -> str:
+    """Return a string; raises if it is none, or has surrogates other than escaped bytes."""
     if not isinstance(value, str):
         raise TypeError(f"no text: {value!r:.80}")
     value.encode("utf-8", "surrogateescape")
     return value
 
 
-def _number(value: Any) -> float:
+def _check_number(value: Any) -> float:
+    """Return a count or a time; raises if it is negative or no number."""
     if type(value) not in (int, float) or not 0 <= value < 1 << 63:
         raise ValueError(f"no count: {value!r:.80}")
     number: float = value

@@ -1,8 +1,8 @@
-"""The replicas check as it was built: the answers, and the ranges of counters (reference 9.2).
+"""The replicas check as BookKeeper implements it, with its errors (reference 9.2).
 
-Reached through ``compat="bookkeeper"`` only. A bookie's answer is encoded as a real bookie does,
-and what is missing is told by `getUnavailableEntries`, which after a hole of two ids reports
-the rest. Source: `replication/AuditorReplicasCheckTask`.
+Used with ``compat="bookkeeper"`` only. A bookie's answer is encoded as BookKeeper's bookie does,
+and compared as `getUnavailableEntries` does: after a gap of two ids that reports every further
+entry as missing. Source: `replication/AuditorReplicasCheckTask`.
 """
 
 from __future__ import annotations
@@ -14,26 +14,31 @@ from bkstore.availability import Availability
 from bkstore.ids import LedgerId
 from bkstore.schedule import expected
 
-_LEAF = 10_000
+_LEDGERS_PER_LEAF = 10_000
 
 
 def missing_as_built(
     held: Availability, first: int, last: int, bookie_index: int, sizes: tuple[int, int]
 ) -> Availability:
-    """Return the due entries that the real check reports as missing; `sizes` are (E, W).
+    """Return the due entries that BookKeeper's auditor reports as missing; `sizes` are (E, W).
+
+    In the example the bookie has all of its entries, and three are reported: there are gaps of two
+    ids between them.
 
     >>> missing_as_built(Availability.from_entries([0, 3, 6, 9]), 0, 9, 0, (3, 1)).ranges().tolist()
     [[3, 3], [6, 6], [9, 9]]
     """
-    answer = Availability.from_bytes(held.to_bytes("bookkeeper"), compat="bookkeeper")
+    decoded_answer = Availability.from_bytes(held.to_bytes("bookkeeper"), compat="bookkeeper")
     due = expected(first, last, bookie_index, *sizes)
-    return answer.missing(due, first, last, compat="bookkeeper")
+    return decoded_answer.missing(due, first, last, compat="bookkeeper")
 
 
 def ledger_ranges(ledgers: Iterable[LedgerId]) -> Iterator[list[LedgerId]]:
-    """Yield ledgers by the leaf folder of the metadata store: all but the last four digits.
+    """Yield ledgers grouped by leaf folder of the metadata store (all but the last four digits).
 
-    The real check sets its counters to zero before each of these.
+    BookKeeper's auditor resets its counters before each of these groups.
     """
-    for _, part in groupby(ledgers, key=lambda name: (name.scope, name.ledger // _LEAF)):
-        yield list(part)
+    for _, leaf_ledgers in groupby(
+        ledgers, key=lambda ledger_id: (ledger_id.scope, ledger_id.ledger // _LEDGERS_PER_LEAF)
+    ):
+        yield list(leaf_ledgers)

@@ -1,9 +1,8 @@
-"""The two looks at ledgers of a batch: what the store says before, and again before a verdict.
+"""The two reads of a batch's marks and metadata: before the check, and again before a verdict.
 
-Marks are listed once a run, without being read. A mark in the list is read when its ledger's
-batch comes: one that is gone by then counts no more. A mark that comes later counts at the second
-look, which is taken where something is amiss, and reads the mark of each ledger. Source: BP-34,
-"High Level Logic".
+Marks are listed once a run, without being read. A listed mark is read with its ledger's batch, and
+ignored if it is gone by then. The second read, of ledgers with a problem only, reads the mark of
+each of them, and so detects marks that were set later. Source: BP-34, "High Level Logic".
 """
 
 from __future__ import annotations
@@ -22,16 +21,17 @@ from bkstore.ids import LedgerId
 from bkstore.ledger_metadata import LedgerMetadata
 from bkstore.ledger_metadata.model import SegmentRange
 
-_Silence = dict[str, tuple[str, list[SegmentRange]]]
-"""Bookies without an answer: the reason, and the segments concerned."""
+_UnknownEntries = dict[str, tuple[str, list[SegmentRange]]]
+"""By bookie: why its entries are unknown, and in which segments."""
 
 
 @dataclass(slots=True)
 class Subject:
-    """A closed ledger that is being judged: its metadata as first read, and what was found.
+    """A closed ledger that is being checked: its metadata as first read, and its problems so far.
 
-    `silent` are bookies that gave no answer; those in `absent` have nobody to answer for them.
-    `unlisted` are bookies that answer, but list no entries.
+    `silent` are bookies that did not answer; those in `absent` are not in the audit's mapping of
+    bookies at all. `unlisted` are bookies that respond, but cannot list their entries. `due` is
+    whether any bookie should hold entries of it.
     """
 
     versioned: Versioned
@@ -40,8 +40,8 @@ class Subject:
     marked: bool = False
     placement: list[Violation] = field(default_factory=list)
     missing: list[MissingReplicas] = field(default_factory=list)
-    silent: _Silence = field(default_factory=dict)
-    unlisted: _Silence = field(default_factory=dict)
+    silent: _UnknownEntries = field(default_factory=dict)
+    unlisted: _UnknownEntries = field(default_factory=dict)
     absent: set[str] = field(default_factory=set)
 
     @property
@@ -51,32 +51,32 @@ class Subject:
 
     @property
     def amiss(self) -> bool:
-        """Whether there is something to look at again before a verdict."""
+        """Whether there is a problem, so that the ledger is read again before a verdict."""
         return bool(self.placement or self.missing or self.silent or self.unlisted)
 
 
 class BookieLists:
-    """Which bookies are registered, and known to be unavailable; each is read once, if ever."""
+    """The registered and the unavailable bookies; each set is read once, at its first use."""
 
     def __init__(self, store: MetadataStore) -> None:
-        """Take the store."""
+        """Take the store; reads nothing yet."""
         self._store = store
 
     @cached_property
     def registered(self) -> frozenset[str] | None:
-        """As `MetadataStore.registered_bookies`."""
+        """The result of `MetadataStore.registered_bookies`."""
         return self._store.registered_bookies()
 
     @cached_property
     def unavailable(self) -> frozenset[str] | None:
-        """As `MetadataStore.unavailable_bookies`."""
+        """The result of `MetadataStore.unavailable_bookies`."""
         return self._store.unavailable_bookies()
 
 
 class Looks:
-    """Reads marks and metadata of a run, a batch at a time; lists the marks when it is made.
+    """Reads the marks and metadata of a run, one batch at a time.
 
-    `tells_marks`: whether the store tells of marks at all.
+    `tells_marks`: whether the store has underreplicated marks at all.
     """
 
     def __init__(
@@ -84,38 +84,50 @@ class Looks:
     ) -> None:
         """List the marks."""
         self._store = store
-        self._grace = options.grace_period
-        self._built = options.compat is not None
+        self._grace_period = options.grace_period
+        self._is_compat = options.compat is not None
         self._clock = clock
-        listed = store.marked()
-        self.tells_marks = listed is not None
-        self._marked = listed or frozenset()
+        marked_ledgers = store.marked()
+        self.tells_marks = marked_ledgers is not None
+        self._marked = marked_ledgers or frozenset()
 
     def first(self, ledgers: Sequence[LedgerId], outcome: Outcome) -> list[Subject]:
-        """Return the ledgers that are to be judged; why not, of the others, is in the outcome."""
-        named = [name for name in ledgers if name in self._marked]
-        marks = dict(self._store.marks_of(named)) if named else {}
-        taken = {name: self._taken(name, mark, outcome) for name, mark in marks.items()}
-        left = {name for name, read in taken.items() if not (read and self._built)}
-        wanted = [name for name in ledgers if name not in left] if left else ledgers
-        subjects, there = [], 0
-        for name, found in self._store.read_many(wanted):
-            there += 1
-            subject = self._subject(name, found, outcome)
+        """Return the ledgers to check; the reasons for skipping others go into the outcome."""
+        # Read the marks. With compat a marked ledger is checked all the same, if its mark is read.
+        marked_ledgers = [ledger_id for ledger_id in ledgers if ledger_id in self._marked]
+        marks = dict(self._store.marks_of(marked_ledgers)) if marked_ledgers else {}
+        mark_was_read = {
+            ledger_id: self._skip_marked(ledger_id, mark, outcome)
+            for ledger_id, mark in marks.items()
+        }
+        skipped = {
+            ledger_id
+            for ledger_id, was_read in mark_was_read.items()
+            if not (was_read and self._is_compat)
+        }
+        ledgers_to_read = (
+            [ledger_id for ledger_id in ledgers if ledger_id not in skipped] if skipped else ledgers
+        )
+        # Read the metadata; a ledger that is not returned was deleted.
+        subjects, read_count = [], 0
+        for ledger_id, versioned in self._store.read_many(ledgers_to_read):
+            read_count += 1
+            subject = self._check_metadata(ledger_id, versioned, outcome)
             if subject is not None:
-                subject.marked = name in marks
+                subject.marked = ledger_id in marks
                 subjects.append(subject)
-        if there < len(wanted):
-            outcome.skipped["gone"] += len(wanted) - there
+        if read_count < len(ledgers_to_read):
+            outcome.skipped["gone"] += len(ledgers_to_read) - read_count
         return subjects
 
-    def _subject(
-        self, ledger: LedgerId, found: Versioned | CorruptionError, outcome: Outcome
+    def _check_metadata(
+        self, ledger: LedgerId, versioned: Versioned | CorruptionError, outcome: Outcome
     ) -> Subject | None:
-        if isinstance(found, CorruptionError):
-            outcome.unreadable.append((ledger, str(found)))
+        """Return the subject of a closed ledger, None for others, which the outcome counts."""
+        if isinstance(versioned, CorruptionError):
+            outcome.unreadable.append((ledger, str(versioned)))
             return None
-        metadata = found.metadata
+        metadata = versioned.metadata
         problems = metadata.problems()
         if problems:
             outcome.unreadable.append((ledger, f"its metadata: {'; '.join(problems)}"))
@@ -123,44 +135,49 @@ class Looks:
         if not metadata.closed:
             outcome.skipped[metadata.state.lower()] += 1
             return None
-        return Subject(found, metadata.segments_with_ends())
+        return Subject(versioned, metadata.segments_with_ends())
 
     def second(
         self, subjects: Sequence[Subject], outcome: Outcome
     ) -> Iterator[tuple[Subject, bool | None]]:
-        """Yield each ledger as it is now: True if it is as before, False if it changed, None if
-        it is skipped."""
-        names = [subject.metadata.ledger for subject in subjects]
-        marks = dict(self._store.marks_of(names))
-        now = dict(self._store.read_many([name for name in names if name not in marks]))
+        """Read marks and metadata again; yield with each ledger True if it is unchanged, False if
+        it changed, None if it is skipped."""
+        ledger_ids = [subject.metadata.ledger for subject in subjects]
+        marks = dict(self._store.marks_of(ledger_ids))
+        current_metadata = dict(
+            self._store.read_many([ledger_id for ledger_id in ledger_ids if ledger_id not in marks])
+        )
         for subject in subjects:
-            name = subject.metadata.ledger
-            if name in marks:
-                self._taken(name, marks[name], outcome)
+            ledger_id = subject.metadata.ledger
+            if ledger_id in marks:
+                self._skip_marked(ledger_id, marks[ledger_id], outcome)
                 yield subject, None
-            elif name not in now:
+            elif ledger_id not in current_metadata:
                 outcome.skipped["gone"] += 1
                 yield subject, None
-            else:  # damage is told by the next first look
-                yield subject, now[name] == subject.versioned
+            else:  # damage counts as a change; the next first read reports it
+                yield subject, current_metadata[ledger_id] == subject.versioned
 
-    def _taken(self, ledger: LedgerId, mark: Mark | CorruptionError, outcome: Outcome) -> bool:
-        """Skip a marked ledger, which is being repaired; a mark that is too old is a violation.
+    def _skip_marked(
+        self, ledger: LedgerId, mark: Mark | CorruptionError, outcome: Outcome
+    ) -> bool:
+        """Count a marked ledger as skipped, as it is being repaired; a mark past the grace period
+        is a violation.
 
-        One that cannot be read leaves the ledger without a verdict: then False.
+        Returns False if the mark cannot be read; the ledger counts as unreadable then.
         """
         if isinstance(mark, CorruptionError):
             outcome.unreadable.append((ledger, f"its mark: {mark}"))
             return False
         outcome.skipped["underreplicated"] += 1
-        if self._grace is None:
+        if self._grace_period is None:
             return True
         if mark.marked_at is None:
             outcome.undated += 1
             return True
         age = self._clock() - mark.marked_at
-        if age > self._grace:
-            detail = f"marked underreplicated for {age:.0f} s, {self._grace:g} s are allowed"
+        if age > self._grace_period:
+            detail = f"marked underreplicated for {age:.0f} s, {self._grace_period:g} s are allowed"
             if mark.missing_bookies:
                 detail += f"; missing bookies: {' '.join(mark.missing_bookies)}"
             violation = Violation("overdue", ledger, detail=detail)

@@ -1,4 +1,4 @@
-"""Bookies that are not running, as an audit asks them: directories, and tables of groups."""
+"""Bookies that are not running, for an audit: bookie directories, and tables of groups."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
 class DirectoryBookie:
-    """A bookie's directories (`BookieDir`), of any layout. Index data only are read.
+    """A bookie's directories (`BookieDir`), of any layout. Reads index data only.
 
-    With ``compat="bookkeeper"`` a bookie with db storage gives no answer about ledgers that it
-    has, as the real one: `DbLedgerStorage.getListOfEntriesOfLedger` throws, and the client's
-    request times out.
+    With ``compat="bookkeeper"`` a bookie with db storage raises `BookieUnavailable` for the ledgers
+    that it has, as in BookKeeper: `DbLedgerStorage.getListOfEntriesOfLedger` throws, and the
+    client's request times out.
     """
 
     def __init__(self, bookie: BookieDir, compat: Literal["bookkeeper"] | None = None) -> None:
-        """Take directories that are open, and stay open."""
+        """Take open directories; the caller closes them."""
         check_compat("compat", compat)
         self.bookie = bookie
         throws = compat is not None and bookie.layout == "rocksdb"
@@ -39,7 +39,7 @@ class DirectoryBookie:
         self.bookie.refuse_output(target)
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries of the ledger are here; none of an unknown one."""
+        """Return which entries of the ledger the bookie has; empty for an unknown ledger."""
         if LedgerId.of(ledger) in self._unanswered:
             raise BookieUnavailable("db storage does not list entries")
         return self.bookie.index.availability(ledger)
@@ -47,16 +47,16 @@ class DirectoryBookie:
     def availability_many(
         self, ledgers: Iterable[LedgerLike] | None = None, errors: Errors | None = None
     ) -> Iterator[tuple[LedgerId, Availability]]:
-        """As `EntrySource.availability_many`; with ``compat="bookkeeper"`` a call for each."""
+        """As `EntrySource.availability_many`; with ``compat="bookkeeper"`` one by one."""
         index = self.bookie.index
         if not self._unanswered:
             return index.availability_many(ledgers, errors)
-        names = index.ledgers() if ledgers is None else asked_for(ledgers)
-        return one_by_one(self.availability, names, errors)
+        ledger_ids = index.ledgers() if ledgers is None else asked_for(ledgers)
+        return one_by_one(self.availability, ledger_ids, errors)
 
 
 class GroupsBookie:
-    """A bookie whose sequence groups are columns, as the `groups` table of a dump has them.
+    """A bookie whose sequence groups are given as columns, like the `groups` table of a dump.
 
     Rows may come in any order, and overlap where several directories have a ledger.
 
@@ -70,16 +70,17 @@ class GroupsBookie:
         order = np.lexsort((groups.first, ledger_id, scope_id))
         scopes, ledgers = scope_id[order], ledger_id[order]
         self._groups = groups.take(order)
-        stretches = ledger_stretches(scopes, ledgers)
-        self._rows = {name: (start, stop) for name, start, stop in stretches}
+        ledger_rows = ledger_stretches(scopes, ledgers)
+        self._rows = {ledger: (start, stop) for ledger, start, stop in ledger_rows}
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries of the ledger are here; none of an unknown one."""
-        lo, hi = self._rows.get(LedgerId.of(ledger), (0, 0))
-        groups = self._groups.take(np.arange(lo, hi))
+        """Return which entries of the ledger the bookie has; empty for an unknown ledger."""
+        start, stop = self._rows.get(LedgerId.of(ledger), (0, 0))
+        groups = self._groups.take(np.arange(start, stop))
         if (groups.ends[:-1] <= groups.first[1:]).all():
             return Availability.from_canonical(fold(groups))
-        found = Availability()
-        for at in range(lo, hi):
-            found |= Availability.from_canonical(fold(self._groups.take(np.arange(at, at + 1))))
-        return found
+        # Groups of several directories overlap: merge them one by one.
+        entries = Availability()
+        for row in range(start, stop):
+            entries |= Availability.from_canonical(fold(self._groups.take(np.arange(row, row + 1))))
+        return entries

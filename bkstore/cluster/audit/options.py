@@ -1,4 +1,4 @@
-"""Parameters of an audit, and what it asks of a bookie."""
+"""Options of an audit, and the interface that it needs of a bookie."""
 
 from __future__ import annotations
 
@@ -13,36 +13,38 @@ from bkstore.index.api import LedgerLike
 
 @runtime_checkable
 class EntriesOfLedger(Protocol):
-    """All that an audit wants of a bookie; a `BookieClient`, an index, a `DirectoryBookie`.
+    """The interface that an audit needs of a bookie: a `BookieClient`, an index, a
+    `DirectoryBookie`.
 
-    A `BkstoreError` other than `NoSuchLedger` means that nothing is known: the bookie did not
-    answer, or could not read its index. Called from several threads.
+    A `BkstoreError` other than `NoSuchLedger` means that the entries are unknown: the bookie did
+    not respond, or could not read its index. Called from several threads.
 
-    One that has `availability_many` (`ListsMany`) is asked by that, but a `BookieClient`: one
-    that cannot be reached is not asked on after some failures in a row.
+    If it has `availability_many` (`ListsMany`), that is called for a whole batch, except with a
+    `BookieClient`: a running bookie is asked ledger by ledger, and no more after some failures in
+    a row.
     """
 
     def availability(self, ledger: LedgerLike) -> Availability:
-        """Return which entries are here; none, or `NoSuchLedger`, for an unknown ledger."""
+        """Return which entries the bookie has; empty, or `NoSuchLedger`, for an unknown ledger."""
         ...
 
 
-_LONGEST, _SLOWEST = 86400.0, 1e-5
-"""A delay in seconds, and a rate: the system cannot sleep for as long as some numbers would say."""
+_MAX_DELAY_SECONDS, _MIN_RATE = 86400.0, 1e-5
+"""Limits of `look_delay` and `rate`: the system cannot sleep for arbitrarily long."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How an audit goes about it.
+    """Settings of an audit.
 
     `grace_period`: seconds after which an underreplicated mark is overdue (upstream
-    `underreplicatedLedgerRecoveryGracePeriod`); None = marks are not judged.
-    `looks`: how often ledgers with an unreachable bookie are looked at again, `look_delay`
-    seconds after the look before, a day at most. `redo_limit`: how often a ledger is begun anew
-    because it changed while it was judged. `concurrency`: bookies' answers waited for at a time
-    (1 = the calling thread asks); `batch`: ledgers judged together. `rate`: ledgers a second at
-    most, in each look; None = no limit. ``compat="bookkeeper"``: the checks as they were built,
-    false alarms included (`docs/parity.md`); it has no rate.
+    `underreplicatedLedgerRecoveryGracePeriod`); None = the age of marks is not checked.
+    `looks`: how often ledgers with an unreachable bookie are checked again, each time after
+    `look_delay` seconds (at most a day). `redo_limit`: how often the check of a ledger is repeated
+    because its metadata changed meanwhile. `concurrency`: number of threads that query bookies (1 =
+    the calling thread does it); `batch`: ledgers checked together. `rate`: maximum number of
+    ledgers a second, in each round; None = no limit. ``compat="bookkeeper"``: the checks as
+    upstream implements them, false alarms included (`docs/parity.md`); it cannot have a rate.
     """
 
     grace_period: float | None = None
@@ -55,19 +57,19 @@ class AuditOptions:
     compat: Literal["bookkeeper"] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what means nothing."""
-        check_fields(self, _CHECKS)
-        if self.rate is not None and self.compat is not None:  # counters go by whole ranges there
+        """Validate the options; raises `InvalidArgument`."""
+        check_fields(self, _FIELD_CHECKS)
+        if self.rate is not None and self.compat is not None:  # its counters are per whole range
             raise InvalidArgument("a rate does not go with compat")
 
 
-_CHECKS = {
+_FIELD_CHECKS = {
     "grace_period": optional(number(above=True)),
     "looks": whole(0),
-    "look_delay": number(0, _LONGEST),
+    "look_delay": number(0, _MAX_DELAY_SECONDS),
     "redo_limit": whole(0),
-    "concurrency": whole(1, 1 << 16),  # a thread each
+    "concurrency": whole(1, 1 << 16),  # number of threads
     "batch": whole(1),
-    "rate": optional(number(_SLOWEST)),
+    "rate": optional(number(_MIN_RATE)),
     "compat": check_compat,
 }

@@ -1,4 +1,4 @@
-"""Pace: no more than so many ledgers a second."""
+"""Pace: limits the rate of an audit, in ledgers a second."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-_STRETCHES = 10
-"""Stretches of ledgers a second: what is asked at once is a tenth of the rate, or one ledger."""
+_GROUPS_PER_SECOND = 10
+"""Groups of ledgers a second: a group is a tenth of the rate, or one ledger."""
 
 
 class Pace:
-    """Lets stretches of ledgers through: before each the time of those before it must be over.
+    """Yields ledgers in groups, and waits before each until the rate allows it.
 
-    `rate` is in ledgers a second, None = no limit; `now` tells seconds, and `wait` passes them: it
-    returns whether to stop. Time that others took counts; it is not made up for by a faster pace.
+    `rate` is in ledgers a second, None = no limit. `now` returns the time in seconds; `wait` sleeps
+    for some, and returns true to stop. A delay between groups is not made up for by a higher rate.
 
     >>> waits = []
     >>> pace = Pace(20.0, lambda: sum(waits), waits.append)
-    >>> [len(part) for part in pace.stretches(list(range(5)))], waits
+    >>> [len(group) for group in pace.stretches(list(range(5)))], waits
     ([2, 2, 1], [0.1, 0.1])
     """
 
     def __init__(
         self, rate: float | None, now: Callable[[], float], wait: Callable[[float], object]
     ) -> None:
-        """Take the rate, and the time."""
+        """Take the rate, and functions for the time."""
         self._rate = rate
         self._now = now
         self._wait = wait
-        self._free: float | None = None
+        self._next_start: float | None = None
         self.stopped = False
 
     def stretches(self, ledgers: list[_T]) -> Iterator[list[_T]]:
-        """Yield ledgers in parts, each when its time has come; end early where it is stopped."""
+        """Yield ledgers in groups, each when its time has come.
+
+        Sets `stopped` and ends early if `wait` returns true.
+        """
         rate = self._rate
         if rate is None:
             yield ledgers
             return
-        step = max(1, int(rate / _STRETCHES))
-        for at in range(0, len(ledgers), step):
-            part = ledgers[at : at + step]
+        group_size = max(1, int(rate / _GROUPS_PER_SECOND))
+        for start in range(0, len(ledgers), group_size):
+            group = ledgers[start : start + group_size]
             now = self._now()
-            free = now if self._free is None else max(now, self._free)
-            if free > now and self._wait(free - now):
+            next_start = now if self._next_start is None else max(now, self._next_start)
+            if next_start > now and self._wait(next_start - now):
                 self.stopped = True
                 return
-            self._free = free + len(part) / rate
-            yield part
+            self._next_start = next_start + len(group) / rate
+            yield group

@@ -1,4 +1,4 @@
-"""What an audit found: violations, counts by category over the whole run, and what was skipped.
+"""The report of an audit: violations, counts by category, and the ledgers that were skipped.
 
 Categories and stats: BP-34; names of stats: `replication/AuditorStats` (reference page of the
 `audit` command: `docs/auditing.md`).
@@ -23,39 +23,41 @@ _GAUGES: dict[str, Category] = dict(zip(AUDIT_GAUGES, CATEGORIES))
 
 
 class Absence(NamedTuple):
-    """A bookie that nobody answers for: how much was judged without it, and what is wrong."""
+    """How many ledgers and segments were checked without some bookie's entries, and why."""
 
     ledgers: int
     segments: int
     reason: str
 
     def __add__(self, other: object) -> Absence:
-        """Return both, which are about other ledgers, as one."""
+        """Return the sum of two absences of one bookie, for different ledgers."""
         if not isinstance(other, Absence):
             return NotImplemented
         return Absence(self.ledgers + other.ledgers, self.segments + other.segments, other.reason)
 
 
-def _absent(bookie: str, found: Absence) -> Violation:
-    segments = counted(found.segments, "segment")
-    concerned = f"{segments} of {_ledgers(found.ledgers)} judged without it"
-    return Violation("bookie_unavailable", None, None, bookie, None, f"{found.reason}: {concerned}")
+def _absence_violation(bookie: str, absence: Absence) -> Violation:
+    segments = counted(absence.segments, "segment")
+    scope_text = f"{segments} of {_ledgers(absence.ledgers)} judged without it"
+    return Violation(
+        "bookie_unavailable", None, None, bookie, None, f"{absence.reason}: {scope_text}"
+    )
 
 
 @dataclass(kw_only=True)
 class AuditCounts:
-    """What becomes of ledgers, of a batch or of a whole run; counts are of ledgers.
+    """The outcome of checks by ledger, for a batch or a whole run; counts are of ledgers.
 
-    Ledgers are in `skipped` by reason, in `unreadable` (their metadata cannot be read or contradict
-    themselves), in `unsettled` (their metadata changed faster than they could be judged), or were
-    `checked`. Of checked ledgers `empty` hold no entry, and those in
-    `unanswered` have replicas of which nothing is known, as a bookie gave no answer and the store
-    does not tell whether that is a violation; `excused` counts those that lie on a bookie which is
-    known to be unavailable. `absent` are bookies that nobody answers for: how many ledgers and
-    segments were judged without each, and why that is a violation; `without` counts the ledgers
-    of which such a bookie is the only one without an answer. `unlisted` are bookies that are there
-    and list no entries: what was judged without each, and why. `replicas` are answers of bookies,
-    `redone` judgements begun anew because a ledger changed, `undated` marks without a time.
+    Each ledger is in `skipped` by reason, in `unreadable` (its metadata cannot be read or are
+    inconsistent), in `unsettled` (its metadata changed during each attempt), or was `checked`. Of
+    the checked ledgers `empty` have no entries. Those in `unanswered` have replicas that are
+    unknown: a bookie did not answer, and the store does not show whether that is a violation.
+    `excused` counts, by bookie, the ledgers on a bookie that is known to be unavailable. `absent`
+    are bookies that are not in the audit's mapping: how many ledgers and segments were checked
+    without each, and why that is a violation; `without` counts the ledgers for which such bookies
+    are the only ones without an answer. `unlisted` are bookies that respond but cannot list
+    entries. `replicas` counts answers of bookies, `redone` checks repeated because a ledger
+    changed, `undated` marks without a time.
     """
 
     checked: int = 0
@@ -74,15 +76,15 @@ class AuditCounts:
     unanswered: dict[LedgerId, tuple[str, ...]] = field(default_factory=dict)
 
     def add_counts(self, other: AuditCounts) -> None:
-        """Add what became of other ledgers."""
-        for name in NUMBERS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in COUNTERS:
-            getattr(self, name).update(getattr(other, name))
-        for of in ABSENCES:
-            known = getattr(self, of)
-            for bookie, absence in getattr(other, of).items():
-                known[bookie] = known[bookie] + absence if bookie in known else absence
+        """Add the counts of other ledgers."""
+        for field_name in NUMBERS:
+            setattr(self, field_name, getattr(self, field_name) + getattr(other, field_name))
+        for field_name in COUNTERS:
+            getattr(self, field_name).update(getattr(other, field_name))
+        for field_name in ABSENCES:
+            absences = getattr(self, field_name)
+            for bookie, absence in getattr(other, field_name).items():
+                absences[bookie] = absences[bookie] + absence if bookie in absences else absence
         self.unreadable += other.unreadable
         self.unsettled += other.unsettled
         self.unanswered.update(other.unanswered)
@@ -91,12 +93,12 @@ class AuditCounts:
 NUMBERS = ("checked", "empty", "replicas", "redone", "undated", "without")
 COUNTERS = ("skipped", "seconds", "excused")
 ABSENCES = ("absent", "unlisted")
-"""Fields of `AuditCounts` by what they are."""
+"""Fields of `AuditCounts` by type: plain counts, counts by key, and absences by bookie."""
 
 
 @dataclass
 class AuditReport(AuditCounts):
-    """What one run saw. `ledgers` were listed, `looks` later looks were taken."""
+    """The result of one run. `ledgers` is how many were listed, `looks` how many rechecks ran."""
 
     started_at: float = 0.0
     ended_at: float | None = None
@@ -108,13 +110,19 @@ class AuditReport(AuditCounts):
 
     @property
     def clean(self) -> bool:
-        """Whether there is no violation, and nothing that should have been judged was not."""
-        rest = (self.violations, self.unreadable, self.unsettled, self.unanswered, self.unlisted)
-        return self.ended_at is not None and not any(rest)
+        """Whether the run ended, without violations and without ledgers left unchecked."""
+        problems = (
+            self.violations,
+            self.unreadable,
+            self.unsettled,
+            self.unanswered,
+            self.unlisted,
+        )
+        return self.ended_at is not None and not any(problems)
 
     @property
     def nothing(self) -> bool:
-        """Whether no ledger was checked, or none of those with entries by a bookie's answer.
+        """Whether no ledger was checked, or no bookie answered for any ledger with entries.
 
         Such an audit has not passed, even if it is `clean`.
         """
@@ -122,24 +130,28 @@ class AuditReport(AuditCounts):
 
     @property
     def ledgers_by_outcome(self) -> dict[str, int]:
-        """Ledgers by what became of them: checked, skipped by reason, or without a verdict."""
-        found = {"checked": self.checked} | {str(why): self.skipped[why] for why in _SKIPS}
-        return found | {"unreadable": len(self.unreadable), "unsettled": len(self.unsettled)}
+        """Number of ledgers by outcome: checked, skipped by reason, unreadable, unsettled."""
+        counts = {"checked": self.checked} | {
+            str(reason): self.skipped[reason] for reason in _SKIPS
+        }
+        return counts | {"unreadable": len(self.unreadable), "unsettled": len(self.unsettled)}
 
     @property
     def stats(self) -> dict[str, float]:
         """Gauges and timers (milliseconds) under upstream's names, scope replication/auditor."""
-        found: dict[str, float] = {name: self.counts[which] for name, which in _GAUGES.items()}
+        values: dict[str, float] = {
+            gauge: self.counts[category] for gauge, category in _GAUGES.items()
+        }
         for timer in AUDIT_TIMERS:
-            found[timer] = round(self.seconds[timer] * 1000, 3)
-        return found
+            values[timer] = round(self.seconds[timer] * 1000, 3)
+        return values
 
     def add(self, violations: list[Violation]) -> None:
-        """Take all violations of one ledger, and count the ledger once in each category.
+        """Add all violations of one ledger, and count the ledger once in each category.
 
-        A ledger that fails the placement policy anywhere does not count as meeting it softly.
+        If a segment fails the placement policy, the ledger is not counted in `placement_soft`.
         """
-        categories = {each.category for each in violations}
+        categories = {violation.category for violation in violations}
         if "placement" in categories:
             categories.discard("placement_soft")
         self.counts.update(categories)
@@ -150,29 +162,31 @@ class AuditReport(AuditCounts):
         return violations_table(self.violations)
 
     def finish(self, at: float) -> None:
-        """Note the end of the run, add a row for each absent bookie, sort what was found."""
+        """Set the end time, add a violation for each absent bookie, and sort the findings."""
         self.ended_at = at
-        self.violations += [_absent(name, found) for name, found in self.absent.items()]
+        self.violations += [
+            _absence_violation(bookie, absence) for bookie, absence in self.absent.items()
+        ]
         if self.without:
             self.counts["bookie_unavailable"] += self.without
-        self.violations.sort(key=lambda each: each.order)
+        self.violations.sort(key=lambda violation: violation.order)
         self.unreadable.sort()
         self.unsettled.sort()
         self.unanswered = dict(sorted(self.unanswered.items()))
 
     def summary(self) -> list[str]:
-        """Return the run in sentences, what matters most first."""
+        """Return lines that describe the run, the most important first."""
         lines = [
             f"{name}: {_ledgers(self.counts[name])}" for name in CATEGORIES if self.counts[name]
         ]
         lines += [f"not judged: {reason}" for reason in self.not_judged]
         if self.unanswered:
-            silent = sorted({name for names in self.unanswered.values() for name in names})
+            silent_bookies = sorted({name for names in self.unanswered.values() for name in names})
             partly = _ledgers(len(self.unanswered))
-            lines.append(f"{partly} judged in part: no answer from {', '.join(silent)}")
+            lines.append(f"{partly} judged in part: no answer from {', '.join(silent_bookies)}")
         lines += [
-            f"not judged: what {name} holds of {_ledgers(found.ledgers)}: {found.reason}"
-            for name, found in sorted(self.unlisted.items())
+            f"not judged: what {name} holds of {_ledgers(absence.ledgers)}: {absence.reason}"
+            for name, absence in sorted(self.unlisted.items())
         ]
         lines += [
             f"{_ledgers(count)} judged in part: {name} is known to be unavailable"
@@ -180,7 +194,11 @@ class AuditReport(AuditCounts):
         ]
         lines += [f"ledger {ledger} not judged: {reason}" for ledger, reason in self.unreadable]
         lines += [f"ledger {ledger} not judged: it kept changing" for ledger in self.unsettled]
-        skipped = [f"{self.skipped[why]} {why}" for why in _SKIPS if self.skipped[why]]
+        skipped = [
+            f"{self.skipped[skip_reason]} {skip_reason}"
+            for skip_reason in _SKIPS
+            if self.skipped[skip_reason]
+        ]
         lines.append(
             f"{self.checked} of {_ledgers(self.ledgers)} checked ({self.empty} of them empty), "
             f"{counted(self.replicas, 'answer')} of bookies; "

@@ -1,8 +1,8 @@
-"""The file that lets an interrupted audit go on: a line of JSON for each batch it has judged.
+"""The file from which an interrupted audit resumes: a line of JSON for each batch it has checked.
 
-The first line says what run it is; each other line how far the run got, and what it found on the
-way. A last line that is cut off was never said, and is left out. Nothing but a file that begins
-so, or is empty, is ever written or removed.
+The first line describes the run; each other line has the run's position and the outcome of the
+batch before it. An incomplete last line is ignored. Only an empty file, or one with such a first
+line, is ever written or removed.
 """
 
 from __future__ import annotations
@@ -29,37 +29,36 @@ _HEAD = b'{"format": "bkstore-audit-1"'
 _STEP = b'{"step": "'
 _STEPS = re.compile(r"ledger [0-9a-f]{32}|look [1-9][0-9]{0,8}")
 
-_LONGEST_HEAD = 1 << 20
-_LONGEST_STEP = 1 << 30
-"""Bytes of a line: millions of violations."""
+_MAX_HEAD_BYTES = 1 << 20
+_MAX_STEP_BYTES = 1 << 30
+"""Limits of a line's length; a step's is enough for millions of violations."""
 
-_LONGEST_TORN = 1 << 20
-"""Bytes that may stand behind the last whole line without being the begin of one: a power loss
-may leave zeros."""
+_MAX_TORN_BYTES = 1 << 20
+"""Limit of garbage after the last whole line: a power loss may leave zeros there."""
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RunFile(Closing):
-    """The steps of one run, kept as they are done; locked until `close`.
+    """The steps of one run, each written when it is done; the file is locked until `close`.
 
-    `run` describes the run (its parameters, not its time). Raises `InvalidArgument` for another
-    run's file, for a link, and for a file that is there, not empty, and none of an audit;
-    `CorruptionError` for one of an audit that is damaged, or no regular file; `DirectoryInUse`
-    where another audit has it open; `WriteFailed`. Whatever was refused is as it was.
+    `run` describes the run (its parameters, not its time). Raises `InvalidArgument` if the file is
+    of another run, is a link, or is neither empty nor an audit's file; `CorruptionError` if it is a
+    damaged file of an audit, or no regular file; `DirectoryInUse` if another audit has it open;
+    `WriteFailed`. A file that is refused is not changed.
     """
 
     def __init__(self, path: StrPath, run: dict[str, Any], started_at: float) -> None:
-        """Open or make the file."""
+        """Open or create the file, lock it, and read its steps."""
         self.path = Path(os.path.abspath(path))
         self.started_at = started_at
         self.steps: list[tuple[str, Outcome]] = []
-        self._whole = 0
-        self._fd = _held(self.path)
+        self._end_offset = 0
+        self._fd = _open_and_lock(self.path)
         try:
             with open(self._fd, "rb", closefd=False) as file:
                 self._read(file, run)
-            if not self._whole:
+            if not self._end_offset:
                 self._append({"format": FORMAT, "started_at": started_at, "run": run})
                 with writing(self.path):
                     OS_FILES.sync_dir(self.path.parent)
@@ -70,135 +69,143 @@ class RunFile(Closing):
     # -- reading
 
     def _read(self, file: BufferedReader, run: dict[str, Any]) -> None:
+        """Read head and steps, and set `_end_offset` to where the last whole line ends."""
         with readable(self.path):
-            line = file.readline(_LONGEST_HEAD)
+            line = file.readline(_MAX_HEAD_BYTES)
             if not line:
                 return
-            head = self._head(line)
+            head = self._parse_head(line)
             if head["run"] != parse_json(format_json(run)):
-                said = format_json(head["run"])
+                other_run = format_json(head["run"])
                 raise InvalidArgument(
-                    f"{self.path}: is of an audit with other parameters: {said:.2000}"
+                    f"{self.path}: is of an audit with other parameters: {other_run:.2000}"
                 )
             self.started_at = head["started_at"]
-            at = len(line)
-            while (step := self._next_step(file, at)) is not None:
-                self.steps.append(self._step(step, at))
-                at += len(step)
-            self._whole = at
+            offset = len(line)
+            while (step := self._next_step(file, offset)) is not None:
+                self.steps.append(self._parse_step(step, offset))
+                offset += len(step)
+            self._end_offset = offset
 
-    def _head(self, line: bytes) -> dict[str, Any]:
-        """Return the first line's content, if it is one of ours and whole."""
-        whole = line.endswith(b"\n")
+    def _parse_head(self, line: bytes) -> dict[str, Any]:
+        """Return the content of the first line; raises if it is not a whole, valid head."""
+        is_whole = line.endswith(b"\n")
         try:
-            found = parse_json(line) if whole else None
+            head = parse_json(line) if is_whole else None
         except CorruptionError as error:
             if line.startswith(_HEAD):
-                raise self._damaged(0, error.reason) from None
-            found = None
-        if not isinstance(found, dict) or found.get("format") != FORMAT:
+                raise self._corruption(0, error.reason) from None
+            head = None
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
             raise InvalidArgument(
                 f"{self.path}: is there and not the file of an audit: nothing is written to it"
             )
-        run: Any = found.get("run")
-        at: Any = found.get("started_at")
-        if not isinstance(run, dict) or any(isinstance(v, (dict, list)) for v in run.values()):
-            raise self._damaged(0, "the head of an audit's file without its run")
-        if type(at) not in (int, float) or not math.isfinite(at):
-            raise self._damaged(0, "the head of an audit's file without its time")
-        return found
+        run: Any = head.get("run")
+        started_at: Any = head.get("started_at")
+        if not isinstance(run, dict) or any(
+            isinstance(value, (dict, list)) for value in run.values()
+        ):
+            raise self._corruption(0, "the head of an audit's file without its run")
+        if type(started_at) not in (int, float) or not math.isfinite(started_at):
+            raise self._corruption(0, "the head of an audit's file without its time")
+        return head
 
-    def _next_step(self, file: BufferedReader, at: int) -> bytes | None:
-        """Return the next line; None at the end, and for a last one that is cut off."""
-        begin = file.read(len(_STEP))
-        if begin != _STEP:
-            rest = begin + file.read(_LONGEST_TORN)
-            if b"\n" in rest or len(rest) >= _LONGEST_TORN:
-                raise self._damaged(at, "no step of an audit")
+    def _next_step(self, file: BufferedReader, offset: int) -> bytes | None:
+        """Return the next line, None at the end or if the last line is incomplete."""
+        prefix = file.read(len(_STEP))
+        if prefix != _STEP:
+            torn = prefix + file.read(_MAX_TORN_BYTES)
+            if b"\n" in torn or len(torn) >= _MAX_TORN_BYTES:
+                raise self._corruption(offset, "no step of an audit")
             return None
-        line = begin + file.readline(_LONGEST_STEP)
+        line = prefix + file.readline(_MAX_STEP_BYTES)
         if line.endswith(b"\n"):
             return line
-        if len(line) >= _LONGEST_STEP:
-            raise self._damaged(at, f"a step of more than {_LONGEST_STEP} bytes")
+        if len(line) >= _MAX_STEP_BYTES:
+            raise self._corruption(offset, f"a step of more than {_MAX_STEP_BYTES} bytes")
         return None
 
-    def _step(self, line: bytes, at: int) -> tuple[str, Outcome]:
+    def _parse_step(self, line: bytes, offset: int) -> tuple[str, Outcome]:
+        """Parse a line into the position of the run and the outcome of a batch."""
         try:
-            found = parse_json(line)
-            step, outcome = found["step"], Outcome.from_json(found["outcome"])
-            known = _STEPS.fullmatch(step)
+            content = parse_json(line)
+            step, outcome = content["step"], Outcome.from_json(content["outcome"])
+            is_known = _STEPS.fullmatch(step)
         except CorruptionError as error:
-            raise self._damaged(at, error.reason) from None
+            raise self._corruption(offset, error.reason) from None
         except KeyError as error:
-            raise self._damaged(at, f"a step without {error}") from None
+            raise self._corruption(offset, f"a step without {error}") from None
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise self._damaged(at, f"no step of an audit: {error}") from None
-        if not known:
-            raise self._damaged(at, f"no step of an audit: {step!a:.80}")
+            raise self._corruption(offset, f"no step of an audit: {error}") from None
+        if not is_known:
+            raise self._corruption(offset, f"no step of an audit: {step!a:.80}")
         return step, outcome
 
-    def _damaged(self, offset: int, reason: str) -> CorruptionError:
+    def _corruption(self, offset: int, reason: str) -> CorruptionError:
         return CorruptionError(self.path, offset, reason)
 
     # -- writing
 
     def keep(self, step: str, outcome: Outcome) -> None:
-        """Keep a step, durably."""
+        """Append a step, durably."""
         self._append({"step": step, "outcome": outcome.to_json()})
 
     def _append(self, line: dict[str, Any]) -> None:
+        """Write a line after the last whole one, over any torn bytes; durable at return."""
         data = format_json(line).encode("ascii") + b"\n"
         with writing(self.path):
-            OS_FILES.truncate(self._fd, self._whole)
-            OS_FILES.pwrite(self._fd, data, self._whole)
+            OS_FILES.truncate(self._fd, self._end_offset)
+            OS_FILES.pwrite(self._fd, data, self._end_offset)
             OS_FILES.fsync(self._fd)
-        self._whole += len(data)
+        self._end_offset += len(data)
 
     def remove(self) -> None:
-        """Remove the file, durably: the run is over. What took its name meanwhile stays."""
+        """Remove the file, durably, as the run is over; another file of its name is left alone."""
         with writing(self.path):
             if _is_named(self._fd, self.path):
                 OS_FILES.unlink(self.path)
                 OS_FILES.sync_dir(self.path.parent)
 
     def close(self) -> None:
-        """Let go of the file. Idempotent."""
+        """Unlock and close the file. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             let_go(fd)
 
 
-def _held(path: Path) -> int:
-    """Return the locked file, a new one where none is; nothing is written yet."""
+def _open_and_lock(path: Path) -> int:
+    """Open the file or create it, and lock it; return its descriptor. Nothing is written yet."""
     while True:
         with writing(path):
-            fd = _opened(path)
+            fd = _open_or_create(path)
             try:
                 if fd is not None:
                     take_lock(fd, path, f"{path}: another audit keeps its steps there")
-                    if _is_named(fd, path):  # else that audit has just ended and removed it
-                        held, fd = fd, None
-                        return held
+                    if _is_named(
+                        fd, path
+                    ):  # else an audit has just ended and removed it: try again
+                        locked_fd, fd = fd, None
+                        return locked_fd
             finally:
                 if fd is not None:
                     os.close(fd)
 
 
-def _opened(path: Path) -> int | None:
-    """Open or make the file; None where others came in between."""
+def _open_or_create(path: Path) -> int | None:
+    """Open or create the file; None if another process created it in between."""
     try:
         if stat.S_ISLNK(os.lstat(path).st_mode):
             raise InvalidArgument(f"{path}: is a link: name the file itself")
         return open_regular(path, os.O_RDWR | os.O_NOFOLLOW)
     except FileNotFoundError:
         try:
-            return os.open(path, _NEW, 0o644)
+            return os.open(path, _CREATE_FLAGS, 0o644)
         except FileExistsError:
             return None
 
 
 def _is_named(fd: int, path: Path) -> bool:
+    """Return whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
