@@ -1,11 +1,11 @@
-"""Rewriting a bookie's directory into a new one: converted, with a rebuilt index, or salvaged.
+"""Rewrite a bookie's directory to a new one: converted, with a rebuilt index, or salvaged.
 
-One frame, three sources of rows: `convert` takes them from the index, `rebuild` from the entry
-logs, `salvage` from damaged logs and whatever index there is. `frame` has what they share: read it
-first. `directories` says where the source's files go, `log_names` which names entry logs have in
-the other layout, `carried_files` copies them. `index_writer` writes and compares the index,
-`known_states` finds ledgers and their states, `fresh_logs` reads a damaged log and writes a new
-one, `unfit_records` are those whose digest does not fit.
+`convert` takes the rows from the index, `rebuild` from the entry logs, `salvage` from damaged logs
+and what is left of the index. They share the steps in `frame`: read it first. `directories` maps
+the source's files to the target, `log_names` assigns entry log ids, and `carried_files` copies
+files. `index_writer` writes and compares the index, `known_states` finds ledgers and their states,
+`fresh_logs` reads a damaged log and writes a new one, and `unfit_records` drops records whose
+digest does not match.
 """
 
 from bkstore.offline.rewrite.convert import convert

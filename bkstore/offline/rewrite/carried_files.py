@@ -1,8 +1,8 @@
-"""Copying files into a target, durably, or giving entry logs a second name there.
+"""Copy files durably into a target, or hard-link entry logs there.
 
-Copies are the default. A hard link is for entry logs alone: no bookie writes into a log that it
-finds at its start (it begins a new one, and removes old ones by name), so what a later writer does
-in the target leaves the source's file as it is. Journals and marks are always copied.
+Files are copied by default. Only entry logs may be hard-linked: a bookie never writes into a log
+that it finds at startup (it begins a new one, and unlinks old ones), so later writes in the target
+do not change the source's file. Journals and marks are always copied.
 """
 
 from __future__ import annotations
@@ -21,50 +21,53 @@ from bkstore.files.os_errors import readable, syncing, writing
 CHUNK = 8 << 20
 """Bytes copied at a time."""
 
-_NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
-"""Another file system, or one without hard links."""
+_LINK_UNSUPPORTED_ERRNOS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP)
+"""The errors of `link` for another file system, or for one without hard links."""
 
 
 def copy_file(
     source: Path, target: Path, files: Files, report: Callable[[int], None] | None = None
 ) -> int:
-    """Copy a regular file to a new name and sync its bytes; return how many they are.
+    """Copy a regular file to a new name, fsync it, and return its size in bytes.
 
-    `report` is called with the bytes of each piece. The name is durable with its folder's sync.
+    `report` is called with the size of each chunk. The caller must sync the folder to make the
+    name durable. Raises `DirectoryInUse` if the source's size changes meanwhile.
     """
     with ExitStack() as stack:
         with readable(source):
             file = stack.enter_context(opened(source))
             mode = os.fstat(file.fileno()).st_mode & 0o777
-            size = os.fstat(file.fileno()).st_size
+            expected_bytes = os.fstat(file.fileno()).st_size
         with writing(target):
             fd = files.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode | 0o600)
         stack.callback(files.close, fd)
-        done = 0
+        copied_bytes = 0
         while True:
             with readable(source):
-                piece = file.read(CHUNK)
-            if not piece:
+                chunk = file.read(CHUNK)
+            if not chunk:
                 break
             with writing(target):
-                files.pwrite(fd, piece, done)
-            done += len(piece)
+                files.pwrite(fd, chunk, copied_bytes)
+            copied_bytes += len(chunk)
             if report is not None:
-                report(len(piece))
+                report(len(chunk))
         with syncing(target):
             files.fsync(fd)
-    if done != size:
-        raise DirectoryInUse(f"{source}: had {size} bytes, {done} when it was read")
-    return done
+    if copied_bytes != expected_bytes:
+        raise DirectoryInUse(
+            f"{source}: had {expected_bytes} bytes, {copied_bytes} when it was read"
+        )
+    return copied_bytes
 
 
 def link_file(source: Path, target: Path, files: Files) -> bool:
-    """Give a file a second name; return False where the file systems cannot."""
+    """Hard-link a file; return False if the file system does not support it."""
     with writing(target):
         try:
             files.link(source, target)
         except OSError as error:
-            if error.errno in _NO_LINKS:
+            if error.errno in _LINK_UNSUPPORTED_ERRNOS:
                 return False
             raise
     return True

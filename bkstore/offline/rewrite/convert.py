@@ -1,8 +1,8 @@
-"""Converting a bookie's index, `.idx` files <-> RocksDB, with nothing lost on the way.
+"""Convert a bookie's index between `.idx` files and RocksDB, without losing anything.
 
-Upstream's `convert-to-db-storage` drops explicit LACs and deletes what it reads as it goes;
-`convert-to-interleaved-storage` stops at an empty ledger, and loses explicit LACs and limbo. Here
-rows, keys, fences, limbo and explicit LACs all arrive, or the conversion is refused.
+BookKeeper's `convert-to-db-storage` drops explicit LACs and deletes what it has read;
+`convert-to-interleaved-storage` stops at an empty ledger, and drops explicit LACs and limbo. Here
+rows, keys, fences, limbo and explicit LACs are all converted, or the conversion is refused.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ def convert(
     opening: Opening = AS_IT_LIES,
     files: Files = OS_FILES,
 ) -> RewriteResult:
-    """Make `target`, new or an empty folder, the bookie of `source` with an index of layout `to`.
+    """Copy bookie `source` to `target`, a new or empty folder, with an index of layout `to`.
 
-    All rows of known ledgers and all states are the source's, and compared after writing; entry
-    logs, journals, marks and cookies are copies (`link` makes hard links of the entry logs). Rows
-    of ledgers that the index does not know, which a delete that was cut short leaves, are left out
-    (`left_out`), with a finding. The layout may be the one that the source has: a fresh index.
+    All rows of known ledgers and all ledger states are converted, and compared after writing.
+    Entry logs, journals, marks and cookies are copied (`link` hard-links the entry logs). Rows of
+    ledgers that the index does not list, which an interrupted delete leaves, are left out
+    (`left_out`), with a finding. The layout may be the source's own, for a fresh index.
 
-    Raises `CorruptionError` for an index that is damaged (`rebuild_index` makes one of the logs),
-    `UnsupportedLayout` for ledgers in limbo to index files, `InvalidArgument` for a ledger whose
-    index file would have too many pages and for a target that cannot be, `DirectoryInUse` where
-    the source moves, `WriteFailed` where the system refuses. Nothing is under `target` then.
+    Raises `CorruptionError` if the index is damaged (`rebuild_index` builds one from the logs),
+    `UnsupportedLayout` for ledgers in limbo if `to` is "idx", `InvalidArgument` if an index file
+    would have too many pages or the target is not possible, `DirectoryInUse` if the source
+    changes, and `WriteFailed` if the system refuses. Nothing exists at `target` then.
     Memory: some 300 bytes a ledger and about 250 MiB. Cost: about 2 us a row, and the copy.
 
     >>> import tempfile
@@ -79,22 +79,22 @@ def convert(
         files=files,
     ) as job:
         index = job.bookie.index
-        states = {name: index.state(name) for name in index.ledgers()}
+        states = {ledger_id: index.state(ledger_id) for ledger_id in index.ledgers()}
         logs = job.bookie.entry_logs
         names = LogNames(logs, job.by_directory, job.to, job.result.directories)
-        rows = _Rows(job.bookie, names)
+        rows = _SourceRows(job.bookie, names)
         job.write_index(rows, states, index.storage_flags)
-        _tell_left_out(job.result, rows)
+        _report_left_out(job.result, rows)
         job.carry_logs(names, names.kept)
         job.carry_rest_and_compare(names, logs, rows, states)
         return job.finish()
 
 
-class _Rows:
-    """The source's rows of known ledgers by key, with the target's locations; for several passes.
+class _SourceRows:
+    """The source's rows of known ledgers in key order, with the target's locations.
 
-    After a pass, `left_out` counts rows of ledgers that are not known, `lost_logs` those that
-    point into no log.
+    May be iterated repeatedly. After a pass, `left_out` counts the rows of unknown ledgers, and
+    `lost_logs` the rows that point into a log that does not exist.
     """
 
     def __init__(self, bookie: BookieDir, names: LogNames) -> None:
@@ -103,44 +103,47 @@ class _Rows:
         self._known = set(bookie.index.ledgers())
         index = bookie.index
         parts = index.parts if isinstance(index, PartitionedIndex) else [index]
-        held = [part.ledgers_with_entries() for part in parts if isinstance(part, RocksIndex)]
-        self.orphans = {name for found in held for name in found} - self._known
+        id_lists = [part.ledgers_with_entries() for part in parts if isinstance(part, RocksIndex)]
+        self.orphans = {ledger_id for ids in id_lists for ledger_id in ids} - self._known
         self.left_out = 0
         self.lost_logs = 0
 
     def __iter__(self) -> Iterator[IndexBatch]:
         self.left_out = self.lost_logs = 0
         for rows in in_key_order(self._bookie.index):
-            rows = self._of_known(rows) if self.orphans else rows
+            rows = self._drop_unknown_ledgers(rows) if self.orphans else rows
             if not rows.entry_id.size:
                 continue
             if self._bookie.layout == "idx":
-                number = self._bookie.dir_indexes(0, rows.location)
-                rows = rows._replace(dir_index=number)
-                self.lost_logs += int(np.count_nonzero(number < 0))
+                dir_indexes = self._bookie.dir_indexes(0, rows.location)
+                rows = rows._replace(dir_index=dir_indexes)
+                self.lost_logs += int(np.count_nonzero(dir_indexes < 0))
             yield self._names.located(rows)
 
-    def _of_known(self, rows: IndexBatch) -> IndexBatch:
-        keep: list[Int64Array] = []
-        at = 0
-        for name, entries, _ in rows.by_ledger():
-            if name in self._known:
-                keep.append(np.arange(at, at + entries.size))
+    def _drop_unknown_ledgers(self, rows: IndexBatch) -> IndexBatch:
+        known_rows: list[Int64Array] = []
+        row_start = 0
+        for ledger_id, entries, _ in rows.by_ledger():
+            if ledger_id in self._known:
+                known_rows.append(np.arange(row_start, row_start + entries.size))
             else:
                 self.left_out += entries.size
-            at += entries.size
-        here = np.concatenate(keep) if keep else np.empty(0, np.int64)
-        return IndexBatch(*(column[here] for column in rows))
+            row_start += entries.size
+        rows_to_keep = np.concatenate(known_rows) if known_rows else np.empty(0, np.int64)
+        return IndexBatch(*(column[rows_to_keep] for column in rows))
 
 
-def _tell_left_out(result: RewriteResult, rows: _Rows) -> None:
+def _report_left_out(result: RewriteResult, rows: _SourceRows) -> None:
+    """Add findings on rows of unknown ledgers and on rows that point into missing logs."""
     result.left_out = rows.left_out
     if rows.left_out:
-        some = counted(rows.left_out, "row is", "rows are")
-        of = counted(len(rows.orphans), "ledger")
-        detail = f"{some} of {of} that the index does not know (a delete cut short): left out"
-        first: LedgerId = min(rows.orphans)
-        result.findings.append(Finding("oddity", detail, str(result.source), ledger=first))
+        left_out = counted(rows.left_out, "row is", "rows are")
+        ledgers = counted(len(rows.orphans), "ledger")
+        detail = (
+            f"{left_out} of {ledgers} that the index does not know (a delete cut short): left out"
+        )
+        first_ledger: LedgerId = min(rows.orphans)
+        result.findings.append(Finding("oddity", detail, str(result.source), ledger=first_ledger))
     if rows.lost_logs:
         detail = f"{counted(rows.lost_logs, 'row')} into entry logs that are not here"
         result.findings.append(Finding("damage", detail, str(result.source)))

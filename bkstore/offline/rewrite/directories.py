@@ -1,8 +1,8 @@
-"""Where a source's directories lie in a target, and the files there that are neither log nor index.
+"""Map a source's directories to a target's, and list its files that are neither log nor index.
 
-A bookie finds its data by the names and the order of its directories, so the target has them as
-the source does. Journals, marks, `lastId` and cookies go over byte for byte; what the target's
-layout cannot have as it is, the cookie's index directories, is changed and said.
+A bookie finds its data by the names and the order of its directories, so both are kept in the
+target. Journals, marks, `lastId` and cookies are copied byte for byte. The exception is a cookie
+with index directories that the target's layout cannot have: it is changed, with a finding.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from bkstore.storage.directories.server_conf import flat_server_conf
 from bkstore.storage.directories.unknown_files import METADATA_CACHE
 from bkstore.storage.read_only.bookie_dir import BookieDir
 
-_LOG = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)?")
-"""Logs go over by their own rules. Of compactions that were cut short nothing does: what they were
-to replace is still there."""
+_LOG_NAME = re.compile(r"[0-9a-f]{1,8}\.log(\.compacting|\.[0-9a-f]{1,8}\.compacted)?")
+"""Logs are carried separately. The files of an interrupted compaction are not carried: the logs
+that they were to replace still exist."""
 
 
 @dataclass(frozen=True)
 class TargetDirectories:
     """The ``current/`` directories of a target, relative to it, in the source's order.
 
-    `places` says for each ``current/`` of the source where it goes. With `index_moved` the source
-    has another number of index than of ledger directories, which db storage cannot have: the
-    databases stand in the ledger directories then.
+    `places` maps each ``current/`` of the source to the target's. `index_moved` is true if the
+    databases are put into the ledger directories, because the numbers of index and of ledger
+    directories differ, which db storage does not support.
     """
 
     ledger: tuple[Path, ...]
@@ -48,35 +48,40 @@ class TargetDirectories:
 
     @classmethod
     def of(cls, bookie: BookieDir, to: Layout) -> TargetDirectories:
-        """Return those of a source that is to be rewritten as layout `to`."""
+        """Return the target directories for a source that is rewritten in layout `to`."""
         folders = bookie.folders
-        every = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
-        places = {current: _relative(bookie, current) for current in every}
+        all_currents = dict.fromkeys([*folders.ledger, *folders.index, *folders.journal])
+        places = {current: _path_in_target(bookie, current) for current in all_currents}
         ledger, index, journal = (
-            tuple(places[current] for current in found)
-            for found in (folders.ledger, folders.index, folders.journal)
+            tuple(places[current] for current in currents)
+            for currents in (folders.ledger, folders.index, folders.journal)
         )
-        moved = to == "rocksdb" and len(index) != len(ledger)
-        if moved:  # a directory that is for the index alone would be taken for one that has it
+        index_moved = to == "rocksdb" and len(index) != len(ledger)
+        if index_moved:  # a directory for the index alone would look as if it had the index
             kept = {*folders.ledger, *folders.journal}
-            places = {current: place for current, place in places.items() if current in kept}
-        return cls(ledger, ledger if moved else index, journal, places, moved)
+            places = {current: path for current, path in places.items() if current in kept}
+        return cls(ledger, ledger if index_moved else index, journal, places, index_moved)
 
 
-def _relative(bookie: BookieDir, current: Path) -> Path:
+def _path_in_target(bookie: BookieDir, current: Path) -> Path:
+    """Return where a ``current/`` goes, relative to the target.
+
+    A configured directory keeps its path relative to the conf file if it is below its folder,
+    else its absolute path. Other directories keep their path relative to the source's top.
+    """
     configured = bookie.folders.configured.get(current)
     if configured is None:
-        top = Path(os.path.abspath(bookie.path))
-        top = top.parent if top.name == "current" else top
-        return Path(os.path.relpath(os.path.abspath(current), top))
-    home = bookie.path.parent
-    if configured.is_relative_to(home):
-        return configured.relative_to(home) / "current"
+        source_root = Path(os.path.abspath(bookie.path))
+        source_root = source_root.parent if source_root.name == "current" else source_root
+        return Path(os.path.relpath(os.path.abspath(current), source_root))
+    conf_dir = bookie.path.parent
+    if configured.is_relative_to(conf_dir):
+        return configured.relative_to(conf_dir) / "current"
     return Path(*configured.parts[1:]) / "current"
 
 
 class OtherFile(NamedTuple):
-    """A file to carry: where it is, where it goes (relative), what it holds if that is changed."""
+    """A file to carry: its path, its path relative to the target, and `data` if it is changed."""
 
     source: Path
     target: Path
@@ -89,45 +94,45 @@ def other_files(
 ) -> Iterator[OtherFile]:
     """Yield the files of a bookie that are neither entry logs nor index, by directory and name.
 
-    What does not go over is a finding: what is no regular file, folders that are none of the
-    index, files under odd names among those of the index, compactions that were cut short, and
-    an index of the layout that was not read.
+    Adds a finding for each that is not carried: anything but a regular file, folders outside of
+    the index, files with unknown names among index files, files of interrupted compactions, and an
+    index of the layout that was not read.
     """
-    for current, place in target.places.items():
+    for current, target_dir in target.places.items():
         with readable(current):
-            found = sorted(os.scandir(current), key=lambda entry: entry.name)
-        for entry in found:
-            name = entry.name
-            path = Path(entry.path)
-            why = _left_behind(bookie, name, entry.is_dir())
-            if why is not None:
-                if why:
-                    findings.append(Finding("oddity", f"not in the target: {why}", str(path)))
+            dir_entries = sorted(os.scandir(current), key=lambda dir_entry: dir_entry.name)
+        for dir_entry in dir_entries:
+            name = dir_entry.name
+            path = Path(dir_entry.path)
+            reason = _reason_left_behind(bookie, name, dir_entry.is_dir())
+            if reason is not None:
+                if reason:
+                    findings.append(Finding("oddity", f"not in the target: {reason}", str(path)))
                 continue
             try:
                 size = check_regular(path).st_size
             except CorruptionError as error:
                 findings.append(Finding.of(error))
                 continue
-            data = _cookie(bookie) if _changes(name, target) else None
-            yield OtherFile(path, place / name, size if data is None else len(data), data)
+            data = _encode_cookie(bookie) if _is_changed_cookie(name, target) else None
+            yield OtherFile(path, target_dir / name, size if data is None else len(data), data)
         if bookie.layout == "rocksdb" and has_index_files(current):
             detail = "not in the target: index files, of the index that was not read"
             findings.append(Finding("oddity", detail, str(current)))
-        for odd in stray_files(current):
+        for stray_path in stray_files(current):
             detail = "not in the target: is under no name of an index file"
-            findings.append(Finding("oddity", detail, odd))
+            findings.append(Finding("oddity", detail, stray_path))
 
 
-def _left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
-    """Return why something in a ``current/`` does not go over as it is; None of what does.
+def _reason_left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
+    """Return why a file in a ``current/`` is not carried as it is, or None if it is.
 
-    "" where that needs no word: logs and index go over by their own rules, and a bookie makes
-    the marker and the metadata cache anew.
+    Returns "" if no finding is needed: logs and index are carried separately, and a bookie
+    recreates the marker and the metadata cache.
     """
     if name in (MARKER_NAME, METADATA_CACHE):
         return ""
-    if _LOG.fullmatch(name):
+    if _LOG_NAME.fullmatch(name):
         return "" if name.endswith(".log") else "of a compaction that was cut short"
     if name in DATABASES:
         return "" if bookie.layout == "rocksdb" else "is of the index that was not read"
@@ -136,20 +141,20 @@ def _left_behind(bookie: BookieDir, name: str, is_folder: bool) -> str | None:
     return "" if is_level(name) else "a folder that no bookie knows"
 
 
-def _changes(name: str, target: TargetDirectories) -> bool:
+def _is_changed_cookie(name: str, target: TargetDirectories) -> bool:
     return target.index_moved and name == cookie_format.FILE_NAME
 
 
-def _cookie(bookie: BookieDir) -> bytes | None:
+def _encode_cookie(bookie: BookieDir) -> bytes | None:
+    """Return the source's cookie without index directories, or None if it has no cookie."""
     cookie = bookie.folders.cookie
     return None if cookie is None else cookie_format.encode(replace(cookie, index_dirs=None))
 
 
 def target_conf(bookie: BookieDir, target: TargetDirectories) -> bytes | None:
-    """Return the `bk_server.conf` for the target's top, None where the source was named by none.
+    """Return the `bk_server.conf` for the target, or None if the source was not given as one.
 
-    As it is, with what it includes in its place, and without index directories where these are
-    moved.
+    Included files are inlined. Index directories are removed if the index is moved.
     """
     if not bookie.folders.configured:
         return None

@@ -1,9 +1,9 @@
-"""The frame of every rewrite: a source that stays as it is, a target that appears whole.
+"""The steps that all rewrites share. The source is not changed; the target appears complete.
 
-A rewrite opens a bookie's directories for reading, makes a target in ``DST.partial`` (index, entry
-logs, all other files), opens the target and compares it with what it was made of, sees that the
-source did not move meanwhile, and gives the target its name by one rename. Whatever ends it
-before leaves nothing under that name; what a kill leaves in ``DST.partial`` the next one removes.
+A rewrite opens a bookie's directories for reading and builds a target in ``DST.partial`` (index,
+entry logs, all other files). It opens the target and compares it with the source's rows, checks
+that the source did not change meanwhile, and renames the target to ``DST``. If a rewrite fails,
+nothing exists under that name. If it is killed, the next one removes ``DST.partial``.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 
 class RewriteProgress(NamedTuple):
-    """How far a rewrite is: the step it is at, how much of it is done (rows or bytes), of all."""
+    """The progress of a rewrite: its step, and how many of the `total` rows or bytes are done."""
 
     step: str
     done: int
@@ -46,7 +46,7 @@ class RewriteProgress(NamedTuple):
 
 @dataclass(frozen=True)
 class Opening:
-    """How a source is opened: the arguments of `BookieDir` of the same names."""
+    """How to open a source: the arguments of `BookieDir` with these names."""
 
     live: bool = False
     layout: Layout | None = None
@@ -54,16 +54,16 @@ class Opening:
 
 
 AS_IT_LIES = Opening()
-"""A source that is not in use, whose layout and places tell themselves."""
+"""For a source that is not in use, and whose layout and directories can be detected."""
 
 
 @dataclass
 class RewriteResult:
-    """What a rewrite made. All rows and states were compared where `compared` is True.
+    """What a rewrite made. `compared` is true once all rows and states have been compared.
 
-    `duplicates` are further copies of entries, `left_out` entries that were not taken, `renamed`
-    the logs with new ids, `second_names` the links of logs in further directories. `findings` tell
-    what was odd or damaged in the source.
+    `duplicates` counts further copies of entries, `left_out` entries (or, by `rebuild_index` and
+    `salvage`, ledgers) not taken, `renamed` logs with new ids, `second_names` links to logs in
+    further directories. `findings` lists what is odd or damaged in the source.
     """
 
     source: Path
@@ -86,10 +86,10 @@ class RewriteResult:
 
 
 class Rewrite:
-    """A rewrite that is being done: the open source, the growing target, the result so far.
+    """A running rewrite: the open source, the staged target, and the result so far.
 
-    A context manager. Raises `InvalidArgument` for a target that is there, or lies in the source;
-    `DirectoryInUse` where another process writes it; what `BookieDir` raises.
+    A context manager. Entering it raises `InvalidArgument` if the target exists or lies in the
+    source, `DirectoryInUse` if another process writes the target, and what `BookieDir` raises.
     """
 
     def __init__(
@@ -110,13 +110,13 @@ class Rewrite:
         self._link = truth("link", link)
         if link and opening.live:
             raise InvalidArgument("link: a bookie that runs may still write into its newest log")
-        self._what = what
+        self._kind = what
         self._needs_index = needs_index
         self._opening = opening
         self._source, self.target = as_path("source", source), as_path("target", target)
-        self._to = to
+        self._requested_layout = to
         self._progress = progress
-        self._step, self._done, self._total, self._rows = "", 0, 0, 0
+        self._step, self._step_done, self._step_total, self._rows_done = "", 0, 0, 0
         self.files = files
         self._stack = ExitStack()
 
@@ -133,18 +133,19 @@ class Rewrite:
                 )
             )
             self.bookie.refuse_output(self.target)
-            to = self._to or self.bookie.layout
+            to = self._requested_layout or self.bookie.layout
             self.folders = TargetDirectories.of(self.bookie, to)
             count = len(self.folders.ledger)
             self.result = RewriteResult(self._source, self.target, self.bookie.layout, to, count)
             if self.folders.index_moved:
-                self._tell_moved()
-            staging = StagingDirectory(self.target, self._what, self.files)
+                self._report_moved_index()
+            staging = StagingDirectory(self.target, self._kind, self.files)
             self._staging = stack.enter_context(staging)
             self._stack = stack.pop_all()
         return self
 
-    def _tell_moved(self) -> None:
+    def _report_moved_index(self) -> None:
+        """Add the finding that the databases are put into the ledger directories."""
         detail = (
             "db storage has an index directory for each ledger directory: the databases stand in "
             "the ledger directories, and the cookie and the conf name no index directories"
@@ -153,9 +154,9 @@ class Rewrite:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        exc_type: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._stack.close()
 
@@ -166,39 +167,39 @@ class Rewrite:
 
     @property
     def work(self) -> Path:
-        """A folder for what is needed meanwhile."""
+        """A folder for temporary files, removed at the end."""
         return self._staging.work
 
     @property
     def data(self) -> Path:
-        """The folder that becomes the target."""
+        """The folder that is renamed to the target at the end."""
         return self._staging.data
 
     @property
     def by_directory(self) -> bool:
-        """Whether the source's ledgers lie in directory ``L mod n``, logs and all."""
+        """Whether all of a ledger, logs included, lies in the source's directory ``L mod n``."""
         return self.bookie.layout == "rocksdb"
 
     def ledger_currents(self) -> list[Path]:
-        """Return the target's ledger directories, in order."""
-        return [self.data / place for place in self.folders.ledger]
+        """Return the paths of the target's ledger directories, in the source's order."""
+        return [self.data / path for path in self.folders.ledger]
 
     # -- progress
 
     def step(self, name: str, total: int | None) -> None:
-        """Begin a step of `total` units."""
-        self._step, self._done, self._total = name, 0, total or 0
+        """Begin a step of `total` units (rows or bytes), and report it."""
+        self._step, self._step_done, self._step_total = name, 0, total or 0
         self.did(0)
 
     def did(self, units: int, rows: int = 0) -> None:
-        """Note that so much of the step is done."""
-        self._done += units
-        self._rows += rows
+        """Add to the units done in this step and to the rows done, and report the progress."""
+        self._step_done += units
+        self._rows_done += rows
         if self._progress is not None:
-            total = self._total or None
-            self._progress(RewriteProgress(self._step, self._done, total, self._rows))
+            total = self._step_total or None
+            self._progress(RewriteProgress(self._step, self._step_done, total, self._rows_done))
 
-    def _did_rows(self, rows: int) -> None:
+    def _report_rows(self, rows: int) -> None:
         self.did(rows, rows)
 
     # -- steps
@@ -210,21 +211,22 @@ class Rewrite:
         flags: int | None,
         total: int | None = None,
     ) -> None:
-        """Write the index of rows that come by key; `UnsupportedLayout` for limbo in idx files.
+        """Write the index from rows in key order, and the ledger states.
 
-        `total` is how many rows there are at most, where that is known.
+        `total` is the highest possible number of rows, if known. Raises `UnsupportedLayout` for
+        a ledger in limbo if the target has index files.
         """
         check_states(states, self.to, "rewrite it")
         self.step("index", total)
         self.result.entries = write_index(
             self.to,
-            [self.data / place for place in self.folders.index],
+            [self.data / path for path in self.folders.index],
             rows,
             states,
             flags if self.to == "rocksdb" else None,
             self.work,
             self.files,
-            self._did_rows,
+            self._report_rows,
         )
         self.result.ledgers = len(states)
         if flags and self.to == "idx":
@@ -234,16 +236,16 @@ class Rewrite:
             self.result.findings.append(Finding("oddity", detail))
 
     def carry_logs(self, names: LogNames, logs: Sequence[LogFile]) -> None:
-        """Put entry logs into the target, copied or linked, under their names there.
+        """Copy or hard-link entry logs into the target, under the names that they have there.
 
-        What has a log's name and is no file is a finding.
+        Adds a finding for anything with a log's name that is not a regular file.
         """
         result = self.result
         self.step("entry logs", sum(log.bytes for log in logs))
         result.linked = self._link
         for log in logs:
-            name = log_name(names.new_id(log.dir_index, log.log_id))
-            target = self.ledger_currents()[log.dir_index] / name
+            file_name = log_name(names.new_id(log.dir_index, log.log_id))
+            target = self.ledger_currents()[log.dir_index] / file_name
             try:
                 check_regular(log.path)
             except CorruptionError as error:
@@ -260,22 +262,25 @@ class Rewrite:
             result.log_bytes += log.bytes
 
     def name_again(self, names: LogNames) -> None:
-        """Give logs second names in the other directories whose ledgers they hold."""
+        """Link or copy logs into the other directories whose ledgers they hold."""
         currents = self.ledger_currents()
-        for number, log_id, other in names.second_names():
-            source = currents[number] / log_name(log_id)
-            target = currents[other] / log_name(log_id)
+        for dir_index, log_id, other_dir in names.second_names():
+            source = currents[dir_index] / log_name(log_id)
+            target = currents[other_dir] / log_name(log_id)
             if target.exists():
-                raise InvalidArgument(f"entry log {log_id} is in directories {number} and {other}")
-            with writing(target.parent):  # a directory that has no log of its own
+                raise InvalidArgument(
+                    f"entry log {log_id} is in directories {dir_index} and {other_dir}"
+                )
+            with writing(target.parent):  # a directory without a log of its own does not exist yet
                 self.files.makedirs(target.parent)
             if not link_file(source, target, self.files):
                 copy_file(source, target, self.files)
             self.result.second_names += 1
 
     def carry_other_files(self, last_id: int | None = None) -> None:
-        """Put all other files into the target; `last_id` is what `lastId` shall say, if given."""
+        """Copy all other files into the target; `last_id` replaces the id in `lastId`, if given."""
         self.step("other files", None)
+        # All directories are made, those without a file too: a bookie expects each of them.
         for folder in self.folders.places.values():
             with writing(self.data / folder):
                 self.files.makedirs(self.data / folder)
@@ -289,9 +294,10 @@ class Rewrite:
                 write_new(self.data / file.target, data, self.files)
             self.result.other_files += 1
             self.did(file.size)
-        conf = target_conf(self.bookie, self.folders)
-        if conf is not None:
-            write_new(self.data / self.bookie.path.name, conf, self.files)
+        conf_bytes = target_conf(self.bookie, self.folders)
+        if conf_bytes is not None:
+            write_new(self.data / self.bookie.path.name, conf_bytes, self.files)
+        # Last of all, make the names durable.
         for folder in self.folders.places.values():
             with syncing(self.data / folder):
                 self.files.sync_dir(self.data / folder)
@@ -303,7 +309,7 @@ class Rewrite:
         rows: Iterable[IndexBatch],
         states: Mapping[LedgerId, LedgerState],
     ) -> None:
-        """Name logs again, put all other files into the target, and compare its index."""
+        """Link logs into further directories, copy all other files, and compare the index."""
         self.name_again(names)
         self.result.renamed = names.renamed
         highest = max((names.new_id(log.dir_index, log.log_id) for log in logs), default=0)
@@ -311,26 +317,26 @@ class Rewrite:
         self.compare(rows, states)
 
     def compare(self, rows: Iterable[IndexBatch], states: Mapping[LedgerId, LedgerState]) -> None:
-        """Open the target as a bookie's directory, and compare each row and state in it."""
+        """Open the target as a bookie's directory, and compare each row and ledger state in it."""
         self.step("comparing", self.result.entries)
-        with self.opened() as made:
-            wanted = [self.data / place for place in self.folders.ledger]
-            here = [Path(os.path.abspath(current)) for current in made.folders.ledger]
-            if here != wanted:
+        with self.opened() as target:
+            expected_dirs = [self.data / path for path in self.folders.ledger]
+            opened_dirs = [Path(os.path.abspath(current)) for current in target.folders.ledger]
+            if opened_dirs != expected_dirs:
                 raise BkstoreError(f"{self.target}: its directories come in another order")
-            count = compare_index(made.index, rows, states, self.data, self._did_rows)
+            count = compare_index(target.index, rows, states, self.data, self._report_rows)
         if count != self.result.entries:
             raise BkstoreError(f"{self.target}: {self.result.entries} rows written, {count} read")
         self.result.compared = True
 
     def opened(self) -> BookieDir:
-        """Return the growing target, opened for reading."""
+        """Open the staged target for reading."""
         if not self.bookie.folders.configured:
             return BookieDir(self.data, layout=self.to)
         return BookieDir(self.data / self.bookie.path.name, layout=self.to, root=self.data)
 
     def finish(self) -> RewriteResult:
-        """Give the target its name; `DirectoryInUse` where the source moved meanwhile."""
+        """Rename the staged target; raise `DirectoryInUse` if the source has changed meanwhile."""
         self.bookie.check_unchanged()
         self._staging.publish()
         return self.result

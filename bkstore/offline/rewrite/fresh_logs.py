@@ -1,9 +1,9 @@
-"""What can be read out of one entry log, damaged or not, and a fresh log of it.
+"""Read the records of one entry log, damaged or not, and write them to a fresh log.
 
-A scan finds records by their sizes. The old index knows more: where records begin that a wrong
-size leads over, and which of the records scanned are where they should be. So both are asked.
-A fresh log has the header, the records as they lie in the old one, less the damage between them,
-and a ledgers map. Its id is the old one's.
+A scan finds records by their sizes. It passes over a record after a damaged size, but the old
+index has that record's position; the index also confirms the records scanned. So both are used.
+A fresh log has a header, the old log's records in their order, without the damage between them,
+and a ledgers map. It has the id of the old one.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from bkstore.storage.entry_log.open_log import HARD_LIMIT
 from bkstore.storage.entry_log.resync import LogBytes, look
 from bkstore.storage.entry_log.scan import scan_log
 
-_COPY = 4 << 20
-_HEAD = PREFIX + V2_HEADER
+_COPY_CHUNK_BYTES = 4 << 20
+_MAX_FRAME_HEAD_BYTES = PREFIX + V2_HEADER
 
 
 class LostBytes(NamedTuple):
-    """A stretch of a log that holds nothing that can be read."""
+    """A range of bytes of a log without a readable record."""
 
     offset: int
     bytes: int
@@ -54,10 +54,10 @@ class LostBytes(NamedTuple):
 class LogRecords:
     """The records of a log by position, int64[n] each, as `LogBatch` has them.
 
-    `confirmed` says which of them the old index names; `missing` has its rows that no record
-    bears out. `hidden` counts records that the index found and the scan did not. `damaged` says
-    whether a copy of the log would carry damage over, `lost` which stretches between the records
-    hold nothing; where the log is `unreadable`, that is all of it.
+    `confirmed` marks the records that the old index names; `missing` has the index rows for which
+    there is no record. `hidden` counts records that only the index found. `damaged` is true if a
+    copy of the log would contain damage; `lost` lists the damaged ranges between the records. If
+    the log is `unreadable`, there are no records, and all of its bytes are lost.
     """
 
     scope_id: Int64Array
@@ -73,125 +73,136 @@ class LogRecords:
     unreadable: bool = False
 
     def rows(self, dir_index: int, log_id: int, located: Int64Array) -> IndexBatch:
-        """Return the records as rows, with these positions."""
-        directory = np.full(located.size, dir_index, np.int64)
-        place = (np.int64(log_id) << np.int64(32)) | located
-        return IndexBatch(directory, self.scope_id, self.ledger_id, self.entry_id, place)
+        """Return the records as index rows, with the positions `located`."""
+        dir_indexes = np.full(located.size, dir_index, np.int64)
+        locations = (np.int64(log_id) << np.int64(32)) | located
+        return IndexBatch(dir_indexes, self.scope_id, self.ledger_id, self.entry_id, locations)
 
 
 def read_records(
     log: LogFile, old: IndexBatch, findings: list[Finding], most: int = MAX_ENTRY_ID
 ) -> LogRecords:
-    """Return what a scan finds in a log, held against the rows `old` of the index into it.
+    """Scan a log, and compare its records with `old`, the index rows that point into it.
 
-    `add_hidden_records` goes on from there. Entries above `most` are left out, as no index has a
-    place for them. Damage is told in `findings`; a log that cannot be read at all has no records.
+    `add_hidden_records` completes the result. Entries above `most` are left out, as the index
+    cannot hold them. Damage is added to `findings`; a log that cannot be read has no records.
     Memory: some 100 bytes a record.
     """
-    met: list[Finding] = []
+    log_findings: list[Finding] = []
     columns: list[tuple[Int64Array, ...]] = []
     unreadable = False
     try:
-        for batch in scan_log(log.path, met):
-            keep = np.flatnonzero(batch.entry_id <= most)
-            some = batch if keep.size == len(batch) else batch.where(keep)
-            ids = (some.scope_id, some.ledger_id, some.entry_id)
-            # Copies: views would keep the window that they were read from.
-            columns.append(tuple(map(np.array, (*ids, some.position, some.size))))
+        for batch in scan_log(log.path, log_findings):
+            taken_rows = np.flatnonzero(batch.entry_id <= most)
+            taken_batch = batch if taken_rows.size == len(batch) else batch.where(taken_rows)
+            ids = (taken_batch.scope_id, taken_batch.ledger_id, taken_batch.entry_id)
+            # Copies, because views would keep the window alive that they were read from.
+            columns.append(tuple(map(np.array, (*ids, taken_batch.position, taken_batch.size))))
     except BkstoreError as error:
-        met.append(Finding.of(error))
+        log_findings.append(Finding.of(error))
         unreadable = not columns
-    findings += met
+    findings += log_findings
     empty = tuple(np.empty(0, np.int64) for _ in range(5))
-    scope, ledger, entry, position, size = map(np.concatenate, zip(*(columns or [empty])))
-    borne, rest = _borne_out((scope, ledger, entry, position), old)
-    found = LogRecords(scope, ledger, entry, position, size, borne, rest)
-    found.unreadable = unreadable
-    found.damaged = any(finding.severity == "damage" for finding in met)
-    return found
+    scope_id, ledger_id, entry_id, position, size = map(np.concatenate, zip(*(columns or [empty])))
+    confirmed, missing = _match_index_rows((scope_id, ledger_id, entry_id, position), old)
+    records = LogRecords(scope_id, ledger_id, entry_id, position, size, confirmed, missing)
+    records.unreadable = unreadable
+    records.damaged = any(finding.severity == "damage" for finding in log_findings)
+    return records
 
 
-def _borne_out(
-    scanned: tuple[Int64Array, ...], old: IndexBatch
+def _match_index_rows(
+    scanned: tuple[Int64Array, ...], index_rows: IndexBatch
 ) -> tuple[npt.NDArray[np.bool_], IndexBatch]:
-    """Return which records the index names, and its rows that name none of them."""
-    scope, ledger, entry, position = scanned
-    wanted = positions(old.location)
-    borne = np.zeros(position.size, np.bool_)
-    if not position.size or not wanted.size:
-        return borne, old
-    at = np.minimum(np.searchsorted(position, wanted), position.size - 1)
-    fits = (position[at] == wanted) & (entry[at] == old.entry_id)
-    fits &= (ledger[at] == old.ledger_id) & (scope[at] == old.scope_id)
-    borne[at[fits]] = True
-    return borne, IndexBatch(*(column[~fits] for column in old))
+    """Return which records an index row names, and the index rows that name none of them."""
+    scope_id, ledger_id, entry_id, position = scanned
+    indexed_positions = positions(index_rows.location)
+    confirmed = np.zeros(position.size, np.bool_)
+    if not position.size or not indexed_positions.size:
+        return confirmed, index_rows
+    # For each index row, the record at its position, or the next one, which does not match.
+    nearest = np.minimum(np.searchsorted(position, indexed_positions), position.size - 1)
+    matches = (position[nearest] == indexed_positions) & (entry_id[nearest] == index_rows.entry_id)
+    matches &= ledger_id[nearest] == index_rows.ledger_id
+    matches &= scope_id[nearest] == index_rows.scope_id
+    confirmed[nearest[matches]] = True
+    return confirmed, IndexBatch(*(column[~matches] for column in index_rows))
 
 
 def add_hidden_records(data: LogBytes, found: LogRecords, most: int) -> None:
-    """Add the records that the index names and the scan passed over; note what bytes are lost.
+    """Add the records in the index that the scan passed over, and note the lost bytes.
 
-    Cost: a read for each row that the scan did not bear out, in the order of the log.
+    Cost: a read for each index row that the scan did not confirm, in the order of the log.
     """
     _add_hidden(data, found, most)
     found.damaged |= found.hidden > 0
-    found.lost = _lost(data, found) if found.damaged else []
+    found.lost = _find_lost_bytes(data, found) if found.damaged else []
 
 
-def _add_hidden(data: LogBytes, found: LogRecords, most: int) -> None:
-    rest = found.missing
-    sizes = np.zeros(rest.location.size, np.int64)
-    names = zip(rest.scope_id.tolist(), rest.ledger_id.tolist(), rest.entry_id.tolist())
-    for at, (place, name) in enumerate(zip(positions(rest.location).tolist(), names)):
-        sizes[at] = _size_at(data, place, name) if name[2] <= most else 0
-    there = np.flatnonzero(sizes)
-    if not there.size:
+def _add_hidden(data: LogBytes, records: LogRecords, max_id: int) -> None:
+    """Read at the position of each missing index row, and merge in the records found there."""
+    missing = records.missing
+    sizes = np.zeros(missing.location.size, np.int64)
+    keys = zip(missing.scope_id.tolist(), missing.ledger_id.tolist(), missing.entry_id.tolist())
+    for row, (position, key) in enumerate(zip(positions(missing.location).tolist(), keys)):
+        sizes[row] = _size_at(data, position, key) if key[2] <= max_id else 0
+    found_rows = np.flatnonzero(sizes)
+    if not found_rows.size:
         return
-    new = (rest.scope_id, rest.ledger_id, rest.entry_id, positions(rest.location), sizes)
-    old = (found.scope_id, found.ledger_id, found.entry_id, found.position, found.size)
-    order = np.argsort(np.concatenate((found.position, new[3][there])), kind="stable")
-    joined = [np.concatenate((one, other[there]))[order] for one, other in zip(old, new)]
-    found.scope_id, found.ledger_id, found.entry_id, found.position, found.size = joined
-    found.confirmed = np.concatenate((found.confirmed, np.ones(there.size, np.bool_)))[order]
-    found.missing = IndexBatch(*(column[sizes == 0] for column in rest))
-    found.hidden = int(there.size)
+    # Merge the records that were found into the scanned ones, by position.
+    new = (
+        missing.scope_id,
+        missing.ledger_id,
+        missing.entry_id,
+        positions(missing.location),
+        sizes,
+    )
+    old = (records.scope_id, records.ledger_id, records.entry_id, records.position, records.size)
+    order = np.argsort(np.concatenate((records.position, new[3][found_rows])), kind="stable")
+    joined = [np.concatenate((a, b[found_rows]))[order] for a, b in zip(old, new)]
+    records.scope_id, records.ledger_id, records.entry_id, records.position, records.size = joined
+    confirmed = (records.confirmed, np.ones(found_rows.size, np.bool_))
+    records.confirmed = np.concatenate(confirmed)[order]
+    records.missing = IndexBatch(*(column[sizes == 0] for column in missing))
+    records.hidden = int(found_rows.size)
 
 
-def _size_at(data: LogBytes, position: int, name: tuple[int, int, int]) -> int:
-    """Return the size of the record at a position, 0 where it is none, or another entry's."""
-    start = position - PREFIX
-    if start < HEADER_SIZE or position + V1_HEADER > data.size:
+def _size_at(data: LogBytes, position: int, entry_key: tuple[int, int, int]) -> int:
+    """Return the size of an entry's record at a position, or 0 if the record is not there."""
+    frame_start = position - PREFIX
+    if frame_start < HEADER_SIZE or position + V1_HEADER > data.size:
         return 0
     try:
-        head = data.peek(start, _HEAD)
-        size = int.from_bytes(head[:PREFIX], "big", signed=True)
+        header_bytes = data.peek(frame_start, _MAX_FRAME_HEAD_BYTES)
+        size = int.from_bytes(header_bytes[:PREFIX], "big", signed=True)
         if not V1_HEADER <= size <= data.size - position:
             return 0
-        header = record_header(head[PREFIX : PREFIX + size])
+        header = record_header(header_bytes[PREFIX : PREFIX + size])
     except CorruptionError:
         return 0
-    return size if (*header.ledger.signed, header.entry_id) == name else 0
+    return size if (*header.ledger.signed, header.entry_id) == entry_key else 0
 
 
-def _lost(data: LogBytes, found: LogRecords) -> list[LostBytes]:
-    """Return the stretches between the records that are neither padding nor a ledgers map."""
-    starts = np.append(found.position - PREFIX, data.size)
-    ends = np.concatenate(([HEADER_SIZE], np.maximum.accumulate(found.position + found.size)))
+def _find_lost_bytes(data: LogBytes, records: LogRecords) -> list[LostBytes]:
+    """Return the ranges between the records that are neither padding nor a ledgers map."""
+    starts = np.append(records.position - PREFIX, data.size)
+    ends = np.concatenate(([HEADER_SIZE], np.maximum.accumulate(records.position + records.size)))
     lost = []
-    for at in np.flatnonzero(starts > ends).tolist():
-        begin, end = int(ends[at]), int(starts[at])
-        while begin < end:
-            place = look(data, begin)
-            if place.kind not in ("frame", "padding", "zeros") or place.end > end:
-                lost.append(LostBytes(begin, end - begin))
+    for gap in np.flatnonzero(starts > ends).tolist():
+        gap_start, gap_end = int(ends[gap]), int(starts[gap])
+        while gap_start < gap_end:
+            region = look(data, gap_start)
+            if region.kind not in ("frame", "padding", "zeros") or region.end > gap_end:
+                lost.append(LostBytes(gap_start, gap_end - gap_start))
                 break
-            begin = place.end
+            gap_start = region.end
     return lost
 
 
 def fresh_positions(found: LogRecords) -> Int64Array:
-    """Return where the records lie in a fresh log, int64[n]."""
-    placed: Int64Array = HEADER_SIZE + np.cumsum(found.size + PREFIX) - found.size
-    return placed
+    """Return the positions of the records in a fresh log, int64[n]."""
+    fresh: Int64Array = HEADER_SIZE + np.cumsum(found.size + PREFIX) - found.size
+    return fresh
 
 
 def write_fresh(
@@ -200,11 +211,11 @@ def write_fresh(
     found: LogRecords,
     files: Files,
 ) -> int:
-    """Write the records of the log `data` into a fresh one, durably but for its name; return its
-    bytes.
+    """Write the records of the log `data` to a fresh one, fsync it, and return its size in bytes.
 
-    They lie at `fresh_positions`. Neighbours are copied together. A map that would not fit below
-    2^31-1 bytes is left out, as a bookie does. `WriteFailed` where the system refuses.
+    The records lie at `fresh_positions`. The caller must sync the folder to make the name durable.
+    A ledgers map that would end beyond 2^31-1 bytes is left out, as a bookie does. Raises
+    `WriteFailed` if the system refuses.
     """
     version = VERSION_2 if np.any(found.scope_id) else VERSION_1
     with writing(target):
@@ -213,12 +224,12 @@ def write_fresh(
         with writing(target):
             files.pwrite(fd, encode_header(LogHeader(version)), 0)
         end = _copy_frames(data, target, fd, found, files)
-        sizes = _bytes_of_each(found)
-        ledgers_map = encode_ledgers_map(sizes)
+        ledger_bytes = _bytes_by_ledger(found)
+        ledgers_map = encode_ledgers_map(ledger_bytes)
         if ledgers_map and end + len(ledgers_map) <= HARD_LIMIT:
             with writing(target):
                 files.pwrite(fd, ledgers_map, end)
-                files.pwrite(fd, encode_map_fields(end, len(sizes)), MAP_FIELDS_OFFSET)
+                files.pwrite(fd, encode_map_fields(end, len(ledger_bytes)), MAP_FIELDS_OFFSET)
             end += len(ledgers_map)
         with syncing(target):
             files.fsync(fd)
@@ -231,26 +242,26 @@ def _copy_frames(
     data: LogBytes,
     target: Path,
     fd: int,
-    found: LogRecords,
+    records: LogRecords,
     files: Files,
 ) -> int:
-    """Copy all frames, one behind the other; return where they end."""
-    starts, ends = found.position - PREFIX, found.position + found.size
-    opens = np.flatnonzero(starts[1:] != ends[:-1]) + 1
-    first = np.concatenate(([0], opens)) if starts.size else opens
-    last = np.append(opens, starts.size) - 1 if starts.size else opens
-    out = HEADER_SIZE
-    for begin, end in zip(starts[first].tolist(), ends[last].tolist()):
-        while begin < end:
-            piece = data.peek(begin, min(end - begin, _COPY))
+    """Copy all frames without gaps, adjacent ones together; return the offset of their end."""
+    starts, ends = records.position - PREFIX, records.position + records.size
+    run_starts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    first = np.concatenate(([0], run_starts)) if starts.size else run_starts
+    last = np.append(run_starts, starts.size) - 1 if starts.size else run_starts
+    out_offset = HEADER_SIZE
+    for start, end in zip(starts[first].tolist(), ends[last].tolist()):
+        while start < end:
+            chunk = data.peek(start, min(end - start, _COPY_CHUNK_BYTES))
             with writing(target):
-                files.pwrite(fd, piece, out)
-            begin, out = begin + len(piece), out + len(piece)
-    return out
+                files.pwrite(fd, chunk, out_offset)
+            start, out_offset = start + len(chunk), out_offset + len(chunk)
+    return out_offset
 
 
-def _bytes_of_each(found: LogRecords) -> dict[LedgerId, int]:
+def _bytes_by_ledger(records: LogRecords) -> dict[LedgerId, int]:
     return {
-        name: int(found.size[rows].sum()) + PREFIX * rows.size
-        for name, rows in rows_of_ledgers(found.scope_id, found.ledger_id)
+        ledger_id: int(records.size[record_indexes].sum()) + PREFIX * record_indexes.size
+        for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id)
     }

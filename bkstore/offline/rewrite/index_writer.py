@@ -1,8 +1,8 @@
-"""Writing ordered rows and states as the index of a target, and proving that they are in it.
+"""Write ordered rows and ledger states as a target's index, and verify the index afterwards.
 
-RocksDB databases are made of table files (no write-ahead log, no compaction), a set for each
-directory; index files are written page by page. Afterwards the target is opened as any bookie's
-directory is, and each row and state compared with what was to be written.
+RocksDB databases are built from table files (no write-ahead log, no compaction), one set for each
+directory; index files are written page by page. Afterwards the target is opened like any bookie
+directory, and each row and state is compared with what should have been written.
 """
 
 from __future__ import annotations
@@ -35,31 +35,37 @@ Report = Callable[[int], None]
 
 
 def in_key_order(index: EntryIndex) -> Iterator[IndexBatch]:
-    """Yield all rows of an index by scope, ledger and entry, whatever directory they are in.
+    """Yield all rows of an index, of all directories, ordered by scope, ledger and entry.
 
-    `dir_index` is the directory's number. Memory: a batch for each directory.
+    `dir_index` is the directory's number. Memory: one batch for each directory.
     """
     if not isinstance(index, PartitionedIndex):
         yield from index.scan()
         return
-    gathered: list[IndexBatch] = []
-    size = 0
-    parts = [_by_ledger(part, at, len(index.parts)) for at, part in enumerate(index.parts)]
-    for _, rows in heapq.merge(*parts, key=lambda pair: pair[0]):
-        gathered.append(rows)
-        size += rows.entry_id.size
-        if size >= DEFAULT_BATCH:
-            yield IndexBatch.joined(gathered)
-            gathered, size = [], 0
-    if gathered:
-        yield IndexBatch.joined(gathered)
+    pending_batches: list[IndexBatch] = []
+    pending_rows = 0
+    sorted_parts = [
+        _rows_by_ledger(part, dir_index, len(index.parts))
+        for dir_index, part in enumerate(index.parts)
+    ]
+    for _, rows in heapq.merge(*sorted_parts, key=lambda pair: pair[0]):
+        pending_batches.append(rows)
+        pending_rows += rows.entry_id.size
+        if pending_rows >= DEFAULT_BATCH:
+            yield IndexBatch.joined(pending_batches)
+            pending_batches, pending_rows = [], 0
+    if pending_batches:
+        yield IndexBatch.joined(pending_batches)
 
 
-def _by_ledger(part: EntryIndex, at: int, count: int) -> Iterator[tuple[LedgerId, IndexBatch]]:
+def _rows_by_ledger(
+    part: EntryIndex, dir_index: int, directory_count: int
+) -> Iterator[tuple[LedgerId, IndexBatch]]:
+    """Yield one directory's rows, ledger by ledger, without ledgers that belong to another one."""
     for rows in part.scan():
-        for name, entries, locations in rows.by_ledger():
-            if name.ledger % count == at:
-                yield name, IndexBatch.of_ledger(name, entries, locations, at)
+        for ledger_id, entries, locations in rows.by_ledger():
+            if ledger_id.ledger % directory_count == dir_index:
+                yield ledger_id, IndexBatch.of_ledger(ledger_id, entries, locations, dir_index)
 
 
 def write_index(
@@ -72,9 +78,10 @@ def write_index(
     files: Files,
     report: Report,
 ) -> int:
-    """Write rows that come by key, and the states; return how many rows. Durable at return.
+    """Write rows in key order, and the ledger states; return the number of rows.
 
-    `flags` are RocksDB's storage flags. A ledger with rows and no state gets an empty one.
+    All of it is durable on return. `flags` are the storage flags, for RocksDB only. A ledger that
+    has rows but no state gets an empty state.
     """
     for current in currents:
         with writing(current):
@@ -91,18 +98,18 @@ def _write_tree(
     files: Files,
     report: Report,
 ) -> int:
-    if any(name.scope for name in states):
+    if any(ledger_id.scope for ledger_id in states):
         for current in currents:
             write_marker(current, files)
-    total = 0
+    row_count = 0
     with HierarchicalIndex(list(currents), writable=True, files=files) as index:
         writer = TreeWriter(currents[0], index, states, "write rocksdb")
         for batch in rows:
             writer.add(0, batch)
-            total += batch.entry_id.size
+            row_count += batch.entry_id.size
             report(batch.entry_id.size)
         put_states(index, states, _LEDGERS_PER_FLUSH)
-    return total
+    return row_count
 
 
 def _write_databases(
@@ -114,21 +121,24 @@ def _write_databases(
     files: Files,
     report: Report,
 ) -> int:
-    total, count = 0, len(currents)
-    writers = [row_writer("rocksdb", work / f"tables-{number}", files) for number in range(count)]
+    row_count, directory_count = 0, len(currents)
+    writers = [
+        row_writer("rocksdb", work / f"tables-{dir_index}", files)
+        for dir_index in range(directory_count)
+    ]
     for batch in rows:
-        for number, writer in enumerate(writers):
-            writer.add(number, rows_of_directory(batch, number, count))
-        total += batch.entry_id.size
+        for dir_index, writer in enumerate(writers):
+            writer.add(dir_index, rows_of_directory(batch, dir_index, directory_count))
+        row_count += batch.entry_id.size
         report(batch.entry_id.size)
-    made = [piece for writer in writers for piece in writer.finish()]
-    build("rocksdb", currents, made, states, files)
-    if flags is not None:  # where that of ledger 0 would be
+    table_files = [table_file for writer in writers for table_file in writer.finish()]
+    build("rocksdb", currents, table_files, states, files)
+    if flags is not None:  # the flags have the key that the row of ledger 0 would have
         path = currents[0] / "ledgers"
         with closing(Database(path, database_options("ledgers"), files=files)) as database:
             database.put(FLAGS_KEY, flags.to_bytes(8, "big"))
             database.sync()
-    return total
+    return row_count
 
 
 def compare_index(
@@ -138,21 +148,22 @@ def compare_index(
     place: Path,
     report: Report,
 ) -> int:
-    """Return how many rows the index has; raise `CorruptionError` unless they are `rows`.
+    """Compare an index with the rows and states it should have; return its number of rows.
 
-    Each ledger, entry, location and state is compared, and the list of ledgers.
+    Each ledger, entry, location and state is compared, and the list of ledgers. Raises
+    `CorruptionError` at the first difference.
     """
 
-    def told() -> Iterator[IndexBatch]:
+    def reported_rows() -> Iterator[IndexBatch]:
         for batch in rows:
             yield batch
             report(batch.entry_id.size)
 
     origin = "what it is made of"
-    count = compare_rows(told(), in_key_order(index), place, origin)
+    row_count = compare_rows(reported_rows(), in_key_order(index), place, origin)
     compare_states(index, states, place, origin)
-    known = set(index.ledgers())
-    if known != states.keys():
-        odd = min(known ^ states.keys())
-        raise CorruptionError(place, None, f"ledger {odd} is not in both index and source")
-    return count
+    indexed_ledgers = set(index.ledgers())
+    if indexed_ledgers != states.keys():
+        ledger_id = min(indexed_ledgers ^ states.keys())
+        raise CorruptionError(place, None, f"ledger {ledger_id} is not in both index and source")
+    return row_count

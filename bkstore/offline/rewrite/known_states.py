@@ -1,8 +1,8 @@
-"""Which ledgers a bookie knows, and their states: from its old index and from its journals.
+"""Find the ledgers that a bookie knows, and their states, in its old index and its journals.
 
-A damaged index is read as far as it goes: with RocksDB, `ledgers` alone where `locations` cannot
-be opened. Journals know master keys, fences and explicit LACs of the ledgers in them; all files
-are read, also those before the last mark. An index without any ledger is taken for a lost one.
+A damaged index is read as far as possible: with RocksDB, `ledgers` alone if `locations` cannot be
+opened. Journals have master keys, fences and explicit LACs of ledgers; all journal files are read,
+those before the last mark too. An index without any ledger is treated as lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 @dataclass(slots=True)
 class JournalState:
-    """What journals say of a ledger; `pending` if a replay from the last mark makes it known."""
+    """A ledger's state in the journals; `pending` if its master key is after the last mark."""
 
     master_key: bytes | None = None
     fenced: bool = False
@@ -38,10 +38,10 @@ class JournalState:
 
 @dataclass
 class KnownLedgers:
-    """What is known of the ledgers of a source.
+    """The ledgers of a source, as found in its old index and its journals.
 
-    `indexed` are the states that the old index has, `listed` the ledgers that it names and whose
-    state could not be read. `told` is False where it could not say which ledgers there are.
+    `indexed` has the states in the old index, `listed` the ledgers in it whose state cannot be
+    read. `told` is False if the index cannot list its ledgers.
     """
 
     indexed: dict[LedgerId, LedgerState] = field(default_factory=dict)
@@ -50,52 +50,59 @@ class KnownLedgers:
     journaled: dict[LedgerId, JournalState] = field(default_factory=dict)
 
     def __contains__(self, name: LedgerId) -> bool:
-        """Whether a bookie that starts on the source knows the ledger, once it has replayed."""
+        """Return whether a bookie started on the source knows the ledger, after the replay."""
         if name in self.indexed or name in self.listed:
             return True
         return name in self.journaled and self.journaled[name].pending
 
     def state(self, name: LedgerId) -> LedgerState:
-        """Return the index's state; else the journals', fenced where a fence may have been lost.
+        """Return the state in the index, else in the journals, fenced if a fence may be lost.
 
-        A fence that is lost would let a writer go on that was shut out; one that was not there
-        costs a writer its ledger, which a client closes by recovery. `rebuild-db-ledgers-index`
-        of BookKeeper fences for the same reason.
+        Without a lost fence, a writer that was fenced off could go on writing. A fence too many
+        only ends a writer's ledger, which a client then closes by recovery. BookKeeper's
+        `rebuild-db-ledgers-index` fences for the same reason.
         """
         if name in self.indexed:
             return self.indexed[name]
-        said = self.journaled.get(name, JournalState())
-        new = self.told and said.pending and name not in self.listed
-        return LedgerState(said.master_key or b"", said.fenced or not new, False, said.explicit_lac)
+        state = self.journaled.get(name, JournalState())
+        new = self.told and state.pending and name not in self.listed
+        return LedgerState(
+            state.master_key or b"",
+            state.fenced or not new,
+            False,
+            state.explicit_lac,
+        )
 
     def states(self, found: Iterable[LedgerId]) -> dict[LedgerId, LedgerState]:
-        """Return the states of the ledgers found and of those that the index knows, in order."""
-        return {name: self.state(name) for name in sorted({*found, *self.indexed, *self.listed})}
+        """Return the states of the ledgers `found` and of those in the index, in order of id."""
+        return {
+            ledger: self.state(ledger) for ledger in sorted({*found, *self.indexed, *self.listed})
+        }
 
 
 def known_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
-    """Read the ledgers of the old index and of all journals; what cannot be read is a finding.
+    """Read the ledgers of the old index and of all journals; add findings for unreadable ones.
 
-    About 1 us a journal record; memory: some 300 bytes a ledger.
+    Raises `DirectoryInUse`. Cost: about 1 us a journal record. Memory: some 300 bytes a ledger.
     """
-    known = KnownLedgers(journaled=_journaled(bookie, findings))
+    known = KnownLedgers(journaled=_read_journals(bookie, findings))
     try:
-        names = bookie.index.ledgers()
+        ledger_ids = bookie.index.ledgers()
     except DirectoryInUse:
         raise
     except BkstoreError as error:
         add_unreported(findings, [Finding.of(error)])
-        known.told = _rows_alone(bookie, known, findings)
+        known.told = _read_ledger_databases(bookie, known, findings)
     else:
         known.told = True
-        runs = DamageRuns(findings, noun="ledgers")
-        for name in names:
+        damage_runs = DamageRuns(findings, noun="ledgers")
+        for ledger_id in ledger_ids:
             try:
-                known.indexed[name] = bookie.index.state(name)
-                runs.end()
+                known.indexed[ledger_id] = bookie.index.state(ledger_id)
+                damage_runs.end()
             except CorruptionError as error:
-                runs.add(Finding.of(error, name))
-                known.listed.add(name)
+                damage_runs.add(Finding.of(error, ledger_id))
+                known.listed.add(ledger_id)
     known.told = known.told and bool(known.indexed or known.listed)
     return known
 
@@ -103,81 +110,83 @@ def known_ledgers(bookie: BookieDir, findings: list[Finding]) -> KnownLedgers:
 # -- the `ledgers` databases where the index as a whole cannot be opened
 
 
-def _rows_alone(bookie: BookieDir, known: KnownLedgers, findings: list[Finding]) -> bool:
-    """Read the `ledgers` databases by themselves; return whether all of them could be."""
+def _read_ledger_databases(bookie: BookieDir, known: KnownLedgers, findings: list[Finding]) -> bool:
+    """Add the states in the `ledgers` databases to `known`; return whether all could be read."""
     if bookie.layout != "rocksdb":
         return False
-    folders, whole = bookie.folders.index, True
-    for number, current in enumerate(folders):
-        for path, wide in ((current / "ledgers", False), (current / "ledgers-128", True)):
-            if wide and not path.exists():
+    index_dirs, all_read = bookie.folders.index, True
+    for dir_index, current in enumerate(index_dirs):
+        for path, has_scope in ((current / "ledgers", False), (current / "ledgers-128", True)):
+            if has_scope and not path.exists():
                 continue
             try:
-                for name, state in _ledger_states(path, wide, known, findings):
-                    if name.ledger % len(folders) == number:
-                        known.indexed[name] = state
+                for ledger_id, state in _read_ledger_states(path, has_scope, known, findings):
+                    if ledger_id.ledger % len(index_dirs) == dir_index:
+                        known.indexed[ledger_id] = state
             except DirectoryInUse:
                 raise
             except BkstoreError as error:
                 add_unreported(findings, [Finding.of(error)])
-                whole = False
-    if whole and known.indexed:
+                all_read = False
+    if all_read and known.indexed:
         detail = f"states of {counted(len(known.indexed), 'ledger')} are from `ledgers` alone"
-        findings.append(Finding("oddity", detail, str(folders[0])))
-    return whole
+        findings.append(Finding("oddity", detail, str(index_dirs[0])))
+    return all_read
 
 
-def _ledger_states(
-    path: Path, wide: bool, known: KnownLedgers, findings: list[Finding]
+def _read_ledger_states(
+    path: Path, has_scope: bool, known: KnownLedgers, findings: list[Finding]
 ) -> Iterator[tuple[LedgerId, LedgerState]]:
+    """Yield a database's ledgers and states; a ledger with an unreadable state is only listed."""
     with closing(Database(path)) as database:
-        for name, key, value in ledger_rows(database, wide):
+        for ledger_id, key, value in ledger_rows(database, has_scope):
             try:
                 row = ledgerdata.decode(value)
             except CorruptionError as error:
                 damage = CorruptionError(path, None, f"row {key.hex()}: {error.reason}")
-                findings.append(Finding.of(damage, name))
-                known.listed.add(name)
+                findings.append(Finding.of(damage, ledger_id))
+                known.listed.add(ledger_id)
                 continue
-            lac = row.explicit_lac or None
-            yield name, LedgerState(row.master_key, row.fenced, bool(row.limbo), lac)
+            explicit_lac = row.explicit_lac or None
+            yield ledger_id, LedgerState(row.master_key, row.fenced, bool(row.limbo), explicit_lac)
 
 
 # -- journals
 
 
-def _journaled(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId, JournalState]:
-    """Return what the journals say, by ledger, the last of each."""
-    told: dict[LedgerId, JournalState] = {}
-    journals = bookie.folders.journal
-    for number, current in enumerate(journals):
+def _read_journals(bookie: BookieDir, findings: list[Finding]) -> dict[LedgerId, JournalState]:
+    """Return the ledgers' last states in the journals; add findings for unreadable journals."""
+    journal_states: dict[LedgerId, JournalState] = {}
+    journal_dirs = bookie.folders.journal
+    for dir_index, current in enumerate(journal_dirs):
         try:
-            index = number if len(journals) > 1 else None
-            mark = read_last_mark(bookie.folders.ledger, index)
-            found = journal_files(current)
+            journal_index = dir_index if len(journal_dirs) > 1 else None
+            mark = read_last_mark(bookie.folders.ledger, journal_index)
+            journal_paths = journal_files(current)
         except BkstoreError as error:
             add_unreported(findings, [Finding.of(error)])
             continue
-        for journal_id, path in found:
+        for journal_id, path in journal_paths:
             try:
-                _read(path, journal_id, mark, told, findings)
+                _read_journal_file(path, journal_id, mark, journal_states, findings)
             except BkstoreError as error:
                 add_unreported(findings, [Finding.of(error)])
-    return told
+    return journal_states
 
 
-def _read(
+def _read_journal_file(
     path: Path,
     journal_id: int,
     mark: LogMark,
-    told: dict[LedgerId, JournalState],
+    journal_states: dict[LedgerId, JournalState],
     findings: list[Finding],
 ) -> None:
+    """Update the states with the records of one journal file."""
     scan = scan_journal(path, skip_invalid=True, skip_torn=True)
     for offset, record in scan.records():
         if record.kind not in ("master_key", "fence", "explicit_lac"):
             continue
-        state = told.setdefault(record.ledger, JournalState())
+        state = journal_states.setdefault(record.ledger, JournalState())
         if record.kind == "master_key":
             state.master_key = bytes(record.body)
             state.pending |= LogMark(journal_id, offset) >= mark

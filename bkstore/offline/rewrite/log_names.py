@@ -1,15 +1,15 @@
-"""Which name and which directories the entry logs of a source have in a target.
+"""Assign the names and directories that a source's entry logs have in a target.
 
-With index files, log ids are one sequence over all ledger directories; db storage counts in each
-by itself and looks for a ledger's records in its own directory, number ``L mod n``, alone. So:
+With index files, log ids are one sequence over all ledger directories. With db storage, each
+directory has its own sequence, and a ledger's records are only in directory ``L mod n``. So:
 
-* to index files from several directories of db storage, a log whose id an earlier directory has
-  too gets a new one. The same log in several directories (what this module makes, see below) is
-  one log again;
-* to db storage from index files in several directories, a log gets a second name in each
-  directory whose ledgers have records in it.
+* from several directories of db storage to index files, a log gets a new id if an earlier
+  directory has the same one. A log that is linked into several directories (as this module does,
+  see below) becomes one log again;
+* from index files in several directories to db storage, a log is linked into each directory whose
+  ledgers have records in it.
 
-A log does not hold its own id, so a new name is all that a new id takes.
+A log does not contain its id, so a log with a new id only needs a new name.
 """
 
 from __future__ import annotations
@@ -29,117 +29,120 @@ from bkstore.index.api import IndexBatch
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 
-_PIECE = 1 << 20
+_CHUNK_BYTES = 1 << 20
 
 
 def in_log_order(logs: Sequence[LogFile]) -> list[LogFile]:
-    """Return logs as they were begun: by id, from behind the largest gap in the ids on.
+    """Return logs in the order of their creation: by id, beginning after the largest gap.
 
-    Ids begin again at 0 behind 2^31-1, in the largest gap (`EntryLoggerAllocator`); without such
-    an overflow that is the one behind the highest id, and the order is that of the ids.
+    After 2^31-1, ids go on from 0 (`EntryLoggerAllocator`), and the oldest log is the one after
+    the largest gap. Without an overflow that gap is after the highest id, and the order is by id.
 
     >>> logs = [LogFile(0, number, "", 0) for number in (0, 1, 2**31 - 2)]
     >>> [log.log_id for log in in_log_order(logs)]
     [2147483646, 0, 1]
     """
-    ids = sorted({log.log_id for log in logs})
-    if not ids:
+    sorted_ids = sorted({log.log_id for log in logs})
+    if not sorted_ids:
         return []
-    span = MAX_LOG_ID + 1
-    gaps = [(second - first, second) for first, second in pairwise(ids)]
-    wrap = (ids[0] + span - ids[-1], ids[0])
-    oldest = max([*gaps, wrap], key=lambda gap: (gap[0], gap == wrap))[1]
-    return sorted(logs, key=lambda log: ((log.log_id - oldest) % span, log.dir_index))
+    id_count = MAX_LOG_ID + 1
+    gaps = [(higher - lower, higher) for lower, higher in pairwise(sorted_ids)]
+    wrap_gap = (sorted_ids[0] + id_count - sorted_ids[-1], sorted_ids[0])
+    oldest_id = max([*gaps, wrap_gap], key=lambda gap: (gap[0], gap == wrap_gap))[1]
+    return sorted(logs, key=lambda log: ((log.log_id - oldest_id) % id_count, log.dir_index))
 
 
 class LogNames:
-    """Names the logs of a source for a target of layout `to`; asked for locations, it keeps book.
+    """The names of a source's logs in a target of layout `to`.
 
-    `kept` are the logs that go over, each once; `renamed` counts those with new ids.
+    `located` also notes which links `second_names` returns. `kept` has the logs to carry, each
+    once; `renamed` counts those with new ids.
     """
 
     def __init__(self, logs: Sequence[LogFile], by_directory: bool, to: Layout, count: int) -> None:
         self.kept = list(logs)
         self.renamed = 0
-        self._count = count
-        self._links = to == "rocksdb" and count > 1 and not by_directory
-        self._needed: set[tuple[int, int, int]] = set()
-        self._new: dict[tuple[int, int], int] | None = None
-        self._used: dict[int, LogFile] = {}
+        self._directory_count = count
+        self._needs_links = to == "rocksdb" and count > 1 and not by_directory
+        self._needed_links: set[tuple[int, int, int]] = set()
+        self._new_ids: dict[tuple[int, int], int] | None = None
+        self._log_of_new_id: dict[int, LogFile] = {}
         if to == "idx" and by_directory and count > 1:
-            self._rename(logs)
+            self._assign_ids(logs)
 
-    def _rename(self, logs: Sequence[LogFile]) -> None:
-        self._new, self.kept = {}, []
-        taken = {log.log_id for log in logs}
+    def _assign_ids(self, logs: Sequence[LogFile]) -> None:
+        """Give logs of all directories distinct ids; links to one log share theirs."""
+        self._new_ids, self.kept = {}, []
+        used_ids = {log.log_id for log in logs}
         for log in logs:
-            first = self._used.get(log.log_id)
-            if first is None or not _same(first, log):
-                name = log.log_id if first is None else self._free(taken)
-                taken.add(name)
-                self._used[name] = log
+            first_log = self._log_of_new_id.get(log.log_id)
+            if first_log is None or not _is_same_log(first_log, log):
+                new_id = log.log_id if first_log is None else self._find_free_id(used_ids)
+                used_ids.add(new_id)
+                self._log_of_new_id[new_id] = log
                 self.kept.append(log)
-                self.renamed += name != log.log_id
+                self.renamed += new_id != log.log_id
             else:
-                name = log.log_id
-            self._new[log.dir_index, log.log_id] = name
+                new_id = log.log_id
+            self._new_ids[log.dir_index, log.log_id] = new_id
 
-    def _free(self, taken: set[int]) -> int:
-        """Return an id that no log has, behind the highest where there is room."""
-        highest = max(taken)
-        if highest < MAX_LOG_ID:
-            return highest + 1
-        free = next((n for n in range(MAX_LOG_ID + 1) if n not in taken), None)
-        if free is None:
+    def _find_free_id(self, used_ids: set[int]) -> int:
+        """Return an unused id, after the highest if possible; raise if all are used."""
+        highest_id = max(used_ids)
+        if highest_id < MAX_LOG_ID:
+            return highest_id + 1
+        free_id = next((log_id for log_id in range(MAX_LOG_ID + 1) if log_id not in used_ids), None)
+        if free_id is None:
             raise InvalidArgument("no entry log id is free")
-        return free
+        return free_id
 
     def new_id(self, dir_index: int, log_id: int) -> int:
-        """Return a log's id in the target; for one that is not there, an id that no other has."""
-        if self._new is None:
+        """Return a log's id in the target; a log that does not exist gets an unused id."""
+        if self._new_ids is None:
             return log_id
         key = (dir_index, log_id)
-        if key not in self._new:
-            taken = set(self._used) | set(self._new.values())
-            self._new[key] = self._free(taken) if log_id in taken else log_id
-        return self._new[key]
+        if key not in self._new_ids:
+            used_ids = set(self._log_of_new_id) | set(self._new_ids.values())
+            self._new_ids[key] = self._find_free_id(used_ids) if log_id in used_ids else log_id
+        return self._new_ids[key]
 
     def located(self, rows: IndexBatch) -> IndexBatch:
-        """Return rows of the source with the target's locations."""
-        if self._links:
-            self._note(rows)
-        if self._new is None:
+        """Return the source's rows with the target's locations, and note the links they need."""
+        if self._needs_links:
+            self._note_needed_links(rows)
+        if self._new_ids is None:
             return rows
-        logs = log_ids(rows.location)
-        pairs, at = np.unique(np.stack((rows.dir_index, logs)), axis=1, return_inverse=True)
-        names = np.array([self.new_id(int(d), int(n)) for d, n in pairs.T], np.int64)
-        located = make_locations(names[at.ravel()], positions(rows.location))
+        old_ids = log_ids(rows.location)
+        keys, key_rows = np.unique(np.stack((rows.dir_index, old_ids)), axis=1, return_inverse=True)
+        new_ids = np.array([self.new_id(int(folder), int(old)) for folder, old in keys.T], np.int64)
+        located = make_locations(new_ids[key_rows.ravel()], positions(rows.location))
         return rows._replace(location=located)
 
-    def _note(self, rows: IndexBatch) -> None:
-        homes: Int64Array = (rows.ledger_id.view(np.uint64) % np.uint64(self._count)).astype(
-            np.int64
-        )
-        away = np.flatnonzero((homes != rows.dir_index) & (rows.dir_index >= 0))
-        if away.size:
-            logs = log_ids(rows.location[away])
-            triples = np.stack((rows.dir_index[away], logs, homes[away]))
-            self._needed.update(map(tuple, np.unique(triples, axis=1).T.tolist()))
+    def _note_needed_links(self, rows: IndexBatch) -> None:
+        """Note which logs have records of ledgers that belong to another directory."""
+        ledger_dirs: Int64Array = (
+            rows.ledger_id.view(np.uint64) % np.uint64(self._directory_count)
+        ).astype(np.int64)
+        misplaced = np.flatnonzero((ledger_dirs != rows.dir_index) & (rows.dir_index >= 0))
+        if misplaced.size:
+            logs = log_ids(rows.location[misplaced])
+            needs = np.stack((rows.dir_index[misplaced], logs, ledger_dirs[misplaced]))
+            self._needed_links.update(map(tuple, np.unique(needs, axis=1).T.tolist()))
 
     def second_names(self) -> list[tuple[int, int, int]]:
-        """Return (directory, log id, other directory that needs it), as located rows told."""
-        return sorted(self._needed)
+        """Return (directory, log id, directory to link to) for the rows passed to `located`."""
+        return sorted(self._needed_links)
 
 
-def _same(one: LogFile, other: LogFile) -> bool:
-    """Return whether two files are one log: by inode, else byte by byte."""
-    if one.bytes != other.bytes:
+def _is_same_log(log: LogFile, other: LogFile) -> bool:
+    """Return whether two files are the same log: the same inode, or the same bytes."""
+    if log.bytes != other.bytes:
         return False
     with readable(other.path):
-        if os.path.samefile(one.path, other.path):
+        if os.path.samefile(log.path, other.path):
             return True
-        with opened(Path(one.path)) as first, opened(Path(other.path)) as second:
-            while (piece := first.read(_PIECE)) == second.read(_PIECE):
-                if not piece:
+        with opened(Path(log.path)) as file, opened(Path(other.path)) as other_file:
+            while (chunk := file.read(_CHUNK_BYTES)) == other_file.read(_CHUNK_BYTES):
+                if not chunk:
                     return True
     return False

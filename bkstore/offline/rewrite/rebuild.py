@@ -1,10 +1,9 @@
-"""Rebuilding an index from entry logs, where the old one is lost, damaged or not to be trusted.
+"""Rebuild an index from entry logs, for a bookie whose index is lost, damaged or not trusted.
 
-Which records count: those of ledgers that the bookie knows, by its old index or by a master key
-that its journals bring behind the last mark; of all ledgers, if asked or where no index says which
-there are. Which copy of an entry wins: the last in log order, that is of the newest log, and the
-last in it. Compaction appends its copies, and so does whoever adds an entry again, so this is the
-one that an index names, too.
+The records of known ledgers are taken: those in the old index, and those whose master key is in
+the journals after the last mark. The records of all ledgers are taken on request, or if no index
+lists the ledgers. Of several copies of an entry, the last in log order wins: the last one in the
+newest log. Compaction and repeated adds append their copies, so an index has that one, too.
 """
 
 from __future__ import annotations
@@ -36,7 +35,8 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.directories.layout import Layout
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
-_MOST_IN_FILES = DEFAULT_MAX_PAGES * (DEFAULT_PAGE_SIZE // 8) - 1
+_MAX_INDEX_FILE_ENTRY_ID = DEFAULT_MAX_PAGES * (DEFAULT_PAGE_SIZE // 8) - 1
+"""The highest entry id for which an index file has a page; a location takes 8 bytes."""
 
 
 def rebuild_index(
@@ -50,17 +50,18 @@ def rebuild_index(
     opening: Opening = AS_IT_LIES,
     files: Files = OS_FILES,
 ) -> RewriteResult:
-    """Make `target`, new or an empty folder, the bookie of `source` with an index made of its logs.
+    """Copy bookie `source` to `target`, a new or empty folder, with an index built from its logs.
 
-    With `all_ledgers` every ledger with a record in the logs is made, deleted ones too; with False
-    only those that the bookie knows; with None all, where the old index cannot say which there
-    are. States are the old index's; of a ledger that it does not have, master key, fence and
-    explicit LAC are the journals', and it is fenced where a fence may have been lost. The new
-    index is compared with the rows found. Entry logs, journals, marks and cookies are copies
-    (`link` makes hard links of the entry logs): what only journals have, a bookie replays.
+    With `all_ledgers` true, every ledger with a record in the logs is restored, deleted ones too;
+    with False, only ledgers that the bookie knows; with None, all if the old index cannot list
+    its ledgers, else the known ones. Ledger states come from the old index. For a ledger that is
+    not in it, master key, fence and explicit LAC come from the journals, and the ledger is fenced
+    if a fence may have been lost. The new index is compared with the rows found. Entry logs,
+    journals, marks and cookies are copied (`link` hard-links the entry logs); a bookie replays
+    the entries that only the journals have.
 
-    Damage in logs is passed over, with findings; the records behind it are found. Raises
-    `UnsupportedLayout`, `InvalidArgument`, `DirectoryInUse`, `WriteFailed` as `convert` does.
+    Damage in logs becomes findings, and the records after it are still read. Raises
+    `UnsupportedLayout`, `InvalidArgument`, `DirectoryInUse` and `WriteFailed` like `convert`.
     Memory: some 300 bytes a ledger and about 300 MiB. Cost: about 2 us a record, and the copy.
 
     >>> import tempfile
@@ -88,49 +89,53 @@ def rebuild_index(
         progress=progress,
         files=files,
     ) as job:
-        return _rebuilt(job, all_ledgers)
+        return _run_rebuild(job, all_ledgers)
 
 
-def _rebuilt(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
+def _run_rebuild(job: Rewrite, all_ledgers: bool | None) -> RewriteResult:
+    """Build the index from the logs, copy the files, and compare the target with the rows."""
     known = known_ledgers(job.bookie, job.result.findings)
     logs = job.bookie.entry_logs
-    choice = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
-    names = LogNames(logs, choice.by_directory, job.to, job.result.directories)
+    selection = Choice(job, known, not known.told if all_ledgers is None else all_ledgers)
+    log_names = LogNames(logs, selection.by_directory, job.to, job.result.directories)
     rows = RowsByKey(job.work, "rows", job.files)
+    # The logs are read in log order, so that the last row of an entry is the one to keep.
     job.step("reading logs", sum(log.bytes for log in logs))
     for log in in_log_order(logs):
-        for found in rows_of(choice, log, job.result.findings):
-            rows.add(names.located(found))
-            job.did(0, found.entry_id.size)
+        for log_rows in rows_of(selection, log, job.result.findings):
+            rows.add(log_names.located(log_rows))
+            job.did(0, log_rows.entry_id.size)
         job.did(log.bytes)
-    states = known.states(choice.taken)
+    # The rows are merged by key, without duplicates, while the index is written.
+    states = known.states(selection.taken)
     job.write_index(rows, states, old_flags(job), rows.rows)
     job.result.duplicates = rows.duplicates
-    tell_ledgers(job.result, choice)
-    job.carry_logs(names, names.kept)
-    job.carry_rest_and_compare(names, logs, rows, states)
+    tell_ledgers(job.result, selection)
+    job.carry_logs(log_names, log_names.kept)
+    job.carry_rest_and_compare(log_names, logs, rows, states)
     return job.finish()
 
 
 class Choice:
-    """Which ledgers' records count, and which were met: `taken`, `unknown`, `astray`.
+    """Decides which ledgers' records are taken, and notes the ledgers by its decisions.
 
-    In db storage a record counts in the directory of its ledger only: no bookie looks elsewhere.
-    `most` is the highest entry id that the new index has a place for.
+    `taken` ledgers go into the target, `unknown` ones are left out, and those in `astray` have
+    records in a wrong directory: with db storage, a bookie looks for a ledger's records in one
+    directory only. `most` is the highest entry id that the new index can hold.
     """
 
     def __init__(self, job: Rewrite, known: KnownLedgers, every: bool) -> None:
         self.known = known
         self.every = every
         self.count = job.result.directories
-        self.most = MAX_ENTRY_ID if job.to == "rocksdb" else _MOST_IN_FILES
+        self.most = MAX_ENTRY_ID if job.to == "rocksdb" else _MAX_INDEX_FILE_ENTRY_ID
         self.by_directory = job.by_directory and self.count > 1
         self.taken: set[LedgerId] = set()
         self.unknown: set[LedgerId] = set()
         self.astray: set[LedgerId] = set()
 
     def takes(self, name: LedgerId, dir_index: int) -> bool:
-        """Return whether a ledger's records in a directory count, and note it."""
+        """Return whether a ledger's records in a directory are taken, and note the ledger."""
         if self.by_directory and name.ledger % self.count != dir_index:
             self.astray.add(name)
             return False
@@ -142,29 +147,33 @@ class Choice:
 
 
 def rows_of(choice: Choice, log: LogFile, findings: list[Finding]) -> Iterator[IndexBatch]:
-    """Yield the rows of a log's records that count, in the order of the log.
+    """Yield index rows for the records of a log that are taken, in the order of the log.
 
-    Damage is a finding; a log that cannot be read at all is one, too.
+    Adds a finding for damage, and for a log that cannot be read.
     """
     try:
-        for batch in scan_log(log.path, findings, lambda name: choice.takes(name, log.dir_index)):
-            yield _rows(_possible(batch, log, choice.most, findings), log)
+        for batch in scan_log(log.path, findings, lambda id_: choice.takes(id_, log.dir_index)):
+            yield _to_index_rows(_drop_excess_entry_ids(batch, log, choice.most, findings), log)
     except BkstoreError as error:
         findings.append(Finding.of(error))
 
 
-def _possible(batch: LogBatch, log: LogFile, most: int, findings: list[Finding]) -> LogBatch:
-    """Return the records without those that the index has no place for: damage, mostly."""
-    beyond = np.flatnonzero(batch.entry_id > most)
-    if not beyond.size:
+def _drop_excess_entry_ids(
+    batch: LogBatch, log: LogFile, max_entry_id: int, findings: list[Finding]
+) -> LogBatch:
+    """Drop the records whose entry id the index cannot hold (mostly damage), with a finding."""
+    excess = np.flatnonzero(batch.entry_id > max_entry_id)
+    if not excess.size:
         return batch
-    some = counted(beyond.size, "record of an entry", "records of entries")
-    detail = f"{some} beyond id {most}, the highest that the index has a place for: left out"
-    findings.append(Finding("damage", detail, log.path, int(batch.position[beyond[0]])))
-    return batch.where(np.flatnonzero(batch.entry_id <= most))
+    records = counted(excess.size, "record of an entry", "records of entries")
+    detail = (
+        f"{records} beyond id {max_entry_id}, the highest that the index has a place for: left out"
+    )
+    findings.append(Finding("damage", detail, log.path, int(batch.position[excess[0]])))
+    return batch.where(np.flatnonzero(batch.entry_id <= max_entry_id))
 
 
-def _rows(batch: LogBatch, log: LogFile) -> IndexBatch:
+def _to_index_rows(batch: LogBatch, log: LogFile) -> IndexBatch:
     shape = batch.entry_id.shape
     return IndexBatch(
         np.broadcast_to(np.int64(log.dir_index), shape),
@@ -176,29 +185,31 @@ def _rows(batch: LogBatch, log: LogFile) -> IndexBatch:
 
 
 def old_flags(job: Rewrite) -> int | None:
-    """Return the storage flags of the old index, None where there are none or it is lost."""
+    """Return the storage flags of the old index, or None if it has none or cannot be read."""
     try:
         return job.bookie.index.storage_flags
     except SystemRefused:
         raise
-    except BkstoreError:  # told of by known_ledgers
+    except BkstoreError:  # known_ledgers has reported it
         return None
 
 
 def tell_ledgers(result: RewriteResult, choice: Choice) -> None:
-    """Add what is to be known of the ledgers that were made, and of those that were not."""
+    """Add findings on ledgers without a state in the old index and on misplaced records."""
     result.left_out = len(choice.unknown)
     known, source = choice.known, str(result.source)
-    lost = sorted(name for name in choice.taken if name not in known.indexed)
+    lost = sorted(ledger_id for ledger_id in choice.taken if ledger_id not in known.indexed)
     if choice.every and not known.told and lost:
         detail = "no index says which ledgers there are: all that the entry logs hold are made"
         result.findings.append(Finding("oddity", detail, source))
-    keyless = [name for name in lost if not known.state(name).master_key]
+    keyless = [ledger_id for ledger_id in lost if not known.state(ledger_id).master_key]
     if lost:
-        of = f"{counted(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
-        detail = f"{of}: fenced, or as the journals say; {len(keyless)} without a master key"
+        ledgers = f"{counted(len(lost), 'ledger has', 'ledgers have')} no state in the old index"
+        detail = f"{ledgers}: fenced, or as the journals say; {len(keyless)} without a master key"
         result.findings.append(Finding("oddity", detail, source, ledger=lost[0]))
     if choice.astray:
-        some = counted(len(choice.astray), "ledger has", "ledgers have")
-        detail = f"{some} records in a directory where no bookie looks for them: passed over there"
+        ledgers = counted(len(choice.astray), "ledger has", "ledgers have")
+        detail = (
+            f"{ledgers} records in a directory where no bookie looks for them: passed over there"
+        )
         result.findings.append(Finding("oddity", detail, source, ledger=min(choice.astray)))

@@ -1,10 +1,9 @@
-"""Salvage: what can be read out of damaged entry logs, as a bookie, and an account of the rest.
+"""Salvage a damaged bookie: write a new one from every readable record, and list the losses.
 
-A log without damage goes over as it is. Of a damaged one a fresh log is written under its id, with
-every record that a scan or the old index finds. All ledgers with a record are made, unless it is
-asked otherwise: a damaged index cannot tell a deleted ledger from one that it lost. Of several
-copies of an entry the one that the old index names wins, where its record is there; else the last
-in log order.
+A log without damage is copied. For a damaged log, a fresh one with the same id is written, with
+every record that a scan or the old index finds. By default all ledgers with a record are restored:
+a damaged index cannot tell a deleted ledger from one that it lost. Of several copies of an entry,
+the one in the old index wins if its record exists; otherwise the last one in log order.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ from bkstore.storage.entry_log.resync import LogBytes
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a salvage could not save.
+    """Bytes or entries that a salvage could not save.
 
-    kind "bytes": `bytes` of `file` from `offset` on hold nothing that can be read. kind "entries":
-    `entries` of `ledger` from `first_entry` to `last_entry`, which the old index knew, are in no
-    log; `file` is the log that it named, `offset` where the first of them lay.
+    Kind "bytes": `bytes` of `file`, from `offset` on, contain no readable record. Kind "entries":
+    the `entries` of `ledger` from `first_entry` to `last_entry`, which were in the old index, are
+    in no log; `file` is the log that the index named, `offset` the position of the first of them.
     """
 
     kind: Literal["bytes", "entries"]
@@ -73,10 +72,10 @@ class Loss:
 
 @dataclass
 class SalvageResult:
-    """What a salvage made, and lost: `fresh` logs were written anew, the others copied.
+    """What a salvage made, and what it lost: `fresh` logs were rewritten, the others copied.
 
-    `hidden` counts records that only the old index found. `findings` of `made` tell what the scans
-    met, in runs; `losses` are all there are.
+    `hidden` counts records that only the old index found. `made.findings` has the scans' findings,
+    where a run of similar ones is one finding; `losses` is complete.
     """
 
     made: RewriteResult
@@ -86,12 +85,12 @@ class SalvageResult:
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of entry logs that hold nothing that can be read."""
+        """The number of bytes in entry logs that contain no readable record."""
         return sum(loss.bytes or 0 for loss in self.losses)
 
     @property
     def lost_entries(self) -> int:
-        """Entries that the old index knew and that are lost."""
+        """The number of entries that were in the old index and are lost."""
         return sum(loss.entries or 0 for loss in self.losses)
 
 
@@ -108,18 +107,18 @@ def salvage(
     opening: Opening = AS_IT_LIES,
     files: Files = OS_FILES,
 ) -> SalvageResult:
-    """Make `target`, new or an empty folder, a bookie of all that can be read out of `source`.
+    """Make `target`, a new or empty folder, a bookie with everything readable in `source`.
 
-    `to` is the layout of its index, the source's by default. Every record with a whole frame is
-    taken, found by a scan or named by the old index; with a `digest_type` (and `password`) only
-    those whose digest fits, if any of their ledger does in the same log (`leave_out_unfit`). With
-    `known_only` ledgers that the bookie does not know are left out. States as `rebuild_index`
-    makes them; the index is compared with the records taken. Logs without damage, journals, marks
-    and cookies are copies (`link` makes hard links of those logs).
+    `to` is the layout of its index, by default the source's. Every complete record that a scan
+    or the old index finds is taken; with a `digest_type` (and `password`), only those whose digest
+    matches, unless no digest of their ledger matches in that log (`leave_out_unfit`). With
+    `known_only`, ledgers that the bookie does not know are left out. Ledger states are made as by
+    `rebuild_index`, and the index is compared with the records taken. Undamaged logs, journals,
+    marks and cookies are copied (`link` hard-links those logs).
 
-    Raises as `rebuild_index`, and `InvalidArgument` for a digest type that is none, or a password
-    without one. Memory: some 100 bytes a record of one log, 300 bytes a ledger, and
-    about 300 MiB. Cost: about 2 us a record, and the copy.
+    Raises what `rebuild_index` raises, and `InvalidArgument` for an unknown digest type or a
+    password without a digest type. Memory: some 100 bytes a record of one log, 300 bytes a ledger,
+    and about 300 MiB. Cost: about 2 us a record, and the copy.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -157,7 +156,7 @@ def salvage(
 
 
 class _Salvage:
-    """One salvage: the old index's rows by log, then log by log, then index, account, the rest."""
+    """A running salvage: read the old index, then each log; write the index, list the losses."""
 
     def __init__(self, job: Rewrite, known_only: bool, coder: Coder | None) -> None:
         self.job = job
@@ -175,137 +174,145 @@ class _Salvage:
     def run(self) -> SalvageResult:
         job, known = self.job, self.choice.known
         self._read_old_rows()
-        self._take_logs()
+        self._salvage_logs()
         self._note_missing_logs()
         states = known.states(self.choice.taken)
         job.write_index(self.rows, states, old_flags(job), self.rows.rows)
         job.result.duplicates = self.rows.duplicates
         tell_ledgers(job.result, self.choice)
         job.carry_rest_and_compare(self.names, self.logs, self.rows, states)
-        with job.opened() as made:
-            self.result.losses += self._lost_entries(made.index)
+        with job.opened() as target:
+            self.result.losses += self._find_lost_entries(target.index)
         job.finish()
         return self.result
 
-    # -- what the old index says
+    # -- the old index
 
     def _read_old_rows(self) -> None:
-        """Spread the rows that can be read by log; what cannot is told already, or a finding."""
-        bookie, met = self.job.bookie, list[Finding]()
+        """Group the old index's readable rows by log; add findings on the others."""
+        bookie, findings = self.job.bookie, list[Finding]()
         self.job.step("reading the index", None)
         try:
-            for rows in bookie.scan(findings=met):
+            for rows in bookie.scan(findings=findings):
                 self.old.add(rows)
                 self.job.did(rows.entry_id.size)
         except DirectoryInUse:
             raise
         except BkstoreError as error:
-            met.append(Finding.of(error))
+            findings.append(Finding.of(error))
         self.old.finish()
-        add_unreported(self.job.result.findings, met)
+        add_unreported(self.job.result.findings, findings)
 
     # -- logs
 
-    def _take_logs(self) -> None:
+    def _salvage_logs(self) -> None:
+        """Take the rows of each log's records; rewrite damaged logs, then copy the others."""
         job = self.job
         job.step("entry logs", sum(log.bytes for log in self.logs))
-        kept = {(log.dir_index, log.log_id) for log in self.names.kept}
-        sound = []
+        kept_logs = {(log.dir_index, log.log_id) for log in self.names.kept}
+        undamaged_logs = []
         for log in in_log_order(self.logs):
-            old = self.old.of(log.dir_index, log.log_id)
-            found = read_records(log, old, job.result.findings, self.choice.most)
-            if found.unreadable:
+            old_rows = self.old.of(log.dir_index, log.log_id)
+            records = read_records(log, old_rows, job.result.findings, self.choice.most)
+            if records.unreadable:
                 detail = "the log cannot be read"
                 self.result.losses.append(Loss("bytes", log.path, 0, detail, log.bytes))
             else:
-                is_kept = (log.dir_index, log.log_id) in kept
+                is_kept = (log.dir_index, log.log_id) in kept_logs
                 with LogBytes(log.path) as data:
-                    self._complete(log, data, found)
-                    if is_kept and found.damaged:
-                        self._write(log, data, found)
-                if is_kept and not found.damaged:
-                    sound.append(log)
-            self.missing.add(found.missing)
-            located = fresh_positions(found) if found.damaged else found.position
-            self._add(log, found, located)
-            job.did(log.bytes, found.position.size)
-        job.carry_logs(self.names, sound)
+                    self._complete_records(log, data, records)
+                    if is_kept and records.damaged:
+                        self._write_fresh_log(log, data, records)
+                if is_kept and not records.damaged:
+                    undamaged_logs.append(log)
+            # What the index has and no log: looked for in the new index, at the end.
+            self.missing.add(records.missing)
+            positions = fresh_positions(records) if records.damaged else records.position
+            self._add_rows(log, records, positions)
+            job.did(log.bytes, records.position.size)
+        job.carry_logs(self.names, undamaged_logs)
         job.result.logs += self.result.fresh
 
-    def _complete(self, log: LogFile, data: LogBytes, found: LogRecords) -> None:
-        """Add what only the index finds, leave out what does not fit its digest, note losses."""
-        add_hidden_records(data, found, self.choice.most)
+    def _complete_records(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
+        """Add records that only the index finds, drop digest mismatches, and note lost bytes."""
+        add_hidden_records(data, records, self.choice.most)
         if self.coder is not None:
-            known = self._may_be_another_s
-            self.job.result.findings += leave_out_unfit(log, data, found, self.coder, known)
-        for offset, size, why in found.lost:
-            self.result.losses.append(Loss("bytes", log.path, offset, why, size))
+            may_differ = self._may_have_other_digest_type
+            self.job.result.findings += leave_out_unfit(log, data, records, self.coder, may_differ)
+        for offset, size, reason in records.lost:
+            self.result.losses.append(Loss("bytes", log.path, offset, reason, size))
 
-    def _may_be_another_s(self, name: LedgerId) -> bool:
-        """Whether a ledger may have a digest type of its own: not if nobody knows it."""
+    def _may_have_other_digest_type(self, ledger_id: LedgerId) -> bool:
+        """Return whether a ledger may have another digest type; an unknown ledger may not."""
         known = self.choice.known
-        return not known.told or name in known
+        return not known.told or ledger_id in known
 
-    def _write(self, log: LogFile, data: LogBytes, found: LogRecords) -> None:
-        folder = self.job.ledger_currents()[log.dir_index]
-        with writing(folder):
-            self.job.files.makedirs(folder)
-        target = folder / log_name(self.names.new_id(log.dir_index, log.log_id))
-        size = write_fresh(data, target, found, self.job.files)
+    def _write_fresh_log(self, log: LogFile, data: LogBytes, records: LogRecords) -> None:
+        """Write a damaged log's records to a new log in the target."""
+        log_dir = self.job.ledger_currents()[log.dir_index]
+        with writing(log_dir):
+            self.job.files.makedirs(log_dir)
+        target = log_dir / log_name(self.names.new_id(log.dir_index, log.log_id))
+        size = write_fresh(data, target, records, self.job.files)
         self.job.result.log_bytes += size
         self.result.fresh += 1
-        self.result.hidden += found.hidden
+        self.result.hidden += records.hidden
 
-    def _add(self, log: LogFile, found: LogRecords, located: Int64Array) -> None:
-        """Add the records of ledgers that count; those that the index names weigh more."""
-        rows = found.rows(log.dir_index, log.log_id, located)
-        keep = np.zeros(rows.entry_id.size, np.bool_)
-        for name, here in rows_of_ledgers(found.scope_id, found.ledger_id):
-            keep[here] = self.choice.takes(name, log.dir_index)
-        some = IndexBatch(*(column[keep] for column in rows))
-        self.rows.add(self.names.located(some), found.confirmed[keep].astype(np.int64))
+    def _add_rows(self, log: LogFile, records: LogRecords, positions: Int64Array) -> None:
+        """Add the records of the ledgers taken; a copy that the old index names has priority."""
+        rows = records.rows(log.dir_index, log.log_id, positions)
+        is_taken = np.zeros(rows.entry_id.size, np.bool_)
+        for ledger_id, record_indexes in rows_of_ledgers(records.scope_id, records.ledger_id):
+            is_taken[record_indexes] = self.choice.takes(ledger_id, log.dir_index)
+        taken_rows = IndexBatch(*(column[is_taken] for column in rows))
+        self.rows.add(self.names.located(taken_rows), records.confirmed[is_taken].astype(np.int64))
 
-    # -- entries that are nowhere
+    # -- lost entries
 
     def _note_missing_logs(self) -> None:
-        here = {(log.dir_index, log.log_id) for log in self.logs}
-        for directory, log_id in self.old.logs():
-            if (directory, log_id) not in here:
-                self.missing.add(self.old.of(directory, log_id))
+        """Add the old index's rows that point to logs which do not exist."""
+        present_logs = {(log.dir_index, log.log_id) for log in self.logs}
+        for dir_index, log_id in self.old.logs():
+            if (dir_index, log_id) not in present_logs:
+                self.missing.add(self.old.of(dir_index, log_id))
 
-    def _lost_entries(self, made: EntryIndex) -> Iterator[Loss]:
-        """Yield the entries that the old index knew and the new one has not, in runs by log."""
+    def _find_lost_entries(self, new_index: EntryIndex) -> Iterator[Loss]:
+        """Yield entries in the old index, but not in the new one, as ranges by ledger and log."""
         known = self.choice.known
         for rows in self.missing:
-            at = 0
-            for name, entries, locations in rows.by_ledger():
-                numbers = rows.dir_index[at : at + entries.size]
-                at += entries.size
-                if name not in known:
+            row_start = 0
+            for ledger_id, entries, locations in rows.by_ledger():
+                dir_indexes = rows.dir_index[row_start : row_start + entries.size]
+                row_start += entries.size
+                if ledger_id not in known:
                     continue
-                gone = np.flatnonzero(made.get_many(name, entries) == 0)
-                for log in np.unique(np.stack((numbers[gone], log_ids(locations[gone]))), axis=1).T:
-                    mine = gone[(numbers[gone] == log[0]) & (log_ids(locations[gone]) == log[1])]
-                    yield from self._runs(name, entries[mine], locations[mine], int(log[0]))
+                lost = np.flatnonzero(new_index.get_many(ledger_id, entries) == 0)
+                # The logs, by directory and id, in which the old index had the lost entries.
+                keys = np.stack((dir_indexes[lost], log_ids(locations[lost])))
+                for key in np.unique(keys, axis=1).T:
+                    rows_in_log = lost[(keys[0] == key[0]) & (keys[1] == key[1])]
+                    ids, lost_locations = entries[rows_in_log], locations[rows_in_log]
+                    yield from self._losses_of_log(ledger_id, ids, lost_locations, int(key[0]))
 
-    def _runs(
-        self, name: LedgerId, entries: Int64Array, locations: Int64Array, number: int
+    def _losses_of_log(
+        self, ledger_id: LedgerId, entries: Int64Array, locations: Int64Array, dir_index: int
     ) -> Iterator[Loss]:
+        """Yield the lost entries of one ledger in one log, a `Loss` for each range of entry ids."""
         log_id = int(locations[0]) >> 32
-        here = any((log.dir_index, log.log_id) == (number, log_id) for log in self.logs)
-        folder = self.job.bookie.folders.ledger[max(number, 0)]
-        why = "its record is damaged" if here else "its entry log is not here"
-        for first, last in Availability.from_entries(entries).ranges().tolist():
-            at = int(np.searchsorted(entries, first))
-            count = last - first + 1
+        log_exists = any((log.dir_index, log.log_id) == (dir_index, log_id) for log in self.logs)
+        log_dir = self.job.bookie.folders.ledger[max(dir_index, 0)]
+        reason = "its record is damaged" if log_exists else "its entry log is not here"
+        for first_entry, last_entry in Availability.from_entries(entries).ranges().tolist():
+            row = int(np.searchsorted(entries, first_entry))
+            count = last_entry - first_entry + 1
             yield Loss(
                 "entries",
-                str(folder / log_name(log_id)),
-                int(locations[at]) & 0xFFFFFFFF,
-                why if count == 1 else why.replace("its record is", "their records are"),
+                str(log_dir / log_name(log_id)),
+                int(locations[row]) & 0xFFFFFFFF,
+                reason if count == 1 else reason.replace("its record is", "their records are"),
                 None,
-                name,
-                first,
-                last,
+                ledger_id,
+                first_entry,
+                last_entry,
                 count,
             )

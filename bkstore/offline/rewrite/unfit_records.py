@@ -1,8 +1,8 @@
-"""Records of a log whose digest does not fit: they are left out, as other damaged bytes are.
+"""Leave out the records of a log whose digest does not match, like other damaged bytes.
 
-A record does not say its digest's type, so one type and password are given for all ledgers. A
-known ledger of which no record in the log fits has another type or password, as far as anyone can
-tell: its records stay, and that is told.
+A record does not contain its digest type, so one type and password are given for all ledgers. If
+no record of a known ledger in the log matches, the ledger probably has another type or password:
+its records are kept, with a finding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bkstore.offline.rewrite.fresh_logs import LogRecords, LostBytes
 from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.resync import LogBytes
 
-_WINDOW = 4 << 20
+_WINDOW_BYTES = 4 << 20
 
 
 def leave_out_unfit(
@@ -31,69 +31,85 @@ def leave_out_unfit(
     coder: Coder,
     known: Callable[[LedgerId], bool],
 ) -> list[Finding]:
-    """Take the records whose digest does not fit out of `found`; return what is told of the rest.
+    """Remove the records with a wrong digest from `found`; return findings on ledgers kept anyway.
 
-    Those that the index names become `missing`, their bytes `lost`. `known` says which ledgers the
-    bookie has, whose records may be of another type. Memory: a window of the log, a byte a record.
-    Cost: a second reading of the log, some 100 ns a record and its digest.
+    Removed records that are in the index are added to `missing`, and their bytes to `lost`.
+    `known` returns whether the bookie knows a ledger, which may then have another digest type.
+    Memory: a window of the log, and a byte a record. Cost: a second reading of the log, some
+    100 ns a record and its digest.
     """
-    unfit = _unfit(data, found, coder)
-    told = []
-    for name, rows in rows_of_ledgers(found.scope_id, found.ledger_id):
-        if known(name) and unfit[rows].all():
-            unfit[rows] = False
-            told.append(_another_type(log, name, rows.size, coder))
-    if unfit.any():
-        _leave_out(log, found, unfit, f"the {coder.digest.name} digest of its record does not fit")
-    return told
+    is_unfit = _find_digest_mismatches(data, found, coder)
+    findings = []
+    for ledger_id, record_indexes in rows_of_ledgers(found.scope_id, found.ledger_id):
+        if known(ledger_id) and is_unfit[record_indexes].all():
+            is_unfit[record_indexes] = False
+            findings.append(_other_digest_type_finding(log, ledger_id, record_indexes.size, coder))
+    if is_unfit.any():
+        reason = f"the {coder.digest.name} digest of its record does not fit"
+        _drop_records(log, found, is_unfit, reason)
+    return findings
 
 
-def _unfit(data: LogBytes, found: LogRecords, coder: Coder) -> npt.NDArray[np.bool_]:
-    unfit = np.zeros(found.position.size, np.bool_)
-    for start, stop in _windows(found):
-        begin = int(found.position[start])
-        end = int((found.position[start:stop] + found.size[start:stop]).max())
+def _find_digest_mismatches(
+    data: LogBytes, records: LogRecords, coder: Coder
+) -> npt.NDArray[np.bool_]:
+    """Return which records have a digest that does not match, reading window by window."""
+    is_unfit = np.zeros(records.position.size, np.bool_)
+    for row, stop_row in _windows(records):
+        start = int(records.position[row])
+        end = int((records.position[row:stop_row] + records.size[row:stop_row]).max())
         batch = RecordBatch(
-            found.entry_id[start:stop],
-            data.peek(begin, end - begin),
-            found.position[start:stop] - begin,
-            found.size[start:stop],
+            records.entry_id[row:stop_row],
+            data.peek(start, end - start),
+            records.position[row:stop_row] - start,
+            records.size[row:stop_row],
         )
-        unfit[[start + at for at in coder.decode_batch(batch).failed]] = True
-    return unfit
+        is_unfit[[row + index for index in coder.decode_batch(batch).failed]] = True
+    return is_unfit
 
 
-def _windows(found: LogRecords) -> Iterator[tuple[int, int]]:
-    """Yield numbers of records, half open, that lie within a window; one at least."""
-    ends = np.maximum.accumulate(found.position + found.size)
-    start = 0
-    while start < ends.size:
-        stop = int(np.searchsorted(ends, found.position[start] + _WINDOW, "right"))
-        yield start, max(stop, start + 1)
-        start = max(stop, start + 1)
+def _windows(records: LogRecords) -> Iterator[tuple[int, int]]:
+    """Yield half-open ranges of record indexes: a window of the log each, at least one record."""
+    ends = np.maximum.accumulate(records.position + records.size)
+    first = 0
+    while first < ends.size:
+        stop = int(np.searchsorted(ends, records.position[first] + _WINDOW_BYTES, "right"))
+        yield first, max(stop, first + 1)
+        first = max(stop, first + 1)
 
 
-def _another_type(log: LogFile, name: LedgerId, count: int, coder: Coder) -> Finding:
+def _other_digest_type_finding(
+    log: LogFile, ledger_id: LedgerId, record_count: int, coder: Coder
+) -> Finding:
+    records = counted(record_count, "record")
     detail = (
-        f"ledger {name}: no digest of {counted(count, 'record')} fits {coder.digest.name} and the "
-        "password: taken as they are"
+        f"ledger {ledger_id}: no digest of {records} fits {coder.digest.name} and the password: "
+        "taken as they are"
     )
-    return Finding("damage", detail, log.path, None, name)
+    return Finding("damage", detail, log.path, None, ledger_id)
 
 
-def _leave_out(log: LogFile, found: LogRecords, unfit: npt.NDArray[np.bool_], why: str) -> None:
-    named = unfit & found.confirmed
-    place = (np.int64(log.log_id) << np.int64(32)) | found.position[named]
-    directory = np.full(place.size, log.dir_index, np.int64)
-    rows = (directory, found.scope_id[named], found.ledger_id[named], found.entry_id[named], place)
-    found.missing = IndexBatch(
-        *(np.concatenate(both) for both in zip(found.missing, rows, strict=True))
+def _drop_records(
+    log: LogFile, records: LogRecords, is_unfit: npt.NDArray[np.bool_], reason: str
+) -> None:
+    # Rows of the old index that point at a dropped record are missing now.
+    named = is_unfit & records.confirmed
+    locations = (np.int64(log.log_id) << np.int64(32)) | records.position[named]
+    dir_indexes = np.full(locations.size, log.dir_index, np.int64)
+    ids = (records.scope_id[named], records.ledger_id[named], records.entry_id[named])
+    new_missing = (dir_indexes, *ids, locations)
+    records.missing = IndexBatch(
+        *(np.concatenate(columns) for columns in zip(records.missing, new_missing, strict=True))
     )
-    starts, sizes = found.position[unfit] - PREFIX, found.size[unfit] + PREFIX
-    found.lost += [LostBytes(at, size, why) for at, size in zip(starts.tolist(), sizes.tolist())]
-    found.lost.sort()
-    fits = ~unfit
-    found.scope_id, found.ledger_id = found.scope_id[fits], found.ledger_id[fits]
-    found.entry_id, found.position = found.entry_id[fits], found.position[fits]
-    found.size, found.confirmed = found.size[fits], found.confirmed[fits]
-    found.damaged = True
+    # The bytes of the dropped records, with their length prefixes, are lost.
+    starts, sizes = records.position[is_unfit] - PREFIX, records.size[is_unfit] + PREFIX
+    records.lost += [
+        LostBytes(offset, size, reason) for offset, size in zip(starts.tolist(), sizes.tolist())
+    ]
+    records.lost.sort()
+    # Keep the rest, and have a fresh log written without the dropped ones.
+    fits = ~is_unfit
+    records.scope_id, records.ledger_id = records.scope_id[fits], records.ledger_id[fits]
+    records.entry_id, records.position = records.entry_id[fits], records.position[fits]
+    records.size, records.confirmed = records.size[fits], records.confirmed[fits]
+    records.damaged = True
