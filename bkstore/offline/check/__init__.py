@@ -1,9 +1,9 @@
-"""Checking a bookie's directories: index against logs, logs against index, and all they say.
+"""Check a bookie's directories: index against logs, logs against index, and all other files.
 
-`run` has `Check`: read it first. `findings` lists the kinds of what can be found, `coverage` says
-what was looked at. `log_check` joins one log with the rows of the index that point into it, in
-`workers` side by side; `log_sizes`, `record_digests` and `entry_runs` are its
-parts. `states`, `journals` and `directories` check what has no records.
+`run` has `Check`: read it first. `findings` lists the kinds of findings, and `coverage` counts
+what was read. `log_check` joins one log with the index rows that point into it, with the parts
+`log_sizes`, `record_digests` and `entry_runs`; `workers` checks logs in parallel. `states`,
+`journals` and `directories` check everything without records.
 """
 
 from bkstore.offline.check.coverage import Coverage, LogCoverage

@@ -1,4 +1,4 @@
-"""What a check has looked at, and what not: nothing that was left out counts as passed."""
+"""What a check has read, and what it has left out, which does not count as passed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from bkstore.counts import counted
 
 @dataclass
 class LogCoverage:
-    """What was read of one entry log. Bytes by what they are for add up to the file's.
+    """What was read of one entry log. The byte counts add up to the file's size.
 
-    `records` were read, `indexed` of them are where an index row points; `copies` are of entries
-    whose row points elsewhere, `unindexed` of known ledgers and in no row, `garbage` of ledgers
-    that the index does not know, `others` of ledgers that were not asked for, `unjudged` could not
-    be looked up. `rows` is how many rows
-    point into the log. `unaccounted` has the (start, end) of bytes that are nothing known.
+    Of the `records` read, index rows point at `indexed`; `copies` are of entries whose row points
+    elsewhere, `unindexed` of known ledgers without a row, `garbage` of ledgers that are not in the
+    index, `others` of ledgers outside of the request, and `unjudged` could not be looked up.
+    `rows` counts the index rows that point into the log. `unaccounted` has the (start, end) of
+    ranges that are no known structure.
     """
 
     dir_index: int
@@ -40,17 +40,17 @@ class LogCoverage:
 
     @property
     def unaccounted_bytes(self) -> int:
-        """The bytes that are no header, record, map or padding."""
+        """The number of bytes that are not header, record, ledgers map or padding."""
         return sum(end - start for start, end in self.unaccounted)
 
 
 @dataclass
 class Coverage:
-    """What a check has looked at; it grows while the check goes on, and is whole at its end.
+    """What a check has read so far; it is complete when the check ends.
 
-    `rows` index rows were read, `rows_checked` of them held against a log or its absence.
-    `states` ledger states were read. `journal_records` were read. `left_out` names in words each
-    part that was not checked. `logs` has an account of each entry log.
+    `rows` counts the index rows read, `rows_checked` those compared with a log or found without
+    one, `states` the ledger states and `journal_records` the journal records read. `left_out`
+    describes each part that was not checked. `logs` has the coverage of each entry log.
     """
 
     rows: int = 0
@@ -62,7 +62,7 @@ class Coverage:
     left_out: list[str] = field(default_factory=list)
 
     def total(self, name: str) -> int:
-        """Return the sum of a number over the logs.
+        """Return the sum of an attribute over the logs.
 
         >>> Coverage(logs=[LogCoverage(0, 0, "0.log", 1024), LogCoverage(0, 1, "1.log", 8)]).total(
         ...     "bytes"
@@ -73,11 +73,11 @@ class Coverage:
 
     @property
     def nothing(self) -> bool:
-        """Whether no row, no state and no record was looked at: such a check has not passed."""
+        """Whether no row, state or record was read; such a check has not passed."""
         return not (self.rows or self.states or self.journal_records or self.total("records"))
 
     def lines(self) -> list[str]:
-        """Return what was checked and what not, for people."""
+        """Return lines of text that say what was checked and what was not."""
         if self.nothing:
             return ["nothing was checked: no index row, no ledger and no record is here"]
         shares = (
@@ -88,7 +88,9 @@ class Coverage:
             ("of ledgers not asked for", "others"),
             ("not judged", "unjudged"),
         )
-        told = [f"{self.total(name):,} {words}" for words, name in shares if self.total(name)]
+        record_counts = [
+            f"{self.total(name):,} {label}" for label, name in shares if self.total(name)
+        ]
         rows = counted(self.rows, "index row", grouped=True)
         records = counted(self.total("records"), "record", grouped=True)
         logs = counted(len(self.logs), "entry log", grouped=True)
@@ -96,7 +98,7 @@ class Coverage:
         lines = [
             f"checked {self.rows_checked:,} of {rows}, "
             f"{counted(self.states, 'state', grouped=True)} of {counted(self.ledgers, 'ledger')}",
-            f"{records} in {logs}" + (f": {', '.join(told)}" if told else ""),
+            f"{records} in {logs}" + (f": {', '.join(record_counts)}" if record_counts else ""),
             f"{size - lost:,} of {counted(size, 'byte', grouped=True)} of logs accounted for",
         ]
         if self.journal_records:

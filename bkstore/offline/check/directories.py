@@ -1,7 +1,7 @@
-"""What lies in a bookie's directories beside logs, index and journals, and what it says of them.
+"""Check the files in a bookie's directories other than logs, index and journals.
 
-Leftovers of interrupted compactions, names that no look-up forms, the id of the last log, the
-cookie. Sources: `EntryLoggerAllocator`, `TransactionalEntryLogCompactor`, `bookie/Cookie`.
+These are leftovers of interrupted compactions, files with unknown names, the id of the last log,
+and the cookie. Sources: `EntryLoggerAllocator`, `TransactionalEntryLogCompactor`, `bookie/Cookie`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from bkstore.storage.read_only.bookie_dir import BookieDir
 
 _LAST_ID = "lastId"
 _COOKIE = "VERSION"
-_LAST_ID_LIMIT = 64
+_MAX_LAST_ID_BYTES = 64
 
 
 def check_directories(bookie: BookieDir) -> Iterator[CheckFinding]:
-    """Yield what is odd about the files of a bookie's directories. Reads names and two files."""
+    """Yield findings on a bookie's directories. Lists them, and reads cookies and `lastId`."""
     folders = bookie.folders
     currents = list(dict.fromkeys([*folders.ledger, *folders.index, *folders.journal]))
-    for found in unknown_files(currents):
-        yield CheckFinding("leftover", "oddity", found.detail, str(found.path))
-    yield from _cookies(bookie, currents)
-    yield from _last_ids(bookie)
+    for unknown_file in unknown_files(currents):
+        yield CheckFinding("leftover", "oddity", unknown_file.detail, str(unknown_file.path))
+    yield from _check_cookies(bookie, currents)
+    yield from _check_last_ids(bookie)
 
 
-def _cookies(bookie: BookieDir, currents: list[Path]) -> Iterator[CheckFinding]:
-    """Yield the directories without a cookie, where others have one; all that are must agree."""
+def _check_cookies(bookie: BookieDir, currents: list[Path]) -> Iterator[CheckFinding]:
+    """Yield findings on directories without a cookie, if others have one."""
     if bookie.folders.cookie is None:
         return
     for current in currents:
@@ -42,31 +42,32 @@ def _cookies(bookie: BookieDir, currents: list[Path]) -> Iterator[CheckFinding]:
             yield CheckFinding("cookie", "oddity", detail, str(current / _COOKIE))
 
 
-def _last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
-    """Yield `lastId` files that say no id, another one than the others, or one that is behind."""
-    said: dict[Path, int] = {}
-    for number, current in enumerate(bookie.folders.ledger):
+def _check_last_ids(bookie: BookieDir) -> Iterator[CheckFinding]:
+    """Yield findings on `lastId` files that are unreadable, lower than a log's id, or different."""
+    ids: dict[Path, int] = {}
+    for log_id, current in enumerate(bookie.folders.ledger):
         path = current / _LAST_ID
         if not os.path.lexists(path):
             continue
         try:
-            said[path] = _id_in(path)
+            ids[path] = _read_last_id(path)
         except BkstoreError as error:
             yield CheckFinding.of_error("last-id", error)
             continue
         highest = max(
-            (log.log_id for log in bookie.entry_logs if log.dir_index == number), default=-1
+            (log.log_id for log in bookie.entry_logs if log.dir_index == log_id), default=-1
         )
-        if highest > said[path]:
-            detail = f"says {said[path]:x}, but {highest:x}.log is here: a bookie counts on from it"
+        if highest > ids[path]:
+            detail = f"says {ids[path]:x}, but {highest:x}.log is here: a bookie counts on from it"
             yield CheckFinding("last-id", "oddity", detail, str(path))
-    if bookie.layout == "idx" and len(set(said.values())) > 1:  # one sequence over all
-        told = ", ".join(f"{path} {number:x}" for path, number in said.items())
-        yield CheckFinding("last-id", "oddity", f"differ: {told}", str(next(iter(said))))
+    if bookie.layout == "idx" and len(set(ids.values())) > 1:  # one sequence over all
+        id_list = ", ".join(f"{path} {log_id:x}" for path, log_id in ids.items())
+        yield CheckFinding("last-id", "oddity", f"differ: {id_list}", str(next(iter(ids))))
 
 
-def _id_in(path: Path) -> int:
-    text = read_whole(path, _LAST_ID_LIMIT).strip()
+def _read_last_id(path: Path) -> int:
+    """Return the log id in a `lastId` file; raise `CorruptionError` if it is not one in hex."""
+    text = read_whole(path, _MAX_LAST_ID_BYTES).strip()
     if not re.fullmatch(rb"[0-9a-fA-F]{1,16}", text):
         raise CorruptionError(path, 0, f"is no log id in hex: {text[:20]!r}")
     return int(text, 16)

@@ -1,6 +1,6 @@
-"""Entries with the same fault, gathered as runs: a lost log is a few findings, not a million.
+"""Collect entries with the same fault as runs: a lost log is a few findings, not a million.
 
-Rows come in any order; they are condensed as they come, so that memory is bounded by the runs.
+Rows may come in any order. They are merged as they come, so memory is bounded by the runs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bkstore.ids import Int64Array, LedgerId
 from bkstore.offline.check.findings import CheckFinding, Kind, Severity
 
 MOST_RUNS = 64
-"""Runs of one ledger, kind and file that are told apart; the last takes the rest."""
+"""The maximum of runs for a ledger, kind and file; the last one includes all further ones."""
 
-_MOST_FINDINGS = 10_000
-_PENDING = 1 << 18
+_MAX_FINDINGS = 10_000
+_MIN_PENDING_ROWS = 1 << 18
 _NO_RUNS = np.empty((0, 6), np.int64)
 
 
@@ -34,27 +34,27 @@ class EntryRuns:
 
     def __init__(self) -> None:
         self._pending: list[Int64Array] = []
-        self._waiting = 0
+        self._pending_rows = 0
         self._runs = _NO_RUNS
 
     def add(
         self, scopes: Int64Array, ledgers: Int64Array, entries: Int64Array, offsets: Int64Array
     ) -> None:
-        """Take entries with their ledgers (two's complement) and offsets, int64[n] each."""
+        """Add entries with their ledgers (two's complement) and offsets, int64[n] each."""
         ones = np.ones(entries.size, np.int64)
-        self._take(np.column_stack((scopes, ledgers, entries, entries, ones, offsets)))
+        self._add_rows(np.column_stack((scopes, ledgers, entries, entries, ones, offsets)))
 
     def take(self, other: EntryRuns) -> None:
-        """Take all that another has, and leave it empty."""
-        self._take(other.rows())
+        """Move all runs of another one to this one."""
+        self._add_rows(other.rows())
         other._pending, other._runs = [], _NO_RUNS
 
-    def _take(self, rows: Int64Array) -> None:
+    def _add_rows(self, rows: Int64Array) -> None:
         if not len(rows):
             return
         self._pending.append(rows)
-        self._waiting += len(rows)
-        if self._waiting >= max(_PENDING, len(self._runs)):
+        self._pending_rows += len(rows)
+        if self._pending_rows >= max(_MIN_PENDING_ROWS, len(self._runs)):
             self.rows()
 
     def rows(self) -> Int64Array:
@@ -63,88 +63,102 @@ class EntryRuns:
         Ledgers come in unsigned order.
         """
         if self._pending:
-            self._runs = _joined(np.concatenate([self._runs, *self._pending]))
-            self._pending, self._waiting = [], 0
+            self._runs = _merge_runs(np.concatenate([self._runs, *self._pending]))
+            self._pending, self._pending_rows = [], 0
         return self._runs
 
     @property
     def entries(self) -> int:
-        """How many entries there are."""
+        """The number of entries in all runs."""
         return int(self.rows()[:, 4].sum())
 
     def findings(
         self, kind: Kind, severity: Severity, detail: str, file: str | None
     ) -> Iterator[CheckFinding]:
-        """Yield a finding for each run, of more than `MOST_RUNS` of a ledger one for the rest."""
+        """Yield a finding for each run; after `MOST_RUNS` of a ledger, one for its other runs."""
         rows = self.rows()
-        cuts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
-        ledgers = np.split(rows, cuts) if len(rows) else []
-        told = 0
-        for at, own in enumerate(ledgers):
-            if told >= _MOST_FINDINGS:
-                yield _rest(ledgers[at:], kind, severity, detail, file)
+        ledger_starts = np.flatnonzero((rows[1:, :2] != rows[:-1, :2]).any(axis=1)) + 1
+        runs_by_ledger = np.split(rows, ledger_starts) if len(rows) else []
+        finding_count = 0
+        for ledger_index, ledger_runs in enumerate(runs_by_ledger):
+            if finding_count >= _MAX_FINDINGS:
+                yield _finding_of_other_ledgers(
+                    runs_by_ledger[ledger_index:], kind, severity, detail, file
+                )
                 return
-            for run in _few(own).tolist():
-                told += 1
+            for run in _limit_runs(ledger_runs).tolist():
+                finding_count += 1
                 yield _finding(run, kind, severity, detail, file)
 
 
-def _joined(rows: Int64Array) -> Int64Array:
-    """Return runs sorted, those that touch or overlap made one."""
+def _merge_runs(rows: Int64Array) -> Int64Array:
+    """Sort runs, and merge those that touch or overlap."""
     sign = np.int64(-(1 << 63))
     rows = rows[np.lexsort((rows[:, 2], rows[:, 1] ^ sign, rows[:, 0] ^ sign))]
-    other = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
-    # A run may lie inside the one before it: what counts is how far those before reach.
-    reach = rows[:, 3].copy()
-    for lo, hi in _spans(other, len(rows)):
-        np.maximum.accumulate(reach[lo:hi], out=reach[lo:hi])
-    opens = np.concatenate(([True], other | (rows[1:, 2] > reach[:-1] + 1)))
-    starts = np.flatnonzero(opens)
-    last = np.maximum.reduceat(rows[:, 3], starts)
+    is_new_ledger = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
+    # A run may lie inside an earlier one, so compare with the highest entry of all before it.
+    highest_before = rows[:, 3].copy()
+    for start, stop in _ledger_ranges(is_new_ledger, len(rows)):
+        np.maximum.accumulate(highest_before[start:stop], out=highest_before[start:stop])
+    opens_run = np.concatenate(([True], is_new_ledger | (rows[1:, 2] > highest_before[:-1] + 1)))
+    # Now reduce each group of runs that touch or overlap to one.
+    starts = np.flatnonzero(opens_run)
+    last_entries = np.maximum.reduceat(rows[:, 3], starts)
     offsets = np.minimum.reduceat(rows[:, 5], starts)
     counts = np.add.reduceat(rows[:, 4], starts)
-    counts = np.minimum(counts, last - rows[starts, 2] + 1)  # an entry may have come twice
-    return np.column_stack((rows[starts, :3], last, counts, offsets))
+    counts = np.minimum(
+        counts, last_entries - rows[starts, 2] + 1
+    )  # an entry may have been added twice
+    return np.column_stack((rows[starts, :3], last_entries, counts, offsets))
 
 
-def _spans(
-    other: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int
+def _ledger_ranges(
+    is_new_ledger: np.ndarray[tuple[int], np.dtype[np.bool_]], count: int
 ) -> Iterator[tuple[int, int]]:
-    cuts = [0, *(np.flatnonzero(other) + 1).tolist(), count]
-    return pairwise(cuts)
+    bounds = [0, *(np.flatnonzero(is_new_ledger) + 1).tolist(), count]
+    return pairwise(bounds)
 
 
-def _few(own: Int64Array) -> Int64Array:
-    """Return at most `MOST_RUNS` runs of a ledger, the last one for all that are left."""
-    if len(own) <= MOST_RUNS:
-        return own
-    rest = own[MOST_RUNS - 1 :]
-    scope, ledger = own[0, :2]
-    last = [scope, ledger, rest[0, 2], rest[:, 3].max(), rest[:, 4].sum(), rest[:, 5].min()]
-    return np.vstack((own[: MOST_RUNS - 1], last))
+def _limit_runs(runs: Int64Array) -> Int64Array:
+    """Return at most `MOST_RUNS` runs of a ledger; the last one includes all further ones."""
+    if len(runs) <= MOST_RUNS:
+        return runs
+    excess = runs[MOST_RUNS - 1 :]
+    scope, ledger = runs[0, :2]
+    merged = [
+        scope,
+        ledger,
+        excess[0, 2],
+        excess[:, 3].max(),
+        excess[:, 4].sum(),
+        excess[:, 5].min(),
+    ]
+    return np.vstack((runs[: MOST_RUNS - 1], merged))
 
 
 def _finding(
     run: list[int], kind: Kind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    scope, number, first, last, count, offset = run
-    ledger = LedgerId.from_signed(scope, number)
+    scope, signed_ledger, first_entry, last_entry, count, offset = run
+    ledger = LedgerId.from_signed(scope, signed_ledger)
     if count == 1:
-        what = f"entry {first}"
-    elif count == last - first + 1:
-        what = f"entries {first}-{last}"
+        entries = f"entry {first_entry}"
+    elif count == last_entry - first_entry + 1:
+        entries = f"entries {first_entry}-{last_entry}"
     else:
-        what = f"{counted(count, 'entry', 'entries')} within {first}-{last}"
-    text = f"{what} of ledger {ledger}: {detail}"
-    return CheckFinding(kind, severity, text, file, offset, ledger, first, last, count)
+        entries = f"{counted(count, 'entry', 'entries')} within {first_entry}-{last_entry}"
+    message = f"{entries} of ledger {ledger}: {detail}"
+    return CheckFinding(
+        kind, severity, message, file, offset, ledger, first_entry, last_entry, count
+    )
 
 
-def _rest(
+def _finding_of_other_ledgers(
     ledgers: list[Int64Array], kind: Kind, severity: Severity, detail: str, file: str | None
 ) -> CheckFinding:
-    count = sum(int(own[:, 4].sum()) for own in ledgers)
-    offset = min(int(own[:, 5].min()) for own in ledgers)
-    first = LedgerId.from_signed(*ledgers[0][0, :2].tolist())
-    whose = f"{counted(len(ledgers), 'more ledger')}, from {first} on"
-    text = f"{counted(count, 'entry', 'entries')} of {whose}: {detail}"
-    return CheckFinding(kind, severity, text, file, offset, None, None, None, count)
+    count = sum(int(runs[:, 4].sum()) for runs in ledgers)
+    offset = min(int(runs[:, 5].min()) for runs in ledgers)
+    first_ledger = LedgerId.from_signed(*ledgers[0][0, :2].tolist())
+    ledger_text = f"{counted(len(ledgers), 'more ledger')}, from {first_ledger} on"
+    message = f"{counted(count, 'entry', 'entries')} of {ledger_text}: {detail}"
+    return CheckFinding(kind, severity, message, file, offset, None, None, None, count)

@@ -1,8 +1,8 @@
-"""What a check finds: kinds, severities, and one dataclass for all of them.
+"""The kinds and severities of a check's findings, and one dataclass for all of them.
 
-Three severities. Damage: an answer of the bookie is lost or wrong. Oddity: a bookie gets along,
-or its journal makes up for it, and an operator wants to know. Note: what cannot be judged from
-these files, told so that nobody takes it for checked.
+There are three severities. Damage: a response of the bookie would be lost or wrong. Oddity: the
+bookie works, or its journal makes up for it, but an operator wants to know. Note: these files
+cannot decide it, and it must not count as checked.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ KINDS: dict[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CheckFinding:
-    """One thing that is wrong, odd or not judged: what, whose, and where.
+    """One finding: its kind and severity, its description, and the file and ledger it is about.
 
     A run of entries is one finding: `entries` of them lie within `first_entry`..`last_entry`,
     the first at `offset` of `file`.
@@ -85,7 +85,7 @@ class CheckFinding:
 
     @classmethod
     def of(cls, kind: Kind, found: Finding) -> CheckFinding:
-        """Return a reader's finding as one of this kind."""
+        """Return a reader's finding as a check finding of this kind."""
         return cls(
             kind,
             found.severity,
@@ -102,7 +102,7 @@ class CheckFinding:
     def of_error(
         cls, kind: Kind, error: BkstoreError, ledger: LedgerId | None = None
     ) -> CheckFinding:
-        """Return the damage that an error tells of."""
+        """Return an error as a finding of this kind."""
         return cls.of(kind, Finding.of(error, ledger))
 
     def __str__(self) -> str:

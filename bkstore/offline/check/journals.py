@@ -1,8 +1,8 @@
-"""Journals against the index: what lies before the last mark must be in it.
+"""Compare journals with the index, which must have everything before the last mark.
 
-A bookie moves its last mark when its storage has all before it. So an entry, a master key, a
-fence or an explicit LAC before the mark is in the index, unless the ledger was deleted since;
-what lies behind the mark a replay would bring. Format: `docs/formats/journal.md`.
+A bookie moves its last mark once its storage has all records before it. So each entry, master
+key, fence and explicit LAC before the mark is in the index, unless the ledger was deleted since.
+A replay adds what is after the mark. Format: `docs/formats/journal.md`.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from bkstore.storage.journal.last_mark import (
 )
 from bkstore.storage.journal.scan import scan_journal
 
-_GATHERED = 1 << 16
+_MAX_PENDING_ENTRIES = 1 << 16
 
 
 @dataclass
-class _Entries:
-    """Entry ids of a ledger, gathered and then condensed."""
+class _EntrySet:
+    """Entry ids of a ledger, merged into an `Availability` batch by batch."""
 
     whole: Availability = field(default_factory=Availability)
     waiting: list[int] = field(default_factory=list)
 
     def add(self, entry: int) -> None:
         self.waiting.append(entry)
-        if len(self.waiting) >= _GATHERED:
+        if len(self.waiting) >= _MAX_PENDING_ENTRIES:
             self.all()
 
     def all(self) -> Availability:
@@ -54,75 +54,81 @@ class _Entries:
 
 
 @dataclass
-class _Told:
-    """What the journals say of a ledger, before the last mark and behind it."""
+class _LedgerFacts:
+    """A ledger's facts in the journals, before the last mark and behind it."""
 
     key: bytes | None = None
     fenced: bool = False
     lacs: list[bytes] = field(default_factory=list)
     """The last explicit LAC before the mark, and all behind it."""
-    before: _Entries = field(default_factory=_Entries)
-    behind: _Entries = field(default_factory=_Entries)
+    before: _EntrySet = field(default_factory=_EntrySet)
+    behind: _EntrySet = field(default_factory=_EntrySet)
 
 
 class JournalFacts:
-    """What a bookie's journals say of its ledgers. Memory: sequence groups a ledger."""
+    """The facts in a bookie's journals, by ledger. Memory: sequence groups for each ledger."""
 
     def __init__(self) -> None:
-        self.ledgers: dict[LedgerId, _Told] = {}
-        self._marked: set[LedgerId] = set()
+        self.ledgers: dict[LedgerId, _LedgerFacts] = {}
+        self._with_flushed_lac: set[LedgerId] = set()
 
     def add(self, record: JournalRecord, before: bool) -> None:
-        """Take a record that lies before the last mark, or behind it."""
-        told = self.ledgers.setdefault(record.ledger, _Told())
+        """Add a record that lies before the last mark, or behind it."""
+        ledger_facts = self.ledgers.setdefault(record.ledger, _LedgerFacts())
         if record.kind == "add":
-            (told.before if before else told.behind).add(record.entry_id)
+            (ledger_facts.before if before else ledger_facts.behind).add(record.entry_id)
         elif record.kind == "explicit_lac":
-            told.lacs = [record.body] if before else [*told.lacs, record.body]
+            ledger_facts.lacs = [record.body] if before else [*ledger_facts.lacs, record.body]
             if before:
-                self._marked.add(record.ledger)
+                self._with_flushed_lac.add(record.ledger)
         elif before and record.kind == "fence":
-            told.fenced = True
+            ledger_facts.fenced = True
         elif before and record.kind == "master_key":
-            told.key = record.body
+            ledger_facts.key = record.body
 
     def lacs(self, ledger: LedgerId) -> list[bytes]:
-        """Return the explicit LACs that the index may have; empty where it need not have one."""
-        return self.ledgers[ledger].lacs if ledger in self._marked else []
+        """Return the explicit LACs that the index may have, or none if it need not have one."""
+        return self.ledgers[ledger].lacs if ledger in self._with_flushed_lac else []
 
     def replayed(self) -> Mapping[LedgerId, Int64Array]:
-        """Return the ranges of entries that a replay brings, int64[n, 2] by ledger."""
-        found = {name: told.behind.all() for name, told in self.ledgers.items()}
-        return {name: each.ranges() for name, each in found.items() if len(each)}
+        """Return the ranges of entries that a replay adds, int64[n, 2] by ledger."""
+        availabilities = {
+            ledger_id: ledger_facts.behind.all() for ledger_id, ledger_facts in self.ledgers.items()
+        }
+        return {
+            ledger_id: entries.ranges()
+            for ledger_id, entries in availabilities.items()
+            if len(entries)
+        }
 
 
 def read_journals(
     folders: BookieFolders, facts: JournalFacts, coverage: Coverage
 ) -> Iterator[CheckFinding]:
-    """Read all journals into `facts`; yield what is wrong with them and their last marks.
+    """Read all journals into `facts`; yield findings on them and on their last marks.
 
-    About 1 us a record.
+    Cost: about 1 us a record.
     """
-    for number, current in enumerate(folders.journal):
-        index = number if len(folders.journal) > 1 else None
+    for dir_index, current in enumerate(folders.journal):
+        journal_index = dir_index if len(folders.journal) > 1 else None
         try:
             files = journal_files(current)
         except BkstoreError as error:
             yield CheckFinding.of_error("journal", error)
             continue
         marks: list[LogMark] = []
-        yield from _marks(folders.ledger, index, dict(files), marks)
+        yield from _check_marks(folders.ledger, journal_index, dict(files), marks)
         mark = max(marks, default=NO_MARK)
         for journal_id, path in files:
-            yield from _read(path, journal_id, mark, facts, coverage)
+            yield from _read_journal_file(path, journal_id, mark, facts, coverage)
 
 
-def _marks(
-    currents: list[Path], index: int | None, files: dict[int, Path], marks: list[LogMark]
+def _check_marks(
+    currents: list[Path], journal_index: int | None, files: dict[int, Path], marks: list[LogMark]
 ) -> Iterator[CheckFinding]:
-    """Add the marks of a journal; yield what is wrong with them."""
+    """Add the marks of a journal to `marks`; yield findings on them."""
     for current in currents:
-        path = current / last_mark_name(index)
+        path = current / last_mark_name(journal_index)
         try:
             mark = mark_of_file(path)
         except BkstoreError as error:
@@ -144,12 +150,12 @@ def _marks(
             detail = f"points to {mark.position}, behind the end of {journal}"
             yield CheckFinding("last-mark", "damage", detail, str(path))
     if len(set(marks)) > 1:
-        low, high = min(marks), max(marks)
-        detail = f"marks differ between the directories: from {tuple(low)} to {tuple(high)}"
-        yield CheckFinding("last-mark", "oddity", detail, last_mark_name(index))
+        lowest, highest = min(marks), max(marks)
+        detail = f"marks differ between the directories: from {tuple(lowest)} to {tuple(highest)}"
+        yield CheckFinding("last-mark", "oddity", detail, last_mark_name(journal_index))
 
 
-def _read(
+def _read_journal_file(
     path: Path, journal_id: int, mark: LogMark, facts: JournalFacts, coverage: Coverage
 ) -> Iterator[CheckFinding]:
     try:
@@ -160,41 +166,41 @@ def _read(
     except BkstoreError as error:
         yield CheckFinding.of_error("journal", error)
         return
-    yield from (CheckFinding.of("journal", each) for each in scan.findings)
+    yield from (CheckFinding.of("journal", finding) for finding in scan.findings)
 
 
 def check_against_journals(index: EntryIndex, facts: JournalFacts) -> Iterator[CheckFinding]:
-    """Yield what the journals have before the last mark and the index does not.
+    """Yield findings on what the journals have before the last mark and the index does not.
 
-    Ledgers that the index does not know are left out: they were deleted, or never flushed.
+    Ledgers that are not in the index are left out: they were deleted, or never flushed.
     """
     lost = EntryRuns()
     for ledger in sorted({*index.ledgers()} & {*facts.ledgers}):
-        told = facts.ledgers[ledger]
+        ledger_facts = facts.ledgers[ledger]
         try:
             state = index.state(ledger)
-            missing = told.before.all() - index.availability(ledger)
+            missing = ledger_facts.before.all() - index.availability(ledger)
         except SystemRefused:
             raise
-        except BkstoreError:  # the pass over the index tells of it
+        except BkstoreError:  # the pass over the index reports it
             continue
-        yield from _state(ledger, state, told, facts.lacs(ledger))
+        yield from _compare_state(ledger, state, ledger_facts, facts.lacs(ledger))
         if len(missing):
             ids = missing.entries()
-            scope, number = ledger.signed
-            zero = np.zeros(ids.size, np.int64)
-            lost.add(zero + scope, zero + number, ids, zero)
-    why = "in a journal before the last mark, and not in the index"
-    yield from lost.findings("journal-entry", "damage", why, None)
+            scope, signed_ledger = ledger.signed
+            zeros = np.zeros(ids.size, np.int64)
+            lost.add(zeros + scope, zeros + signed_ledger, ids, zeros)
+    detail = "in a journal before the last mark, and not in the index"
+    yield from lost.findings("journal-entry", "damage", detail, None)
 
 
-def _state(
-    ledger: LedgerId, state: LedgerState, told: _Told, lacs: list[bytes]
+def _compare_state(
+    ledger: LedgerId, state: LedgerState, ledger_facts: _LedgerFacts, lacs: list[bytes]
 ) -> Iterator[CheckFinding]:
-    if told.key and state.master_key.strip(b"\0") and told.key != state.master_key:
+    if ledger_facts.key and state.master_key.strip(b"\0") and ledger_facts.key != state.master_key:
         detail = f"the master key of ledger {ledger} is not the one in the journal"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
-    if told.fenced and not state.fenced:
+    if ledger_facts.fenced and not state.fenced:
         detail = f"ledger {ledger} was fenced before the last mark, and is not in the index"
         yield CheckFinding("state", "damage", detail, ledger=ledger)
     if lacs and state.explicit_lac not in lacs:

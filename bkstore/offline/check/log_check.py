@@ -1,8 +1,8 @@
-"""One entry log against the index: what rows point at, and what no row points at.
+"""Compare one entry log with the index: records that rows point at, and records without a row.
 
-One pass over the log, joined by position with the rows that point into it. A record that no row
-points at is looked up: an entry that the index has elsewhere makes it an older copy (added
-again, or compacted); a ledger that the index does not know makes it garbage.
+One pass over the log joins it by position with the rows that point into it. A record without a
+row is looked up: if the index has its entry elsewhere, it is an older copy (the entry was added
+again, or compacted); if its ledger is not in the index, it is garbage.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from bkstore.storage.directories.file_listing import LogFile
 from bkstore.storage.entry_log.log_account import LogAccount
 from bkstore.storage.entry_log.scan import LogBatch, scan_log
 
-_LOOK_UP = 1 << 19
-"""Records without a row that wait to be looked up together: 24 MiB."""
+_LOOK_UP_BATCH = 1 << 19
+"""The number of records without a row that are looked up together: 24 MiB."""
 
-_MOST_GARBAGE = 64
-"""Unknown ledgers of a log that are told apart."""
+_MAX_GARBAGE_FINDINGS = 64
+"""The number of unknown ledgers of a log that get a finding each."""
 
 _NO_RECORD = "no record begins where the row points"
-_OTHER = "the row points at the record of another entry"
+_WRONG_RECORD = "the row points at the record of another entry"
 _UNINDEXED = "in the log, and in no row of the index"
 _EARLIER = (
     "in the log, older than all that the index has of the ledger: from before it was deleted and "
@@ -46,15 +46,15 @@ _EARLIER = (
 )
 _TAIL = "at the end of an open log and in no row of the index: a flush had not come to them"
 _REPLAYED = "in no row of the index, and in a journal behind the last mark: a replay brings them"
-_UNKNOWN = "not known to the index: garbage of a deleted ledger, or the ledger is lost"
-_LIVE = "which ledger metadata have, and the index does not"
+_UNKNOWN_LEDGER = "not known to the index: garbage of a deleted ledger, or the ledger is lost"
+_LIVE_LEDGER = "which ledger metadata have, and the index does not"
 
 
 @dataclass(frozen=True)
 class LogTask:
-    """One log to check: the file, the rows that point into it, and what the bookie cached of it.
+    """One log to check: the file, the index rows that point into it, and its cached metadata.
 
-    `log` has no path where rows point into a log that is not here.
+    `here` is False if rows point into a log that does not exist; `log` has its name only.
     """
 
     log: LogFile
@@ -65,12 +65,12 @@ class LogTask:
 
 @dataclass(frozen=True)
 class IndexView:
-    """What a log is held against: the rows in a scratch file, the index to look entries up.
+    """What a log is compared with: rows in a scratch file, and the index for look-ups.
 
-    `known` has its ledgers with the lowest location of each (0 where it has none), None where the
-    index cannot be asked. With `only`, records of other
-    ledgers are counted and not judged; `live` are ledgers that somebody else knows of. `replayed`
-    has the ranges of entries, int64[n, 2], that a replay of the journals brings.
+    `known` maps the ledgers in the index to their lowest locations (0 without entries), and is
+    None if the index cannot be read. With `only`, records of other ledgers are only counted.
+    `live` are ledgers in the ledger metadata. `replayed` has, by ledger, the ranges of entries,
+    int64[n, 2], that a replay of the journals adds.
     """
 
     rows: Path
@@ -83,11 +83,11 @@ class IndexView:
 
 
 def check_log(task: LogTask, view: IndexView) -> tuple[list[CheckFinding], LogCoverage]:
-    """Return what is wrong with a log and with the rows that point into it, and what was read.
+    """Return the findings on a log and on the rows that point into it, and the coverage.
 
-    Never raises for what is in the log. Cost: one pass over the log, some 300 ns a record, and a
-    look-up for each record that no row points at. Memory: a window of the log, one stretch of
-    rows, and the runs of what is wrong.
+    Damage in the log never raises. Cost: one pass over the log, some 300 ns a record, and a
+    look-up for each record without a row. Memory: a window of the log, a segment of the rows, and
+    the runs of faulty entries.
     """
     return _LogCheck(task, view).run()
 
@@ -104,183 +104,198 @@ class _LogCheck:
         self._lost, self._wrong = EntryRuns(), EntryRuns()
         self._unindexed, self._earlier = EntryRuns(), EntryRuns()
         self._tail, self._replayed = EntryRuns(), EntryRuns()
-        self._alone: list[Int64Array] = []  # scope, ledger, entry, position, size
-        self._waiting = 0
+        self._without_row: list[Int64Array] = []  # scope, ledger, entry, position, size
+        self._waiting_records = 0
         self._garbage: dict[LedgerId, list[int]] = {}
         self._last_indexed = -1
         self._sizes = LogSizes()
 
     def run(self) -> tuple[list[CheckFinding], LogCoverage]:
-        """Go through the log; return findings and coverage."""
-        found: list[CheckFinding] = []
+        """Join the log with its rows, and look up the rest; return findings and coverage."""
+        findings: list[CheckFinding] = []
         account = LogAccount()
         if self._task.here:
-            found += self._scan(account)
+            findings += self._scan(account)
         for rows in self._rows.rest():
             self._lost.add(*rows.T)
-        self._look_up()
-        found += self._row_findings()
-        found += self._record_findings(account)
-        found += self._garbage_findings()
-        return found, self.coverage
+        self._look_up_waiting()
+        findings += self._row_findings()
+        findings += self._record_findings(account)
+        findings += self._garbage_findings()
+        return findings, self.coverage
 
     def _scan(self, account: LogAccount) -> list[CheckFinding]:
-        odd: list[Finding] = []
-        path, seen = self._task.log.path, self.coverage
+        """Read the log, batch by batch; return findings on its bytes and its stated sizes."""
+        scan_findings: list[Finding] = []
+        path, coverage = self._task.log.path, self.coverage
         try:
-            for batch in scan_log(path, odd, account=account):
-                self._take(batch)
+            for batch in scan_log(path, scan_findings, account=account):
+                self._join_batch(batch)
         except BkstoreError as error:
-            odd.append(Finding.of(error))
-        seen.header_bytes, seen.record_bytes = account.header, account.record_bytes
-        seen.map_bytes, seen.padding_bytes = account.map, account.padding
-        seen.records, seen.unaccounted = account.records, list(account.passed_over)
-        end = account.bytes + sum(hi - lo for lo, hi in account.passed_over)
-        if end < seen.bytes:  # the scan was stopped
-            seen.unaccounted.append((end, seen.bytes))
-        found = [CheckFinding.of("log", each) for each in odd]
-        stopped = any(each.severity == "damage" for each in odd)
-        return found + size_findings(
-            self._task.log, account, self._sizes, self._task.cached, stopped
+            scan_findings.append(Finding.of(error))
+        coverage.header_bytes, coverage.record_bytes = account.header, account.record_bytes
+        coverage.map_bytes, coverage.padding_bytes = account.map, account.padding
+        coverage.records, coverage.unaccounted = account.records, list(account.passed_over)
+        accounted_end = account.bytes + sum(end - start for start, end in account.passed_over)
+        if accounted_end < coverage.bytes:  # the scan ended early
+            coverage.unaccounted.append((accounted_end, coverage.bytes))
+        findings = [CheckFinding.of("log", finding) for finding in scan_findings]
+        is_damaged = any(finding.severity == "damage" for finding in scan_findings)
+        return findings + size_findings(
+            self._task.log, account, self._sizes, self._task.cached, is_damaged
         )
 
     # -- the join
 
-    def _take(self, batch: LogBatch) -> None:
+    def _join_batch(self, batch: LogBatch) -> None:
         self._sizes.add(batch)
         rows = self._rows.upto(int(batch.position[-1]))
-        pointed = np.zeros(len(batch), np.bool_)
+        is_indexed = np.zeros(len(batch), np.bool_)
         if rows.size:
-            at = np.searchsorted(batch.position, rows[:, 3])
-            hit = batch.position[at] == rows[:, 3]
-            same = hit & self._same(batch, at, rows)
-            pointed[at[same]] = True
-            self._lost.add(*rows[~hit].T)
-            self._wrong.add(*rows[hit & ~same].T)
-        where = np.flatnonzero(pointed)
-        if where.size:
+            record_indexes = np.searchsorted(batch.position, rows[:, 3])
+            record_exists = batch.position[record_indexes] == rows[:, 3]
+            is_same_entry = record_exists & self._is_same_entry(batch, record_indexes, rows)
+            is_indexed[record_indexes[is_same_entry]] = True
+            self._lost.add(*rows[~record_exists].T)
+            self._wrong.add(*rows[record_exists & ~is_same_entry].T)
+        indexed_records = np.flatnonzero(is_indexed)
+        if indexed_records.size:
             self._unindexed.take(self._tail)
-            self._last_indexed = int(batch.position[where[-1]])
+            self._last_indexed = int(batch.position[indexed_records[-1]])
             if self._view.digests is not None:
-                chosen = batch if where.size == len(batch) else batch.where(where)
-                self._view.digests.verify(chosen)
-                self.coverage.digests += len(chosen)
-        self.coverage.indexed += int(where.size)
-        if where.size < len(batch):
-            self._leave(batch, ~pointed)
+                indexed_batch = (
+                    batch if indexed_records.size == len(batch) else batch.where(indexed_records)
+                )
+                self._view.digests.verify(indexed_batch)
+                self.coverage.digests += len(indexed_batch)
+        self.coverage.indexed += int(indexed_records.size)
+        if indexed_records.size < len(batch):
+            self._keep_for_look_up(batch, ~is_indexed)
 
     @staticmethod
-    def _same(batch: LogBatch, at: Int64Array, rows: Int64Array) -> npt.NDArray[np.bool_]:
-        same: npt.NDArray[np.bool_] = batch.entry_id[at] == rows[:, 2]
-        same &= batch.ledger_id[at] == rows[:, 1]
-        same &= batch.scope_id[at] == rows[:, 0]
-        return same
+    def _is_same_entry(
+        batch: LogBatch, record_indexes: Int64Array, rows: Int64Array
+    ) -> npt.NDArray[np.bool_]:
+        is_same: npt.NDArray[np.bool_] = batch.entry_id[record_indexes] == rows[:, 2]
+        is_same &= batch.ledger_id[record_indexes] == rows[:, 1]
+        is_same &= batch.scope_id[record_indexes] == rows[:, 0]
+        return is_same
 
-    def _leave(self, batch: LogBatch, alone: npt.NDArray[np.bool_]) -> None:
-        """Keep records that no row points at until they are looked up."""
+    def _keep_for_look_up(self, batch: LogBatch, has_no_row: npt.NDArray[np.bool_]) -> None:
+        """Keep records without a row until they are looked up."""
         columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position, batch.size)
         if self._view.only is not None:
-            scope, number = self._view.only.signed
-            own = (batch.scope_id == scope) & (batch.ledger_id == number)
-            self.coverage.others += int(np.count_nonzero(alone & ~own))
-            alone &= own
-        self._alone.append(np.column_stack([column[alone] for column in columns]))
-        self._waiting += len(self._alone[-1])
-        if self._waiting >= _LOOK_UP:
-            self._look_up()
+            scope, ledger = self._view.only.signed
+            is_requested = (batch.scope_id == scope) & (batch.ledger_id == ledger)
+            self.coverage.others += int(np.count_nonzero(has_no_row & ~is_requested))
+            has_no_row &= is_requested
+        self._without_row.append(np.column_stack([column[has_no_row] for column in columns]))
+        self._waiting_records += len(self._without_row[-1])
+        if self._waiting_records >= _LOOK_UP_BATCH:
+            self._look_up_waiting()
 
-    def _look_up(self) -> None:
-        """Judge the records that wait, ledger by ledger."""
-        if not self._waiting:
+    def _look_up_waiting(self) -> None:
+        """Classify the records that wait, ledger by ledger."""
+        if not self._waiting_records:
             return
-        rows = np.concatenate(self._alone)
-        self._alone, self._waiting = [], 0
+        rows = np.concatenate(self._without_row)
+        self._without_row, self._waiting_records = [], 0
         rows = rows[order_by_ledger(rows[:, 0], rows[:, 1])]
-        for name, start, stop in ledger_stretches(rows[:, 0], rows[:, 1]):
-            self._judge(name, rows[start:stop])
+        for ledger_id, start, stop in ledger_stretches(rows[:, 0], rows[:, 1]):
+            self._classify_records(ledger_id, rows[start:stop])
 
-    def _judge(self, ledger: LedgerId, own: Int64Array) -> None:
-        known, seen = self._view.known, self.coverage
+    def _classify_records(self, ledger: LedgerId, records: Int64Array) -> None:
+        """Count a ledger's records without a row, by what they are, and note the faulty ones."""
+        known, coverage = self._view.known, self.coverage
         if known is None:
-            seen.unjudged += len(own)
+            coverage.unjudged += len(records)
             return
         if ledger not in known:
-            counts = self._garbage.setdefault(ledger, [0, 0, int(own[0, 3])])
-            counts[0] += len(own)
-            counts[1] += int(own[:, 4].sum()) + PREFIX * len(own)
+            counts = self._garbage.setdefault(ledger, [0, 0, int(records[0, 3])])
+            counts[0] += len(records)
+            counts[1] += int(records[:, 4].sum()) + PREFIX * len(records)
             return
-        entries = np.minimum(own[:, 2], MAX_ENTRY_ID)
+        entries = np.minimum(records[:, 2], MAX_ENTRY_ID)
         try:
-            places = self._view.index().get_many(ledger, entries)
+            locations = self._view.index().get_many(ledger, entries)
         except SystemRefused:
             raise
-        except BkstoreError:  # the pass over the index has told
-            seen.unjudged += len(own)
+        except BkstoreError:  # the pass over the index has reported it
+            coverage.unjudged += len(records)
             return
-        missing = own[places == 0]
-        seen.copies += len(own) - len(missing)
-        seen.unindexed += len(missing)
-        kept = _within(missing[:, 2], self._view.replayed.get(ledger))
-        self._replayed.add(*missing[kept, :4].T)
-        missing = missing[~kept]
-        # Where the ledger was made again, all of its rows point behind what it had before.
-        earlier = missing[:, 3] + (self._task.log.log_id << 32) < known[ledger]
-        self._earlier.add(*missing[earlier, :4].T)
-        missing = missing[~earlier]
-        before = missing[:, 3] <= self._last_indexed
-        self._unindexed.add(*missing[before, :4].T)
-        self._tail.add(*missing[~before, :4].T)
+        # A record whose entry has a location elsewhere is a copy; the others are in no row.
+        missing = records[locations == 0]
+        coverage.copies += len(records) - len(missing)
+        coverage.unindexed += len(missing)
+        is_replayed = _in_ranges(missing[:, 2], self._view.replayed.get(ledger))
+        self._replayed.add(*missing[is_replayed, :4].T)
+        missing = missing[~is_replayed]
+        # If the ledger was deleted and made again, all of its rows point behind its old records.
+        is_earlier = missing[:, 3] + (self._task.log.log_id << 32) < known[ledger]
+        self._earlier.add(*missing[is_earlier, :4].T)
+        missing = missing[~is_earlier]
+        # Records behind the last one with a row may just not have been flushed.
+        is_before_last_row = missing[:, 3] <= self._last_indexed
+        self._unindexed.add(*missing[is_before_last_row, :4].T)
+        self._tail.add(*missing[~is_before_last_row, :4].T)
 
-    # -- what was found
+    # -- findings
 
     def _row_findings(self) -> list[CheckFinding]:
         log = self._task.log
         if not self._task.here:
             return list(self._lost.findings("no-log", "damage", "no such entry log", log.path))
-        found = list(self._lost.findings("no-record", "damage", _NO_RECORD, log.path))
-        found += self._wrong.findings("wrong-record", "damage", _OTHER, log.path)
+        findings = list(self._lost.findings("no-record", "damage", _NO_RECORD, log.path))
+        findings += self._wrong.findings("wrong-record", "damage", _WRONG_RECORD, log.path)
         if self._view.digests is not None:
-            found += self._view.digests.findings(log.path)
-        return found
+            findings += self._view.digests.findings(log.path)
+        return findings
 
     def _record_findings(self, account: LogAccount) -> list[CheckFinding]:
         path = self._task.log.path
-        if account.map_at is not None:  # a closed log has no tail that waits for a flush
+        if account.map_at is not None:  # a closed log has no unflushed tail
             self._unindexed.take(self._tail)
-        found = list(self._unindexed.findings("unindexed", "damage", _UNINDEXED, path))
-        found += self._earlier.findings("unindexed", "oddity", _EARLIER, path)
-        found += self._tail.findings("unflushed", "oddity", _TAIL, path)
-        return found + list(self._replayed.findings("unflushed", "oddity", _REPLAYED, path))
+        findings = list(self._unindexed.findings("unindexed", "damage", _UNINDEXED, path))
+        findings += self._earlier.findings("unindexed", "oddity", _EARLIER, path)
+        findings += self._tail.findings("unflushed", "oddity", _TAIL, path)
+        return findings + list(self._replayed.findings("unflushed", "oddity", _REPLAYED, path))
 
     def _garbage_findings(self) -> list[CheckFinding]:
-        """Return a note for each ledger that the index does not know, for many one of the rest."""
+        """Return a finding for each unknown ledger; above the limit, one for all further ones."""
         self.coverage.garbage = sum(counts[0] for counts in self._garbage.values())
         self.coverage.garbage_bytes = sum(counts[1] for counts in self._garbage.values())
-        live = sorted(name for name in self._garbage if name in self._view.live)
-        others = sorted(name for name in self._garbage if name not in self._view.live)
-        found = [self._garbage_of(name, "damage", _LIVE) for name in live]
-        found += [self._garbage_of(name, "note", _UNKNOWN) for name in others[:_MOST_GARBAGE]]
-        if others[_MOST_GARBAGE:]:
-            more = counted(len(others) - _MOST_GARBAGE, "more ledger")
-            count = sum(self._garbage[name][0] for name in others[_MOST_GARBAGE:])
-            detail = f"{counted(count, 'record')} of {more}: {_UNKNOWN}"
+        live = sorted(ledger_id for ledger_id in self._garbage if ledger_id in self._view.live)
+        others = sorted(
+            ledger_id for ledger_id in self._garbage if ledger_id not in self._view.live
+        )
+        findings = [self._garbage_finding(ledger_id, "damage", _LIVE_LEDGER) for ledger_id in live]
+        findings += [
+            self._garbage_finding(ledger_id, "note", _UNKNOWN_LEDGER)
+            for ledger_id in others[:_MAX_GARBAGE_FINDINGS]
+        ]
+        if others[_MAX_GARBAGE_FINDINGS:]:
+            more_ledgers = counted(len(others) - _MAX_GARBAGE_FINDINGS, "more ledger")
+            count = sum(self._garbage[ledger_id][0] for ledger_id in others[_MAX_GARBAGE_FINDINGS:])
+            detail = f"{counted(count, 'record')} of {more_ledgers}: {_UNKNOWN_LEDGER}"
             path = self._task.log.path
-            found.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
-        return found
+            findings.append(CheckFinding("unknown-ledger", "note", detail, path, entries=count))
+        return findings
 
-    def _garbage_of(self, ledger: LedgerId, severity: Severity, why: str) -> CheckFinding:
+    def _garbage_finding(self, ledger: LedgerId, severity: Severity, reason: str) -> CheckFinding:
         records, size, offset = self._garbage[ledger]
-        detail = f"{counted(records, 'record')} ({size} bytes) of ledger {ledger}: {why}"
+        detail = f"{counted(records, 'record')} ({size} bytes) of ledger {ledger}: {reason}"
         path = self._task.log.path
         return CheckFinding(
             "unknown-ledger", severity, detail, path, offset, ledger, entries=records
         )
 
 
-def _within(entries: Int64Array, ranges: Int64Array | None) -> npt.NDArray[np.bool_]:
-    """Return which entries lie in one of some ranges, which ascend; in none of None."""
+def _in_ranges(entries: Int64Array, ranges: Int64Array | None) -> npt.NDArray[np.bool_]:
+    """Return which entries lie in one of the ascending ranges; none does if `ranges` is None."""
     if ranges is None:
         return np.zeros(entries.size, np.bool_)
-    at = np.searchsorted(ranges[:, 0], entries, "right") - 1
-    inside: npt.NDArray[np.bool_] = (at >= 0) & (entries <= ranges[np.maximum(at, 0), 1])
-    return inside
+    range_indexes = np.searchsorted(ranges[:, 0], entries, "right") - 1
+    is_within: npt.NDArray[np.bool_] = (range_indexes >= 0) & (
+        entries <= ranges[np.maximum(range_indexes, 0), 1]
+    )
+    return is_within

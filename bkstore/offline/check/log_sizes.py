@@ -1,7 +1,7 @@
-"""The bytes of each ledger in a log: what its records add up to, against what is said of them.
+"""Compare the bytes that each ledger has in a log with the sizes stated elsewhere.
 
-A log's map says it for the closed log, the bookie's cache for garbage collection, which takes
-deleted ledgers off.
+The ledgers map of a closed log states them, and so does the bookie's metadata cache for garbage
+collection, from which deleted ledgers are removed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from bkstore.storage.entry_log.log_account import LogAccount
 from bkstore.storage.entry_log.resync import LogBytes
 from bkstore.storage.entry_log.scan import LogBatch
 
-_HEADER_FIELDS = 20
-_MOST = 64
+_HEADER_FIELDS_BYTES = 20
+_MAX_FINDINGS = 64
 
 
 class LogSizes:
-    """Adds up the bytes of each ledger, 4 + record, while a log is read.
+    """Adds up the bytes of each ledger, with 4 more for each record, while a log is read.
 
     Memory: an entry a ledger of the log.
     """
@@ -35,7 +35,7 @@ class LogSizes:
         self.of: dict[LedgerId, int] = {}
 
     def add(self, batch: LogBatch) -> None:
-        """Count a batch."""
+        """Add the records of a batch."""
         if not batch.scope_id.any():
             numbers, inverse = np.unique(batch.ledger_id, return_inverse=True)
             sums = np.bincount(inverse, batch.size + PREFIX).astype(np.int64)
@@ -56,59 +56,66 @@ def size_findings(
     cached: LogMetadata | None,
     damaged: bool,
 ) -> list[CheckFinding]:
-    """Return what a log's header, map and cached sizes say otherwise than its records.
+    """Return findings where a log's header, ledgers map or cached sizes differ from its records.
 
-    Of a `damaged` log, records of which are missing anyway, sizes are not compared.
+    Sizes are not compared for a `damaged` log, where records are missing anyway.
     """
-    found = list(_header_findings(log, account))
-    for at, why in account.map_errors:
-        found.append(CheckFinding("ledgers-map", "oddity", why, log.path, at))
+    findings = list(_check_header(log, account))
+    for offset, why in account.map_errors:
+        findings.append(CheckFinding("ledgers-map", "oddity", why, log.path, offset))
     if not damaged and account.map_at is not None and not account.map_errors:
-        found += _differences("ledgers-map", log, account.map_at, account.map_sizes, sizes.of)
+        findings += _compare_sizes("ledgers-map", log, account.map_at, account.map_sizes, sizes.of)
     if not damaged and cached is not None:
-        here = {name: size for name, size in sizes.of.items() if name in cached.ledgers}
-        found += _differences("metadata-cache", log, None, cached.ledgers, here)
-        total = sum(sizes.of.values())
-        if cached.total_size != total:
-            detail = f"the cache counts {cached.total_size} bytes of records, {total} are here"
-            found.append(CheckFinding("metadata-cache", "oddity", detail, log.path))
-    return found
+        sizes_found = {
+            ledger_id: size for ledger_id, size in sizes.of.items() if ledger_id in cached.ledgers
+        }
+        findings += _compare_sizes("metadata-cache", log, None, cached.ledgers, sizes_found)
+        total_size = sum(sizes.of.values())
+        if cached.total_size != total_size:
+            detail = f"the cache counts {cached.total_size} bytes of records, {total_size} are here"
+            findings.append(CheckFinding("metadata-cache", "oddity", detail, log.path))
+    return findings
 
 
-def _differences(
+def _compare_sizes(
     kind: Kind,
     log: LogFile,
     offset: int | None,
-    said: Mapping[LedgerId, int],
-    here: Mapping[LedgerId, int],
+    stated: Mapping[LedgerId, int],
+    actual: Mapping[LedgerId, int],
 ) -> Iterator[CheckFinding]:
-    differ = [name for name in sorted({*said, *here}) if said.get(name) != here.get(name)]
-    for name in differ[:_MOST]:
+    """Yield a finding for each ledger whose sizes differ, and one for those above the limit."""
+    different_ledgers = [
+        ledger_id
+        for ledger_id in sorted({*stated, *actual})
+        if stated.get(ledger_id) != actual.get(ledger_id)
+    ]
+    for ledger_id in different_ledgers[:_MAX_FINDINGS]:
         detail = (
-            f"ledger {name} has {here.get(name, 0)} bytes of records here, "
-            f"{said.get(name, 0)} are stated"
+            f"ledger {ledger_id} has {actual.get(ledger_id, 0)} bytes of records here, "
+            f"{stated.get(ledger_id, 0)} are stated"
         )
-        yield CheckFinding(kind, "oddity", detail, log.path, offset, name)
-    if differ[_MOST:]:
-        more = counted(len(differ) - _MOST, "more ledger")
-        yield CheckFinding(kind, "oddity", f"so it is with {more}", log.path, offset)
+        yield CheckFinding(kind, "oddity", detail, log.path, offset, ledger_id)
+    if different_ledgers[_MAX_FINDINGS:]:
+        more_ledgers = counted(len(different_ledgers) - _MAX_FINDINGS, "more ledger")
+        yield CheckFinding(kind, "oddity", f"so it is with {more_ledgers}", log.path, offset)
 
 
-def _header_findings(log: LogFile, account: LogAccount) -> Iterator[CheckFinding]:
-    """Yield what of a header does not fit; one that cannot be read the scan has told of."""
+def _check_header(log: LogFile, account: LogAccount) -> Iterator[CheckFinding]:
+    """Yield findings on a log's header; the scan has reported one that cannot be read."""
     try:
         with LogBytes(log.path) as file:
             block = file.peek(0, HEADER_SIZE)
-        header = decode_header(block[:_HEADER_FIELDS])
+        header = decode_header(block[:_HEADER_FIELDS_BYTES])
     except SystemRefused:
         raise
     except BkstoreError:
         return
-    rest = block[_HEADER_FIELDS:].lstrip(b"\0")
-    if rest:
-        at = len(block) - len(rest)
+    nonzero_bytes = block[_HEADER_FIELDS_BYTES:].lstrip(b"\0")
+    if nonzero_bytes:
+        offset = len(block) - len(nonzero_bytes)
         detail = "bytes that are not zero behind the header's fields"
-        yield CheckFinding("log-header", "oddity", detail, log.path, at)
+        yield CheckFinding("log-header", "oddity", detail, log.path, offset)
     if account.map_at is None:
         return
     if header.map_offset != account.map_at:

@@ -1,7 +1,7 @@
-"""Verifying records: the digest that says whether a record is as its writer made it.
+"""Verify the digests of records.
 
-A record does not name its digest type (but for those of other scopes), so the type and password
-of one ledger's or all ledgers' client have to be given.
+A record does not contain its digest type (unless it has a scope), so the client's type and
+password must be given, for one ledger or for all.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bkstore.storage.entry_log.scan import LogBatch
 
 
 class RecordDigests:
-    """Verifies batches of one log, and keeps the entries that fail as runs.
+    """Verifies batches of one log, and collects the entries that fail as runs.
 
     Cost: some 100 ns a record and the digest of its bytes.
     """
@@ -30,12 +30,12 @@ class RecordDigests:
         """Verify the records of a batch."""
         failed = self._coder.decode_batch(batch.records()).failed
         if failed:
-            at = np.array(sorted(failed), np.int64)
+            failed_records = np.array(sorted(failed), np.int64)
             columns = (batch.scope_id, batch.ledger_id, batch.entry_id, batch.position)
-            self._failed.add(*(column[at] for column in columns))
+            self._failed.add(*(column[failed_records] for column in columns))
 
     def findings(self, file: str) -> Iterator[CheckFinding]:
-        """Yield what failed since the last call."""
+        """Yield findings on the entries that have failed since the last call."""
         failed, self._failed = self._failed, EntryRuns()
-        why = f"the {self._coder.digest.name} digest does not fit"
-        yield from failed.findings("bad-digest", "damage", why, file)
+        detail = f"the {self._coder.digest.name} digest does not fit"
+        yield from failed.findings("bad-digest", "damage", detail, file)

@@ -1,4 +1,4 @@
-"""Logs checked one after the other or in processes; the results come in the order of the logs."""
+"""Check logs one by one or in processes, with results in the order of the logs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ LogResult = tuple[list[CheckFinding], LogCoverage]
 
 @dataclass(frozen=True)
 class LogChecks:
-    """What all logs of a bookie are held against, in a form that goes to another process.
+    """What is needed to check any log of a bookie, in a form that can be pickled.
 
-    `path`, `live`, `layout` and `root` say how the directory was opened; the others are those of
-    `IndexView`.
+    `path`, `live`, `layout` and `root` are the arguments with which the directory was opened; the
+    others are fields of `IndexView`.
     """
 
     path: Path
@@ -44,52 +44,53 @@ class LogChecks:
     replayed: Mapping[LedgerId, Int64Array] = field(default_factory=dict)
 
     def view(self, index: Callable[[], EntryIndex]) -> IndexView:
-        """Return the view of a process that asks `index`."""
+        """Return the view for a process whose function `index` opens the index."""
         digests = None if self.secret is None else RecordDigests(Coder(*self.secret))
         return IndexView(
             self.rows, index, self.known, digests, self.only, self.live_ledgers, self.replayed
         )
 
     def open(self) -> BookieDir:
-        """Open the directory once more; others may have it open for reading too."""
+        """Open the directory for reading, as other processes may do at the same time."""
         return BookieDir(self.path, live=self.live, layout=self.layout, root=self.root)
 
 
 def check_logs(
     tasks: Sequence[LogTask], checks: LogChecks, index: Callable[[], EntryIndex], jobs: int
 ) -> Iterator[LogResult]:
-    """Yield what each log's check found, in the order of the tasks.
+    """Yield each log's findings and coverage, in the order of the tasks.
 
-    With `jobs` above 1 in so many processes; with 1 here, with `index`.
+    With `jobs` above 1, that many processes check the logs, and open the index themselves;
+    otherwise this process does, with `index`.
     """
     if min(jobs, len(tasks)) > 1:
-        yield from _check_side_by_side(tasks, checks, min(jobs, len(tasks)))
+        yield from _check_in_processes(tasks, checks, min(jobs, len(tasks)))
         return
     view = checks.view(index)
     for task in tasks:
         yield check_log(task, view)
 
 
-def _check_side_by_side(
+def _check_in_processes(
     tasks: Sequence[LogTask], checks: LogChecks, jobs: int
 ) -> Iterator[LogResult]:
-    """Yield the results in order; those that come before their turn wait."""
-    waiting: dict[int, LogResult] = {}
-    turn = 0
+    """Check the logs in processes; hold results back until it is their turn."""
+    early_results: dict[int, LogResult] = {}
+    next_index = 0
     pool = WorkerPool(jobs, partial(log_checker, checks), "check")
     with closing(pool.run(enumerate(tasks))) as results:
-        for (number, task), result in results:
+        for (task_index, task), result in results:
             if isinstance(result, TaskLost):
                 raise BkstoreError(f"{task.log.path}: not checked: {result.reason}")
-            waiting[number] = result
-            while turn in waiting:
-                yield waiting.pop(turn)
-                turn += 1
+            early_results[task_index] = result
+            while next_index in early_results:
+                yield early_results.pop(next_index)
+                next_index += 1
 
 
 @contextmanager
 def log_checker(checks: LogChecks) -> Iterator[TaskRunner[tuple[int, LogTask], LogResult]]:
-    """Give what checks a numbered log in a process of its own, which opens the index if needed."""
+    """Provide a worker's function for numbered tasks, which opens the index if it needs it."""
     with ExitStack() as stack:
         index = cache(lambda: stack.enter_context(checks.open()).index)
         view = checks.view(index)
