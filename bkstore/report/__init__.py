@@ -1,10 +1,10 @@
 """One self-contained HTML page from the tables of a dump's analyses.
 
-`write_report` is all there is to call. `page` puts the page together: read it first. `tiles` are
-its first screen, `sections` says what each table means, `fitting` which of it fits what was given,
-`page_tables` and `charts` show it; `findings` are what the tables come to. None of them writes
+`write_report` is the only public function. `page` assembles the page: read it first. `tiles` are
+its first screen, `sections` describe each table, `fitting` chooses the sentences that apply,
+`page_tables` and `charts` show the data; `findings` summarize the tables. None of them writes
 HTML: that, the style sheet and the script are files in the folder ``template``, which `html`
-fills. The page itself is explained in `docs/report.md`.
+fills. `docs/report.md` explains the page.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ __all__ = ["write_report"]
 def write_report(
     target: Path, tables: Mapping[str, pa.Table], *, title: str, source: Mapping[str, Any]
 ) -> None:
-    """Write the page about `tables` to `target`, at once: the old file stays, or the new is whole.
+    """Write the page about `tables` to `target` atomically: a failure keeps the old file.
 
-    `tables` by the names of their schemas: those of `bkstore.tables.analyses`, and `findings` of
-    the dump. A table that is absent was not asked for, and the page says so. `source` may have
-    `manifest` (the dump's, a dict), `metadata` (where the ledger metadata came from, None = none
-    were given), `other` (the manifest of the dump that `comparison` compares with), `engine` and
-    `made_at` (texts for the foot of the page), and `all_rows` (for a table's name, where all its
-    rows are).
+    `tables` has tables by the names of their schemas: those of `bkstore.tables.analyses`, and
+    `findings` of the dump. The page says of an absent table that it was not asked for. `source` may
+    have `manifest` (the dump's, a dict), `metadata` (where the ledger metadata came from, None if
+    none were given), `other` (the manifest of the dump that `comparison` compares with), `engine`
+    and `made_at` (texts for the foot of the page), and `all_rows` (where all rows of a table are,
+    by table name).
 
     The page refers to nothing outside it. The same arguments give the same bytes. Cost: a few
-    passes over the number columns of each table, and a sort of them for the rows that are shown.
-    Raises `MissingDependency` without matplotlib, Jinja2 or pyarrow, `WriteFailed` where the system
-    refuses.
+    passes over the number columns of each table, and a sort for the rows that are shown. Raises
+    `MissingDependency` without matplotlib, Jinja2 or pyarrow, `WriteFailed` if writing fails.
 
     >>> import tempfile
     >>> from bkstore.tables import BOOKIE_BYTES, Table

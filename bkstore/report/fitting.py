@@ -1,4 +1,4 @@
-"""Which sentences a part of the page says, by what was given and by what was found."""
+"""Chooses the sentences for a part of the page, according to the inputs and the findings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _any_text(column: str, text: str) -> Callable[[pa.Table], bool]:
     return lambda table: text in table.column(column).to_pylist()
 
 
-_ADVISED: Mapping[str, Callable[[pa.Table], bool]] = {
+_ADVICE_CONDITIONS: Mapping[str, Callable[[pa.Table], bool]] = {
     "findings": _any_text("severity", "damage"),
     "ledger_health": lambda table: table.column("not_judged").null_count < table.num_rows,
     "bytes_by_bookie": _any_above_zero("garbage_bytes"),
@@ -31,25 +31,25 @@ _ADVISED: Mapping[str, Callable[[pa.Table], bool]] = {
     "comparison": _any_above_zero("removed"),
     "bookies": lambda table: False in table.column("read").to_pylist(),
 }
-"""When a part's advice fits its table; where nothing stands here, whenever there are rows."""
+"""Conditions under which a part's advice applies to its table; others need only a row."""
 
 
 def rule(section: Section, facts: Facts) -> str:
-    """Return what the table of a part means."""
-    return _fitted(section.rule, facts)
+    """Return the explanation of a part's table."""
+    return _fill_in(section.rule, facts)
 
 
 def advice(section: Section, table: pa.Table, facts: Facts) -> str:
-    """Return what an operator can do about these rows; empty where it would not fit them."""
-    fits = _ADVISED.get(section.name)
-    return _fitted(section.advice, facts) if fits is None or fits(table) else ""
+    """Return what an operator can do about these rows, an empty string if the advice is moot."""
+    applies = _ADVICE_CONDITIONS.get(section.name)
+    return _fill_in(section.advice, facts) if applies is None or applies(table) else ""
 
 
-def _fitted(text: str, facts: Facts) -> str:
-    judged = facts.metadata is not None
-    known = "the metadata know" if judged else "the index of the bookie knows"
-    judge = "see Violations." if judged else "analyze with --metadata to judge."
-    return text.replace("{known}", known).replace("{judge}", judge)
+def _fill_in(text: str, facts: Facts) -> str:
+    has_metadata = facts.metadata is not None
+    knower = "the metadata know" if has_metadata else "the index of the bookie knows"
+    judge_hint = "see Violations." if has_metadata else "analyze with --metadata to judge."
+    return text.replace("{known}", knower).replace("{judge}", judge_hint)
 
 
 def absent(section: Section, facts: Facts) -> str:
@@ -62,38 +62,40 @@ def absent(section: Section, facts: Facts) -> str:
 
 
 def nothing_found(section: Section, facts: Facts) -> str:
-    """Say that nothing was found, and what of it was not looked at."""
+    """Return a sentence that nothing was found, and what was not judged or not read."""
     if section.judged and section.name != "orphans" and (reason := not_judged(facts)):
         return f"Not judged: {reason}."
     if facts.unread:
-        left = counted(len(facts.unread), "bookie was", "bookies were")
-        return f"{section.none} Only in what was read: {left} not."
+        unread_bookies = counted(len(facts.unread), "bookie was", "bookies were")
+        return f"{section.none} Only in what was read: {unread_bookies} not."
     return section.none
 
 
 def compared(source: Mapping[str, Any]) -> str:
-    """Return which bookies of two dumps were compared and which left out; empty where all were."""
+    """Return which bookies of two dumps were left out of the comparison, empty if none was."""
     if source.get("manifest") is None or source.get("other") is None:
         return ""
-    both = [source[name]["bookies"] for name in ("manifest", "other")]
-    ids = [[str(bookie["id"]) for bookie in each] for each in both]
-    read = [{str(bookie["id"]) for bookie in each if bookie["read"]} for each in both]
-    has = [f"has {listed(each)}" if each else "has no bookie" for each in ids]
+    bookies_of_dumps = [source[bookie_id]["bookies"] for bookie_id in ("manifest", "other")]
+    ids = [[str(bookie["id"]) for bookie in bookies] for bookies in bookies_of_dumps]
+    read = [
+        {str(bookie["id"]) for bookie in bookies if bookie["read"]} for bookies in bookies_of_dumps
+    ]
+    contents = [f"has {listed(bookies)}" if bookies else "has no bookie" for bookies in ids]
     if not set(ids[0]) & set(ids[1]):
         return (
             "The two dumps have no bookie in common, so nothing was compared: "
-            f"the first {has[0]}; the second {has[1]}."
+            f"the first {contents[0]}; the second {contents[1]}."
         )
     common = read[0] & read[1]
     if not common:
         return "No bookie was read in both dumps, so nothing was compared."
-    left = [[name for name in each if name not in common] for each in ids]
-    said = [
+    left_out = [[bookie_id for bookie_id in bookies if bookie_id not in common] for bookies in ids]
+    left_out_texts = [
         f"{listed(names)} ({which} dump)"
-        for names, which in zip(left, ("first", "second"))
+        for names, which in zip(left_out, ("first", "second"))
         if names
     ]
-    if not said:
+    if not left_out_texts:
         return ""
     words = counted(len(common), "bookie is", "bookies are")
-    return f"{words} compared. Left out, as not read in both: {'; '.join(said)}."
+    return f"{words} compared. Left out, as not read in both: {'; '.join(left_out_texts)}."

@@ -1,7 +1,7 @@
-"""The page: headline, tiles, then a part for each table, in one document.
+"""The page: headline, tiles, and a part for each table, in one document.
 
-What it says is put together here and in the rooms above; how it looks stands in the files of
-`bkstore/report/template/`, of which `page.html.j2` is the first to read.
+This module and the packages that it imports assemble the content; the files in
+`bkstore/report/template/` define the appearance: read `page.html.j2` first.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _CHARTS = {
     "log_occupancy": logs_chart,
     "bytes_by_ledger": ledgers_chart,
 }
-_UNITS = "Sizes are binary: 1 KiB is 1,024 bytes."
+_UNITS_NOTE = "Sizes are binary: 1 KiB is 1,024 bytes."
 
 
 class Shown(NamedTuple):
-    """A table of the page with all that is said of it; `remark` is about which rows it can have.
+    """A table of the page with its texts; `remark` limits which rows it can have.
 
     Either `listing` has rows, or `none` says why there are none.
     """
@@ -55,7 +55,7 @@ class Absent(NamedTuple):
 
 
 class PartOfPage(NamedTuple):
-    """A part of the page: tables under one heading, and those of them that were not given."""
+    """A part of the page: the tables under one heading, and those that were not given."""
 
     heading: str
     shown: tuple[Shown, ...]
@@ -63,11 +63,11 @@ class PartOfPage(NamedTuple):
 
 
 def page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) -> str:
-    """Return the document. The same arguments give the same text."""
-    tables = _read_only(tables, source)
+    """Return the HTML document. The same arguments give the same text."""
+    tables = _drop_unread_bookies(tables, source)
     facts = gather(tables, source)
     if source.get("manifest") is not None:
-        tables = {**tables, "bookies": _bookies(source["manifest"])}
+        tables = {**tables, "bookies": _bookies_table(source["manifest"])}
     script = template_file("script.js")
     return filled(
         "page.html.j2",
@@ -75,7 +75,7 @@ def page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) 
         policy=policy(script),
         style=own_markup(template_file("style.css")),
         script=own_markup(script),
-        source=_described(source),
+        source=_describe_source(source),
         verdict=judge(facts, tables),
         tiles=tiles(facts, tables),
         parts=[_part(heading, names, tables, source, facts) for heading, names in PARTS],
@@ -83,41 +83,47 @@ def page(tables: Mapping[str, pa.Table], title: str, source: Mapping[str, Any]) 
     )
 
 
-def _read_only(tables: Mapping[str, pa.Table], source: Mapping[str, Any]) -> Mapping[str, pa.Table]:
-    """Return the tables, where zeros of a bookie that was not read do not pass for figures."""
+def _drop_unread_bookies(
+    tables: Mapping[str, pa.Table], source: Mapping[str, Any]
+) -> Mapping[str, pa.Table]:
+    """Return the tables without the zeros that stand for bookies that were not read."""
     name, manifest = "bytes_by_bookie", source.get("manifest")
     if manifest is None or name not in tables:
         return tables
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    unread = pa.array([b["id"] for b in manifest["bookies"] if not b["read"]], pa.string())
-    known = pc.invert(pc.is_in(tables[name].column("bookie"), value_set=unread))
-    return {**tables, name: tables[name].filter(known)}
+    unread = pa.array(
+        [bookie["id"] for bookie in manifest["bookies"] if not bookie["read"]], pa.string()
+    )
+    was_read = pc.invert(pc.is_in(tables[name].column("bookie"), value_set=unread))
+    return {**tables, name: tables[name].filter(was_read)}
 
 
-def _described(source: Mapping[str, Any]) -> str:
-    """Say what was looked at: the dump, when it was made, the metadata."""
-    said = []
+def _describe_source(source: Mapping[str, Any]) -> str:
+    """Return a line on the sources: the dump, when it was made, and the metadata."""
+    parts = []
     manifest = source.get("manifest")
     if manifest is not None:
-        said.append(f"Dump of {counted(len(manifest['bookies']), 'bookie')}")
+        parts.append(f"Dump of {counted(len(manifest['bookies']), 'bookie')}")
         if manifest.get("made_at"):
-            said.append(f"made at {manifest['made_at']}")
+            parts.append(f"made at {manifest['made_at']}")
     if source.get("other") is not None:
-        said.append(f"compared with a dump of {counted(len(source['other']['bookies']), 'bookie')}")
+        parts.append(
+            f"compared with a dump of {counted(len(source['other']['bookies']), 'bookie')}"
+        )
     metadata = source.get("metadata")
-    said.append("no ledger metadata" if metadata is None else f"ledger metadata: {metadata}")
-    return "; ".join(said)
+    parts.append("no ledger metadata" if metadata is None else f"ledger metadata: {metadata}")
+    return "; ".join(parts)
 
 
 def _origin(source: Mapping[str, Any]) -> str:
-    said = []
+    parts = []
     if source.get("engine"):
-        said.append(f"Tables computed by {source['engine']}")
+        parts.append(f"Tables computed by {source['engine']}")
     if source.get("made_at"):
-        said.append(f"at {source['made_at']}")
-    return f"{' '.join(said)}. {_UNITS}" if said else _UNITS
+        parts.append(f"at {source['made_at']}")
+    return f"{' '.join(parts)}. {_UNITS_NOTE}" if parts else _UNITS_NOTE
 
 
 def _part(
@@ -127,49 +133,53 @@ def _part(
     source: Mapping[str, Any],
     facts: Facts,
 ) -> PartOfPage:
-    listed = [SECTIONS[name] for name in names]
+    sections = [SECTIONS[name] for name in names]
     shown = [
-        _shown(each, tables[each.name], source, facts) for each in listed if each.name in tables
+        _show_table(section, tables[section.name], source, facts)
+        for section in sections
+        if section.name in tables
     ]
-    lacking = [
-        Absent(each.name, each.heading, absent(each, facts))
-        for each in listed
-        if each.name not in tables
+    absent_tables = [
+        Absent(section.name, section.heading, absent(section, facts))
+        for section in sections
+        if section.name not in tables
     ]
-    return PartOfPage(heading, tuple(shown), tuple(lacking))
+    return PartOfPage(heading, tuple(shown), tuple(absent_tables))
 
 
-def _shown(section: Section, table: pa.Table, source: Mapping[str, Any], facts: Facts) -> Shown:
+def _show_table(
+    section: Section, table: pa.Table, source: Mapping[str, Any], facts: Facts
+) -> Shown:
     remark = compared(source) if section.name == "comparison" else ""
     shown = Shown(section.name, section.heading, rule(section, facts), remark=remark)
     if table.num_rows == 0:
         return shown._replace(none="" if remark else nothing_found(section, facts))
     place = (source.get("all_rows") or {}).get(section.name)
-    where = f"in {place}" if place else f"in the table {section.name} of the analysis"
+    rows_place = f"in {place}" if place else f"in the table {section.name} of the analysis"
     return shown._replace(
         advice=advice(section, table, facts),
         chart=_CHARTS[section.name](table) if section.name in _CHARTS else None,
-        listing=listing(section, table, where),
+        listing=listing(section, table, rows_place),
     )
 
 
-def _bookies(manifest: Mapping[str, Any]) -> pa.Table:
-    """Return the bookies that a manifest lists, as a table."""
+def _bookies_table(manifest: Mapping[str, Any]) -> pa.Table:
+    """Return the bookies of a manifest as a table."""
     import pyarrow as pa
 
     rows = [
         {
-            "bookie": b["id"],
-            "read": bool(b["read"]),
-            "layout": b["layout"],
-            "entries": b["rows"].get("entries"),
-            "ledgers": b["rows"].get("ledgers"),
-            "damage": b["damage"],
-            "oddities": b["oddities"],
-            "path": b["path"],
-            "reason": b["reason"],
+            "bookie": bookie["id"],
+            "read": bool(bookie["read"]),
+            "layout": bookie["layout"],
+            "entries": bookie["rows"].get("entries"),
+            "ledgers": bookie["rows"].get("ledgers"),
+            "damage": bookie["damage"],
+            "oddities": bookie["oddities"],
+            "path": bookie["path"],
+            "reason": bookie["reason"],
         }
-        for b in manifest["bookies"]
+        for bookie in manifest["bookies"]
     ]
     texts, counts = ("bookie", "layout", "path", "reason"), ("entries", "ledgers")
     fields = [(name, pa.string()) for name in texts]

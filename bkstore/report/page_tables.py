@@ -1,4 +1,4 @@
-"""Tables of the page: the first rows of a table in a stated order, never cut in silence."""
+"""Tables of the page: the first rows in a stated order, with a note if rows are left out."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_ROWS = 100
-"""Rows of each table that the page has."""
+"""Maximum number of rows of each table on the page."""
 
-_TEXTS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
-_SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXTS, "t")}
+_TEXT_KINDS = ("category", "class", "flag", "groups", "log", "long", "missing", "quorums", "text")
+_SORT_KEYS = {"ledger": "id", "scope": "id", **dict.fromkeys(_TEXT_KINDS, "t")}
 
 
 class Head(NamedTuple):
-    """A header cell: the script makes it a button, and sorts by the kind `key` says.
+    """A header cell, which the script turns into a button that sorts by `key`.
 
     `key` is n (numbers), id (ledgers, scopes) or t (text); `sorted` is for `aria-sort`.
     """
@@ -50,10 +50,10 @@ class Head(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell: how it looks, what it says, the exact value on pointing, what it is sorted by.
+    """A cell: its look, its text, the exact value as a tooltip, and the value to sort by.
 
-    Looks: text, long and ranges (which wrap), number, id, chip (`tone` is its class); empty and,
-    among numbers, blank.
+    Looks are text, long and ranges (which wrap), number, id, chip (with the class `tone`), empty,
+    and blank for an empty number.
     """
 
     look: str
@@ -64,7 +64,7 @@ class Cell(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """A table as `table.html.j2` takes it."""
+    """A table for `table.html.j2`."""
 
     name: str
     caption: str
@@ -72,45 +72,45 @@ class Listing(NamedTuple):
     rows: tuple[tuple[Cell, ...], ...]
 
 
-_EMPTY = Cell("empty", ABSENT)
-_BLANK = Cell("blank", ABSENT)
+_EMPTY_CELL = Cell("empty", ABSENT)
+_BLANK_CELL = Cell("blank", ABSENT)
 
 
 def listing(section: Section, table: pa.Table, place: str) -> Listing:
-    """Return the table with its caption; `place` says where all rows are."""
+    """Return the listing of a table; `place` is the caption's text on where all rows are."""
     shown = first_rows(section, table)
     heads = tuple(_head(section, column) for column in section.columns)
-    rows = tuple(tuple(_cell(c, row) for c in section.columns) for row in shown)
+    rows = tuple(tuple(_cell(column, row) for column in section.columns) for row in shown)
     return Listing(section.heading, _caption(section, table, place), heads, rows)
 
 
 def _caption(section: Section, table: pa.Table, place: str) -> str:
-    """Say how many rows there are, about how many ledgers if those are fewer, and where."""
-    said = counted(table.num_rows, "row")
+    """Return how many rows there are, about how many ledgers, and where all of them are."""
+    row_text = counted(table.num_rows, "row")
     kinds = [column.kind for column in section.columns]
     if "ledger" in kinds and (ledgers := distinct_ledgers(table)) not in (0, table.num_rows):
-        said += f" about {counted(ledgers, 'ledger')}"
+        row_text += f" about {counted(ledgers, 'ledger')}"
     if table.num_rows <= MOST_ROWS:
-        return said
-    return f"Showing {count(MOST_ROWS)} of {said}; all rows are {place}"
+        return row_text
+    return f"Showing {count(MOST_ROWS)} of {row_text}; all rows are {place}"
 
 
 def first_rows(section: Section, table: pa.Table) -> list[dict[str, Any]]:
-    """Return the rows that come first in the section's order; ties as in the table.
+    """Return the first rows in the section's order; ties keep the table's order.
 
     O(n log n) in the table's rows, on number columns only.
     """
-    keys = [_key(table, name) for name in section.order]
+    keys = [_sort_values(table, name) for name in section.order]
     order = np.lexsort(keys[::-1]) if keys else np.arange(table.num_rows)
     chosen = order[:MOST_ROWS]
     rows: list[dict[str, Any]] = table.take(chosen).to_pylist()
     if section.name == "ledger_health":
-        for row, at in zip(rows, class_of(table)[chosen].tolist()):
-            row["class"] = CLASSES[at]
+        for row, class_index in zip(rows, class_of(table)[chosen].tolist()):
+            row["class"] = CLASSES[class_index]
     return rows
 
 
-def _key(table: pa.Table, name: str) -> npt.NDArray[Any]:
+def _sort_values(table: pa.Table, name: str) -> npt.NDArray[Any]:
     if name == "category":
         return ranks(table)
     if name == "class":
@@ -125,9 +125,9 @@ def _key(table: pa.Table, name: str) -> npt.NDArray[Any]:
 
 
 def _head(section: Section, column: Shown) -> Head:
-    first = section.order[0] if section.order else ""
-    down = column.column == first.lstrip("-") and first.startswith("-")
-    return Head(column.heading, _sort_key(column), "descending" if down else "")
+    first_order = section.order[0] if section.order else ""
+    is_descending = column.column == first_order.lstrip("-") and first_order.startswith("-")
+    return Head(column.heading, _sort_key(column), "descending" if is_descending else "")
 
 
 def _sort_key(column: Shown) -> str:
@@ -135,74 +135,74 @@ def _sort_key(column: Shown) -> str:
 
 
 def _cell(column: Shown, row: Mapping[str, Any]) -> Cell:
-    maker = _CELLS.get(column.kind)
-    if maker is not None:
-        return maker(row)
+    make_cell = _CELL_OF_ROW.get(column.kind)
+    if make_cell is not None:
+        return make_cell(row)
     value = row[column.column]
     if value is None or value == "":
-        return _BLANK if _sort_key(column) == "n" else _EMPTY
-    return _VALUES[column.kind](value)
+        return _BLANK_CELL if _sort_key(column) == "n" else _EMPTY_CELL
+    return _CELL_OF_VALUE[column.kind](value)
 
 
-def _size(value: int) -> Cell:
+def _size_cell(value: int) -> Cell:
     shown = size(value)
     return Cell("number", shown.text, title=shown.exact, value=str(value))
 
 
-_VALUES: dict[str, Callable[[Any], Cell]] = {
+_CELL_OF_VALUE: dict[str, Callable[[Any], Cell]] = {
     "text": lambda value: Cell("text", str(value)),
     "long": lambda value: Cell("long", str(value)),
     "number": lambda value: Cell("number", count(value)),
-    # A ledger of no entries, or an open one, has -1 for its last entry: there is none.
-    "entry": lambda value: Cell("number", str(value)) if value >= 0 else _BLANK,
-    "size": _size,
+    # An empty or open ledger has -1 for its last entry.
+    "entry": lambda value: Cell("number", str(value)) if value >= 0 else _BLANK_CELL,
+    "size": _size_cell,
     "share": lambda value: Cell("number", share(value, 1), value=f"{value:.6g}"),
     "decimal": lambda value: Cell("number", f"{value:,.1f}"),
     "flag": lambda value: Cell("text", "yes" if value else "no"),
-    "category": lambda value: _chip(value),
+    "category": lambda value: _chip_cell(value),
 }
 
 
-def _chip(name: str) -> Cell:
+def _chip_cell(name: str) -> Cell:
     return Cell("chip", CATEGORY_WORDS.get(name, name), tone=name if name in CATEGORY_WORDS else "")
 
 
-def _ledger(row: Mapping[str, Any]) -> Cell:
+def _ledger_cell(row: Mapping[str, Any]) -> Cell:
     if row["ledger_id"] is None:
-        return _EMPTY
+        return _EMPTY_CELL
     return Cell("id", ledger_name(row["scope_id"] or 0, row["ledger_id"]))
 
 
-def _missing(row: Mapping[str, Any]) -> Cell:
+def _missing_cell(row: Mapping[str, Any]) -> Cell:
     if row["missing"]:
         return Cell("ranges", ranges_text(row["missing"]))
-    if row["missing_groups"] is None:  # nobody knows
-        return _EMPTY
-    return _groups(row["missing_groups"])
+    if row["missing_groups"] is None:  # unknown
+        return _EMPTY_CELL
+    return _groups_cell(row["missing_groups"])
 
 
-def _groups(groups: list[list[int]]) -> Cell:
-    """Show sequence groups: the span of each, and its stripe where it has one."""
+def _groups_cell(groups: list[list[int]]) -> Cell:
+    """Return a cell of sequence groups: the span of each, and its stripe if it has one."""
     words = [
         f"{first}-{last + size - 1}" + (f" ({size} of {period})" if period else "")
         for first, last, size, period in groups[:3]
     ]
     if len(groups) > 3:
         words.append(f"and {counted(len(groups) - 3, 'more group')}")
-    return Cell("ranges", ", ".join(words)) if words else _EMPTY
+    return Cell("ranges", ", ".join(words)) if words else _EMPTY_CELL
 
 
-def _quorums(row: Mapping[str, Any]) -> Cell:
-    sizes = (str(row[f"{n}_size"]) for n in ("ensemble", "write_quorum", "ack_quorum"))
+def _quorums_cell(row: Mapping[str, Any]) -> Cell:
+    sizes = (str(row[f"{name}_size"]) for name in ("ensemble", "write_quorum", "ack_quorum"))
     return Cell("text", "/".join(sizes))
 
 
-_CELLS: dict[str, Callable[[Mapping[str, Any]], Cell]] = {
-    "ledger": _ledger,
+_CELL_OF_ROW: dict[str, Callable[[Mapping[str, Any]], Cell]] = {
+    "ledger": _ledger_cell,
     "scope": lambda row: Cell("id", scope_name(row["scope_id"])),
-    "missing": _missing,
-    "groups": lambda row: _groups(row["surplus_groups"]),
-    "class": lambda row: _chip(row["class"]),
+    "missing": _missing_cell,
+    "groups": lambda row: _groups_cell(row["surplus_groups"]),
+    "class": lambda row: _chip_cell(row["class"]),
     "log": lambda row: Cell("id", f"{row['log_id']:x}.log", title=row["file"]),
-    "quorums": _quorums,
+    "quorums": _quorums_cell,
 }

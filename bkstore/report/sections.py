@@ -1,7 +1,7 @@
-"""The parts below the first screen: what each table means, and which of its columns are shown.
+"""The parts below the first screen: the texts of each table, and the columns it shows.
 
-Declarations only; `page_tables` makes tables of them, and `fitting` chooses the sentences that
-fit what was given. `{known}` and `{judge}` in a sentence stand for words that `fitting` has.
+These are declarations; `page_tables` makes tables from them, and `fitting` chooses the sentences
+that apply and fills in `{known}` and `{judge}`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from bkstore.tables.columns import COLUMNS
 
 
 class Shown(NamedTuple):
-    """A column of the page: heading, how its cells read, the table's column.
+    """A column of the page: its heading, the kind of its cells, and the table's column.
 
-    Kinds are the forms of `COLUMNS`. Made of several columns are ledger and scope (the ids),
+    Kinds are the forms of `COLUMNS`. Some combine several columns: ledger and scope (the ids),
     missing (`missing` and `missing_groups`), log (id and file), quorums, and class (of health).
     """
 
@@ -24,7 +24,7 @@ class Shown(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A table of the page. `order` are columns, the first counts most, "-" = descending."""
+    """A table of the page. `order` are the columns to sort by; "-" means descending."""
 
     name: str
     heading: str
@@ -37,11 +37,11 @@ class Section(NamedTuple):
 
 
 def _columns(names: str, **own: Shown) -> tuple[Shown, ...]:
-    """Return columns as `COLUMNS` has them, but for a part's `own`."""
-    return tuple(own.get(name) or _described(name) for name in names.split())
+    """Return the named columns as described in `COLUMNS`, or as overridden by `own`."""
+    return tuple(own.get(name) or _default_column(name) for name in names.split())
 
 
-def _described(name: str) -> Shown:
+def _default_column(name: str) -> Shown:
     column = COLUMNS[name]
     return Shown(column.label or name.replace("_", " ").capitalize(), column.form, name)
 
@@ -53,9 +53,9 @@ PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Shape", ("fragmentation", "sequences", "comparison")),
     ("Source", ("bookies",)),
 )
-"""The order of the page: parts, and the tables in each."""
+"""The parts of the page in order, and the tables in each."""
 
-_LISTED = (
+_ALL_SECTIONS = (
     Section(
         "violations",
         "Violations",
@@ -239,5 +239,5 @@ _LISTED = (
     ),
 )
 
-SECTIONS = {section.name: section for section in _LISTED}
+SECTIONS = {section.name: section for section in _ALL_SECTIONS}
 """The sections by the name of their table."""

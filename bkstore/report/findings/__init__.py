@@ -1,8 +1,8 @@
-"""What the tables of a dump's analyses come to: numbers, the worst ledgers, one sentence.
+"""Summaries of the analyses' tables: key figures, the worst ledgers, and a headline.
 
-`key_figures` takes the numbers from the tables: read it first. `worst_ledgers` says which
-entries lack how many replicas, `ledger_counts` why two numbers of ledgers differ, `headline`
-what matters most.
+`key_figures` computes the numbers from the tables: read it first. `worst_ledgers` finds which
+entries lack how many replicas, `ledger_counts` explains why two numbers of ledgers differ,
+`headline` sums up what matters most.
 """
 
 __all__ = ["headline", "key_figures", "ledger_counts", "worst_ledgers"]

@@ -1,6 +1,6 @@
-"""What the tables say, as the few numbers that the first screen tells.
+"""The few numbers of the first screen, computed from the tables.
 
-A fact is None where its table was not given: "not asked" is never shown as zero.
+A number is None if its table was not given: "not asked" is never shown as zero.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 DURABILITY = ("no_replica", "below_ack_quorum", "below_write_quorum")
 CLASSES = (*DURABILITY, "in_part", "not_judged", "sound")
-"""What a ledger's health can be, the worst first. `in_part`: nothing is missing where it was
-looked, and some of its bookies are not in the dump."""
+"""The classes of a ledger's health, the worst first. `in_part`: nothing is missing on the bookies
+in the dump, but some of the ledger's bookies are not in it."""
 
-_OTHERS = ("placement", "overdue", "bookie_unavailable", "placement_soft")
-_ORDER = {name: rank for rank, name in enumerate((*DURABILITY, *_OTHERS))}
+_OTHER_CATEGORIES = ("placement", "overdue", "bookie_unavailable", "placement_soft")
+_CATEGORY_RANKS = {name: rank for rank, name in enumerate((*DURABILITY, *_OTHER_CATEGORIES))}
 
 Tables = Mapping[str, "pa.Table"]
 
 
 class Disk(NamedTuple):
-    """Bytes of all entry logs. `other` are what no record is: headers and ledgers maps."""
+    """Bytes of all entry logs. `other` are headers and ledgers maps."""
 
     files: int
     live: int
@@ -35,7 +35,7 @@ class Disk(NamedTuple):
 
     @property
     def other(self) -> int:
-        """Bytes of files that belong to no record; 0 where records exceed their files."""
+        """Bytes of files outside of records; 0 if records exceed their files."""
         return max(self.files - self.live - self.garbage, 0)
 
 
@@ -47,14 +47,14 @@ class Health(NamedTuple):
 
     @property
     def judged(self) -> int:
-        """Ledgers of which replicas were counted."""
+        """The number of ledgers whose replicas were counted."""
         return self.ledgers - self.by_class.get("not_judged", 0)
 
 
 class Facts(NamedTuple):
-    """The numbers of the first screen; None where nobody asked.
+    """The numbers of the first screen, None for those not asked for.
 
-    `replicas` are entries summed over bookies, `entries` those the metadata tell of,
+    `replicas` are entries summed over bookies, `entries` those of closed ledgers by the metadata,
     `violations` ledgers by category; `orphans` and `holes` count ledgers.
     """
 
@@ -76,7 +76,7 @@ class Facts(NamedTuple):
 
 
 def gather(tables: Tables, source: Mapping[str, Any]) -> Facts:
-    """Return the facts. Cost: a pass over some columns of each table, vectorised."""
+    """Return the facts. Cost: a vectorized pass over some columns of each table."""
     manifest = source.get("manifest")
     bookies, unread = _bookies(tables, manifest)
     damage, oddities = _findings(tables, manifest)
@@ -94,77 +94,82 @@ def gather(tables: Tables, source: Mapping[str, Any]) -> Facts:
         disk=_disk(tables),
         health=_health(tables),
         violations=_violations(tables),
-        homeless=_rows(tables, "homeless"),
-        holes=_distinct(tables.get("holes")),
-        orphans=_distinct(orphans),
+        homeless=_row_count(tables, "homeless"),
+        holes=_count_distinct_ledgers(tables.get("holes")),
+        orphans=_count_distinct_ledgers(orphans),
         orphan_bytes=None if orphans is None else int(numbers(orphans, "bytes").sum()),
     )
 
 
 def numbers(table: pa.Table, column: str, absent: int = 0) -> npt.NDArray[Any]:
-    """Return a numeric column as an array, `absent` where it is null."""
+    """Return a numeric column as an array, with `absent` for nulls."""
     import pyarrow.compute as pc
 
-    found = table.column(column)
+    chunks = table.column(column)
     values: npt.NDArray[Any] = (
-        pc.fill_null(found, absent).to_numpy() if found.null_count else found.to_numpy()
+        pc.fill_null(chunks, absent).to_numpy() if chunks.null_count else chunks.to_numpy()
     )
     return values
 
 
 def ranks(table: pa.Table) -> npt.NDArray[np.int64]:
-    """Return for each violation how bad its category is, 0 the worst; unknown ones last."""
+    """Return the rank of each violation's category, 0 the worst; unknown categories come last."""
     encoded = table.column("category").combine_chunks().dictionary_encode()
     names = encoded.dictionary.to_pylist()
-    known = np.array([_ORDER.get(name, len(_ORDER)) for name in names], np.int64)
-    return known[encoded.indices.to_numpy()] if len(names) else np.empty(0, np.int64)
+    rank_of_name = np.array(
+        [_CATEGORY_RANKS.get(name, len(_CATEGORY_RANKS)) for name in names], np.int64
+    )
+    return rank_of_name[encoded.indices.to_numpy()] if len(names) else np.empty(0, np.int64)
 
 
 def class_of(health: pa.Table) -> npt.NDArray[np.int64]:
     """Return for each ledger the index of its health in `CLASSES`.
 
-    A replica that is missing makes a ledger `below_write_quorum` at least, whatever else could
-    not be judged. One of which no replica could be looked for is not judged at all.
+    A missing replica makes a ledger at least `below_write_quorum`, whatever else could not be
+    judged. A ledger is not judged at all if none of its replicas could be looked for.
     """
     import pyarrow.compute as pc
 
-    found = np.full(health.num_rows, CLASSES.index("sound"), np.int64)
+    # From the mildest class to the worst: later assignments take precedence.
+    classes = np.full(health.num_rows, CLASSES.index("sound"), np.int64)
     with_reason = pc.is_valid(health.column("not_judged")).to_numpy()
     uncounted = pc.is_null(health.column("replicas_due")).to_numpy()
-    found[with_reason] = CLASSES.index("in_part")
-    nowhere = with_reason & (numbers(health, "replicas_due") == 0)
-    found[uncounted | nowhere] = CLASSES.index("not_judged")
-    found[numbers(health, "replicas_missing") > 0] = CLASSES.index("below_write_quorum")
+    classes[with_reason] = CLASSES.index("in_part")
+    nothing_due = with_reason & (numbers(health, "replicas_due") == 0)
+    classes[uncounted | nothing_due] = CLASSES.index("not_judged")
+    classes[numbers(health, "replicas_missing") > 0] = CLASSES.index("below_write_quorum")
     for rank, name in enumerate(DURABILITY):
-        same = pc.fill_null(pc.equal(health.column("category"), name), False)
-        found[same.to_numpy()] = rank
-    return found
+        in_category = pc.fill_null(pc.equal(health.column("category"), name), False)
+        classes[in_category.to_numpy()] = rank
+    return classes
 
 
-def _rows(tables: Tables, name: str) -> int | None:
+def _row_count(tables: Tables, name: str) -> int | None:
     return int(tables[name].num_rows) if name in tables else None
 
 
-def _distinct(table: pa.Table | None) -> int | None:
+def _count_distinct_ledgers(table: pa.Table | None) -> int | None:
     return None if table is None else distinct_ledgers(table)
 
 
 def distinct_ledgers(table: pa.Table) -> int:
-    """Return how many ledgers a table is about; rows about none do not count."""
+    """Return the number of distinct ledgers in a table, ignoring rows without a ledger."""
     ids = table.select(["scope_id", "ledger_id"]).drop_null()
     return int(ids.group_by(["scope_id", "ledger_id"]).aggregate([]).num_rows)
 
 
 def _bookies(tables: Tables, manifest: Any) -> tuple[int | None, tuple[tuple[str, str], ...]]:
     if manifest is not None:
-        listed = manifest["bookies"]
-        unread = tuple((str(b["id"]), _reason(b)) for b in listed if not b["read"])
-        return len(listed), unread
-    return _rows(tables, "bytes_by_bookie"), ()
+        bookies = manifest["bookies"]
+        unread = tuple(
+            (str(bookie["id"]), _reason(bookie)) for bookie in bookies if not bookie["read"]
+        )
+        return len(bookies), unread
+    return _row_count(tables, "bytes_by_bookie"), ()
 
 
 def _reason(bookie: Mapping[str, Any]) -> str:
-    """Return why a bookie was not read, without the words that say so once more."""
+    """Return why a bookie was not read, without the prefix that repeats it."""
     return str(bookie["reason"]).removeprefix(f"bookie {bookie['id']} was not read: ")
 
 
@@ -173,18 +178,18 @@ def _findings(tables: Tables, manifest: Any) -> tuple[int | None, int | None]:
         severity = Counter(tables["findings"].column("severity").to_pylist())
         return severity["damage"], severity.total() - severity["damage"]
     if manifest is not None:
-        listed = manifest["bookies"]
-        # Bookies that were not read count no findings of their own.
-        damage = sum(max(b["damage"], not b["read"]) for b in listed)
-        return damage, sum(b["oddities"] for b in listed)
+        bookies = manifest["bookies"]
+        # A bookie that was not read has no findings of its own and counts as one.
+        damage = sum(max(bookie["damage"], not bookie["read"]) for bookie in bookies)
+        return damage, sum(bookie["oddities"] for bookie in bookies)
     if "bytes_by_bookie" in tables:
         return int(numbers(tables["bytes_by_bookie"], "damage").sum()), None
     return None, None
 
 
 def _ledgers(tables: Tables) -> int | None:
-    rows = _rows(tables, "bytes_by_ledger")
-    return rows if rows is not None else _distinct(tables.get("sequences"))
+    rows = _row_count(tables, "bytes_by_ledger")
+    return rows if rows is not None else _count_distinct_ledgers(tables.get("sequences"))
 
 
 def _replicas(tables: Tables, manifest: Any) -> int | None:
@@ -199,8 +204,8 @@ def _replicas(tables: Tables, manifest: Any) -> int | None:
 def _entries(tables: Tables) -> int | None:
     if "ledger_health" not in tables:
         return None
-    last = numbers(tables["ledger_health"], "last_entry_id", -1)
-    return int(sum((last[last >= 0] + 1).tolist()))
+    last_entries = numbers(tables["ledger_health"], "last_entry_id", -1)
+    return int(sum((last_entries[last_entries >= 0] + 1).tolist()))
 
 
 def _disk(tables: Tables) -> Disk | None:
@@ -214,7 +219,10 @@ def _health(tables: Tables) -> Health | None:
     if "ledger_health" not in tables:
         return None
     counts = np.bincount(class_of(tables["ledger_health"]), minlength=len(CLASSES)).tolist()
-    return Health(sum(counts), {name: n for name, n in zip(CLASSES, counts) if n})
+    return Health(
+        sum(counts),
+        {name: ledger_count for name, ledger_count in zip(CLASSES, counts) if ledger_count},
+    )
 
 
 def _violations(tables: Tables) -> dict[str, int] | None:

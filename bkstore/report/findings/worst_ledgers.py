@@ -1,4 +1,4 @@
-"""The worst ledgers: which entries lack how many replicas, on which bookies."""
+"""The worst ledgers: which entries lack replicas, and on which bookies."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Risk(NamedTuple):
-    """A ledger in trouble: its name, category, the entries as text, the bookies that lack them."""
+    """A ledger at risk: its name, category, the entries as text, and the bookies lacking them."""
 
     name: str
     category: str
@@ -27,7 +27,7 @@ class Risk(NamedTuple):
 def worst_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
     """Return the ledgers with the worst losses, by category, then by missing replicas.
 
-    From `violations`; without them from `ledger_health`, which knows no entries.
+    Uses `violations`, or without them `ledger_health`, which has no entry ids.
     """
     if "violations" not in tables:
         return bare_ledgers(tables, most)
@@ -42,12 +42,13 @@ def worst_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
     np.add.at(missing, rows, numbers(table, "missing_entries"))
     chosen = np.lexsort((-missing, worst))[:most]  # ties by id
     return [
-        _risk(table.take(np.flatnonzero(rows == at)), DURABILITY[worst[at]], tables)
-        for at in chosen.tolist()
+        _risk(table.take(np.flatnonzero(rows == index)), DURABILITY[worst[index]], tables)
+        for index in chosen.tolist()
     ]
 
 
 def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk:
+    """Return the risk of one ledger from its violations, one row per bookie and segment."""
     replicas = rows.select(
         ["scope_id", "ledger_id", "bookie", "missing_entries", "missing", "missing_groups"]
     ).to_pylist()
@@ -55,42 +56,51 @@ def _risk(rows: pa.Table, category: str, tables: Mapping[str, pa.Table]) -> Risk
     bookies = tuple(sorted({row["bookie"] for row in replicas if row["bookie"] is not None}))
     name = ledger_name(first["scope_id"], first["ledger_id"])
     if any(row["missing"] is None for row in replicas):
-        return Risk(name, category, _coarse(replicas), bookies)
-    pieces = [row["missing"] for row in replicas if row["missing"]]
-    ranges = np.array([r for piece in pieces for r in piece], np.int64).reshape(-1, 2)
-    level = _level(category, first, tables.get("ledger_health"))
-    found = at_least(ranges, level)
-    if not len(found):  # what an audit counts as lost may lie on bookies that did not answer
-        found = at_least(ranges, 1)
-    total = sum((found[:, 1] - found[:, 0] + 1).tolist())
+        return Risk(name, category, _describe_bounds(replicas), bookies)
+    missing_ranges = [row["missing"] for row in replicas if row["missing"]]
+    ranges = np.array(
+        [entry_range for row_ranges in missing_ranges for entry_range in row_ranges], np.int64
+    ).reshape(-1, 2)
+    min_missing = _min_missing_replicas(category, first, tables.get("ledger_health"))
+    entry_ranges = at_least(ranges, min_missing)
+    if not len(entry_ranges):  # an audit may count unanswered replicas as lost, without a row here
+        entry_ranges = at_least(ranges, 1)
+    total = sum((entry_ranges[:, 1] - entry_ranges[:, 0] + 1).tolist())
     noun = "entry" if total == 1 else "entries"
-    numbered = "" if total == 1 else f"{count(total)} "
-    most = 3 if len(found) < 4 else 2 if len(name) < 32 else 1  # all of it has one line
-    said = f"{numbered}{noun}: {ranges_text(found.tolist(), most)}"
-    return Risk(name, category, said, bookies)
+    count_text = "" if total == 1 else f"{count(total)} "
+    max_ranges = 3 if len(entry_ranges) < 4 else 2 if len(name) < 32 else 1  # must fit one line
+    entries_text = f"{count_text}{noun}: {ranges_text(entry_ranges.tolist(), max_ranges)}"
+    return Risk(name, category, entries_text, bookies)
 
 
-def _coarse(replicas: list[dict[str, Any]]) -> str:
-    """Say where the missing entries lie if they are too many to list."""
+def _describe_bounds(replicas: list[dict[str, Any]]) -> str:
+    """Return a text with the bounds of the missing entries, if they are too many to list."""
     groups = [group for row in replicas for group in row["missing_groups"]]
-    low, high = min(g[0] for g in groups), max(g[1] + g[2] - 1 for g in groups)
-    number = sum(row["missing_entries"] for row in replicas)
-    return f"{counted(number, 'replica')} of entries between {low} and {high}"
+    low, high = min(group[0] for group in groups), max(group[1] + group[2] - 1 for group in groups)
+    replica_count = sum(row["missing_entries"] for row in replicas)
+    return f"{counted(replica_count, 'replica')} of entries between {low} and {high}"
 
 
-def _level(category: str, row: dict[str, Any], health: pa.Table | None) -> int:
-    """Return of how many bookies an entry must be missing to make the ledger this category."""
-    if health is None:
+def _min_missing_replicas(
+    category: str, ledger_row: dict[str, Any], ledger_health: pa.Table | None
+) -> int:
+    """Return how many replicas of an entry must be missing for the ledger to be in `category`.
+
+    Returns 1, the least, if the quorums are unknown or the category does not depend on them.
+    """
+    if ledger_health is None:
         return 1
-    same = (numbers(health, "scope_id") == row["scope_id"]) & (
-        numbers(health, "ledger_id") == row["ledger_id"]
+    is_this_ledger = (numbers(ledger_health, "scope_id") == ledger_row["scope_id"]) & (
+        numbers(ledger_health, "ledger_id") == ledger_row["ledger_id"]
     )
-    at = np.flatnonzero(same)
-    if not len(at):
+    matching_rows = np.flatnonzero(is_this_ledger)
+    if not len(matching_rows):
         return 1
-    write = int(numbers(health, "write_quorum_size")[at[0]])
-    ack = int(numbers(health, "ack_quorum_size")[at[0]])
-    return {"no_replica": write, "below_ack_quorum": write - ack + 1}.get(category, 1)
+    write_quorum = int(numbers(ledger_health, "write_quorum_size")[matching_rows[0]])
+    ack_quorum = int(numbers(ledger_health, "ack_quorum_size")[matching_rows[0]])
+    return {"no_replica": write_quorum, "below_ack_quorum": write_quorum - ack_quorum + 1}.get(
+        category, 1
+    )
 
 
 def at_least(ranges: Int64Array, level: int) -> Int64Array:
@@ -103,17 +113,18 @@ def at_least(ranges: Int64Array, level: int) -> Int64Array:
     >>> at_least(np.array([[0, 9], [5, 12], [13, 13]]), 1).tolist()
     [[0, 13]]
     """
+    # Add 1 where a range begins and -1 after its end: the running sum is the number of ranges.
     ids = np.concatenate([ranges[:, 0], ranges[:, 1] + 1])
     steps = np.repeat(np.array([1, -1]), len(ranges))
-    places, at = np.unique(ids, return_inverse=True)
-    depth = np.cumsum(np.bincount(at, weights=steps, minlength=len(places)))
+    boundaries, boundary_index = np.unique(ids, return_inverse=True)
+    depth = np.cumsum(np.bincount(boundary_index, weights=steps, minlength=len(boundaries)))
     inside = np.concatenate([[False], depth >= level])
-    changes = places[np.flatnonzero(inside[1:] != inside[:-1])]
+    changes = boundaries[np.flatnonzero(inside[1:] != inside[:-1])]
     return np.stack([changes[::2], changes[1::2] - 1], axis=1)
 
 
 def bare_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
-    """Return the worst ledgers of `ledger_health`, with how many replicas they lack."""
+    """Return the worst ledgers of `ledger_health`, with the number of missing replicas."""
     if "ledger_health" not in tables:
         return []
     table = tables["ledger_health"]
@@ -123,43 +134,48 @@ def bare_ledgers(tables: Mapping[str, pa.Table], most: int) -> list[Risk]:
     return [
         Risk(
             ledger_name(row["scope_id"], row["ledger_id"]),
-            CLASSES[classes[at]],
+            CLASSES[classes[index]],
             counted(row["replicas_missing"] or 0, "missing replica"),
             (),
         )
-        for at, row in zip(chosen.tolist(), table.take(chosen).to_pylist())
+        for index, row in zip(chosen.tolist(), table.take(chosen).to_pylist())
     ]
 
 
 def worst_holes(table: pa.Table, most: int) -> list[Risk]:
-    """Return the ledgers of `holes` that lack most, as the nearest to a loss without metadata.
+    """Return the ledgers with the most holes, the nearest to losses without metadata.
 
-    One for each ledger, whatever the number of its bookies.
+    Returns one for each ledger, however many bookies it is on.
     """
     ledgers, rows = _by_ledger(table)
     holes = numbers(table, "holes")
     sums = np.zeros(len(ledgers), np.float64)  # a sum of counts below 2^63 each
     np.add.at(sums, rows, holes)
     chosen = np.argsort(-sums, kind="stable")[:most]
-    return [_holed(table.take(np.flatnonzero(rows == at)).to_pylist()) for at in chosen.tolist()]
+    return [
+        _hole_risk(table.take(np.flatnonzero(rows == index)).to_pylist())
+        for index in chosen.tolist()
+    ]
 
 
 def _by_ledger(table: pa.Table) -> tuple[Int64Array, Int64Array]:
-    """Return the ledgers of a table in the order of ids, and for each row which it is about."""
+    """Return the distinct ledger ids of a table in id order, and for each row its index there."""
     ids = np.stack([numbers(table, "scope_id"), numbers(table, "ledger_id")], axis=1)
     ledgers, rows = np.unique(ids, axis=0, return_inverse=True)
     order = unsigned_order(ledgers[:, 0], ledgers[:, 1])
-    place = np.empty(len(ledgers), np.int64)
-    place[order] = np.arange(len(ledgers))
-    return ledgers[order], place[rows.reshape(-1)]
+    index_of_ledger = np.empty(len(ledgers), np.int64)
+    index_of_ledger[order] = np.arange(len(ledgers))
+    return ledgers[order], index_of_ledger[rows.reshape(-1)]
 
 
-def _holed(rows: list[dict[str, Any]]) -> Risk:
+def _hole_risk(rows: list[dict[str, Any]]) -> Risk:
     first, noun = rows[0], ("replica", "replicas") if len(rows) > 1 else ("entry", "entries")
-    absent, off = (sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe"))
-    said = [f"{counted(absent, *noun)} absent"]
-    said += [f"{counted(off, *noun)} off the stripe"] if off else []
+    hole_count, off_stripe_count = (
+        sum(row[name] or 0 for row in rows) for name in ("holes", "off_stripe")
+    )
+    parts = [f"{counted(hole_count, *noun)} absent"]
+    parts += [f"{counted(off_stripe_count, *noun)} off the stripe"] if off_stripe_count else []
     low, high = min(row["first_entry"] for row in rows), max(row["last_entry"] for row in rows)
     name = ledger_name(first["scope_id"], first["ledger_id"])
-    words = f"{' and '.join(said)} between {low} and {high}"
+    words = f"{' and '.join(parts)} between {low} and {high}"
     return Risk(name, "holes", words, tuple(sorted({row["bookie"] for row in rows})))

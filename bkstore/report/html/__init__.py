@@ -1,8 +1,8 @@
-"""How the page is written, and nothing of what it says.
+"""How the page is rendered, independent of its content.
 
-`rendering` makes text of the files in `bkstore/report/template/`, which a web person can change:
-templates, a style sheet, a script. `wording` is numbers and ids as people read them, `bars` what
-the templates draw bars from.
+`rendering` fills the files in `bkstore/report/template/`, which a web developer can change:
+templates, a style sheet, a script. `wording` formats numbers and ids for people, `bars` computes
+the bars that the templates draw.
 """
 
 __all__ = ["bars", "rendering", "wording"]

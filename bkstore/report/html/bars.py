@@ -1,4 +1,4 @@
-"""Stacked bars of one line: what `bars.html.j2` draws them from."""
+"""Stacked one-line bars, drawn by `bars.html.j2`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from bkstore.report.html.wording import share
 
-_WIDTH = 1000
-_LEAST = 4  # a part that is there is seen, however small
+_BAR_WIDTH = 1000
+_MIN_PART_WIDTH = 4  # so that the smallest part is visible
 
 
 class Part(NamedTuple):
-    """A piece of a bar: its colour class, what it is, how much, and how that reads."""
+    """A part of a bar: its color class, label, value, and the value as text."""
 
     colour: str
     label: str
@@ -21,7 +21,7 @@ class Part(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A rectangle of a bar 1000 units wide; `title` is what the pointer shows."""
+    """A rectangle of a bar 1000 units wide; `title` is the tooltip."""
 
     colour: str
     x: str
@@ -30,14 +30,14 @@ class Piece(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """A bar; `label` is what a screen reader says."""
+    """A bar; `label` is for screen readers."""
 
     label: str
     pieces: tuple[Piece, ...]
 
 
 class Key(NamedTuple):
-    """A line of a bar's legend: colour class, name, number, share of the whole."""
+    """A line of a bar's legend: color class, name, number, and share of the whole."""
 
     colour: str
     label: str
@@ -51,19 +51,19 @@ def bar(parts: Sequence[Part], whole: int, label: str) -> Bar:
     >>> bar([Part("c-live", "live", 3, "3 B")], 4, "4 B").pieces[0].width
     '750.0'
     """
-    pieces, at = [], 0.0
+    pieces, x = [], 0.0
     for part in parts:
         if part.value <= 0 or whole <= 0:
             continue
-        width = min(max(_WIDTH * part.value / whole, _LEAST), _WIDTH - at)
+        width = min(max(_BAR_WIDTH * part.value / whole, _MIN_PART_WIDTH), _BAR_WIDTH - x)
         title = f"{part.label}: {part.text}"
-        pieces.append(Piece(part.colour, f"{at:.1f}", f"{width:.1f}", title))
-        at += width
+        pieces.append(Piece(part.colour, f"{x:.1f}", f"{width:.1f}", title))
+        x += width
     return Bar(label, tuple(pieces))
 
 
 def legend(parts: Sequence[Part], whole: int) -> tuple[Key, ...]:
-    """Return the names of a bar's parts, with their numbers; parts of nothing have no line."""
+    """Return the legend of a bar's parts; parts with value 0 have no line."""
     return tuple(
         Key(part.colour, part.label, part.text, share(part.value, whole))
         for part in parts

@@ -1,8 +1,8 @@
-"""Templates, style sheet and script of the page: read from files, filled with escaped text.
+"""Reads the page's templates, style sheet and script, and fills them with escaped text.
 
-The files lie in `bkstore/report/template/`. Whatever a template shows is escaped, unless it is
-markup that this package made itself, and shows every character that it has
-(`bkstore.tables.safe_text.shown`): a bookie id or a detail can never become markup.
+The files are in `bkstore/report/template/`. Every value is escaped, including unprintable
+characters (`bkstore.tables.safe_text.shown`), unless it is markup that this package made itself:
+a bookie id or a detail can never become markup.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def template_file(name: str) -> str:
     >>> "@media print" in template_file("style.css")
     True
     """
-    found = resources.files("bkstore.report") / "template" / name
-    return found.read_text(encoding="utf-8")
+    path = resources.files("bkstore.report") / "template" / name
+    return path.read_text(encoding="utf-8")
 
 
 def policy(script: str) -> str:
-    """Return the page's policy: nothing is loaded, and no script runs but this one.
+    """Return a Content Security Policy that loads nothing and permits only this script.
 
     >>> policy("1")[:48]
     "default-src 'none'; style-src 'unsafe-inline'; s"
@@ -53,14 +53,14 @@ def policy(script: str) -> str:
 
 
 def own_markup(text: str) -> str:
-    """Return text that templates take as it is. Only for what this package wrote itself."""
+    """Mark text as markup that templates do not escape; only for text that this package wrote."""
     from markupsafe import Markup
 
     return Markup(text)  # noqa: S704
 
 
 def filled(name: str, **values: Any) -> str:
-    """Return a template with its values in place; a value that it asks for in vain is an error.
+    """Return a template filled with values; a missing value is an error.
 
     Raises `MissingDependency` without Jinja2.
     """
@@ -69,20 +69,20 @@ def filled(name: str, **values: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    """Return what keeps the templates, each of which is compiled once."""
+    """Return the template environment, which compiles each template once."""
     jinja2 = require_jinja()
-    made: Environment = jinja2.Environment(
+    environment: Environment = jinja2.Environment(
         loader=jinja2.PackageLoader("bkstore.report", "template"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
-        finalize=_visible,
+        finalize=_escape_unprintable,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    return made
+    return environment
 
 
-def _visible(value: Any) -> Any:
-    """Return what a template shows, no character of it unseen; markup of our own as it is."""
+def _escape_unprintable(value: Any) -> Any:
+    """Return a value with unprintable characters escaped; our own markup is unchanged."""
     return value if hasattr(value, "__html__") else shown(str(value))

@@ -1,4 +1,4 @@
-"""Numbers, sizes, shares, ids and ranges as people read them."""
+"""Formats numbers, sizes, shares, ids and ranges for people."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ CATEGORY_WORDS = {
     "bookie_unavailable": "bookie without answer",
     "holes": "holes",
 }
-"""What categories and classes of health are called on the page."""
+"""The page's words for categories and classes of health."""
 
 ABSENT = "\u2013"
-"""What stands where a value is null."""
+"""The text for a null value."""
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -71,7 +71,7 @@ def size_text(number: int) -> str:
 
 
 class Size(NamedTuple):
-    """Bytes as people read them, and the exact number beside them."""
+    """A number of bytes in binary units, and exactly."""
 
     text: str
     exact: str
@@ -87,7 +87,7 @@ def size(number: int) -> Size:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a percentage that says 0 and 100 only where it is so.
+    """Return a percentage; 0 % and 100 % only if they are exact.
 
     >>> share(1, 3), share(1, 1000), share(999, 1000), share(0, 5), share(5, 5)
     ('33 %', '<1 %', '>99 %', '0 %', '100 %')
@@ -101,7 +101,7 @@ def share(part: float, whole: float) -> str:
 
 
 def ledger_name(scope_id: int, ledger_id: int) -> str:
-    """Return the text of a ledger id that a table carries.
+    """Return the text of a ledger id given as a table's signed columns.
 
     >>> ledger_name(0, 7), ledger_name(1, -1)
     ('7', '0000000000000001ffffffffffffffff')
@@ -110,7 +110,7 @@ def ledger_name(scope_id: int, ledger_id: int) -> str:
 
 
 def scope_name(scope_id: int) -> str:
-    """Return 0, or the 16 digits with which the qualified names of the scope begin.
+    """Return "0", or the 16 hex digits with which qualified names of the scope begin.
 
     >>> scope_name(0), scope_name(-1)
     ('0', 'ffffffffffffffff')
@@ -119,18 +119,20 @@ def scope_name(scope_id: int) -> str:
 
 
 def ranges_text(ranges: Sequence[Sequence[int]], most: int = 4) -> str:
-    """Return inclusive ranges, at most so many, the others counted.
+    """Return at most `most` inclusive ranges as text, and the number of the others.
 
     >>> ranges_text([[4, 5], [9, 9]]), ranges_text([[1, 1], [3, 3], [5, 8]], most=1)
     ('4-5, 9', '1 and 2 more ranges')
     """
-    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ranges[:most])
-    left = len(ranges) - most
-    return f"{shown} and {counted(left, 'more range')}" if left > 0 else shown
+    shown = ", ".join(
+        f"{first}" if first == last else f"{first}-{last}" for first, last in ranges[:most]
+    )
+    more_count = len(ranges) - most
+    return f"{shown} and {counted(more_count, 'more range')}" if more_count > 0 else shown
 
 
 def clauses(parts: Sequence[str]) -> str:
-    """Return parts as one sentence.
+    """Return the parts joined to one sentence, an empty string if there are none.
 
     >>> clauses(["2 ledgers lack replicas", "1 bookie is gone"])
     '2 ledgers lack replicas; 1 bookie is gone.'
@@ -140,18 +142,18 @@ def clauses(parts: Sequence[str]) -> str:
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """Return names as a list in a sentence, at most so many, the others counted.
+    """Return at most `most` names as a list in a sentence, and the number of the others.
 
     >>> listed(["b1", "b2"]), listed(["b1", "b2", "b3"], most=2)
     ('b1, b2', 'b1, b2 and 1 more')
     """
-    left = len(names) - most
+    more_count = len(names) - most
     shown = ", ".join(names[:most])
-    return f"{shown} and {left:,} more" if left > 0 else shown
+    return f"{shown} and {more_count:,} more" if more_count > 0 else shown
 
 
 def shorter(text: str, most: int = 140) -> str:
-    """Return a text of at most so many characters, with an ellipsis where it was longer.
+    """Return the text cut to at most `most` characters, with an ellipsis if it was longer.
 
     >>> shorter("a bad checksum", 6)
     'a bad\u2026'

@@ -1,7 +1,7 @@
 """The tiles of the page's first screen.
 
-`first_screen` puts all four side by side: read it first. `disk` is the one about bytes, `risk` the
-one that names the worst ledgers.
+`first_screen` makes all four: read it first. `disk` has the tile about bytes, `risk` the tile that
+names the worst ledgers.
 """
 
 __all__ = ["disk", "first_screen", "risk"]

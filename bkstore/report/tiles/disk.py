@@ -1,4 +1,4 @@
-"""The tile about bytes: how much of the disk is live, on which bookies, in which ledgers."""
+"""The tile about bytes: live data and garbage, by bookie and ledger."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from bkstore.report.html.wording import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_BOOKIES = 4
-_MOST_LEDGERS = 3
+_MAX_BOOKIES = 4
+_MAX_LEDGERS = 3
 
 Tables = Mapping[str, "pa.Table"]
 
@@ -38,7 +38,7 @@ class Line(NamedTuple):
 
 
 class Ranking(NamedTuple):
-    """The biggest of something; `rest` says what the others come to."""
+    """The biggest items of a kind; `rest` sums up the others."""
 
     heading: str
     lines: tuple[Line, ...]
@@ -46,7 +46,7 @@ class Ranking(NamedTuple):
 
 
 class DiskTile(NamedTuple):
-    """What the tile shows; without entry logs `lead` says so, and the rest is empty."""
+    """The content of the tile; without entry logs, only `lead` has a text."""
 
     lead: str
     bar: Bar | None = None
@@ -57,23 +57,23 @@ class DiskTile(NamedTuple):
 
 
 def filling(facts: Facts, tables: Tables) -> DiskTile:
-    """Return the tile's content: live and garbage, by bookie, and what is biggest."""
+    """Return the tile's content: live and garbage bytes, bookies, and the biggest ledgers."""
     disk = facts.disk
     if disk is None:
         return DiskTile("Bytes by bookie: not asked.")
     if disk.files == 0:
         return DiskTile("The bookies that were read have no entry logs.")
     parts = _parts(disk)
-    spoken = ", ".join(f"{part.label} {part.text}" for part in parts)
+    label_text = ", ".join(f"{part.label} {part.text}" for part in parts)
     orphans = None
     if facts.orphans:
         orphans = counted(facts.orphans, "ledger"), size(facts.orphan_bytes or 0)
     return DiskTile(
         "",
-        bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {spoken}"),
+        bar(parts, disk.files, f"{size_text(disk.files)} in entry logs: {label_text}"),
         legend(parts, disk.files),
-        _bookies(tables),
-        tuple(_biggest(tables)),
+        _rank_bookies(tables),
+        tuple(_biggest_rankings(tables)),
         orphans,
     )
 
@@ -86,55 +86,57 @@ def _parts(disk: Disk) -> list[Part]:
     ]
 
 
-def _bookies(tables: Tables) -> Ranking:
+def _rank_bookies(tables: Tables) -> Ranking:
     table = tables["bytes_by_bookie"]
     sizes = numbers(table, "log_file_bytes")
     order = np.argsort(-sizes, kind="stable")
-    rows = table.take(order[:_MOST_BOOKIES]).to_pylist()
-    whole = int(sizes.max(initial=0))
+    rows = table.take(order[:_MAX_BOOKIES]).to_pylist()
+    biggest = int(sizes.max(initial=0))
     lines = []
     for row in rows:
         disk = Disk(row["log_file_bytes"], row["live_bytes"], row["garbage_bytes"])
         label = (
             f"{row['bookie']}: {size_text(disk.files)}, {share(disk.garbage, disk.files)} garbage"
         )
-        drawn = bar(_parts(disk), whole, label)
-        lines.append(Line(row["bookie"], size(disk.files), drawn, False))
-    left = sizes[order[_MOST_BOOKIES:]]
-    rest = ""
-    if len(left):
-        together = " together" if len(left) > 1 else ""
-        rest = f"{counted(len(left), 'other')}: {size_text(int(left.sum()))}{together}"
-    return Ranking("Bookies" if len(sizes) > 1 else "Bookie", tuple(lines), rest)
+        size_bar = bar(_parts(disk), biggest, label)
+        lines.append(Line(row["bookie"], size(disk.files), size_bar, False))
+    other_sizes = sizes[order[_MAX_BOOKIES:]]
+    others_text = ""
+    if len(other_sizes):
+        together = " together" if len(other_sizes) > 1 else ""
+        others_text = (
+            f"{counted(len(other_sizes), 'other')}: {size_text(int(other_sizes.sum()))}{together}"
+        )
+    return Ranking("Bookies" if len(sizes) > 1 else "Bookie", tuple(lines), others_text)
 
 
-def _biggest(tables: Tables) -> list[Ranking]:
-    found = []
+def _biggest_rankings(tables: Tables) -> list[Ranking]:
+    rankings = []
     if "bytes_by_ledger" in tables:
         table = tables["bytes_by_ledger"]
-        lines = _ranking(table, lambda row: ledger_name(row["scope_id"], row["ledger_id"]))
-        found.append(Ranking(_most("ledger", table.num_rows), lines))
+        lines = _ranking_lines(table, lambda row: ledger_name(row["scope_id"], row["ledger_id"]))
+        rankings.append(Ranking(_ranking_heading("ledger", table.num_rows), lines))
     if "bytes_by_scope" in tables and tables["bytes_by_scope"].num_rows > 1:
         table = tables["bytes_by_scope"]
-        lines = _ranking(table, lambda row: scope_name(row["scope_id"]), 2)
-        found.append(Ranking(_most("scope", table.num_rows), lines))
-    return found
+        lines = _ranking_lines(table, lambda row: scope_name(row["scope_id"]), 2)
+        rankings.append(Ranking(_ranking_heading("scope", table.num_rows), lines))
+    return rankings
 
 
-def _most(noun: str, number: int) -> str:
-    return noun.capitalize() if number == 1 else f"Biggest {noun}s"
+def _ranking_heading(noun: str, count: int) -> str:
+    return noun.capitalize() if count == 1 else f"Biggest {noun}s"
 
 
-def _ranking(
-    table: pa.Table, name: Callable[[dict[str, Any]], str], most: int = _MOST_LEDGERS
+def _ranking_lines(
+    table: pa.Table, format_name: Callable[[dict[str, Any]], str], max_lines: int = _MAX_LEDGERS
 ) -> tuple[Line, ...]:
-    """Return the rows with most bytes, each with a bar against the biggest."""
+    """Return lines for the rows with the most bytes, each with a bar relative to the biggest."""
     sizes = numbers(table, "bytes")
-    rows = table.take(np.argsort(-sizes, kind="stable")[:most]).to_pylist()
-    whole = int(sizes.max(initial=0))
+    rows = table.take(np.argsort(-sizes, kind="stable")[:max_lines]).to_pylist()
+    biggest = int(sizes.max(initial=0))
     lines = []
     for row in rows:
         parts = [Part("c-live", "bytes", row["bytes"], size_text(row["bytes"]))]
-        drawn = bar(parts, whole, size_text(row["bytes"]))
-        lines.append(Line(name(row), size(row["bytes"]), drawn, True))
+        size_bar = bar(parts, biggest, size_text(row["bytes"]))
+        lines.append(Line(format_name(row), size(row["bytes"]), size_bar, True))
     return tuple(lines)

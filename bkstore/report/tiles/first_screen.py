@@ -20,7 +20,7 @@ Tables = Mapping[str, "pa.Table"]
 
 
 class Figure(NamedTuple):
-    """A number with its noun; None = not asked. `exact` is said on pointing at it."""
+    """A number with its noun, None if it was not asked for; `exact` is the tooltip."""
 
     value: str | None
     label: str
@@ -35,7 +35,7 @@ class Amounts(NamedTuple):
 
 
 class HealthTile(NamedTuple):
-    """The tile "How healthy"; `reason` says why nothing was judged."""
+    """The tile "How healthy"; `reason` says why nothing was judged, if so."""
 
     reason: str
     bar: Bar | None
@@ -44,7 +44,7 @@ class HealthTile(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """The four tiles, as `tiles.html.j2` takes them."""
+    """The four tiles, for `tiles.html.j2`."""
 
     amounts: Amounts
     health: HealthTile
@@ -56,7 +56,7 @@ def tiles(facts: Facts, tables: Tables) -> Tiles:
     """Return the four tiles."""
     return Tiles(
         _amounts(facts, tables),
-        _healthy(facts, tables),
+        _health_tile(facts, tables),
         at_risk(facts, tables),
         filling(facts, tables),
     )
@@ -66,28 +66,30 @@ def tiles(facts: Facts, tables: Tables) -> Tiles:
 
 
 def _amounts(facts: Facts, tables: Tables) -> Amounts:
-    read = (facts.bookies or 0) - len(facts.unread)
-    bookies = _number(facts.bookies)
+    read_bookies = (facts.bookies or 0) - len(facts.unread)
+    bookies = _format_count(facts.bookies)
     if facts.unread:
-        bookies = f"{count(read)} of {count(facts.bookies or 0)}"
-    files = None if facts.disk is None else size(facts.disk.files)
+        bookies = f"{count(read_bookies)} of {count(facts.bookies or 0)}"
+    file_bytes = None if facts.disk is None else size(facts.disk.files)
     figures = (
         Figure(bookies, "bookies read" if facts.unread else _plural(facts.bookies, "bookie")),
-        Figure(_number(facts.ledgers), _plural(facts.ledgers, "ledger")),
-        Figure(_number(facts.replicas), _plural(facts.replicas, "replica")),
-        Figure(files and files.text, "in entry logs", files.exact if files else ""),
+        Figure(_format_count(facts.ledgers), _plural(facts.ledgers, "ledger")),
+        Figure(_format_count(facts.replicas), _plural(facts.replicas, "replica")),
+        Figure(
+            file_bytes and file_bytes.text, "in entry logs", file_bytes.exact if file_bytes else ""
+        ),
     )
     notes = []
     if facts.replicas is not None:
         notes.append("Replicas are entries, counted on each bookie.")
     if facts.entries is not None:
-        words = counted(facts.entries, "entry", "entries")
-        notes.append(f"By the metadata, closed ledgers have {words}.")
+        entry_count = counted(facts.entries, "entry", "entries")
+        notes.append(f"By the metadata, closed ledgers have {entry_count}.")
     notes += in_dump_only_logs(tables)
     return Amounts(figures, tuple(notes))
 
 
-def _number(value: int | None) -> str | None:
+def _format_count(value: int | None) -> str | None:
     return None if value is None else count(value)
 
 
@@ -98,7 +100,7 @@ def _plural(value: int | None, noun: str) -> str:
 # -- how healthy
 
 
-def _healthy(facts: Facts, tables: Tables) -> HealthTile:
+def _health_tile(facts: Facts, tables: Tables) -> HealthTile:
     health = facts.health
     notes = [_other_findings(facts)]
     if health is None or health.ledgers == 0:
@@ -108,31 +110,31 @@ def _healthy(facts: Facts, tables: Tables) -> HealthTile:
             )
         return HealthTile(not_judged(facts), None, (), tuple(notes))
     parts = [
-        Part(f"c-{name}", CATEGORY_WORDS[name], n, count(n))
+        Part(f"c-{name}", CATEGORY_WORDS[name], ledger_count, count(ledger_count))
         for name in reversed(CLASSES)
-        if (n := health.by_class.get(name, 0))
+        if (ledger_count := health.by_class.get(name, 0))
     ]
     ledgers = counted(health.ledgers, "ledger")
-    spoken = ", ".join(f"{part.text} {part.label}" for part in parts)
-    drawn = bar(parts, health.ledgers, f"{ledgers}: {spoken}")
+    label_text = ", ".join(f"{part.text} {part.label}" for part in parts)
+    class_bar = bar(parts, health.ledgers, f"{ledgers}: {label_text}")
     notes = [*why_counts_differ(tables), *notes]
-    return HealthTile("", drawn, legend(parts, health.ledgers), tuple(notes))
+    return HealthTile("", class_bar, legend(parts, health.ledgers), tuple(notes))
 
 
 def _other_findings(facts: Facts) -> str:
-    """Say in a line what else was found, or not looked for."""
-    said = []
+    """Return a sentence about other findings, and about those not looked for."""
+    parts = []
     if facts.violations is not None:
-        said += [
+        parts += [
             f"{CATEGORY_WORDS[name]}: {counted(ledgers, 'ledger')}"
             for name in ("placement", "overdue", "bookie_unavailable", "placement_soft")
             if (ledgers := facts.violations.get(name))
         ]
     if facts.damage is None:
-        said.append("findings of the dump: not asked")
+        parts.append("findings of the dump: not asked")
     elif facts.damage or facts.oddities:
-        odd = counted(facts.oddities or 0, "oddity", "oddities")
-        said.append(f"findings: {count(facts.damage)} of damage, {odd}")
+        oddities = counted(facts.oddities or 0, "oddity", "oddities")
+        parts.append(f"findings: {count(facts.damage)} of damage, {oddities}")
     else:
-        said.append("no findings while reading")
-    return f"{'; '.join(said).capitalize()}."
+        parts.append("no findings while reading")
+    return f"{'; '.join(parts).capitalize()}."

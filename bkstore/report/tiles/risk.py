@@ -1,4 +1,4 @@
-"""The tile that names the worst ledgers: what they lack, and where."""
+"""The tile that names the worst ledgers, what they lack, and on which bookies."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from bkstore.report.html.wording import CATEGORY_WORDS, count, counted, listed, 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_RISKS = 5
-_MOST_BOOKIES = 4
+_MAX_RISKS = 5
+_MAX_BOOKIES = 4
 
 Tables = Mapping[str, "pa.Table"]
 
@@ -33,14 +33,14 @@ class RiskLine(NamedTuple):
 
 
 class Count(NamedTuple):
-    """How many there are of something; None = not asked."""
+    """A number and its noun; None if it was not asked for."""
 
     number: str | None
     words: str
 
 
 class RiskTile(NamedTuple):
-    """What the tile shows; `link` is a part of the page and the words that lead there."""
+    """The content of the tile; `link` is a part of the page and the text of the link to it."""
 
     heading: str
     lead: str = ""
@@ -52,31 +52,33 @@ class RiskTile(NamedTuple):
 
 
 def at_risk(facts: Facts, tables: Tables) -> RiskTile:
-    """Return the tile's content: the worst ledgers, else why none can be named."""
-    risks = worst_ledgers(tables, _MOST_RISKS)
+    """Return the tile's content: the worst ledgers, or why none can be named."""
+    risks = worst_ledgers(tables, _MAX_RISKS)
     if risks:
         link = _more_risks(facts, len(risks))
-        tile = RiskTile("Lost or at risk", risks=_lines(risks), link=link)
+        tile = RiskTile("Lost or at risk", risks=_risk_lines(risks), link=link)
     elif not_judged(facts):
-        tile = _holes(facts, tables)
+        tile = _holes_tile(facts, tables)
     else:
-        counts = tuple(_looked_at(facts, tables))
+        counts = tuple(_problem_counts(facts, tables))
         tile = RiskTile("Lost or at risk", _nothing_missing(facts), counts=counts)
     return tile._replace(notes=tuple(_notes(facts)), unread=_unread(facts))
 
 
 def _notes(facts: Facts) -> list[str]:
-    said = []
+    sentences = []
     if facts.homeless:
         ledgers = counted(facts.homeless, "ledger has", "ledgers have")
-        said.append(f"{ledgers} no entry on any bookie of the dump.")
-    if (more := len(facts.unread) - 2) > 0:
-        said.append(f"{counted(more, 'more bookie was', 'more bookies were')} not read.")
-    return said
+        sentences.append(f"{ledgers} no entry on any bookie of the dump.")
+    if (more_unread := len(facts.unread) - 2) > 0:
+        sentences.append(
+            f"{counted(more_unread, 'more bookie was', 'more bookies were')} not read."
+        )
+    return sentences
 
 
 def _unread(facts: Facts) -> tuple[tuple[str, str], ...]:
-    return tuple((name, shorter(why)) for name, why in facts.unread[:2])
+    return tuple((name, shorter(reason)) for name, reason in facts.unread[:2])
 
 
 def _nothing_missing(facts: Facts) -> str:
@@ -84,8 +86,8 @@ def _nothing_missing(facts: Facts) -> str:
     return f"No replica is missing in {counted(judged, 'judged ledger')}."
 
 
-def _looked_at(facts: Facts, tables: Tables) -> list[Count]:
-    """List what else could have been found, with its number; not asked is not nothing."""
+def _problem_counts(facts: Facts, tables: Tables) -> list[Count]:
+    """Return the counts of all other problems; None for those not asked for."""
     unjudged = facts.health.by_class.get("not_judged", 0) if facts.health else 0
     counts = [
         (unjudged, "ledger not judged", "ledgers not judged", _reasons(tables)),
@@ -95,29 +97,34 @@ def _looked_at(facts: Facts, tables: Tables) -> list[Count]:
         (facts.damage, "piece of damage", "pieces of damage", ""),
     ]
     return [
-        Count(None if n is None else count(n), f"{one if n == 1 else many}{more}")
-        for n, one, many, more in counts
+        Count(
+            None if number is None else count(number),
+            f"{singular if number == 1 else plural}{suffix}",
+        )
+        for number, singular, plural, suffix in counts
     ]
 
 
 def _reasons(tables: Tables) -> str:
-    """Return the commonest reasons for which ledgers were not judged at all, with counts."""
+    """Return the most common reasons why ledgers were not judged at all, with counts."""
     table = tables["ledger_health"]
     unjudged = class_of(table) == CLASSES.index("not_judged")
     reasons = table.column("not_judged").take(np.flatnonzero(unjudged))
-    found = Counter(reason for reason in reasons.to_pylist() if reason)
-    words = [f"{shorter(reason, 40)}: {count(n)}" for reason, n in found.most_common(3)]
+    reason_counts = Counter(reason for reason in reasons.to_pylist() if reason)
+    words = [
+        f"{shorter(reason, 40)}: {count(number)}" for reason, number in reason_counts.most_common(3)
+    ]
     return f" ({', '.join(words)})" if words else ""
 
 
-def _lines(risks: list[Risk]) -> tuple[RiskLine, ...]:
+def _risk_lines(risks: list[Risk]) -> tuple[RiskLine, ...]:
     return tuple(
         RiskLine(
             risk.category,
             CATEGORY_WORDS[risk.category],
             risk.name,
             risk.entries,
-            listed(risk.bookies, _MOST_BOOKIES),
+            listed(risk.bookies, _MAX_BOOKIES),
         )
         for risk in risks
     )
@@ -128,24 +135,26 @@ def _more_risks(facts: Facts, shown: int) -> tuple[str, str]:
     if facts.health is not None and facts.violations is None:
         counts = facts.health.by_class
     total = sum(counts.get(name, 0) for name in DURABILITY)
-    place = "violations" if facts.violations is not None else "ledger_health"
-    words = f"{count(total - shown)} more" if total > shown else "Each replica"
-    return place, f"{words} in the table below"
+    section = "violations" if facts.violations is not None else "ledger_health"
+    link_text = f"{count(total - shown)} more" if total > shown else "Each replica"
+    return section, f"{link_text} in the table below"
 
 
-def _holes(facts: Facts, tables: Tables) -> RiskTile:
-    """Return what stands in for losses where none were judged: holes, if they were asked for."""
+def _holes_tile(facts: Facts, tables: Tables) -> RiskTile:
+    """Return the tile for a dump without judged ledgers, which shows holes if they are known."""
     reason = f"Not judged: {not_judged(facts)}."
     if "holes" not in tables:
         return RiskTile("Lost or at risk", reason)
     heading = "Holes"
     if not facts.holes:
         return RiskTile(heading, "No ledger has holes by the stripe seen.")
-    has = counted(facts.holes, "ledger has", "ledgers have")
-    lead = f"{has} holes by the stripe seen; other bookies may have the entries."
-    lines = _lines(worst_holes(tables["holes"], _MOST_RISKS))
-    left = facts.holes - len(lines)
-    words = (
-        f"{count(left)} more in the table below" if left > 0 else "Each bookie in the table below"
+    ledgers_have = counted(facts.holes, "ledger has", "ledgers have")
+    lead = f"{ledgers_have} holes by the stripe seen; other bookies may have the entries."
+    lines = _risk_lines(worst_holes(tables["holes"], _MAX_RISKS))
+    more_count = facts.holes - len(lines)
+    link_text = (
+        f"{count(more_count)} more in the table below"
+        if more_count > 0
+        else "Each bookie in the table below"
     )
-    return RiskTile(heading, lead, lines, ("holes", words))
+    return RiskTile(heading, lead, lines, ("holes", link_text))

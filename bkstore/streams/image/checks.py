@@ -67,6 +67,7 @@ def check_disjoint(slices: list[Int64Array]) -> None:
     if overlaps.size:
         index = int(overlaps[0])
         raise InvalidArgument(
-            f"stream {streams[index]}: slices [{starts[index]}, {ends[index]}) of object {ids[index]} "
-            f"and [{starts[index + 1]}, {ends[index + 1]}) of object {ids[index + 1]} overlap"
+            f"stream {streams[index]}: slices [{starts[index]}, {ends[index]}) of object "
+            f"{ids[index]} and [{starts[index + 1]}, {ends[index + 1]}) of object "
+            f"{ids[index + 1]} overlap"
         )

@@ -43,7 +43,7 @@ class _Chain:
         return True
 
     def _next_stream_object(self) -> AnswerObject | None:
-        """Return the stream object that begins at the next offset; the first may just contain it."""
+        """Return the stream object at the next offset; only the answer's first may begin before."""
         index = bisect_right(self._stream_object_starts, self._next_offset)
         while (
             index and self._stream_objects[index - 1].end <= self._stream_objects[index - 1].start
