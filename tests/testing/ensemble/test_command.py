@@ -243,7 +243,9 @@ def test_an_end_while_it_is_printed(
     """Ended as soon as its URI can be read, it stops in order, as later."""
     made = MagicMock()
     monkeypatch.setattr("bkstore.testing.ensemble.Ensemble", made)
-    monkeypatch.setattr("bkstore.cli.ensemble._print_ensemble", MagicMock(side_effect=SystemExit(143)))
+    monkeypatch.setattr(
+        "bkstore.cli.ensemble._print_ensemble", MagicMock(side_effect=SystemExit(143))
+    )
 
     assert 0 == main(["ensemble", "up", "--dir", str(tmp_path / "trial")])
     assert "bkstore: stopping" in capsys.readouterr().err
