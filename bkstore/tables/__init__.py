@@ -1,16 +1,15 @@
-"""The declared schemas of every table that leaves the library, and their Arrow export.
+"""The declared schemas of every table that the library returns, and their Arrow export.
 
-A `Table` is a schema and equally long columns: int64 numpy arrays, or lists where a column is
-text, bytes, boolean or nullable. Rows come out as tuples without any extra package; with pyarrow
-as Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c_stream__`. Ids and entry
-numbers are int64; ids above 2^63-1 appear in two's complement, and `qualified_name` beside them
-says the id as text.
+A `Table` is a schema and columns of equal length: int64 numpy arrays, or lists for text, bytes,
+booleans and nullable columns. Rows are tuples and need no extra package; with pyarrow, tables
+convert to Arrow, which pandas, Polars, DuckDB and Spark read through `__arrow_c_stream__`. Ids and
+entry numbers are int64; ids above 2^63-1 appear in two's complement, and the column
+`qualified_name` has the id as text.
 
-`table` has `Table` and the schema under it: read it first. `columns` describes every column once,
-for schemas, screens and pages. `dump` declares the tables that a dump has (entries, groups,
-ledgers, entry logs), `analyses` those of audits and analyses (violations, holes, health), `usage`
-what fills a disk, `commands` what other commands print; `safe_text` makes text from outside fit to
-be shown.
+`table` has `Table` and its schema: read it first. `columns` describes every column once, for
+schemas, screens and pages. `dump` declares the tables of a dump (entries, groups, ledgers, entry
+logs), `analyses` those of audits and analyses (violations, holes, health), `usage` those of disk
+usage, `commands` those of other commands; `safe_text` escapes text from outside for display.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The tables of audits and analyses: what becomes of a dump when it is asked something.
+"""The tables of audits and of analyses of a dump.
 
-Ids are int64 in two's complement; where there is a `qualified_name`, its text order is the id
-order. "Replicas" are entries counted once for each bookie that should hold them.
+Ids are int64 in two's complement; sorting by `qualified_name` as text sorts by id. "Replicas" are
+entries counted once for each bookie that should hold them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ VIOLATIONS = schema(
     drop="missing_entries",
     cut="missing detail",
 )
-"""What an audit found. `missing` is null where there are too many ranges to list; `missing_groups`
-(first, last, size, period) say the same in BP-34's form, whatever the number.
-All three are null where a bookie gave no answer; the ledger is where it gives none about any."""
+"""The violations that an audit found. `missing` is null if there are too many ranges to list;
+`missing_groups` (first, last, size, period) hold the same entries in BP-34's form. All three are
+null if a bookie gave no answer, and the ledger too if it gave none about any ledger."""
 
 SEQUENCES = schema(
     "sequences",
@@ -27,7 +27,7 @@ SEQUENCES = schema(
     hide="availability",
     once="bookie",
 )
-"""One row a bookie and ledger; `availability` is made from `entries`."""
+"""One row per bookie and ledger; `availability` encodes the `entries`."""
 
 HOLES = schema(
     "holes",
@@ -36,8 +36,8 @@ HOLES = schema(
     show="bookie ledger_id entries first_entry last_entry stripe holes off_stripe",
     once="bookie",
 )
-"""Ledgers of which a bookie lacks entries between its first and its last, judged without metadata
-by the ledger's own stripe; entries off the stripe fill no hole."""
+"""Ledgers with missing entries between the first and the last on a bookie, judged without metadata
+by the ledger's own stripe; entries off the stripe do not fill a hole."""
 
 HEALTH = schema(
     "ledger_health",
@@ -49,8 +49,8 @@ HEALTH = schema(
     drop="state replicas_due",
     cut="not_judged",
 )
-"""One row a ledger of the metadata. Replica counts are of bookies in the dump; null where the
-ledger is not judged. `not_judged` says why (open, say), or which bookies are not in the dump."""
+"""One row per ledger of the metadata. Replica counts are of bookies in the dump, null if the ledger
+is not judged. `not_judged` says why (such as open), or which bookies are not in the dump."""
 
 SURPLUS = schema(
     "surplus",
@@ -58,7 +58,7 @@ SURPLUS = schema(
     once="bookie",
     cut="surplus_groups",
 )
-"""Over-replication: entries of a closed ledger that a bookie holds and does not have to."""
+"""Over-replication: entries of a closed ledger on bookies that do not have to hold them."""
 
 ORPHANS = schema("orphans", "bookie scope_id ledger_id qualified_name entries? bytes")
 """Ledgers that a bookie has and the metadata do not: garbage collection would delete them."""
@@ -68,8 +68,8 @@ HOMELESS = schema(
     "scope_id ledger_id qualified_name state last_entry_id bookies:string",
     cut="bookies",
 )
-"""Ledgers of the metadata of which no bookie of the dump has an entry, though some are due;
-`bookies` are those of its ensembles, separated by spaces."""
+"""Ledgers of the metadata without an entry on any bookie of the dump, although some are due there;
+`bookies` are those of the ledger's ensembles, separated by spaces."""
 
 LOG_OCCUPANCY = schema(
     "log_occupancy",
@@ -79,14 +79,14 @@ LOG_OCCUPANCY = schema(
     once="bookie",
     drop="ledgers live_ledgers bytes",
 )
-"""One row an entry log. Live are the records of ledgers that the bookie's index (or, with
-metadata, the metadata) knows; the threshold of `pinned` is the one asked for."""
+"""One row per entry log. Live records are those of ledgers in the bookie's index or, with metadata,
+in the metadata; the threshold of `pinned` is the one that was asked for."""
 
 LEDGER_BYTES = schema("bytes_by_ledger", "scope_id ledger_id qualified_name bookies replicas bytes")
-"""One row a ledger; `bytes` are those of its records in the bookies' entry logs."""
+"""One row per ledger; `bytes` are those of its records in the bookies' entry logs."""
 
 SCOPE_BYTES = schema("bytes_by_scope", "scope_id ledgers replicas bytes")
-"""The same by scope."""
+"""One row per scope; `bytes` are those of its records in the bookies' entry logs."""
 
 BOOKIE_BYTES = schema(
     "bytes_by_bookie",
@@ -95,18 +95,18 @@ BOOKIE_BYTES = schema(
     quiet="damage",
     drop="ledgers",
 )
-"""One row a bookie."""
+"""One row per bookie."""
 
 FRAGMENTATION = schema(
     "fragmentation",
     "bookie scope_id ledger_id qualified_name entries logs log_changes stretches mean_stretch",
     once="bookie",
 )
-"""How scattered a ledger is; its entries are taken in their order."""
+"""How scattered the entries of a ledger are, visited in order of entry id."""
 
 COMPARISON = schema(
     "comparison",
     "bookie scope_id ledger_id qualified_name before after common added removed change",
     once="bookie",
 )
-"""Two dumps side by side: the entries of a ledger on a bookie."""
+"""The entries of each ledger on each bookie in two dumps."""

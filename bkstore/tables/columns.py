@@ -1,7 +1,7 @@
-"""Every column that tables of bkstore have, described once; a schema names its columns.
+"""Every column of bkstore's tables, described once; a schema refers to columns by name.
 
-A column of one name means the same in every table. What a screen and a page need to show it
-stands here: its kind, its heading, how its values are written, when it has nothing to say.
+A name means the same in every table. A description has what a screen and a page need to show the
+column: its kind, its heading, the form of its values, and the value for which it can be hidden.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bkstore.tables.table import Column, Kind, Schema, ScreenColumns
 
 
 class Description(NamedTuple):
-    """A column, in whatever table it is.
+    """The description of a column, the same in every table.
 
-    `form` is how a page writes its values: text, long (text that wraps), number, entry (an id),
-    size (bytes), share, decimal, flag, or a form of its own. `label` is its heading there, empty
-    for its name in words. A table on a screen leaves the column out while every row has null or
-    the `idle` value.
+    `form` is how a page formats its values: text, long (text that wraps), number, entry (an id),
+    size (bytes), share, decimal, flag, or a special form. `label` is its heading there; if empty,
+    the heading is the name in words. A screen hides the column while every row has null or the
+    `idle` value.
     """
 
     kind: Kind
@@ -255,20 +255,20 @@ def schema(
     fold: str = "",
     record: bool = False,
 ) -> Schema:
-    """Return a schema of columns by their names, ``name?`` for one that may be null.
+    """Return a schema of the named columns, ``name?`` for one that may be null.
 
-    ``name:kind`` is a column of another kind than `COLUMNS` says, or one that it does not have.
-    The others say what a screen shows, also by names (see `ScreenColumns`): those to `show`, or
-    all but those to `hide` and what `ledger_id` stands for.
+    ``name:kind`` is a column whose kind differs from `COLUMNS`, or that is not in it. The other
+    parameters are column names for screens (see `ScreenColumns`): `show` lists the columns shown;
+    without it, all are shown except those of `hide` and those that `ledger_id` represents.
 
     >>> schema("pairs", "entries? groups:rows").columns[0]
     Column(name='entries', kind='int64', nullable=True)
     """
-    listed = tuple(map(_column, columns.split()))
+    column_list = tuple(map(_parse_column, columns.split()))
     screen = None
     if record or show or hide or once or quiet or drop or cut or fold:
         hidden = {"scope_id", "qualified_name", *hide.split()}
-        names = show.split() or [each.name for each in listed if each.name not in hidden]
+        names = show.split() or [column.name for column in column_list if column.name not in hidden]
         screen = ScreenColumns(
             tuple(names),
             tuple(once.split()),
@@ -278,9 +278,10 @@ def schema(
             fold,
             record,
         )
-    return Schema(name, listed, screen)
+    return Schema(name, column_list, screen)
 
 
-def _column(word: str) -> Column:
+def _parse_column(word: str) -> Column:
+    """Return the column that a word such as ``name?`` or ``name:kind`` declares."""
     name, _, kind = word.removesuffix("?").partition(":")
     return Column(name, cast(Kind, kind) if kind else COLUMNS[name].kind, word.endswith("?"))

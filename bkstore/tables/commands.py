@@ -1,4 +1,4 @@
-"""The tables that commands print, but for those of `bkstore usage` and of analyses."""
+"""The tables that commands print, except those of `bkstore usage` and of analyses."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LEDGER_LIST = schema(
     quiet="explicit_lac explicit_lac_entry master_key",
     drop="first_entry limbo last_entry explicit_lac_entry fenced entries",
 )
-"""One row a ledger (`bkstore ledgers`): a dump's columns, and the entry that an explicit LAC says.
+"""One row per ledger (`bkstore ledgers`): a dump's columns, and the entry id of the explicit LAC.
 
-`explicit_lac_entry` is null without an explicit LAC, and where the bytes are no body of one."""
+`explicit_lac_entry` is null without an explicit LAC or if its bytes cannot be decoded."""
 
 LOCATIONS = schema(
     "locations",
     "entry_id dir_index log_id position location",
 )
-"""The entries of one ledger with their places (`bkstore ledger`)."""
+"""The entries of one ledger with their locations (`bkstore ledger`)."""
 
 AVAILABILITY = schema(
     "availability",
@@ -31,9 +31,10 @@ AVAILABILITY = schema(
     cut="bytes",
     record=True,
 )
-"""One row: which entries of a ledger are here (`bkstore availability`).
+"""One row: which entries of a ledger the bookie has (`bkstore availability`).
 
-`ranges` and `missing` are null above 10,000 ranges, all of `missing` where nothing was asked.
+`ranges` and `missing` are null above 10,000 ranges; all `missing` columns are null without
+--missing-from.
 """
 
 JOURNAL_RECORDS = schema(
@@ -46,11 +47,11 @@ JOURNAL_RECORDS = schema(
     drop="bytes lac explicit_lac_entry entry_id offset",
     cut="payload",
 )
-"""One row a journal record (`bkstore readjournal`).
+"""One row per journal record (`bkstore readjournal`).
 
-`file` is a name in journal directory number `journal_dir`, `version` the file's. `offset` is that
-of the length field, `bytes` the record without it. `payload` is null unless asked for, else what
-follows the header: digest, then payload.
+`file` is a name in journal directory number `journal_dir`, `version` the file's version. `offset`
+is that of the length field, `bytes` the record's size without it. `payload` is null unless asked
+for; it begins after the header, with the digest.
 """
 
 LAST_MARKS = schema(
@@ -59,7 +60,7 @@ LAST_MARKS = schema(
     show="journal_dir journal journal_id position file",
     cut="file",
 )
-"""One row a journal (`bkstore lastmark`); `file` is null where none says a mark."""
+"""One row per journal (`bkstore lastmark`); `file` is null if no file has a mark."""
 
 ENTRY_RECORDS = schema(
     "entry_records",
@@ -69,9 +70,9 @@ ENTRY_RECORDS = schema(
     drop="length position log_id bytes lac",
     cut="payload",
 )
-"""One row an entry as it is stored (`bkstore readledger`).
+"""One row per entry as it is stored (`bkstore readledger`).
 
-`digest_ok` is null where no digest type was given; `payload` begins with the digest then.
+Without a digest type, `digest_ok` is null and `payload` begins with the digest.
 """
 
 LOG_RECORDS = schema(
@@ -82,11 +83,11 @@ LOG_RECORDS = schema(
     drop="length lac bytes log_id",
     cut="payload",
 )
-"""One row a record of an entry log (`bkstore readlog`).
+"""One row per record of an entry log (`bkstore readlog`).
 
 `file` is a name in ledger directory number `dir_index`. `offset` is that of the size field,
-`position` that of the record, which locations have. `payload` is null unless asked for, else what
-follows the header: digest, then payload.
+`position` that of the record, as in locations. `payload` is null unless asked for; it begins after
+the header, with the digest.
 """
 
 LOG_ENTRIES = schema(
@@ -94,7 +95,7 @@ LOG_ENTRIES = schema(
     "dir_index log_id file entries first_entry last_entry",
     show="dir_index log_id file entries first_entry last_entry",
 )
-"""One row an entry log that holds entries of a ledger (`bkstore where`), or one a run of them.
+"""One row per entry log that holds entries of a ledger (`bkstore where`), or per run of entries.
 
 `file` is a name in ledger directory number `dir_index`.
 """
@@ -105,7 +106,7 @@ LOG_METADATA = schema(
     hide="file",
     drop="source usage",
 )
-"""One row a ledger of an entry log (`bkstore readlogmetadata`); one without ledger if it has none.
+"""One row per ledger of an entry log (`bkstore readlogmetadata`); a log without any has one row.
 
 `source` is "map" (the log's ledgers map), "scan" (its records) or "cache" (what garbage
 collection keeps in `metadata-cache`). The totals are the log's, `bytes` the ledger's.
@@ -117,7 +118,7 @@ BOOKIE_FILES = schema(
     show="kind dir_index bytes file",
     cut="file",
 )
-"""One row a file (`bkstore listfiles`); `kind` is "journal", "entrylog" or "index"."""
+"""One row per file (`bkstore listfiles`); `kind` is "journal", "entrylog", "index" or "other"."""
 
 FINDINGS = schema(
     "findings",
@@ -125,14 +126,14 @@ FINDINGS = schema(
     quiet="ledger_id first_entry last_entry entries offset",
     cut="detail file",
 )
-"""Oddities and damage. `entries` says how many of first..last a run is about."""
+"""Oddities and damage. `entries` is the number of entries in first..last that are affected."""
 
 INSPECT = schema(
     "inspect",
     "property value:string",
     fold="value",
 )
-"""What `bkstore inspect` says, one property a row."""
+"""The properties that `bkstore inspect` prints, one per row."""
 
 CHECK_FINDINGS = schema(
     "check_findings",
@@ -141,7 +142,7 @@ CHECK_FINDINGS = schema(
     quiet="file offset",
     cut="file detail",
 )
-"""One row a finding of `bkstore check`. `entries` says how many of first..last a run is about."""
+"""One row per finding of `bkstore check`. `entries` is the number affected in first..last."""
 
 CHECK_COVERAGE = schema(
     "check_coverage",
@@ -151,9 +152,9 @@ CHECK_COVERAGE = schema(
     hide="file header_bytes record_bytes map_bytes padding_bytes unaccounted garbage_bytes",
     quiet="others unjudged digests",
 )
-"""One row an entry log (`bkstore check --coverage`).
+"""One row per entry log (`bkstore check --coverage`).
 
-The bytes by what they are for add up to `bytes`. `rows` index rows point into the log; its
+The bytes by purpose add up to `bytes`. `rows` index rows point into the log; its
 `records` are `indexed`, `copies`, `unindexed`, `garbage`, `others` or `unjudged`.
 """
 
@@ -166,12 +167,12 @@ DIFFERENCES = schema(
     drop="last_entry first_entry",
     cut="ranges b a",
 )
-"""One row a difference (`bkstore diff`).
+"""One row per difference (`bkstore diff`).
 
-`kind` is "ledger" (only side `only_in`, "a" or "b", knows it), "entries" (only that side has
+`kind` is "ledger" (only the side `only_in`, "a" or "b", has it), "entries" (only that side has
 these), or the part of the state that differs: "fenced", "limbo", "explicit_lac", "master_key".
-`a` and `b` say what each side has of that; of a master key nothing is told. `ranges` are null
-above 10,000; `groups` say the same entries, as (first, last, size, period).
+`a` and `b` have the value of each side, except for master keys. `ranges` are null above 10,000;
+`groups` hold the same entries, as (first, last, size, period).
 """
 
 REWRITES = schema(
@@ -181,10 +182,10 @@ REWRITES = schema(
     hide="source",
     record=True,
 )
-"""One row: what a rewrite made (`bkstore convert`, `bkstore rebuild-index`).
+"""One row: the result of a rewrite (`bkstore convert`, `bkstore rebuild-index`).
 
-`left_out` counts rows of ledgers that the index does not know (convert), or ledgers in the logs
-that the bookie does not know (rebuild-index).
+`left_out` counts index rows of ledgers unknown to the index (convert), or ledgers in the logs that
+are unknown to the bookie (rebuild-index).
 """
 
 LOSSES = schema(
@@ -195,18 +196,17 @@ LOSSES = schema(
     drop="last_entry",
     cut="detail file",
 )
-"""One row a loss (`bkstore salvage`).
+"""One row per loss (`bkstore salvage`).
 
-kind "bytes": so many `bytes` of `file`, from `offset` on, hold nothing that can be read. kind
-"entries": entries of a ledger that the old index knew and no log has; `file` and `offset` say where
-the first of them lay.
+kind "bytes": `bytes` of `file` from `offset` on cannot be read. kind "entries": entries of a
+ledger that the old index had and no log has; `file` and `offset` are the location of the first.
 """
 
 ANSWERS = schema(
     "answers",
     "kind object_id start end",
 )
-"""One row an object of an answer (`bkstore streams lookup`), in the order of offsets.
+"""One row per object of an answer (`bkstore streams lookup`), in the order of offsets.
 
 `kind` is "SSO" (stream set object) or "SO" (stream object); the range is half open.
 """
@@ -220,9 +220,9 @@ LOOKUPS = schema(
     drop="index_hits start end",
     cut="answer",
 )
-"""One row a look-up and strategy (`bkstore streams compare`), and one with their sums.
+"""One row per lookup and strategy (`bkstore streams compare`), and one per strategy with the sums.
 
-`query` is null in the row of sums, `agrees` where there was nothing to compare with.
+`query` is null in a row of sums, `agrees` if there was nothing to compare with.
 """
 
 METADATA_LEDGERS = schema(
@@ -231,17 +231,17 @@ METADATA_LEDGERS = schema(
     " last_entry_id? length? digest_type? segments ctime? underreplicated? metadata_format_version"
     " version",
 )
-"""One row a ledger (`bkstore metadata list`): what the metadata store says of it.
+"""One row per ledger in the metadata store (`bkstore metadata list`).
 
-Null are `last_entry_id` and `length` of a ledger that is not closed, `ctime` where nothing tells
-it, and `underreplicated` where the store tells no marks. `version` is the store's.
+`last_entry_id` and `length` are null for a ledger that is not closed, `ctime` if it is unknown,
+and `underreplicated` if the store has no such marks. `version` is the store's.
 """
 
 METADATA_SEGMENTS = schema(
     "metadata_segments",
     "scope_id ledger_id first_entry last_entry? ensemble",
 )
-"""One row a segment (`bkstore metadata show`); the last one of an open ledger has no last entry."""
+"""One row per segment (`bkstore metadata show`); the last of an open ledger has no last entry."""
 
 ENSEMBLE_BOOKIES = schema(
     "ensemble_bookies",
@@ -250,8 +250,8 @@ ENSEMBLE_BOOKIES = schema(
     once="uri storage",
     drop="directory log",
 )
-"""One row a bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's.
+"""One row per bookie of an ensemble (`bkstore ensemble status`); `uri` is the ensemble's.
 
-`state` is how ZooKeeper has it: writable, read-only, unregistered; null if nobody could be asked.
-`pid` is null where no process of the ensemble runs it, `address` before its first start.
+`state` is the state in ZooKeeper: writable, read-only, unregistered; null if ZooKeeper could not
+be asked. `pid` is null if no process of the ensemble runs it, `address` before its first start.
 """

@@ -1,4 +1,4 @@
-"""The tables of a dump: what bookies have, as `docs/formats/dump.md` lays it out."""
+"""The tables of a dump, described in `docs/formats/dump.md`."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from bkstore.tables.columns import schema
 from bkstore.tables.table import Schema
 
 ENTRIES = schema("entries", "bookie dir_index scope_id ledger_id entry_id log_id position length?")
-"""One row an index entry. `length` is the record's size, null unless asked for or unknown."""
+"""One row per index entry. `length` is the record's size, null if not asked for or unknown."""
 
 GROUPS = schema(
     "groups",
     "bookie scope_id ledger_id first_sequence_start last_sequence_start sequence_size"
     " sequence_period",
 )
-"""One row a BP-34 sequence group: the same entries, condensed."""
+"""One row per BP-34 sequence group: a compact form of the same entries."""
 
 LEDGERS = schema(
     "ledgers",
     "bookie scope_id ledger_id qualified_name entries? first_entry? last_entry? fenced? limbo?"
     " explicit_lac? master_key? layout",
 )
-"""One row a ledger. What could not be read is null, and a finding says why."""
+"""One row per ledger. Values that could not be read are null, and a finding says why."""
 
 ENTRY_LOGS = schema("entry_logs", "bookie dir_index log_id file bytes closed? ledgers?")
-"""One row an entry log."""
+"""One row per entry log."""
 
 LOG_LEDGERS = schema("log_ledgers", "bookie dir_index log_id scope_id ledger_id bytes")
-"""One row a ledger of an entry log; `bytes` are 4 + size of each of its records there."""
+"""One row per ledger of an entry log; `bytes` are 4 + size of each of its records there."""
 
 BOOKIE_FINDINGS = schema(
     "findings",
     "bookie severity detail file? offset? scope_id? ledger_id? first_entry? last_entry? entries?",
 )
-"""Oddities and damage of many bookies (`bkstore dump`); of entries, a row a run of them."""
+"""Oddities and damage of many bookies (`bkstore dump`); one row per run of affected entries."""
 
 DUMP_TABLES: Mapping[str, Schema] = MappingProxyType(
     {
@@ -43,4 +43,4 @@ DUMP_TABLES: Mapping[str, Schema] = MappingProxyType(
         for each in (ENTRIES, GROUPS, LEDGERS, ENTRY_LOGS, LOG_LEDGERS, BOOKIE_FINDINGS)
     }
 )
-"""Every table of a dump by its name, in the order in which a manifest has them."""
+"""Every table of a dump by its name, in the order of the manifest."""

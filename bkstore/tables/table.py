@@ -1,4 +1,4 @@
-"""A schema, and a table under it: columns that come out as rows or as Arrow."""
+"""Schemas, and tables with columns that can be read as rows or as Arrow."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Values = npt.NDArray[Any] | Sequence[Any]
 
 
 class Column(NamedTuple):
-    """One column: its name, its kind ("rows" is a list of int64 lists), may it be null."""
+    """A column: its name, its kind ("rows": lists of int64 lists), and whether it can be null."""
 
     name: str
     kind: Kind
@@ -29,13 +29,13 @@ class Column(NamedTuple):
 
 
 class ScreenColumns(NamedTuple):
-    """How a table is shown to people: its columns, and what gives way where they are too many.
+    """How a table is shown to people: its columns, and which give way if they do not fit.
 
-    columns: in the order of the screen. once: said above the header as long as all rows have the
-    same. quiet: left out while every row has null, or zero where the column cannot be null. drop:
-    the first to be left out where room is short, then the last columns. cut: may be shortened, the
-    first of them last. fold: goes on below itself where the terminal ends, and is never left out.
-    record: a row is shown as fields, one a line.
+    columns: in the order of the screen. once: printed above the header while all rows have the
+    same value. quiet: left out while every row has null, or zero if the column cannot be null.
+    drop: left out first if space is short, before the last columns. cut: may be shortened, the
+    first of them last. fold: wrapped to several lines at the end of the terminal, and never left
+    out. record: rows are shown as fields, one per line.
     """
 
     columns: tuple[str, ...]
@@ -48,7 +48,7 @@ class ScreenColumns(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """A named list of columns; `screen` says what people are shown, if not simply all of them."""
+    """A named list of columns; `screen` is how they are shown to people, None for the default."""
 
     name: str
     columns: tuple[Column, ...]
@@ -60,7 +60,7 @@ class Schema(NamedTuple):
         return [column.name for column in self.columns]
 
     def to_arrow(self) -> pa.Schema:
-        """Return the pyarrow schema; `MissingDependency` without pyarrow."""
+        """Return the pyarrow schema; raises `MissingDependency` without pyarrow."""
         pa = require_pyarrow("Arrow output")
         kinds = {
             "int64": pa.int64(),
@@ -71,7 +71,10 @@ class Schema(NamedTuple):
             "binary": pa.binary(),
             "rows": pa.list_(pa.list_(pa.int64())),
         }
-        fields = [pa.field(c.name, kinds[c.kind], nullable=c.nullable) for c in self.columns]
+        fields = [
+            pa.field(column.name, kinds[column.kind], nullable=column.nullable)
+            for column in self.columns
+        ]
         return pa.schema(fields)
 
 
@@ -85,7 +88,7 @@ def require_pyarrow(purpose: str) -> Any:
 
 
 class Repeated(Sequence[Any]):
-    """A column that is one value throughout, null included; costs nothing until it is read."""
+    """A column that has the same value, or null, in every row; it takes no memory per row."""
 
     def __init__(self, value: Any, size: int) -> None:
         self.value = value
@@ -102,7 +105,7 @@ class Repeated(Sequence[Any]):
 
 
 class Table:
-    """Columns under a declared schema.
+    """Columns of equal length with a declared schema.
 
     >>> from bkstore.tables import FINDINGS
     >>> table = Table(FINDINGS, {name: [None] for name in FINDINGS.names}
@@ -123,9 +126,9 @@ class Table:
     @classmethod
     def from_rows(cls, schema: Schema, rows: Iterable[Sequence[Any]]) -> Table:
         """Return a table from row tuples in schema order."""
-        listed = list(rows)
-        columns: list[list[Any]] = [list(values) for values in zip(*listed)]
-        if not listed:
+        row_list = list(rows)
+        columns: list[list[Any]] = [list(values) for values in zip(*row_list)]
+        if not row_list:
             columns = [[] for _ in schema.columns]
         return cls(schema, dict(zip(schema.names, columns)))
 
@@ -134,32 +137,36 @@ class Table:
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """Yield rows as tuples of plain Python values."""
-        return zip(*map(_plain, self.columns.values(), self.schema.columns))
+        return zip(*map(_to_python, self.columns.values(), self.schema.columns))
 
     def to_arrow(self) -> pa.Table:
         """Return a pyarrow Table of the declared schema."""
         pa = require_pyarrow("Arrow output")
         schema = self.schema.to_arrow()
-        arrays = [_array(pa, values, at.type) for values, at in zip(self.columns.values(), schema)]
+        arrays = [
+            _to_arrow_array(pa, values, field.type)
+            for values, field in zip(self.columns.values(), schema)
+        ]
         return pa.Table.from_arrays(arrays, schema=schema)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
-def _array(pa: Any, values: Values, kind: pa.DataType) -> Any:
+def _to_arrow_array(pa: Any, values: Values, kind: pa.DataType) -> Any:
+    """Return a column as an Arrow array; text that UTF-8 cannot encode is escaped."""
     if isinstance(values, Repeated):
         (value,) = _encodable([values.value])
         return pa.repeat(pa.scalar(value, kind), values.size)
     if pa.types.is_list(kind) and any(isinstance(cell, np.ndarray) for cell in values):
-        return _nested(pa, values, kind)
+        return _nested_array(pa, values, kind)
     try:
         return pa.array(values, type=kind)
-    except UnicodeEncodeError:  # an undecodable file name, say
+    except UnicodeEncodeError:  # such as an undecodable file name
         return pa.array(_encodable(values), type=kind)
 
 
-def _plain(values: Values, column: Column) -> Sequence[Any]:
+def _to_python(values: Values, column: Column) -> Sequence[Any]:
     if isinstance(values, np.ndarray):
         return values.tolist()  # type: ignore[no-any-return]
     if column.kind != "rows":
@@ -167,19 +174,23 @@ def _plain(values: Values, column: Column) -> Sequence[Any]:
     return [cell.tolist() if isinstance(cell, np.ndarray) else cell for cell in values]
 
 
-def _nested(pa: Any, cells: Values, kind: pa.DataType) -> Any:
-    """Return a column of lists of lists whose cells are int64[n, m] arrays, or null."""
-    there = [cell for cell in cells if cell is not None]
-    heights = [0 if cell is None else len(cell) for cell in cells]
-    widths = np.repeat([cell.shape[1] for cell in there], [len(cell) for cell in there])
-    values = pa.array(np.concatenate([cell.ravel() for cell in there]), kind.value_type.value_type)
+def _nested_array(pa: Any, cells: Values, kind: pa.DataType) -> Any:
+    """Return the Arrow array of a "rows" column whose cells are int64[n, m] arrays or None."""
+    present_cells = [cell for cell in cells if cell is not None]
+    row_counts = [0 if cell is None else len(cell) for cell in cells]
+    widths = np.repeat(
+        [cell.shape[1] for cell in present_cells], [len(cell) for cell in present_cells]
+    )
+    values = pa.array(
+        np.concatenate([cell.ravel() for cell in present_cells]), kind.value_type.value_type
+    )
     inner = pa.ListArray.from_arrays(_offsets(pa, widths), values)
     nulls = pa.array([cell is None for cell in cells])
-    return pa.ListArray.from_arrays(_offsets(pa, heights), inner, kind, mask=nulls)
+    return pa.ListArray.from_arrays(_offsets(pa, row_counts), inner, kind, mask=nulls)
 
 
 def _offsets(pa: Any, lengths: Sequence[int] | Int64Array) -> Any:
-    """Return where lists of these lengths begin; pyarrow raises where 32 bits cannot say it."""
+    """Return the Arrow offsets of lists with these lengths; pyarrow raises above 32 bits."""
     return pa.array(np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))), pa.int32())
 
 

@@ -1,4 +1,4 @@
-"""The tables of `bkstore usage`: what fills the disk, by what it is asked by."""
+"""The tables of `bkstore usage`, one for each value of --by."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ USAGE = schema(
     " journal_bytes",
     record=True,
 )
-"""One row a bookie. `live_bytes` and `garbage_bytes` add up to `record_bytes`; `given_back_bytes`
+"""One row per bookie. `live_bytes` and `garbage_bytes` add up to `record_bytes`; `given_back_bytes`
 are all of removable logs, and all but `moved_bytes` of compactable ones. `index_row_bytes` is null
 where a ledger's index cannot be read."""
 
@@ -25,7 +25,7 @@ USAGE_BY_LOG = schema(
     quiet="pinned",
     drop="ledgers live_ledgers bytes",
 )
-"""One row an entry log. `source` is "map", "scan", or null where neither can be read."""
+"""One row per entry log. `source` is "map", "scan", or null if neither can be read."""
 
 USAGE_BY_LEDGER = schema(
     "usage_by_ledger",
@@ -35,14 +35,14 @@ USAGE_BY_LEDGER = schema(
     quiet="pinned_logs",
     drop="live_bytes logs",
 )
-"""One row a ledger that the index knows or a log has. `entries` is null where the index does not
-know it, or cannot read it; `pinned_logs` is how many pinned logs it keeps alive."""
+"""One row per ledger in the index or in a log. `entries` is null if the index does not have the
+ledger or cannot be read; `pinned_logs` is the number of pinned logs that it keeps alive."""
 
 USAGE_BY_SCOPE = schema(
     "usage_by_scope",
     "bookie scope_id ledgers live_ledgers entries bytes live_bytes garbage_bytes",
 )
-"""One row a scope."""
+"""One row per scope."""
 
 USAGE_BY_LOG_AND_LEDGER = schema(
     "usage_by_log_and_ledger",
@@ -50,7 +50,7 @@ USAGE_BY_LOG_AND_LEDGER = schema(
     show="bookie dir_index log_id ledger_id live bytes",
     once="bookie",
 )
-"""One row a ledger of an entry log."""
+"""One row per ledger of an entry log."""
 
 USAGE_OF_INDEX = schema(
     "usage_of_index",
@@ -61,9 +61,9 @@ USAGE_OF_INDEX = schema(
     quiet="table_bytes dead_rows tombstones",
     drop="files disk_bytes",
 )
-"""One row a directory of index files ("idx") or a RocksDB database. `rows` are of known ledgers,
-`row_bytes` what they are before compression; from `table_bytes` on it is what RocksDB's
-properties say."""
+"""One row per directory of index files ("idx") or RocksDB database. `rows` are those of known
+ledgers, `row_bytes` their size before compression; the columns from `table_bytes` on come from
+RocksDB's properties."""
 
 USAGE_OF_CACHES = schema(
     "usage_of_caches",
@@ -73,4 +73,5 @@ USAGE_OF_CACHES = schema(
     drop="default",
     cut="purpose",
 )
-"""One row a setting and what it is to be large enough for. `source` names BookKeeper's class."""
+"""One row per setting and its purpose, for which it must be large enough. `source` names
+BookKeeper's class."""
