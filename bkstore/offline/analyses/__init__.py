@@ -1,10 +1,10 @@
 """Analyses of a dump: each a function from tables to a table, written once, run by two engines.
 
-`catalog` lists them: read it first. `sql` has those that are texts, the room `kernels` those that
-work on Arrow batches; `sorted_files` and `judged_files` are answered as they lie. `metadata_table`
-has what ledger metadata say, `engine_steps` is what engines share, `local_engine` the one
-of a single machine (DuckDB and numpy); Spark's is `bkstore.spark.analysis`. Rules, columns and
-costs: `docs/analyses.md`.
+`catalog` lists them: read it first. `sql` has the analyses that are SQL texts, `kernels` those that
+work on Arrow batches; `sorted_files` and `judged_files` read sorted files without sorting them
+again. `metadata_table` has ledger metadata as a table, `engine_steps` what the engines share,
+`local_engine` the engine for a single machine (DuckDB and numpy); Spark's is
+`bkstore.spark.analysis`. Rules, columns and costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def run(
     engine: Engine | None = None,
     options: Options | None = None,
 ) -> pa.Table:
-    """Return the table of one analysis, of the schema and in the order that it declares.
+    """Return the table of one analysis, with the schema and in the order that it declares.
 
-    `metadata` are a store, a path that `open_metadata` takes, or were read before; `other` is
-    the later of two dumps to compare. `engine`: `LocalEngine()` unless given. Raises
-    `InvalidArgument` for an unknown name or where the analysis needs more than was given, what
-    `open_dump` and `read_metadata` raise, and `BkstoreError` where the engine fails.
+    `metadata` is a store, a path that `open_metadata` takes, or a `Metadata`; `other` is the later
+    of two dumps to compare. `engine` defaults to `LocalEngine()`. Raises `InvalidArgument` for an
+    unknown name or a missing input, what `open_dump` and `read_metadata` raise, and `BkstoreError`
+    if the engine fails.
 
     >>> import tempfile
     >>> from bkstore.index.hierarchical import HierarchicalIndex

@@ -1,8 +1,8 @@
-"""The catalogue: every analysis by name, what it needs, what it is made by, how it is ordered.
+"""The catalog: every analysis by name, with its inputs, its SQL or kernel, and its row order.
 
-An analysis is a SQL text, or a kernel and the rows that it is fed: of sorted files as they lie,
-else sorted. Engines run them
-(`local_engine`, and `bkstore.spark.analysis`); rules, columns and costs: `docs/analyses.md`.
+An analysis is a SQL text, or a kernel and its input rows, which are sorted first unless the files
+already are. Engines run them (`local_engine` and `bkstore.spark.analysis`); rules, columns and
+costs: `docs/analyses.md`.
 """
 
 from __future__ import annotations
@@ -51,17 +51,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PINNED = 0.2
-"""Below this occupancy a log counts as pinned: upstream's `minorCompactionThreshold`."""
+"""A log of lower occupancy counts as pinned: BookKeeper's `minorCompactionThreshold`."""
 
 _Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
 @dataclass(frozen=True)
 class Options:
-    """What may be asked for beside the dump.
+    """Options of an analysis.
 
-    `top`: only so many rows, those with the most in column `by` (default: the analysis's own),
-    most first. `pinned`: the occupancy below which an entry log counts as pinned.
+    `top` limits the result to the rows with the largest values in column `by` (default: the rank
+    column of the analysis), largest first. An entry log of occupancy below `pinned` counts as
+    pinned.
     """
 
     top: int | None = None
@@ -69,7 +70,7 @@ class Options:
     pinned: float = PINNED
 
     def __post_init__(self) -> None:
-        """Refuse what makes no sense. Whether there is a column `by`, its analysis knows."""
+        """Validate the options, except `by`: whether that column exists depends on the analysis."""
         check_fields(self, _CHECKS)
 
 
@@ -82,7 +83,7 @@ _CHECKS = {
 
 @dataclass(frozen=True)
 class Inputs:
-    """What is analysed: a dump, ledger metadata and a second dump where there are any."""
+    """Inputs of an analysis: a dump, and optionally ledger metadata and a second dump."""
 
     dump: Dump
     metadata: Metadata | None = None
@@ -92,9 +93,10 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Feed:
-    """Rows that a kernel is fed, sorted: a SQL text, or None for the columns that `Pass.direct`
-    reads (or what `Pass.before` makes of them). `keys` are what must stay together, and `order`
-    what the rows of a key are sorted by. Ids among `keys` sort unsigned.
+    """The sorted input rows of a kernel.
+
+    `text` is the SQL query, or None for the columns that `Pass.direct` reads (or the output of
+    `Pass.before`). Rows with equal `keys` stay together, sorted by `order`. Ids sort unsigned.
     """
 
     text: str | None
@@ -104,10 +106,10 @@ class Feed:
 
 @dataclass(frozen=True)
 class Pass:
-    """A kernel at work: what it is fed, and what is made.
+    """A kernel and its input.
 
-    `direct` is how sorted files answer without any sorting. `before` shrinks the rows of others
-    first, entries to `groups`, where they lie and in any order.
+    `direct` reads sorted files without sorting them again. `before` condenses the rows of other
+    files first (entries to `groups`), in whatever order they are stored.
     """
 
     feed: Feed
@@ -118,9 +120,9 @@ class Pass:
 
 @dataclass(frozen=True)
 class Analysis:
-    """One analysis. `answer` is its SQL text, or makes that or a `Pass` of the inputs.
+    """One analysis. `answer` is its SQL text, or a function from the inputs to that or a `Pass`.
 
-    Rows come sorted by `order`, ids unsigned; with `Options.top` by `rank`, most first.
+    Rows are sorted by `order`, ids unsigned; with `Options.top` by `rank`, largest first.
     """
 
     schema: Schema
@@ -132,15 +134,15 @@ class Analysis:
 
     @property
     def name(self) -> str:
-        """What it and its table are called."""
+        """The name of the analysis and of its table."""
         return self.schema.name
 
     def work(self, inputs: Inputs) -> str | Pass:
-        """Return the SQL text or the `Pass` that answers it."""
+        """Return the SQL text or the `Pass` that computes it."""
         return self.answer if isinstance(self.answer, str) else self.answer(inputs)
 
     def lacks(self, inputs: Inputs) -> str | None:
-        """Return what the inputs lack for it, None if they have all."""
+        """Return the name of a required input that is missing, or None."""
         if self.needs_metadata and inputs.metadata is None:
             return "ledger metadata"
         if self.needs_other and inputs.other is None:
@@ -148,62 +150,66 @@ class Analysis:
         return None
 
     def ranked_by(self, options: Options) -> str:
-        """Return the column of the top rows; `InvalidArgument` if it is no number of ours."""
-        name = options.by or self.rank
-        numbers = [c.name for c in self.schema.columns if c.kind in ("int64", "float64")]
-        numbers = [each for each in numbers if each not in ("scope_id", "ledger_id")]
-        if name not in numbers:
-            raise InvalidArgument(f"{self.name} has no column {name!r} to go by: {numbers}")
-        return name
+        """Return the column that ranks the top rows.
+
+        Raises `InvalidArgument` if the table has no such numeric column.
+        """
+        column = options.by or self.rank
+        numeric = [c.name for c in self.schema.columns if c.kind in ("int64", "float64")]
+        numeric = [each for each in numeric if each not in ("scope_id", "ledger_id")]
+        if column not in numeric:
+            raise InvalidArgument(f"{self.name} has no column {column!r} to go by: {numeric}")
+        return column
 
 
-def _live(inputs: Inputs) -> str:
+def _live_records_sql(inputs: Inputs) -> str:
+    """Return the SQL for live log records: by the metadata if given, else by the bookies' index."""
     return sql.LIVE_BY_INDEX if inputs.metadata is None else sql.LIVE_BY_METADATA
 
 
-def _occupancy(inputs: Inputs) -> str:
+def _log_occupancy_sql(inputs: Inputs) -> str:
     pinned = repr(float(inputs.options.pinned))
-    return sql.LOG_OCCUPANCY_SQL.format(live=_live(inputs), pinned=pinned)
+    return sql.LOG_OCCUPANCY_SQL.format(live=_live_records_sql(inputs), pinned=pinned)
 
 
-def _by_bookie(inputs: Inputs) -> str:
-    return sql.BOOKIE_BYTES_SQL.format(live=_live(inputs))
+def _bookie_bytes_sql(inputs: Inputs) -> str:
+    return sql.BOOKIE_BYTES_SQL.format(live=_live_records_sql(inputs))
 
 
 _BOOKIE_LEDGER = ("bookie", "scope_id", "ledger_id")
 
 
-def _sequences(_: Inputs) -> Pass:
+def _sequences_job(_: Inputs) -> Pass:
     columns = ("scope_id", "ledger_id", "entry_id")
     feed = Feed(None, _BOOKIE_LEDGER, ("first_sequence_start",))
     direct, before = (Direct("entries", columns, made) for made in (CondensedSequences, Condense))
     return Pass(feed, Sequences(), direct, before)
 
 
-def _holes(_: Inputs) -> Pass:
+def _holes_job(_: Inputs) -> Pass:
     feed = Feed(sql.READ_GROUPS, _BOOKIE_LEDGER, ("first_sequence_start",))
     direct = Direct("groups", tuple(GROUPS.names[1:]), Holes, only_read=True)
     return Pass(feed, Holes(), direct)
 
 
-def _fragmentation(_: Inputs) -> Pass:
+def _fragmentation_job(_: Inputs) -> Pass:
     columns = ("scope_id", "ledger_id", "entry_id", "dir_index", "log_id", "position")
     feed = Feed(None, _BOOKIE_LEDGER, ("entry_id", "log_id", "position", "dir_index"))
     kernel = Fragmentation(repeated=True)
     return Pass(feed, kernel, Direct("entries", columns, Fragmentation))
 
 
-def _judged(output: Output) -> Callable[[Inputs], Pass]:
-    def make(inputs: Inputs) -> Pass:
+def _judge_job(output: Output) -> Callable[[Inputs], Pass]:
+    def make_job(inputs: Inputs) -> Pass:
         order = ("role", "bookie", "first_sequence_start")
         feed = Feed(sql.JUDGED, ("scope_id", "ledger_id"), order)
         judge = Judge(output, inputs.dump.bookies)
         return Pass(feed, judge, JudgedFiles(judge))
 
-    return make
+    return make_job
 
 
-def _compared(_: Inputs) -> Pass:
+def _comparison_job(_: Inputs) -> Pass:
     order = ("side", "first_sequence_start")
     feed = Feed(sql.COMPARED, _BOOKIE_LEDGER, order)
     return Pass(feed, Compare(), Direct("groups", tuple(GROUPS.names[1:]), Compare))
@@ -212,34 +218,39 @@ def _compared(_: Inputs) -> Pass:
 _BY_BOOKIE = ("bookie", "qualified_name")
 _BY_LEDGER = ("qualified_name",)
 
-_LISTED = (
+_ANALYSES = (
     Analysis(
         VIOLATIONS,
-        _judged("violations"),
+        _judge_job("violations"),
         ("qualified_name", "first_entry", "bookie"),
         "missing_entries",
         needs_metadata=True,
     ),
-    Analysis(HOMELESS, _judged("homeless"), _BY_LEDGER, "last_entry_id", needs_metadata=True),
-    Analysis(HEALTH, _judged("ledger_health"), _BY_LEDGER, "replicas_missing", needs_metadata=True),
-    Analysis(SURPLUS, _judged("surplus"), _BY_BOOKIE, "surplus_entries", needs_metadata=True),
+    Analysis(HOMELESS, _judge_job("homeless"), _BY_LEDGER, "last_entry_id", needs_metadata=True),
+    Analysis(
+        HEALTH, _judge_job("ledger_health"), _BY_LEDGER, "replicas_missing", needs_metadata=True
+    ),
+    Analysis(SURPLUS, _judge_job("surplus"), _BY_BOOKIE, "surplus_entries", needs_metadata=True),
     Analysis(ORPHANS, sql.ORPHANS_SQL, _BY_BOOKIE, "bytes", needs_metadata=True),
-    Analysis(HOLES, _holes, _BY_BOOKIE, "holes"),
-    Analysis(BOOKIE_BYTES, _by_bookie, ("bookie",), "log_file_bytes"),
+    Analysis(HOLES, _holes_job, _BY_BOOKIE, "holes"),
+    Analysis(BOOKIE_BYTES, _bookie_bytes_sql, ("bookie",), "log_file_bytes"),
     Analysis(SCOPE_BYTES, sql.SCOPE_BYTES_SQL, ("scope_id",), "bytes"),
     Analysis(LEDGER_BYTES, sql.LEDGER_BYTES_SQL, _BY_LEDGER, "bytes"),
-    Analysis(LOG_OCCUPANCY, _occupancy, ("bookie", "dir_index", "log_id"), "garbage_bytes"),
-    Analysis(FRAGMENTATION, _fragmentation, _BY_BOOKIE, "stretches"),
-    Analysis(SEQUENCES, _sequences, _BY_BOOKIE, "sequences"),
-    Analysis(COMPARISON, _compared, _BY_BOOKIE, "added", needs_other=True),
+    Analysis(LOG_OCCUPANCY, _log_occupancy_sql, ("bookie", "dir_index", "log_id"), "garbage_bytes"),
+    Analysis(FRAGMENTATION, _fragmentation_job, _BY_BOOKIE, "stretches"),
+    Analysis(SEQUENCES, _sequences_job, _BY_BOOKIE, "sequences"),
+    Analysis(COMPARISON, _comparison_job, _BY_BOOKIE, "added", needs_other=True),
 )
 
-ANALYSES = MappingProxyType({each.name: each for each in _LISTED})
-"""Every analysis by the name of its table; what matters most comes first."""
+ANALYSES = MappingProxyType({each.name: each for each in _ANALYSES})
+"""Every analysis by the name of its table, the most important first."""
 
 
 def find(name: str) -> Analysis:
-    """Return the analysis of that name; `InvalidArgument` naming all if there is none."""
+    """Return the analysis of that name.
+
+    Raises `InvalidArgument`, with the list of names, if there is none.
+    """
     if name not in ANALYSES:
         raise InvalidArgument(f"no analysis {name!r}: there are {', '.join(ANALYSES)}")
     return ANALYSES[name]

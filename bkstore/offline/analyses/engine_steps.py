@@ -1,4 +1,4 @@
-"""What engines share: checking what was asked, sorting, and bringing rows to the schema."""
+"""Steps that all engines share: checking the inputs, sorting, and casting rows to the schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _IDS = ("scope_id", "ledger_id")
-_READ = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
+_TABLE_PATTERN = re.compile(rf"\b(?:from|join)\s+(other_)?({'|'.join(DUMP_TABLES)})\b")
 
 
 class Engine(Protocol):
@@ -36,67 +36,71 @@ def open_inputs(
     other: Dump | str | os.PathLike[str] | None = None,
     options: Options | None = None,
 ) -> Inputs:
-    """Return what is to be analysed, each part opened unless it is; raises as the openers do."""
-    said = metadata
-    if said is not None and not isinstance(said, Metadata):
-        said = read_metadata(said)
-    opened = dump if isinstance(dump, Dump) else open_dump(dump)
-    second = other if other is None or isinstance(other, Dump) else open_dump(other)
-    return Inputs(opened, said, second, options or Options())
+    """Return the inputs of an analysis, opening those that are paths; raises as the openers do."""
+    opened_metadata = metadata
+    if opened_metadata is not None and not isinstance(opened_metadata, Metadata):
+        opened_metadata = read_metadata(opened_metadata)
+    opened_dump = dump if isinstance(dump, Dump) else open_dump(dump)
+    opened_other = other if other is None or isinstance(other, Dump) else open_dump(other)
+    return Inputs(opened_dump, opened_metadata, opened_other, options or Options())
 
 
 def checked(analysis: Analysis, inputs: Inputs) -> None:
-    """Raise `InvalidArgument` where the inputs lack what the analysis needs."""
-    lack = analysis.lacks(inputs)
-    if lack is not None:
-        raise InvalidArgument(f"{analysis.name} needs {lack}")
+    """Raise `InvalidArgument` if an input that the analysis needs is missing."""
+    missing_input = analysis.lacks(inputs)
+    if missing_input is not None:
+        raise InvalidArgument(f"{analysis.name} needs {missing_input}")
     if inputs.options.top is not None:
         analysis.ranked_by(inputs.options)
 
 
 def tables_in(text: str) -> tuple[list[str], list[str]]:
-    """Return which tables of the dump, and of the other dump, a SQL text reads.
+    """Return the tables of the dump and of the other dump that a SQL text reads.
 
     >>> tables_in("select * from groups g anti join other_ledgers l on g.bookie = l.bookie")
     (['groups'], ['ledgers'])
     """
-    found = set(_READ.findall(text))
-    both = ([name for name in DUMP_TABLES if (mark, name) in found] for mark in ("", "other_"))
-    mine, others = both
-    return mine, others
+    matches = set(_TABLE_PATTERN.findall(text))
+    tables_by_dump = (
+        [name for name in DUMP_TABLES if (prefix, name) in matches] for prefix in ("", "other_")
+    )
+    own_tables, other_tables = tables_by_dump
+    return own_tables, other_tables
 
 
 def order_terms(names: Iterable[str]) -> list[str]:
-    """Return SQL terms to sort by; ids in unsigned order."""
+    """Return the SQL terms to sort by, with ids in unsigned order."""
     return [f"bk_unsigned({name})" if name in _IDS else name for name in names]
 
 
 def finish(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
-    """Return the table under the declared schema, sorted, cut to the top rows if so asked."""
+    """Return the table with the declared schema, sorted, and cut to the top rows if requested."""
     table = table.select(analysis.schema.names).cast(analysis.schema.to_arrow())
     if options.top is not None:
         return top_rows(table, analysis, options)
-    return _sorted(table, [(name, "ascending") for name in analysis.order], table.num_rows)
+    return _sort_rows(table, [(name, "ascending") for name in analysis.order], table.num_rows)
 
 
 def top_rows(table: pa.Table, analysis: Analysis, options: Options) -> pa.Table:
-    """Return the `options.top` rows with the most in the column that is asked for, most first;
-    of equal ones, those that come first in the declared order. Rows without a number are last.
+    """Return the `options.top` rows with the largest values in the rank column, largest first.
+
+    Ties are broken by the declared order. Rows with a null in that column come last.
     """
     keys = [(name, "ascending") for name in analysis.order]
     keys.insert(0, (analysis.ranked_by(options), "descending"))
-    return _sorted(table, keys, table.num_rows if options.top is None else options.top)
+    return _sort_rows(table, keys, table.num_rows if options.top is None else options.top)
 
 
-def _sorted(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Table:
+def _sort_rows(table: pa.Table, keys: list[tuple[str, str]], rows: int) -> pa.Table:
+    """Return the first `rows` rows in the order of `keys`, (column, direction) pairs."""
     import pyarrow.compute as pc
 
-    order = pc.sort_indices(_sortable(table, [name for name, _ in keys]), sort_keys=keys)
+    order = pc.sort_indices(_sort_columns(table, [name for name, _ in keys]), sort_keys=keys)
     return table.take(order.slice(0, rows)).combine_chunks()
 
 
-def _sortable(table: pa.Table, names: list[str]) -> pa.Table:
-    """Return the columns to sort by, ids as unsigned numbers."""
+def _sort_columns(table: pa.Table, names: list[str]) -> pa.Table:
+    """Return the columns to sort by, with ids as unsigned numbers."""
     import pyarrow as pa
 
     columns: dict[str, Any] = {name: table.column(name) for name in names}

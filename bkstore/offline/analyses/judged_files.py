@@ -1,9 +1,9 @@
-"""Ledger metadata held against sorted group files: tasks by ranges of ledgers, over all bookies.
+"""Ledger metadata compared with sorted group files: tasks by range of ledgers, over all bookies.
 
-A task has the metadata of a range of ledgers, and the files that may hold groups of them; which row
-groups these are it finds where it opens them. It brings the bookies of a ledger together by looking
-its groups' ledgers up in that metadata: nothing is sorted or shuffled, and each ledger's metadata
-go to one task only.
+A task has the metadata of a range of ledgers, and the files that may hold groups of them; it finds
+the row groups when it opens the files. It joins a ledger's groups from all bookies by looking up
+the ledger in that metadata: nothing is sorted or shuffled, and each ledger's metadata go to one
+task only.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_LEDGER_ROWS = 16
-"""What a ledger costs beside its groups, in groups."""
+_LEDGER_COST = 16
+"""Cost of a ledger without its groups, expressed as a number of groups."""
 
-_MOST = 1 << 20
-"""Groups of a task and of a block in it; some 100 bytes each."""
+_MAX_GROUPS = 1 << 20
+"""Maximum number of groups in a task, and in a block of a task; some 100 bytes each."""
 
-_LEAST_OF_A_FILE = 1 << 13
-"""Groups of each file that a task should have: it opens all of them, and reads row groups."""
+_MIN_GROUPS_PER_FILE = 1 << 13
+"""Minimum number of groups per file in a task: it opens all files, and reads whole row groups."""
 
-_THREADS = 16
-"""Footers that are read at once."""
+_FOOTER_THREADS = 16
+"""Number of footers that are read concurrently."""
 
 _IDS = ("scope_id", "ledger_id")
 _COLUMNS = GROUPS.names[1:]
 
 
 class JudgedTask(NamedTuple):
-    """A range of ledgers: `said` of them (Arrow's stream format, zstd), and where groups lie.
+    """A range of ledgers: their facts, and what to read of the group files.
 
-    `said` has rows as `Judge` takes them, without groups. `rows` is about how many groups, and
-    what counts as such.
+    `said` has the metadata and unread rows for `Judge`, as an Arrow stream compressed with zstd.
+    `rows` is the approximate cost in groups.
     """
 
     reads: tuple[Read, ...]
@@ -63,7 +63,7 @@ class JudgedTask(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedFiles:
-    """How sorted files of `groups` answer what `kernel` is asked. It can be pickled."""
+    """How `kernel` is run over sorted files of `groups`. It can be pickled."""
 
     kernel: Judge
     table: str = "groups"
@@ -71,49 +71,74 @@ class JudgedFiles:
     def plan(
         self, dump: Dump, _other: Dump | None, metadata: Metadata | None, rows: int
     ) -> Planned | None:
-        """Return tasks of about `rows` groups; None where a file is not sorted.
+        """Return tasks of about `rows` groups, or None if a file is not sorted.
 
-        A file may share ledgers with another. Costs the footers of `ledgers`, and of files that
-        no task reads, as the metadata have none of their ledgers; and the metadata once more,
-        compressed.
+        Files may share ledgers. Reads the footers of `ledgers` files, and those of group files
+        that no task reads because the metadata have none of their ledgers. Holds the metadata a
+        second time, compressed.
         """
         files = [file for file in dump.files["groups"] if file.rows]
         if metadata is None or any(file.ledgers is None for file in files):
             return None
         dump.check_empty("groups")
         facts = _Facts.of(metadata, dump.files["ledgers"])
-        least = _LEAST_OF_A_FILE * len(files)
-        placed = _placed(files, facts.keys)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            deque(pool.map(_hold, (each.file for each in placed if each.lo == each.hi)), 0)
-        return Planned(list(_tasks(facts, placed, max(min(rows, _MOST), least))), [])
+        min_rows = _MIN_GROUPS_PER_FILE * len(files)
+        # Files that no task will read are still checked against the manifest.
+        file_ranges = _locate_files(files, facts.keys)
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            deque(
+                pool.map(
+                    _verify_ledger_range,
+                    (
+                        file_range.file
+                        for file_range in file_ranges
+                        if file_range.lo == file_range.hi
+                    ),
+                ),
+                0,
+            )
+        return Planned(
+            list(_plan_tasks(facts, file_ranges, max(min(rows, _MAX_GROUPS), min_rows))), []
+        )
 
     def answers(self, task: JudgedTask, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield what is told of a task's ledgers. Memory: 40 bytes a group of it, and a block."""
+        """Yield the kernel's rows about a task's ledgers.
+
+        Memory: 40 bytes per group of the task, and a block.
+        """
         import pyarrow as pa
 
+        # Number the ledgers of the task by their order in its metadata.
         with pa.ipc.open_stream(task.said) as stream:
-            (said,) = stream.read_all().combine_chunks().to_batches()
-        scope, ledger = (int64(said, name) for name in _IDS)
+            (facts,) = stream.read_all().combine_chunks().to_batches()
+        scope, ledger = (int64(facts, name) for name in _IDS)
         starts = run_starts(scope, ledger)
         keys = ledger_keys(scope[starts], ledger[starts])
-        held = {
-            bookie: _groups_of(reads, keys, threads)
-            for bookie, reads in groupby(task.reads, key=lambda read: str(read.bookie))
+        # Read the groups of each bookie, owned by ledger number.
+        groups_by_bookie = {
+            bookie: _read_groups(bookie_reads, keys, threads)
+            for bookie, bookie_reads in groupby(task.reads, key=lambda read: str(read.bookie))
         }
-        bounds = np.append(starts, said.num_rows)
-        for lo, hi in _blocks(held.values(), keys.size):
-            part = said.slice(bounds[lo], bounds[hi] - bounds[lo])
+        # Judge blocks of ledgers, so that the kernel's arrays stay small.
+        bounds = np.append(starts, facts.num_rows)
+        for lo, hi in _split_blocks(groups_by_bookie.values(), keys.size):
+            block_rows = facts.slice(bounds[lo], bounds[hi] - bounds[lo])
             owner = np.repeat(np.arange(lo, hi), np.diff(bounds[lo : hi + 1]))
-            here = {bookie: fold_many(_between(rows, lo, hi)) for bookie, rows in held.items()}
-            yield from self.kernel.judged(subjects_of(part, owner), here)
+            block_groups = {
+                bookie: fold_many(_slice_owners(rows, lo, hi))
+                for bookie, rows in groups_by_bookie.items()
+            }
+            yield from self.kernel.judged(subjects_of(block_rows, owner), block_groups)
 
 
 # -- planning
 
 
 class _Facts(NamedTuple):
-    """The metadata's ledgers in order, and what is said of them and of who could not read them."""
+    """Sorted ledgers of the metadata, and the rows about them: metadata and unread rows.
+
+    Rows `starts[n]` to before `starts[n + 1]` of `said` are about ledger number n.
+    """
 
     ledgers: list[LedgerId]
     keys: LedgerKeys
@@ -122,121 +147,144 @@ class _Facts(NamedTuple):
 
     @classmethod
     def of(cls, metadata: Metadata, ledgers: Sequence[DumpFile]) -> _Facts:
-        """Return them sorted."""
+        """Return the facts from the metadata and the files of table `ledgers`."""
         import pyarrow as pa
 
+        # Sort the metadata's ledgers.
         scope, ledger = (metadata.table.column(name).to_numpy() for name in _IDS)
         order = np.argsort(ledger_keys(scope, ledger))
         scope, ledger = scope[order], ledger[order]
         keys = ledger_keys(scope, ledger)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            found = zip(ledgers, pool.map(lambda file: list(unread_ledgers(file)), ledgers))
-            unread = [(*name.signed, file.bookie) for file, names in found for name in names]
-        lost = [np.array([row[at] for row in unread], np.int64) for at in (0, 1)]
-        whose = ledger_keys(*lost)
-        at = np.searchsorted(keys, whose)
-        known = [n for n in range(len(unread)) if at[n] < keys.size and keys[at[n]] == whose[n]]
-        place = np.argsort(np.concatenate((np.arange(keys.size), at[known])), kind="stable")
-        roles = np.repeat([METADATA_ROW, UNREAD_ROW], [keys.size, len(known)])
-        names = [""] * keys.size + [unread[n][2] for n in known]
-        texts = metadata.table.column("said").take(pa.array(order))
+        # Ledgers that a bookie could not read; those without metadata are dropped.
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            ledgers_by_file = zip(
+                ledgers, pool.map(lambda file: list(unread_ledgers(file)), ledgers)
+            )
+            unread = [
+                (*ledger_id.signed, file.bookie)
+                for file, ledger_ids in ledgers_by_file
+                for ledger_id in ledger_ids
+            ]
+        unread_columns = [np.array([row[column] for row in unread], np.int64) for column in (0, 1)]
+        unread_keys = ledger_keys(*unread_columns)
+        positions = np.searchsorted(keys, unread_keys)
+        matched = [
+            row
+            for row in range(len(unread))
+            if positions[row] < keys.size and keys[positions[row]] == unread_keys[row]
+        ]
+        # Put each ledger's unread rows behind its metadata row: the sort is stable.
+        row_order = np.argsort(
+            np.concatenate((np.arange(keys.size), positions[matched])), kind="stable"
+        )
+        roles = np.repeat([METADATA_ROW, UNREAD_ROW], [keys.size, len(matched)])
+        bookies = [""] * keys.size + [unread[row][2] for row in matched]
+        json_texts = metadata.table.column("said").take(pa.array(order))
         table = pa.table(
             {
-                "scope_id": np.concatenate((scope, lost[0][known])),
-                "ledger_id": np.concatenate((ledger, lost[1][known])),
+                "scope_id": np.concatenate((scope, unread_columns[0][matched])),
+                "ledger_id": np.concatenate((ledger, unread_columns[1][matched])),
                 "role": roles,
-                "bookie": pa.array(names, pa.string()),
-                "said": pa.concat_arrays([*texts.chunks, pa.nulls(len(known), pa.string())]),
+                "bookie": pa.array(bookies, pa.string()),
+                "said": pa.concat_arrays([*json_texts.chunks, pa.nulls(len(matched), pa.string())]),
             }
-        ).take(pa.array(place))
+        ).take(pa.array(row_order))
         starts = np.append(np.flatnonzero(table.column("role").to_numpy() == 0), table.num_rows)
         ids = [LedgerId.from_signed(*pair) for pair in zip(scope.tolist(), ledger.tolist())]
         return cls(ids, keys, table, starts)
 
     def sent(self, lo: int, hi: int) -> bytes:
-        """Return what is said of some ledgers, to be sent."""
+        """Return the rows about ledgers number `lo` to before `hi`, serialized for a task."""
         import pyarrow as pa
 
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression="zstd")
         with pa.ipc.new_stream(sink, self.said.schema, options=options) as stream:
-            begin, end = (int(self.starts[at]) for at in (lo, hi))
+            begin, end = (int(self.starts[number]) for number in (lo, hi))
             stream.write_table(self.said.slice(begin, end - begin))
-        found: bytes = sink.getvalue().to_pybytes()
-        return found
+        serialized: bytes = sink.getvalue().to_pybytes()
+        return serialized
 
 
-class _Placed(NamedTuple):
-    """A file, and which of the metadata's ledgers lie in its range: `lo` to before `hi`."""
+class _FileRange(NamedTuple):
+    """A file, and the numbers of the metadata's ledgers in its range: `lo` to before `hi`."""
 
     file: DumpFile
     lo: int
     hi: int
 
     def read(self, lo: int, hi: int, above: LedgerId | None, upto: LedgerId) -> Read | None:
-        """Return what the file may have of ledgers number `lo` to before `hi`."""
+        """Return the read for ledgers number `lo` to before `hi`, or None if the file has none."""
         if max(lo, self.lo) >= min(hi, self.hi):
             return None
         return read_of(self.file, above, upto)
 
 
-def _placed(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_Placed]:
-    """Return sorted files by bookie, in order."""
+def _locate_files(files: Sequence[DumpFile], keys: LedgerKeys) -> list[_FileRange]:
+    """Return the files with their ranges of ledger numbers, sorted by bookie and first ledger."""
     files = sorted(files, key=lambda file: (file.bookie, file.ledgers))
-    ends = [file.ledgers for file in files if file.ledgers is not None]
-    lo = np.searchsorted(keys, _keys_of([end.first for end in ends]), "left").tolist()
-    hi = np.searchsorted(keys, _keys_of([end.last for end in ends]), "right").tolist()
-    return list(map(_Placed, files, lo, hi))
+    ranges = [file.ledgers for file in files if file.ledgers is not None]
+    lo = np.searchsorted(
+        keys, _ledger_keys([ledger_range.first for ledger_range in ranges]), "left"
+    ).tolist()
+    hi = np.searchsorted(
+        keys, _ledger_keys([ledger_range.last for ledger_range in ranges]), "right"
+    ).tolist()
+    return list(map(_FileRange, files, lo, hi))
 
 
-def _hold(file: DumpFile) -> None:
-    """Raise unless a file has the ledgers that the manifest says; rows are read only where its
-    footer cannot tell.
+def _verify_ledger_range(file: DumpFile) -> None:
+    """Raise unless a file's ledgers are those in the manifest; reads rows only if the footer has no
+    statistics of them.
     """
-    said = file.ledgers
-    read = read_of(file, None if said is None else said.last)
+    ledger_range = file.ledgers
+    read = read_of(file, None if ledger_range is None else ledger_range.last)
     deque(sound_rows(read, _COLUMNS), 0)
 
 
-def _keys_of(ledgers: Sequence[LedgerId]) -> LedgerKeys:
-    return ledger_keys(*np.array([each.signed for each in ledgers], np.int64).reshape(-1, 2).T)
+def _ledger_keys(ledgers: Sequence[LedgerId]) -> LedgerKeys:
+    return ledger_keys(
+        *np.array([ledger_id.signed for ledger_id in ledgers], np.int64).reshape(-1, 2).T
+    )
 
 
-def _tasks(facts: _Facts, files: list[_Placed], rows: int) -> Iterator[JudgedTask]:
-    """Yield tasks of about `rows` groups."""
+def _plan_tasks(facts: _Facts, files: list[_FileRange], rows: int) -> Iterator[JudgedTask]:
+    """Yield tasks of about `rows` groups, cut between ledgers."""
     size = facts.keys.size
     if not size:
         return
-    weight = _LEDGER_ROWS + _spread(files, size)
-    so_far = np.cumsum(weight)
-    parts = max(1, -(-int(so_far[-1]) // rows))
-    cuts = np.searchsorted(so_far, so_far[-1] * np.arange(1, parts) / parts, "right")
+    costs = _LEDGER_COST + _estimate_groups(files, size)
+    cost = np.cumsum(costs)
+    task_count = max(1, -(-int(cost[-1]) // rows))
+    cuts = np.searchsorted(cost, cost[-1] * np.arange(1, task_count) / task_count, "right")
     bounds = np.unique(np.concatenate(([0], cuts, [size]))).tolist()
     for lo, hi in pairwise(bounds):
         above = facts.ledgers[lo - 1] if lo else None
-        found = (placed.read(lo, hi, above, facts.ledgers[hi - 1]) for placed in files)
-        reads = tuple(read for read in found if read is not None)
-        yield JudgedTask(reads, facts.sent(lo, hi), int(weight[lo:hi].sum()))
+        possible_reads = (
+            file_range.read(lo, hi, above, facts.ledgers[hi - 1]) for file_range in files
+        )
+        reads = tuple(read for read in possible_reads if read is not None)
+        yield JudgedTask(reads, facts.sent(lo, hi), int(costs[lo:hi].sum()))
 
 
-def _spread(placed: Sequence[_Placed], size: int) -> np.typing.NDArray[np.float64]:
-    """Return how many groups are about each ledger, a file's evenly about those of its range."""
+def _estimate_groups(file_ranges: Sequence[_FileRange], size: int) -> np.typing.NDArray[np.float64]:
+    """Return the estimated groups of each ledger: a file's rows spread evenly over its ledgers."""
     step = np.zeros(size + 1)
-    for file, lo, hi in placed:
+    for file, lo, hi in file_ranges:
         if lo < hi:
             step[lo] += file.rows / (hi - lo)
             step[hi] -= file.rows / (hi - lo)
-    found: np.typing.NDArray[np.float64] = np.cumsum(step[:-1])
-    return found
+    groups_per_ledger: np.typing.NDArray[np.float64] = np.cumsum(step[:-1])
+    return groups_per_ledger
 
 
-# -- answering
+# -- running a task
 
 
-def _groups_of(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owned:
-    """Return a bookie's groups by number of the ledger in `keys`; others are passed over."""
+def _read_groups(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owned:
+    """Return a bookie's groups by number of the ledger in `keys`; other ledgers are skipped."""
     batches = chain.from_iterable(sound_rows(read, _COLUMNS, threads) for read in reads)
-    parts = [_looked_up(batch, keys) for batch in batches]
+    parts = [_number_groups(batch, keys) for batch in batches]
     if not parts:
         return Owned.none()
     owner = np.concatenate([part.owner for part in parts])
@@ -246,27 +294,31 @@ def _groups_of(reads: Iterable[Read], keys: LedgerKeys, threads: bool) -> Owned:
     return Owned(owner, groups).take(np.lexsort((groups.first, owner)))
 
 
-def _looked_up(batch: pa.RecordBatch, keys: LedgerKeys) -> Owned:
+def _number_groups(batch: pa.RecordBatch, keys: LedgerKeys) -> Owned:
+    """Return the batch's groups by number of the ledger in `keys`, without those of others."""
     scope, ledger = (int64(batch, name) for name in _IDS)
     starts = run_starts(scope, ledger)
-    mine = ledger_keys(scope[starts], ledger[starts])
-    at = np.minimum(np.searchsorted(keys, mine), keys.size - 1)
-    number = np.where(keys[at] == mine, at, -1)
+    batch_keys = ledger_keys(scope[starts], ledger[starts])
+    positions = np.minimum(np.searchsorted(keys, batch_keys), keys.size - 1)
+    number = np.where(keys[positions] == batch_keys, positions, -1)
     owner = np.repeat(number, np.diff(np.append(starts, batch.num_rows)))
     rows = Owned(owner, groups_of(batch))
     return rows if (number >= 0).all() else rows.take(owner >= 0)
 
 
-def _blocks(held: Iterable[Owned], ledgers: int) -> Iterator[tuple[int, int]]:
-    """Yield stretches of ledgers that have about `_MOST` groups together, or are one ledger."""
-    counts = np.full(ledgers, _LEDGER_ROWS)
-    for rows in held:
-        counts += np.bincount(rows.owner, minlength=ledgers)
-    number = (np.cumsum(counts) - 1) // _MOST
-    bounds = [*run_starts(number).tolist(), ledgers]
+def _split_blocks(
+    groups_by_bookie: Iterable[Owned], ledger_count: int
+) -> Iterator[tuple[int, int]]:
+    """Yield ranges of ledger numbers with about `_MAX_GROUPS` groups together, or of one ledger."""
+    counts = np.full(ledger_count, _LEDGER_COST)
+    for rows in groups_by_bookie:
+        counts += np.bincount(rows.owner, minlength=ledger_count)
+    block_number = (np.cumsum(counts) - 1) // _MAX_GROUPS
+    bounds = [*run_starts(block_number).tolist(), ledger_count]
     yield from pairwise(bounds)
 
 
-def _between(rows: Owned, lo: int, hi: int) -> Owned:
+def _slice_owners(rows: Owned, lo: int, hi: int) -> Owned:
+    """Return the groups of the ledgers number `lo` to before `hi`."""
     first, stop = np.searchsorted(rows.owner, [lo, hi]).tolist()
     return Owned(rows.owner[first:stop], Groups(*(column[first:stop] for column in rows.groups)))

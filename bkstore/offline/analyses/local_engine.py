@@ -1,7 +1,7 @@
 """The local engine: DuckDB for SQL and sorting, kernels over its Arrow batches, no Java.
 
-DuckDB works within `memory` and spills to a temp directory; kernels take batches as they come.
-Where files are sorted and say so, neither is needed: they are read one after the other.
+DuckDB works within `memory` and spills to a scratch directory; kernels process its batches as they
+arrive. Files that are declared sorted are read one after the other, without DuckDB.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ MACROS = (
     "create macro bk_qualified(a, b) as"
     " lower(concat(lpad(hex(a), 16, '0'), lpad(hex(b), 16, '0')))",
 )
-"""The functions of `sql`, in DuckDB's words."""
+"""The functions that the texts in `sql` call, defined for DuckDB."""
 
-_QUOTED = re.compile('"(/[^"]*)"')
-_BATCH = 1 << 16
-_ALL = 1 << 62
-"""Rows of a task here: as many as it may have."""
+_QUOTED_PATH = re.compile('"(/[^"]*)"')
+_BATCH_ROWS = 1 << 16
+_UNLIMITED_ROWS = 1 << 62
+"""Rows per task: in effect unlimited, because one process gains nothing from small tasks."""
 
 
 class LocalEngine:
     """Runs analyses in this process.
 
-    `memory` is what DuckDB may use, in MiB (more goes to disk, below `scratch`), `threads` how
-    many it works with (default: the CPUs). Raises `MissingDependency` without DuckDB. Threads:
+    `memory` is DuckDB's memory limit in MiB (it spills to disk below `scratch`), `threads` its
+    number of threads (default: one per CPU). Raises `MissingDependency` without DuckDB. Threads:
     one `run` at a time.
     """
 
@@ -68,61 +68,63 @@ class LocalEngine:
         self._scratch = scratch
 
     def run(self, analysis: Analysis, inputs: Inputs) -> pa.Table:
-        """Return the analysis's table, of the declared schema and in the declared order.
+        """Return the analysis's table, with the declared schema and in the declared order.
 
-        Raises `InvalidArgument` where the inputs lack what it needs, `BkstoreError` where
+        Raises `InvalidArgument` if the analysis needs an input that is missing, `BkstoreError` if
         DuckDB fails (a full disk, say).
         """
         checked(analysis, inputs)
-        made = analysis.work(inputs)
-        if isinstance(made, str):
-            with self._connected(inputs, made) as con:
-                table = con.sql(made).to_arrow_table()
+        sql_or_job = analysis.work(inputs)
+        if isinstance(sql_or_job, str):
+            with self._connect(inputs, sql_or_job) as connection:
+                table = connection.sql(sql_or_job).to_arrow_table()
         else:
-            table = self._passed(analysis, made, inputs)
+            table = self._run_job(analysis, sql_or_job, inputs)
         return finish(table, analysis, inputs.options)
 
-    def _passed(self, analysis: Analysis, made: Pass, inputs: Inputs) -> pa.Table:
-        """Return what a kernel makes: of sorted files as they lie, of other rows by DuckDB."""
+    def _run_job(self, analysis: Analysis, job: Pass, inputs: Inputs) -> pa.Table:
+        """Run a kernel over sorted files directly, over other rows after DuckDB sorted them."""
         import pyarrow as pa
 
+        # Sorted files: no DuckDB.
         other = inputs.other if analysis.needs_other else None
-        planned = made.direct.plan(inputs.dump, other, inputs.metadata, _ALL)
-        parts: list[pa.RecordBatch] = []
+        planned = job.direct.plan(inputs.dump, other, inputs.metadata, _UNLIMITED_ROWS)
+        batches: list[pa.RecordBatch] = []
         if planned is not None:
             for task in planned.tasks:
-                parts += made.direct.answers(task, threads=self._threads)
+                batches += job.direct.answers(task, threads=self._threads)
+        # All other rows: DuckDB sorts them, and the kernel reads its batches.
         if planned is None or planned.others:
-            rows = _Remembering(self._before(made, planned))
-            with rows.telling(), self._connected(inputs, made.feed.text or "") as con:
-                source = made.feed.text or _others(con, made, planned, inputs, rows)
-                parts += made.kernel(_read(con, _sorted(source, made.feed)))
-        return pa.Table.from_batches(parts, analysis.schema.to_arrow())
+            rows = _ErrorKeepingBatches(self._condensed_rows(job, planned))
+            with rows.raising_own_error(), self._connect(inputs, job.feed.text or "") as connection:
+                source = job.feed.text or _unsorted_source(connection, job, planned, inputs, rows)
+                batches += job.kernel(_read_batches(connection, _sort_query(source, job.feed)))
+        return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
-    def _before(self, made: Pass, planned: Planned | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of files that are not sorted, condensed, if they can be."""
-        if made.before is not None and planned is not None:
-            for task in loose_tasks(planned.others, _ALL):
-                yield from made.before.answers(task, threads=self._threads)
+    def _condensed_rows(self, job: Pass, planned: Planned | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of unsorted files condensed to groups, if the job has a first kernel."""
+        if job.before is not None and planned is not None:
+            for task in loose_tasks(planned.others, _UNLIMITED_ROWS):
+                yield from job.before.answers(task, threads=self._threads)
 
     @contextmanager
-    def _connected(self, inputs: Inputs, text: str) -> Iterator[Any]:
-        """Yield a connection that knows the functions, and the tables that a text reads."""
+    def _connect(self, inputs: Inputs, sql_text: str) -> Iterator[Any]:
+        """Yield a DuckDB connection with the macros and the tables that a SQL text reads."""
         with scratch_directory("local", self._scratch) as scratch:
             settings = {**self._settings, "temp_directory": str(scratch)}
             try:
-                with self._duckdb.connect(":memory:", config=settings) as con:
+                with self._duckdb.connect(":memory:", config=settings) as connection:
                     for macro in MACROS:
-                        con.execute(macro)
-                    _declare(con, inputs, text)
-                    yield con
+                        connection.execute(macro)
+                    _create_views(connection, inputs, sql_text)
+                    yield connection
             except self._duckdb.Error as error:
-                raise _failure(str(error).splitlines()[0], scratch) from error
+                raise _duckdb_error(str(error).splitlines()[0], scratch) from error
 
 
-def _failure(line: str, scratch: Path) -> BkstoreError:
-    """Return the error for a line of DuckDB's; it names the file that the system refused."""
-    refused, named = os_error(line), _QUOTED.search(line)
+def _duckdb_error(line: str, scratch: Path) -> BkstoreError:
+    """Return the error for DuckDB's message; it names the file if the system refused one."""
+    refused, named = os_error(line), _QUOTED_PATH.search(line)
     if refused.errno is None or named is None:
         return BkstoreError(f"the analysis failed: {line}")
     error = OSError(refused.errno, os.strerror(refused.errno))
@@ -131,8 +133,8 @@ def _failure(line: str, scratch: Path) -> BkstoreError:
     return unreadable(error, named[1])
 
 
-class _Remembering:
-    """Batches that DuckDB takes, and what stopped them: DuckDB tells only that something did."""
+class _ErrorKeepingBatches:
+    """Batches that DuckDB reads; keeps their exception, which DuckDB's own error does not show."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -147,8 +149,8 @@ class _Remembering:
             raise
 
     @contextmanager
-    def telling(self) -> Iterator[None]:
-        """Raise what stopped the batches, instead of what came of it."""
+    def raising_own_error(self) -> Iterator[None]:
+        """Raise the exception of the batches instead of the error that DuckDB makes of it."""
         try:
             yield
         except Exception:
@@ -157,61 +159,69 @@ class _Remembering:
             raise
 
 
-def _others(
-    con: Any, made: Pass, planned: Planned | None, inputs: Inputs, rows: _Remembering
+def _unsorted_source(
+    connection: Any, job: Pass, planned: Planned | None, inputs: Inputs, rows: _ErrorKeepingBatches
 ) -> str:
-    """Return the text of the rows of files that are not sorted; `rows` of them, if condensed."""
+    """Register the rows of unsorted files, or the condensed `rows`; return the SQL to read them."""
     import pyarrow as pa
 
-    assert isinstance(made.direct, Direct)
+    assert isinstance(job.direct, Direct)
     assert planned is not None
-    if made.before is None:
-        inputs.dump.check(made.direct.table)
-        _name_rows(con, "others", planned.others, inputs.dump.is_remote)
-        return f"select bookie, {', '.join(made.direct.columns)} from others"  # noqa: S608
-    con.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
+    if job.before is None:
+        inputs.dump.check(job.direct.table)
+        _create_files_view(connection, "others", planned.others, inputs.dump.is_remote)
+        return f"select bookie, {', '.join(job.direct.columns)} from others"  # noqa: S608
+    connection.register("others", pa.RecordBatchReader.from_batches(GROUPS.to_arrow(), rows))
     return "select * from others"
 
 
-def _declare(con: Any, inputs: Inputs, text: str) -> None:
-    for mark, dump, names in zip(("", "other_"), (inputs.dump, inputs.other), tables_in(text)):
+def _create_views(connection: Any, inputs: Inputs, sql_text: str) -> None:
+    """Create the views of the tables that a SQL text reads, and register bookies and metadata."""
+    for prefix, dump, names in zip(
+        ("", "other_"), (inputs.dump, inputs.other), tables_in(sql_text)
+    ):
         if dump is None:
             continue
         dump.check(*names)
         for name in names:
-            _declare_table(con, f"{mark}{name}", dump.files[name], dump.is_remote)
-        con.register(f"{mark}bookies", dump.bookie_rows())
+            _create_table_view(connection, f"{prefix}{name}", dump.files[name], dump.is_remote)
+        connection.register(f"{prefix}bookies", dump.bookie_rows())
     if inputs.metadata is not None:
-        con.register("metadata", inputs.metadata.table)
+        connection.register("metadata", inputs.metadata.table)
 
 
-def _declare_table(con: Any, name: str, files: Sequence[DumpFile], is_remote: bool) -> None:
-    """Make the view of a table, a set of rows: those of files that may repeat some come once."""
-    once, repeating = split_repeating(files)
-    if not repeating:
-        _name_rows(con, name, once, is_remote)
+def _create_table_view(
+    connection: Any, view_name: str, files: Sequence[DumpFile], is_remote: bool
+) -> None:
+    """Create the view of a table. Rows of files that may repeat some are made distinct."""
+    distinct_files, repeating_files = split_repeating(files)
+    if not repeating_files:
+        _create_files_view(connection, view_name, distinct_files, is_remote)
         return
-    _name_rows(con, f"{name}_repeated", repeating, is_remote)
-    text = f'select distinct * from "{name}_repeated"'  # noqa: S608
-    if once:
-        _name_rows(con, f"{name}_once", once, is_remote)
-        text += f' union all select * from "{name}_once"'  # noqa: S608
-    con.execute(f'create view "{name}" as {text}')
+    _create_files_view(connection, f"{view_name}_repeated", repeating_files, is_remote)
+    sql_text = f'select distinct * from "{view_name}_repeated"'  # noqa: S608
+    if distinct_files:
+        _create_files_view(connection, f"{view_name}_once", distinct_files, is_remote)
+        sql_text += f' union all select * from "{view_name}_once"'  # noqa: S608
+    connection.execute(f'create view "{view_name}" as {sql_text}')
 
 
-def _name_rows(con: Any, name: str, files: Sequence[DumpFile], is_remote: bool) -> None:
+def _create_files_view(
+    connection: Any, view_name: str, files: Sequence[DumpFile], is_remote: bool
+) -> None:
+    """Make the rows of files readable as `view_name`."""
     paths = [file.path for file in files]
     if is_remote:
-        con.register(name, remote_dataset(paths))
+        connection.register(view_name, remote_dataset(paths))
         return
-    listed = ", ".join("'" + escape(path).replace("'", "''") + "'" for path in paths)
-    con.execute(f'create view "{name}" as select * from read_parquet([{listed}])')  # noqa: S608
+    path_list = ", ".join("'" + escape(path).replace("'", "''") + "'" for path in paths)
+    connection.execute(f'create view "{view_name}" as select * from read_parquet([{path_list}])')  # noqa: S608
 
 
-def _sorted(text: str, feed: Feed) -> str:
+def _sort_query(sql_text: str, feed: Feed) -> str:
     terms = ", ".join(order_terms((*feed.keys, *feed.order)))
-    return f"select * from ({text}) fed order by {terms}"  # noqa: S608
+    return f"select * from ({sql_text}) fed order by {terms}"  # noqa: S608
 
 
-def _read(con: Any, text: str) -> Iterator[pa.RecordBatch]:
-    return iter(con.sql(text).to_arrow_reader(_BATCH))
+def _read_batches(connection: Any, sql_text: str) -> Iterator[pa.RecordBatch]:
+    return iter(connection.sql(sql_text).to_arrow_reader(_BATCH_ROWS))

@@ -1,7 +1,7 @@
-"""Ledger metadata as a table: what the analyses join with, and what executors are sent.
+"""Ledger metadata as a table, which analyses join with and Spark sends to executors.
 
-One row a ledger, its segments as JSON text: small, typed alike in DuckDB and Spark, and free of
-passwords.
+One row per ledger, its segments as JSON text: small, of the same type in DuckDB and Spark, and
+without passwords.
 """
 
 from __future__ import annotations
@@ -24,69 +24,72 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 METADATA = schema("metadata", "scope_id ledger_id said:string")
-"""One row a ledger; `said` is a `LedgerSaid` as a JSON list."""
+"""One row per ledger; `said` is a `LedgerSaid` as a JSON list."""
 
 _UNKNOWN = "UNKNOWN"
-_BATCH = 1 << 16
+_BATCH_ROWS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Metadata:
-    """The metadata of a cluster: a table of `METADATA`, and where it was read."""
+    """The metadata of a cluster: a table of `METADATA`, and the path it was read from, if any."""
 
     table: pa.Table
     path: str | None = None
 
 
 def read_metadata(source: MetadataStore | str | os.PathLike[str]) -> Metadata:
-    """Return what a store, or the metadata at a path (`open_metadata`), says of its ledgers.
+    """Return the ledger metadata in a store, or at a path that `open_metadata` takes.
 
-    A ledger whose metadata cannot be read, or contradict themselves, is there with the reason.
-    Memory: some 300 bytes a ledger. Raises as `open_metadata` does.
+    A ledger whose metadata cannot be read or is inconsistent has a row with the reason. Memory:
+    some 300 bytes per ledger. Raises what `open_metadata` raises.
     """
     import pyarrow as pa
 
     if not isinstance(source, MetadataStore):
-        with opened_metadata(source) as opened:
-            return Metadata(read_metadata(opened).table, os.fspath(source))
-    parts, rows = [], []
-    for ledger, said in _each(source):
-        rows.append((*ledger.signed, said.to_json()))
-        if len(rows) == _BATCH:
-            parts.append(Table.from_rows(METADATA, rows).to_arrow())
+        with opened_metadata(source) as store:
+            return Metadata(read_metadata(store).table, os.fspath(source))
+    tables, rows = [], []
+    for ledger_id, facts in _facts_of_ledgers(source):
+        rows.append((*ledger_id.signed, facts.to_json()))
+        if len(rows) == _BATCH_ROWS:
+            tables.append(Table.from_rows(METADATA, rows).to_arrow())
             rows = []
-    parts.append(Table.from_rows(METADATA, rows).to_arrow())
-    return Metadata(pa.concat_tables(parts))
+    tables.append(Table.from_rows(METADATA, rows).to_arrow())
+    return Metadata(pa.concat_tables(tables))
 
 
-def _each(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerSaid]]:
-    """Yield what is said of each ledger; many are read at once unless a mark is damaged."""
+def _facts_of_ledgers(store: MetadataStore) -> Iterator[tuple[LedgerId, LedgerSaid]]:
+    """Yield each ledger's facts. Reads many ledgers at once, unless an underreplicated mark is
+    damaged: then one by one, so that only the ledger of the damaged mark counts as unreadable.
+    """
     try:
         marks = store.underreplicated() or {} if isinstance(store, KeyValueStore) else None
     except CorruptionError:
         marks = None
     if marks is None or not isinstance(store, KeyValueStore):
-        for ledger in store.ledgers():
-            said = _read(store, ledger)
-            if said is not None:
-                yield ledger, said
+        for ledger_id in store.ledgers():
+            facts = _read_facts(store, ledger_id)
+            if facts is not None:
+                yield ledger_id, facts
         return
-    for ledger, found in store.read_many(store.ledgers()):
-        if isinstance(found, CorruptionError):
-            yield ledger, _unreadable(found)
+    for ledger_id, metadata_or_error in store.read_many(store.ledgers()):
+        if isinstance(metadata_or_error, CorruptionError):
+            yield ledger_id, _unreadable_facts(metadata_or_error)
         else:
-            yield ledger, said_of(found.metadata, marked=ledger in marks)
+            yield ledger_id, said_of(metadata_or_error.metadata, marked=ledger_id in marks)
 
 
-def _unreadable(error: CorruptionError) -> LedgerSaid:
+def _unreadable_facts(error: CorruptionError) -> LedgerSaid:
     return LedgerSaid(_UNKNOWN, 0, 0, 0, -1, [], f"its metadata cannot be read: {error}")
 
 
-def _read(store: MetadataStore, ledger: LedgerId) -> LedgerSaid | None:
+def _read_facts(store: MetadataStore, ledger_id: LedgerId) -> LedgerSaid | None:
+    """Return the facts of one ledger, or None if it was deleted meanwhile."""
     try:
-        marked = store.mark_of(ledger) is not None
-        return said_of(store.read(ledger).metadata, marked=marked)
-    except NoSuchLedger:  # it went meanwhile
+        is_marked = store.mark_of(ledger_id) is not None
+        return said_of(store.read(ledger_id).metadata, marked=is_marked)
+    except NoSuchLedger:
         return None
     except CorruptionError as error:
-        return _unreadable(error)
+        return _unreadable_facts(error)

@@ -1,7 +1,8 @@
-"""Answers straight from files that are sorted: read by tasks, no row sorted or sent anywhere.
+"""Analyses of sorted dump files, read task by task without a sort or a shuffle.
 
-What a manifest declares sorted is cut into tasks in which every ledger is whole; a kernel over a
-task's rows gives finished rows. The same calls run in this process and in Spark's executors.
+Files that the manifest declares sorted are split into tasks, each with all rows of its ledgers; a
+kernel turns a task's rows into rows of the result. The same code runs in this process and in
+Spark's executors.
 """
 
 from __future__ import annotations
@@ -39,38 +40,39 @@ if TYPE_CHECKING:
 _Kernel = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
 
 
-_BATCH = BATCH_ROWS
+_BATCH_ROWS = BATCH_ROWS
 
 
 class Planned(NamedTuple):
-    """`tasks` that are answered as they are, and files whose rows have to be sorted first."""
+    """`tasks` over sorted files, and the `others`: files whose rows have to be sorted first."""
 
     tasks: list[Any]
     others: list[DumpFile]
 
 
 class Answering(Protocol):
-    """How files that are sorted answer; it can be pickled."""
+    """How an analysis reads sorted files; it can be pickled."""
 
     @property
     def table(self) -> str:
-        """Which table is read."""
+        """The name of the table that is read."""
 
     def plan(
         self, dump: Dump, other: Dump | None, metadata: Metadata | None, rows: int
     ) -> Planned | None:
-        """Return tasks of about `rows` rows; None where rows have to be sorted first."""
+        """Return tasks of about `rows` rows, or None if all rows have to be sorted first."""
 
     def answers(self, task: Any, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield what comes of a task; `threads` decodes columns beside each other."""
+        """Yield the result rows of a task; with `threads`, columns are decoded in parallel."""
 
 
 @dataclass(frozen=True)
 class Direct:
-    """How a task of a table is answered: which columns are read, and the kernel for a bookie.
+    """An analysis of one table: the columns to read, and a factory of the kernel for a bookie.
 
-    With `only_read`, ledgers that could not be read are left out; it is all or nothing then, as
-    the rows of files that are not sorted come from a text of their own. It can be pickled.
+    With `only_read`, ledgers that the dump could not read are left out. Then either all files are
+    sorted or none is read here, because a SQL text of its own feeds the unsorted ones. It can be
+    pickled.
     """
 
     table: str
@@ -81,50 +83,51 @@ class Direct:
     def plan(
         self, dump: Dump, other: Dump | None, _metadata: Metadata | None, rows: int
     ) -> Planned | None:
-        """Return how the table is read: in tasks of about `rows` rows, where its files are sorted.
+        """Return tasks of about `rows` rows over sorted files, and the files that are not sorted.
 
-        Of two dumps it is all or nothing: None where files have to be sorted.
+        With two dumps, or `only_read`, returns None if any file is not sorted.
         """
-        for each in (dump, other) if other is not None else (dump,):
-            each.check_empty(self.table)
+        for each_dump in (dump, other) if other is not None else (dump,):
+            each_dump.check_empty(self.table)
         if other is not None:
             tasks = _plan_dumps(self.table, [dump, other], rows)
             return None if tasks is None else Planned(tasks, [])
         if self.only_read:
             tasks = _plan_dumps(self.table, [dump], rows)
             return None if tasks is None else Planned(tasks, [])
-        found = Planned([], [])
-        for mine in by_bookie(dump.files[self.table]).values():
-            alone, rest = apart(mine)
-            found.tasks.extend(sorted_tasks([alone], rows))
-            found.others.extend(rest)
-        return found
+        planned = Planned([], [])
+        for bookie_files in by_bookie(dump.files[self.table]).values():
+            sorted_file, unsorted_files = apart(bookie_files)
+            planned.tasks.extend(sorted_tasks([sorted_file], rows))
+            planned.others.extend(unsorted_files)
+        return planned
 
     def answers(self, task: Task, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-        """Yield what the kernel makes of a task. Memory: a batch of each side, and the kernel's."""
-        sides = [
-            chain.from_iterable(sound_rows(read, self.columns, threads) for read in side)
-            for side in task.sides
+        """Yield the kernel's rows for a task. Memory: a batch per dump, and the kernel's own."""
+        rows_per_dump = [
+            chain.from_iterable(sound_rows(read, self.columns, threads) for read in reads)
+            for reads in task.sides
         ]
-        rows = sides[0] if len(sides) == 1 else side_by_side(sides)
+        rows = rows_per_dump[0] if len(rows_per_dump) == 1 else side_by_side(rows_per_dump)
         if task.leave_out:
-            rows = _without(rows, task.leave_out)
+            rows = _exclude_ledgers(rows, task.leave_out)
         yield from self.kernel(task.bookie)(rows)
 
 
 def sound_rows(
     read: Read, columns: Sequence[str], threads: bool = False
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows of `entries` or `groups` as `read_rows` does, sound as kernels want them.
+    """Yield validated rows of `entries` or `groups`, read as `read_rows` does.
 
-    Raises `CorruptionError` for others: here the file is known, which a kernel cannot name. All
-    files' batches have one schema, whoever wrote them (Spark's columns may have nulls).
+    Raises `CorruptionError` for rows that a kernel would refuse: unlike the kernel, this function
+    can name the file. The batches of all files get one schema, even though files that Spark wrote
+    declare their columns nullable.
     """
     import pyarrow as pa
 
     sorted_by, declared = SORTED_BY[read.table], DUMP_TABLES[read.table].to_arrow()
-    schema = pa.schema([declared.field(name) for name in columns])
-    for batch in read_rows(read, columns, sorted_by, batch=_BATCH, threads=threads):
+    schema = pa.schema([declared.field(column_name) for column_name in columns])
+    for batch in read_rows(read, columns, sorted_by, batch=_BATCH_ROWS, threads=threads):
         try:
             check_columns(batch)
         except CorruptionError as error:
@@ -133,17 +136,19 @@ def sound_rows(
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _without(
-    batches: Iterator[pa.RecordBatch], ledgers: Sequence[LedgerId]
+def _exclude_ledgers(
+    batches: Iterator[pa.RecordBatch], excluded_ledgers: Sequence[LedgerId]
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without the rows of `ledgers`."""
     import pyarrow as pa
 
-    left_out = {ledger.signed for ledger in ledgers}
+    excluded = {ledger_id.signed for ledger_id in excluded_ledgers}
     for batch in batches:
-        scope, ledger = int64(batch, "scope_id"), int64(batch, "ledger_id")
-        starts = run_starts(scope, ledger)
+        scope_id, ledger_id = int64(batch, "scope_id"), int64(batch, "ledger_id")
+        starts = run_starts(scope_id, ledger_id)
         keep = [
-            pair not in left_out for pair in zip(scope[starts].tolist(), ledger[starts].tolist())
+            id_pair not in excluded
+            for id_pair in zip(scope_id[starts].tolist(), ledger_id[starts].tolist())
         ]
         if all(keep):
             yield batch
@@ -153,43 +158,47 @@ def _without(
 
 
 def _plan_dumps(table: str, dumps: Sequence[Dump], rows: int) -> list[Task] | None:
-    """Return tasks over the bookies that all of the dumps have read, without ledgers that one of
-    them could not read; None where files are not sorted.
+    """Return tasks over the bookies that every dump has read, without the ledgers that one of them
+    could not read; None if a file is not sorted.
     """
-    files = [{n: by_bookie(dump.files[n]) for n in (table, "ledgers")} for dump in dumps]
+    files = [{name: by_bookie(dump.files[name]) for name in (table, "ledgers")} for dump in dumps]
     tasks: list[Task] = []
-    for name in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
-        split = [apart(dump[table].get(name, [])) for dump in files]
-        if any(rest for _, rest in split):
+    for bookie in sorted(set.intersection(*(set(dump.bookies) for dump in dumps))):
+        split_files = [apart(dump[table].get(bookie, [])) for dump in files]
+        if any(unsorted_files for _, unsorted_files in split_files):
             return None
-        known = [file for dump in files for file in dump["ledgers"].get(name, [])]
-        unread = {ledger for file in known for ledger in unread_ledgers(file)}
-        tasks += sorted_tasks([alone for alone, _ in split], rows, unread)
+        ledger_files = [file for dump in files for file in dump["ledgers"].get(bookie, [])]
+        unread_ids = {ledger_id for file in ledger_files for ledger_id in unread_ledgers(file)}
+        tasks += sorted_tasks([sorted_file for sorted_file, _ in split_files], rows, unread_ids)
     return tasks
 
 
 def unread_ledgers(file: DumpFile) -> Iterator[LedgerId]:
-    """Yield the ledgers of a file that could not be read; statistics skip it where all were.
+    """Yield the ledgers in a `ledgers` file whose entries are null: the dump could not read them.
 
-    Raises as `read_rows` does: a list that lacks some would make losses of what is not known.
+    Skips the rows if the column statistics show no null. Raises as `read_rows` does: with an
+    incomplete list, unread ledgers would be reported as lost.
     """
     import pyarrow.compute as pc
 
     columns = ("scope_id", "ledger_id", "entries")
-    with opened_parquet(file.path) as opened:
-        check_footer(file.path, opened, LEDGERS, ("bookie", *columns), file.rows)
-        if is_pure(opened.metadata, file.bookie) and not has_nulls(opened.metadata, "entries"):
+    with opened_parquet(file.path) as parquet_file:
+        check_footer(file.path, parquet_file, LEDGERS, ("bookie", *columns), file.rows)
+        if is_pure(parquet_file.metadata, file.bookie) and not has_nulls(
+            parquet_file.metadata, "entries"
+        ):
             return
     for task in loose_tasks([file], max(file.rows, 1)):
         for batch in read_rows(task.sides[0][0], columns):
             for row in batch.filter(pc.is_null(batch.column("entries"))).to_pylist():
-                yield _named(file, row["scope_id"], row["ledger_id"])
+                yield _row_ledger_id(file, row["scope_id"], row["ledger_id"])
 
 
-def _named(file: DumpFile, scope: int | None, ledger: int | None) -> LedgerId:
-    if scope is None or ledger is None:
+def _row_ledger_id(file: DumpFile, scope_id: int | None, ledger_id: int | None) -> LedgerId:
+    """Return the ledger id of a row; raises `CorruptionError` naming the file if it is not one."""
+    if scope_id is None or ledger_id is None:
         raise CorruptionError(file.path, None, "a ledger's id is null")
     try:
-        return LedgerId.from_signed(scope, ledger)
+        return LedgerId.from_signed(scope_id, ledger_id)
     except InvalidArgument as error:
         raise CorruptionError(file.path, None, str(error)) from None

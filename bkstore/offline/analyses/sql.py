@@ -1,11 +1,11 @@
-"""The analyses that are SQL, and what kernels are fed: texts that Spark and DuckDB both take.
+"""The analyses that are SQL, and the queries that feed kernels, in SQL for both Spark and DuckDB.
 
-Written once. What the two say differently goes through three functions that each engine
-defines: ``bk_div(a, b)`` divides non-negative integers, ``bk_qualified(scope, ledger)`` is the
-qualified name, ``bk_unsigned(id)`` a number whose signed order is the id order. Sums are cast,
-as an engine may widen them. Tables: those of a dump, ``bookies(bookie, is_read)`` of its manifest,
-``metadata`` if there are some, and with another dump ``other_groups``, ``other_ledgers``,
-``other_bookies``. Names in braces are filled in by `catalog`.
+Where the two dialects differ, the texts call functions that each engine defines:
+``bk_div(a, b)`` divides non-negative integers, ``bk_qualified(scope, ledger)`` is the qualified
+name, ``bk_unsigned(id)`` a number whose signed order is the id order. Sums are cast because an
+engine may widen them. Tables: those of a dump, ``bookies(bookie, is_read)`` from its manifest,
+``metadata`` if given, and with another dump ``other_groups``, ``other_ledgers`` and
+``other_bookies``. `catalog` fills in the names in braces.
 """
 
 from __future__ import annotations
@@ -94,13 +94,13 @@ left join kept v on b.bookie = v.bookie
 left join damaged d on b.bookie = d.bookie
 """
 
-# -- what kernels are fed
+# -- queries that feed kernels
 
 READ_GROUPS = """
 select g.* from groups g anti join (select * from ledgers where entries is null) u
   on g.bookie = u.bookie and g.scope_id = u.scope_id and g.ledger_id = u.ledger_id
 """
-"""Only of ledgers that could be read: of the others nothing is known to be missing."""
+"""Only ledgers that the dump could read: what is missing from the others is not known."""
 
 JUDGED = """
 select scope_id, ledger_id, 0 as role, '' as bookie, cast(0 as bigint) as first_sequence_start,
@@ -116,7 +116,8 @@ select g.scope_id, g.ledger_id, 2, g.bookie, g.first_sequence_start, g.last_sequ
   g.sequence_size, g.sequence_period, cast(null as string)
 from groups g semi join metadata m on g.scope_id = m.scope_id and g.ledger_id = m.ledger_id
 """
-"""Roles as in `kernels.judge`: metadata, then who could not read the ledger, then groups."""
+"""Roles as in `kernels.judge`: metadata, then bookies that could not read the ledger, then groups.
+"""
 
 COMPARED = """
 with unread as (
@@ -134,5 +135,4 @@ select s.* from (select sides.* from sides semi join shared on sides.bookie = sh
 anti join unread u
   on s.bookie = u.bookie and s.scope_id = u.scope_id and s.ledger_id = u.ledger_id
 """
-"""Only what both dumps have read: a bookie or a ledger that one of them could not read has not
-lost or won anything."""
+"""Only bookies and ledgers that both dumps have read: for the others a difference means nothing."""

@@ -1,10 +1,11 @@
 """Kernels of analyses: Arrow batches in, Arrow batches out, the same in every engine.
 
-`sequences` condenses entries and compares groups, `holes` counts what a stripe lacks,
-`fragmentation` stretches. `judge` holds ledger metadata against groups: `ledger_said` is what a
-ledger is judged by, `judged_ledgers` what comes of it, `verdict_rows` the rows that are told.
-Batches are cut into `whole_ledger_blocks`, many ledgers are done at once by
-`ledgers_side_by_side`. `index_columns` are what all of them take out of batches, and refuse.
+`sequences` condenses entries and compares groups, `holes` counts entries missing from a stripe,
+`fragmentation` counts logs and contiguous stretches. `judge` compares ledger metadata with groups:
+`ledger_said` has the facts that a ledger is judged by, `judged_ledgers` the verdicts,
+`verdict_rows` the rows about them. `whole_ledger_blocks` cuts batches between ledgers,
+`ledgers_side_by_side` does set operations on many ledgers at once, `index_columns` takes columns
+out of batches and validates them.
 """
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Fragmentation: in how many logs and stretches the entries of each ledger lie, as a kernel."""
+"""Kernel for `fragmentation`: the number of logs and contiguous stretches of each ledger."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from bkstore.tables import FRAGMENTATION, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_KEYS = ("scope_id", "ledger_id", "entry_id")
+_ENTRY_KEYS = ("scope_id", "ledger_id", "entry_id")
 
 _Key = tuple[str, int, int]
 
 
 @dataclass
 class _Ledger:
-    """The ledger that the next batch may go on with: what was counted, and its last row."""
+    """Counts of a ledger that the next batch may continue, and the location of its last entry.
+
+    A place is an entry log: directory index << 32 | log id.
+    """
 
     key: _Key
     entries: int
@@ -36,7 +39,7 @@ class _Ledger:
     position: int
 
     def row(self) -> tuple[Any, ...]:
-        """Return its row of `fragmentation`."""
+        """Return the ledger's row of `fragmentation`."""
         _, scope, ledger = self.key
         (name,) = qualified_names([scope], [ledger])
         counts = (self.entries, self.places.size, self.log_changes, self.stretches)
@@ -44,12 +47,12 @@ class _Ledger:
 
 
 class Fragmentation:
-    """Entries to `fragmentation` rows: a pass over rows that come by ledger.
+    """Entries to `fragmentation` rows, in one pass over sorted rows.
 
     Columns: bookie (none if `bookie` is given), scope_id, ledger_id, entry_id, dir_index, log_id,
-    position; sorted by bookie and ledger, then by entry, of one entry by log and position. A log
-    is told by directory and id. With `repeated`, entries may have several rows, of which the last
-    counts. O(entries); memory: a batch, and the logs of one ledger.
+    position; sorted by bookie, ledger, entry, then by log and position. Directory and log id
+    identify a log. With `repeated`, an entry may have several rows, and the last one counts.
+    O(entries); memory: a batch, and the logs of one ledger.
     """
 
     def __init__(self, bookie: str | None = None, *, repeated: bool = False) -> None:
@@ -58,20 +61,23 @@ class Fragmentation:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `fragmentation`."""
-        open_one: _Ledger | None = None
-        for batch in _last_places(batches) if self.repeated else batches:
+        open_ledger: _Ledger | None = None
+        for batch in _last_rows(batches) if self.repeated else batches:
             if batch.num_rows:
-                entry_ids(batch)  # the order is by them; nothing else of them is asked
-                rows = _Runs(batch, self.bookie)
-                done = rows.before_last(open_one)
-                open_one = rows.last(open_one)
-                yield from done
-        if open_one is not None:
-            yield from Table.from_rows(FRAGMENTATION, [open_one.row()]).to_arrow().to_batches()
+                entry_ids(batch)  # only validated: the rows are sorted by them
+                runs = _LedgerRuns(batch, self.bookie)
+                finished = runs.before_last(open_ledger)
+                open_ledger = runs.last(open_ledger)
+                yield from finished
+        if open_ledger is not None:
+            yield from Table.from_rows(FRAGMENTATION, [open_ledger.row()]).to_arrow().to_batches()
 
 
-class _Runs:
-    """A batch as runs of rows of one ledger, each counted by itself; the first may go on."""
+class _LedgerRuns:
+    """A batch as runs of rows of one ledger, each counted separately.
+
+    The first run may continue the last ledger of the batch before.
+    """
 
     def __init__(self, batch: pa.RecordBatch, bookie: str | None) -> None:
         self._keys = [int64(batch, "scope_id"), int64(batch, "ledger_id")]
@@ -80,7 +86,7 @@ class _Runs:
         if bookie is None:
             number, self._names = codes(batch, "bookie")
             self._keys.insert(0, number)
-        self._number = number
+        self._bookie_codes = number
         self._place = int64(batch, "dir_index") << 32
         self._place += int64(batch, "log_id")
         self._position = int64(batch, "position")
@@ -89,7 +95,7 @@ class _Runs:
         self._count()
 
     def _count(self) -> None:
-        """Count logs' changes and stretches of each run, its first row as a stretch's first."""
+        """Count the log changes and stretches of each run; its first row begins a stretch."""
         changed = np.empty(self._place.size, np.bool_)
         np.not_equal(self._place[1:], self._place[:-1], out=changed[1:])
         changed[self._starts] = False
@@ -100,115 +106,122 @@ class _Runs:
         self._changes = self._per_run(np.flatnonzero(changed))
         self._stretches = self._per_run(np.flatnonzero(broken))
         changed[self._starts] = True
-        self._heads = np.flatnonzero(changed)  # every log of a run begins at one of these
+        self._log_starts = np.flatnonzero(changed)  # rows that begin a run or another log
 
     def _per_run(self, rows: Int64Array) -> Int64Array:
+        """Return how many of the row numbers are in each run."""
         return np.diff(np.searchsorted(rows, self._bounds))
 
-    def _logs(self, runs: int) -> Int64Array:
-        """Return int64[runs]: how many different logs each of the first runs lies in."""
-        heads = self._heads[: np.searchsorted(self._heads, self._bounds[runs])]
-        run = np.searchsorted(self._starts, heads, "right") - 1
-        place = self._place[heads]
-        order = np.lexsort((place, run))
-        new = run_starts(run[order], place[order])
-        return np.bincount(run[order][new], minlength=runs)
+    def _count_logs(self, runs: int) -> Int64Array:
+        """Return int64[runs]: the number of distinct logs of each of the first runs."""
+        heads = self._log_starts[: np.searchsorted(self._log_starts, self._bounds[runs])]
+        run_numbers = np.searchsorted(self._starts, heads, "right") - 1
+        logs = self._place[heads]
+        order = np.lexsort((logs, run_numbers))
+        distinct = run_starts(run_numbers[order], logs[order])
+        return np.bincount(run_numbers[order][distinct], minlength=runs)
 
     def _key(self, run: int) -> _Key:
-        at = int(self._starts[run])
-        scope, ledger = (int(column[at]) for column in self._keys[-2:])
-        return self._names[0 if self._number is None else int(self._number[at])], scope, ledger
+        first_row = int(self._starts[run])
+        scope, ledger = (int(column[first_row]) for column in self._keys[-2:])
+        return (
+            self._names[0 if self._bookie_codes is None else int(self._bookie_codes[first_row])],
+            scope,
+            ledger,
+        )
 
-    def _goes_on(self, before: _Ledger | None) -> bool:
+    def _continues(self, before: _Ledger | None) -> bool:
+        """Return whether the first run continues the ledger `before`."""
         return before is not None and before.key == self._key(0)
 
-    def _joined(self, run: int, before: _Ledger | None) -> _Ledger:
-        """Return a run as a ledger, together with what came `before` if it is of the same."""
+    def _merge_run(self, run: int, before: _Ledger | None) -> _Ledger:
+        """Return a run as a ledger, added to the ledger `before` if the first run continues it."""
         lo, hi = int(self._bounds[run]), int(self._bounds[run + 1])
-        heads = self._heads[slice(*np.searchsorted(self._heads, (lo, hi)))]
-        places = np.unique(self._place[heads])
+        heads = self._log_starts[slice(*np.searchsorted(self._log_starts, (lo, hi)))]
+        logs = np.unique(self._place[heads])
         changes, stretches = int(self._changes[run]), int(self._stretches[run])
-        found = _Ledger(self._key(run), hi - lo, places, changes, stretches, 0, 0)
-        if run == 0 and before is not None and self._goes_on(before):
+        merged = _Ledger(self._key(run), hi - lo, logs, changes, stretches, 0, 0)
+        if run == 0 and before is not None and self._continues(before):
             changed = bool(self._place[lo] != before.place)
-            found.entries += before.entries
-            found.places = np.union1d(places, before.places)
-            found.log_changes += before.log_changes + changed
-            found.stretches += before.stretches
-            found.stretches -= not (changed or self._position[lo] <= before.position)
-        found.place, found.position = int(self._place[hi - 1]), int(self._position[hi - 1])
-        return found
+            merged.entries += before.entries
+            merged.places = np.union1d(logs, before.places)
+            merged.log_changes += before.log_changes + changed
+            merged.stretches += before.stretches
+            merged.stretches -= not (changed or self._position[lo] <= before.position)
+        merged.place, merged.position = int(self._place[hi - 1]), int(self._position[hi - 1])
+        return merged
 
     def last(self, before: _Ledger | None) -> _Ledger:
-        """Return the last ledger, which the next batch may go on with."""
-        return self._joined(self._starts.size - 1, before)
+        """Return the last ledger, which the next batch may continue."""
+        return self._merge_run(self._starts.size - 1, before)
 
     def before_last(self, before: _Ledger | None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of all ledgers that end here, that of `before` among them."""
+        """Yield the output rows of all ledgers that end in this batch or ended with `before`."""
         ended = []
         runs = self._starts.size - 1
         first = 0
-        if before is not None and not self._goes_on(before):
+        if before is not None and not self._continues(before):
             ended.append(before.row())
         elif before is not None and runs:
-            ended.append(self._joined(0, before).row())
+            ended.append(self._merge_run(0, before).row())
             first = 1
         if ended:
             yield from Table.from_rows(FRAGMENTATION, ended).to_arrow().to_batches()
         if first < runs:
-            yield from self._table(first, runs).to_arrow().to_batches()
+            yield from self._output_table(first, runs).to_arrow().to_batches()
 
-    def _table(self, first: int, stop: int) -> Table:
-        here = slice(first, stop)
-        starts = self._starts[here]
+    def _output_table(self, first: int, stop: int) -> Table:
+        """Return the output rows of runs number `first` to before `stop`."""
+        chosen = slice(first, stop)
+        starts = self._starts[chosen]
         scopes, ledgers = (column[starts].tolist() for column in self._keys[-2:])
-        names: Any = [self._names[0]] * starts.size
-        if self._number is not None:
-            names = [self._names[each] for each in self._number[starts]]
+        bookies: Any = [self._names[0]] * starts.size
+        if self._bookie_codes is not None:
+            bookies = [self._names[code] for code in self._bookie_codes[starts]]
         entries = np.diff(self._bounds[first : stop + 1])
-        stretches = self._stretches[here]
-        made = {
-            "bookie": names,
+        stretches = self._stretches[chosen]
+        columns = {
+            "bookie": bookies,
             "scope_id": scopes,
             "ledger_id": ledgers,
             "qualified_name": qualified_names(scopes, ledgers),
             "entries": entries,
-            "logs": self._logs(stop)[here],
-            "log_changes": self._changes[here],
+            "logs": self._count_logs(stop)[chosen],
+            "log_changes": self._changes[chosen],
             "stretches": stretches,
             "mean_stretch": entries / stretches,
         }
-        return Table(FRAGMENTATION, made)
+        return Table(FRAGMENTATION, columns)
 
 
-def _last_places(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield rows that come by bookie, ledger, entry and place: of each entry the last.
+def _last_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the last row of each entry, from rows sorted by bookie, ledger, entry and location.
 
-    Loads keep the same one of several (`OrderedRows`). Memory: a batch; the last row of each
-    waits for the next.
+    A load keeps the same row (`OrderedRows`). Memory: a batch; the last row of each batch waits
+    for the next one, which may have another row of its entry.
     """
     import pyarrow as pa
 
-    held: pa.RecordBatch | None = None
+    last_row: pa.RecordBatch | None = None
     for batch in batches:
         if not batch.num_rows:
             continue
-        if held is not None:
-            (batch,) = pa.Table.from_batches([held, batch]).combine_chunks().to_batches()
-        held = batch.slice(batch.num_rows - 1)
-        ends = _ends_of_entries(batch)
-        before = batch.slice(0, batch.num_rows - 1)
-        yield before if ends.all() else before.filter(pa.array(ends))
-    if held is not None:
-        yield held
+        if last_row is not None:
+            (batch,) = pa.Table.from_batches([last_row, batch]).combine_chunks().to_batches()
+        last_row = batch.slice(batch.num_rows - 1)
+        is_last = _is_last_of_entry(batch)
+        complete_rows = batch.slice(0, batch.num_rows - 1)
+        yield complete_rows if is_last.all() else complete_rows.filter(pa.array(is_last))
+    if last_row is not None:
+        yield last_row
 
 
-def _ends_of_entries(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Return for each row but the last whether the next one is another entry's."""
-    columns = [int64(batch, name) for name in _KEYS]
+def _is_last_of_entry(batch: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """Return for each row but the last whether the next row is of another entry."""
+    columns = [int64(batch, name) for name in _ENTRY_KEYS]
     if "bookie" in batch.schema.names:
         columns.append(codes(batch, "bookie")[0])
-    ends = np.zeros(batch.num_rows - 1, np.bool_)
+    is_last = np.zeros(batch.num_rows - 1, np.bool_)
     for column in columns:
-        ends |= column[1:] != column[:-1]
-    return ends
+        is_last |= column[1:] != column[:-1]
+    return is_last

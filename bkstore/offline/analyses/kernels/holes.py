@@ -1,6 +1,7 @@
-"""Groups to `holes` rows: what each ledger's own stripe asks for between its ends and is missing.
+"""Groups to `holes` rows: the entries missing from each ledger's stripe between first and last.
 
-Entries that lie off the stripe fill no hole: both are counted, each by itself.
+The stripe is derived from the stored entries. Entries off the stripe do not fill holes; they are
+counted separately.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class _Stripes(NamedTuple):
-    """Of each owner that has a stripe: `size` of each `period`, beginning at `phase`."""
+    """The owners that have a stripe: `size` entries out of each `period`, beginning at `phase`."""
 
     owner: Int64Array
     size: Int64Array
@@ -38,9 +39,9 @@ class _Stripes(NamedTuple):
 class Holes:
     """Groups to `holes` rows.
 
-    Rows of `groups`, sorted by bookie and ledger, then by first sequence. With `bookie` given all
-    rows are that one's, and the column is not looked at. Sets of entries are compared as groups:
-    O(groups), whatever the length of a stripe.
+    Input: rows of `groups`, sorted by bookie, ledger and first sequence. With `bookie` given, all
+    rows belong to it and the column is not read. Compares sets of entries as groups: O(groups),
+    for any length of a stripe.
     """
 
     def __init__(self, bookie: str | None = None) -> None:
@@ -49,23 +50,23 @@ class Holes:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `holes`."""
         for block in ledger_groups(batches, self.bookie):
-            found = _Counted.of(fold_many(block.groups), block.starts.size)
-            (lacking,) = np.nonzero(found.holes)
-            made: dict[str, Any] = {
-                **block.ids(lacking),
-                "first_entry": found.low[lacking],
-                "last_entry": found.high[lacking] - 1,
-                "entries": found.stored[lacking],
-                "stripe": found.stripes(lacking),
-                "holes": found.holes[lacking],
-                "off_stripe": found.off_stripe[lacking],
+            counts = _HoleCounts.of(fold_many(block.groups), block.starts.size)
+            (with_holes,) = np.nonzero(counts.holes)
+            columns: dict[str, Any] = {
+                **block.ids(with_holes),
+                "first_entry": counts.low[with_holes],
+                "last_entry": counts.high[with_holes] - 1,
+                "entries": counts.stored[with_holes],
+                "stripe": counts.stripes(with_holes),
+                "holes": counts.holes[with_holes],
+                "off_stripe": counts.off_stripe[with_holes],
             }
-            yield from Table(HOLES, made).to_arrow().to_batches()
+            yield from Table(HOLES, columns).to_arrow().to_batches()
 
 
-class _Counted(NamedTuple):
-    """By owner: where its entries lie (`low` to before `high`), its stripe (0 of 0: every entry is
-    asked for), and how many entries are stored, missing of the stripe, and off it.
+class _HoleCounts(NamedTuple):
+    """Counts by owner: entries are from `low` to before `high`, `size` out of `period` are expected
+    (0 out of 0: all), and so many are stored, missing from the stripe, and off it.
     """
 
     low: Int64Array
@@ -77,63 +78,74 @@ class _Counted(NamedTuple):
     off_stripe: Int64Array
 
     @classmethod
-    def of(cls, rows: Owned, owners: int) -> _Counted:
-        """Return what is counted of canonical groups; every owner has some."""
+    def of(cls, rows: Owned, owners: int) -> _HoleCounts:
+        """Return the counts of canonical groups; every owner has some."""
         starts = run_starts(rows.owner)
         low, high = rows.groups.first[starts], np.maximum.reduceat(rows.groups.ends, starts)
         stored = count(rows, owners)
-        size, period, off = (np.zeros(owners, np.int64) for _ in range(3))
+        size, period, off_stripe = (np.zeros(owners, np.int64) for _ in range(3))
         holes = high - low - stored
         # A stripe replaces "every entry" for the owners that have one.
-        stripes = _stripes(rows, stored)
-        mine = stripes.owner
-        due = _due(stripes, low[mine], high[mine])
-        both = common(due, rows.take(np.isin(rows.owner, mine)), owners)[mine]
-        size[mine], period[mine] = stripes.size, stripes.period
-        holes[mine] = count(due, owners)[mine] - both
-        off[mine] = stored[mine] - both
-        return cls(low, high, size, period, stored, holes, off)
+        stripes = _find_stripes(rows, stored)
+        striped = stripes.owner
+        expected = _stripe_entries(stripes, low[striped], high[striped])
+        stored_of_stripe = common(expected, rows.take(np.isin(rows.owner, striped)), owners)[
+            striped
+        ]
+        size[striped], period[striped] = stripes.size, stripes.period
+        holes[striped] = count(expected, owners)[striped] - stored_of_stripe
+        off_stripe[striped] = stored[striped] - stored_of_stripe
+        return cls(low, high, size, period, stored, holes, off_stripe)
 
     def stripes(self, which: Int64Array) -> list[str]:
-        """Return the stripes of some owners in words."""
+        """Return the text of the chosen owners' stripes."""
         pairs = zip(self.size[which].tolist(), self.period[which].tolist())
         return [f"{size} of {period}" if period else "all" for size, period in pairs]
 
 
-def _stripes(rows: Owned, stored: Int64Array) -> _Stripes:
-    """Return the (size, period) that covers more than half of an owner's entries, placed where the
-    longest such group lies, the first of equal ones.
+def _find_stripes(rows: Owned, stored: Int64Array) -> _Stripes:
+    """Return the stripe of each owner that has one: the (size, period) of more than half of its
+    entries, with the phase of the longest such group, the first of equally long ones.
     """
     rows = rows.take(rows.groups.period > 0)
     first, _, size, period = rows.groups
     entries = rows.groups.counts * size
     order = np.lexsort((first, -entries, period, size, rows.owner))
-    heads = run_starts(rows.owner[order], size[order], period[order])
-    if not heads.size:
-        return _Stripes(heads, heads, heads, heads)
-    covered = np.add.reduceat(entries[order], heads)
-    best = order[heads][covered * 2 > stored[rows.owner[order[heads]]]]
-    return _Stripes(rows.owner[best], size[best], period[best], first[best] % period[best])
+    # The first row of each run is the longest group of that owner, size and period.
+    run_heads = run_starts(rows.owner[order], size[order], period[order])
+    if not run_heads.size:
+        return _Stripes(run_heads, run_heads, run_heads, run_heads)
+    covered = np.add.reduceat(entries[order], run_heads)
+    best_rows = order[run_heads][covered * 2 > stored[rows.owner[order[run_heads]]]]
+    return _Stripes(
+        rows.owner[best_rows],
+        size[best_rows],
+        period[best_rows],
+        first[best_rows] % period[best_rows],
+    )
 
 
-def _due(stripes: _Stripes, low: Int64Array, high: Int64Array) -> Owned:
-    """Return the entries of each stripe from `low` to before `high`: as three groups at most."""
+def _stripe_entries(stripes: _Stripes, low: Int64Array, high: Int64Array) -> Owned:
+    """Return the entries of each stripe from `low` to before `high`, as at most three groups."""
     owner, size, period, phase = stripes
-    into = (low - phase) % period
-    # What is left of the sequence that `low` lies in; none if it lies between two of them.
-    head_end = np.minimum(low + np.maximum(size - into, 0), high)
-    head_end[into == 0] = low[into == 0]
-    # Whole sequences, then what `high` leaves of the last one.
-    start = np.where(into == 0, low, low + period - into)
-    whole = np.maximum((high - size - start) // period + 1, 0)
-    tail = start + whole * period
+    phase_offset = (low - phase) % period
+    # The rest of the sequence that contains `low`; empty if `low` is between two sequences.
+    head_end = np.minimum(low + np.maximum(size - phase_offset, 0), high)
+    head_end[phase_offset == 0] = low[phase_offset == 0]
+    # Whole sequences, then the part of the last one before `high`.
+    start = np.where(phase_offset == 0, low, low + period - phase_offset)
+    whole_count = np.maximum((high - size - start) // period + 1, 0)
+    tail = start + whole_count * period
     zero = np.zeros_like(low)
     parts = (
         (head_end > low, low, low, head_end - low, zero),
-        (whole > 0, start, tail - period, size, np.where(whole > 1, period, 0)),
+        (whole_count > 0, start, tail - period, size, np.where(whole_count > 1, period, 0)),
         (tail < high, tail, tail, np.minimum(high - tail, size), zero),
     )
-    chosen = [(owner[some], *(column[some] for column in columns)) for some, *columns in parts]
-    owners, *columns = (np.concatenate(column) for column in zip(*chosen))
+    present_parts = [
+        (owner[is_present], *(column[is_present] for column in columns))
+        for is_present, *columns in parts
+    ]
+    owners, *columns = (np.concatenate(column) for column in zip(*present_parts))
     order = np.lexsort((columns[0], owners))
     return Owned(owners[order], Groups(*(column[order] for column in columns)))

@@ -1,7 +1,7 @@
-"""Columns of batches as arrays, refused where they hold what no index has.
+"""Columns of batches as arrays, validated: no nulls, no impossible ids or groups.
 
-Nulls would go through floats, which round ids above 2^53, and ids that are none would overflow
-into other ledgers' rows. A look costs some 0.2 ns an entry, 5 ns a group.
+With nulls, numpy would convert through floats, which round ids above 2^53; impossible entry ids
+would overflow into other ledgers' rows. Validation costs some 0.2 ns per entry, 5 ns per group.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_GROUP = GROUPS.names[3:]
+_GROUP_COLUMNS = GROUPS.names[3:]
 
 
 def int64(batch: pa.RecordBatch, name: str) -> Int64Array:
-    """Return an integer column as int64; `CorruptionError` for nulls."""
-    found: Int64Array = _whole(batch, name).to_numpy(zero_copy_only=False)
-    return found.astype(np.int64, copy=False)
+    """Return an integer column as int64; raises `CorruptionError` for nulls."""
+    values: Int64Array = _column_without_nulls(batch, name).to_numpy(zero_copy_only=False)
+    return values.astype(np.int64, copy=False)
 
 
 def codes(batch: pa.RecordBatch, name: str) -> tuple[Int64Array, list[str]]:
-    """Return (number of each row's text, the texts) of a text column; `CorruptionError` for nulls.
-    O(rows).
+    """Return a text column dictionary-encoded, as (code of each row, texts). O(rows).
+
+    Raises `CorruptionError` for nulls.
     """
-    made = _whole(batch, name).dictionary_encode()
-    numbers = made.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return numbers, made.dictionary.to_pylist()
+    encoded = _column_without_nulls(batch, name).dictionary_encode()
+    row_codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return row_codes, encoded.dictionary.to_pylist()
 
 
-def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
+def _column_without_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
+    """Return a column; raises `CorruptionError` if it has nulls."""
     column = batch.column(name)
     if column.null_count:
         raise CorruptionError(None, None, f"null in column {name}")
@@ -44,38 +46,42 @@ def _whole(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def entry_ids(batch: pa.RecordBatch) -> Int64Array:
-    """Return column `entry_id`; `CorruptionError` for ids that no entry has."""
+    """Return column `entry_id`; raises `CorruptionError` for an id out of range."""
     ids = int64(batch, "entry_id")
-    if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:  # negative ones are above too
-        bad = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
-        raise CorruptionError(None, None, f"entry id {bad} is outside 0..{MAX_ENTRY_ID}")
+    # Negative ids are large as unsigned numbers, so one comparison covers both ends.
+    if ids.size and int(ids.view(np.uint64).max()) > MAX_ENTRY_ID:
+        first_bad = ids[(ids < 0) | (ids > MAX_ENTRY_ID)][0]
+        raise CorruptionError(None, None, f"entry id {first_bad} is outside 0..{MAX_ENTRY_ID}")
     return ids
 
 
 def groups_of(batch: pa.RecordBatch, rows: Int64Array | None = None) -> Groups:
-    """Return the columns of sequence groups, of these rows or all; `CorruptionError` for one that
-    contradicts itself.
+    """Return the columns of sequence groups, of the given rows or of all.
+
+    Raises `CorruptionError` for an inconsistent group. The period of a single sequence becomes 0.
     """
-    groups = Groups(*(int64(batch, name) for name in _GROUP))
+    groups = Groups(*(int64(batch, name) for name in _GROUP_COLUMNS))
     if rows is not None:
         groups = groups.take(rows)
     first, last, size, period = groups
-    many = last != first
-    bad = (first < 0) | (last < first) | (size < 1) | (last > MAX_ENTRY_ID + 1 - size)
-    bad |= many & ((period <= size) | (period > INT32_MAX))
-    bad |= (last - first) % np.maximum(period, 1) != 0
-    if bad.any():
-        at = int(np.argmax(bad))
-        shown = ", ".join(f"{name} {column[at]}" for name, column in zip(_GROUP, groups))
-        raise CorruptionError(None, None, f"no sequence group of entries: {shown}")
-    return groups._replace(period=np.where(many, period, 0))
+    has_period = last != first
+    is_invalid = (first < 0) | (last < first) | (size < 1) | (last > MAX_ENTRY_ID + 1 - size)
+    is_invalid |= has_period & ((period <= size) | (period > INT32_MAX))
+    is_invalid |= (last - first) % np.maximum(period, 1) != 0
+    if is_invalid.any():
+        first_invalid = int(np.argmax(is_invalid))
+        columns_text = ", ".join(
+            f"{name} {column[first_invalid]}" for name, column in zip(_GROUP_COLUMNS, groups)
+        )
+        raise CorruptionError(None, None, f"no sequence group of entries: {columns_text}")
+    return groups._replace(period=np.where(has_period, period, 0))
 
 
 def check_columns(batch: pa.RecordBatch) -> None:
-    """Raise `CorruptionError` for a batch of rows that kernels would refuse."""
+    """Raise `CorruptionError` for a batch that kernels would refuse."""
     for name in batch.schema.names:
-        _whole(batch, name)
+        _column_without_nulls(batch, name)
     if "entry_id" in batch.schema.names:
         entry_ids(batch)
-    if set(_GROUP) <= set(batch.schema.names):
+    if set(_GROUP_COLUMNS) <= set(batch.schema.names):
         groups_of(batch)

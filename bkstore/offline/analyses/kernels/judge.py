@@ -1,8 +1,8 @@
-"""Ledger metadata against what bookies hold: `violations`, `ledger_health`, `surplus`, `homeless`.
+"""Ledger metadata against stored entries: `violations`, `ledger_health`, `surplus`, `homeless`.
 
-The rules are the auditor's; only the way in differs: rows of many ledgers and bookies instead of
-questions. A bookie that is not in the dump, or a ledger of it that could not be read, says
-nothing: what is due there is not judged, and never missing.
+The rules are the auditor's; only the input differs: rows of many ledgers and bookies instead of
+requests. If a bookie is not in the dump, or could not read a ledger, the entries due there are not
+judged and never count as missing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 METADATA_ROW, UNREAD_ROW, GROUPS_ROW = 0, 1, 2
-"""The `role` of a row: a ledger's metadata, a bookie that could not read it, a group."""
+"""The `role` of a row: a ledger's metadata, a bookie that could not read the ledger, or a group."""
 
 _KEYS = ("scope_id", "ledger_id")
 
 
 class Judge:
-    """The kernel: what `output` says of the ledgers that come, metadata row first.
+    """The kernel: rows of table `output` about each ledger.
 
-    Columns: scope_id, ledger_id, role, bookie, the four of a group, said; sorted by ledger,
-    role, bookie and first sequence. `bookies` are those that were read. Ledgers without a
-    metadata row are passed over. Costs: python steps for each ledger, segment and bookie, as
-    in an audit; O(groups) array work.
+    Input columns: scope_id, ledger_id, role, bookie, the four of a group, said; sorted by ledger,
+    role, bookie and first sequence. `bookies` are those that the dump has read. Ledgers without a
+    metadata row are skipped. Cost: Python steps for each ledger, segment and bookie, as in an
+    audit; O(groups) array work.
     """
 
     def __init__(self, output: Output, bookies: Iterable[str]) -> None:
@@ -47,69 +47,73 @@ class Judge:
 
     @property
     def schema(self) -> Schema:
-        """The table that comes out."""
+        """The schema of the output."""
         return OUTPUTS[self.output][0]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of the output's table."""
         for block in whole_blocks(batches, _KEYS):
             role = int64(block, "role")
-            owner = _owners(block)
-            said = block.filter(_mask(role != GROUPS_ROW))
-            subjects = subjects_of(said, owner[role != GROUPS_ROW])
-            yield from self.judged(subjects, _held_rows(block, role, owner))
+            owner = _number_ledgers(block)
+            fact_rows = block.filter(_to_arrow_mask(role != GROUPS_ROW))
+            subjects = subjects_of(fact_rows, owner[role != GROUPS_ROW])
+            yield from self.judged(subjects, _groups_by_bookie(block, role, owner))
 
     def judged(
         self, subjects: Mapping[int, Subject], held: Mapping[str, Owned]
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what is told of ledgers by number, of which bookies hold canonical groups."""
+        """Yield the output rows about `subjects`; `held` has each bookie's canonical groups."""
         schema, rows_of = OUTPUTS[self.output]
-        tells_worst = self.output in ("violations", "ledger_health")
-        judge_ledgers(subjects, held, self.bookies, worst=tells_worst)
+        needs_worst = self.output in ("violations", "ledger_health")
+        judge_ledgers(subjects, held, self.bookies, worst=needs_worst)
         rows = [row for _, subject in sorted(subjects.items()) for row in rows_of(subject)]
         if rows:
             yield from Table.from_rows(schema, rows).to_arrow().to_batches()
 
 
-def _mask(rows: np.typing.NDArray[np.bool_]) -> pa.Array:
+def _to_arrow_mask(rows: np.typing.NDArray[np.bool_]) -> pa.Array:
     import pyarrow as pa
 
     return pa.array(rows)
 
 
-def _owners(block: pa.RecordBatch) -> Int64Array:
-    """Return the number of each row's ledger in the block."""
+def _number_ledgers(block: pa.RecordBatch) -> Int64Array:
+    """Return each row's ledger, numbered in the order of the block."""
     starts = run_starts(*(int64(block, name) for name in _KEYS))
     return np.repeat(np.arange(starts.size), np.diff(np.append(starts, block.num_rows)))
 
 
 def subjects_of(said: pa.RecordBatch, owner: Int64Array) -> dict[int, Subject]:
-    """Return the ledgers of which there are metadata, by number, with who could not read them.
+    """Return the ledgers that have metadata, by number, with the bookies that could not read them.
 
-    Rows are `Judge`'s without groups, `owner` the number of each one's ledger.
+    `said` has the input rows of `Judge` without groups, `owner` the ledger number of each row.
     """
-    found: dict[int, Subject] = {}
-    columns = (said.column(name).to_pylist() for name in (*_KEYS, "role", "bookie", "said"))
-    for at, scope, ledger, role, bookie, text in zip(owner.tolist(), *columns):
+    subjects: dict[int, Subject] = {}
+    columns = (
+        said.column(ledger_id).to_pylist() for ledger_id in (*_KEYS, "role", "bookie", "said")
+    )
+    for number, scope_id, signed_ledger, role, bookie, json_text in zip(owner.tolist(), *columns):
         if role == METADATA_ROW:
-            name = LedgerId.from_signed(scope, ledger)
-            found[at] = Subject(name, LedgerSaid.from_json(text))
-        elif at in found:
-            found[at].unread.add(bookie)
-    return found
+            ledger_id = LedgerId.from_signed(scope_id, signed_ledger)
+            subjects[number] = Subject(ledger_id, LedgerSaid.from_json(json_text))
+        elif number in subjects:
+            subjects[number].unread.add(bookie)
+    return subjects
 
 
-def _held_rows(block: pa.RecordBatch, role: Int64Array, owner: Int64Array) -> dict[str, Owned]:
-    """Return the groups of each bookie, by number of the ledger."""
-    number, names = codes(block, "bookie")
-    rows = np.flatnonzero(role == GROUPS_ROW)
-    order = rows[np.argsort(number[rows], kind="stable")]
-    of_bookie = number[order]
-    starts = run_starts(of_bookie)
+def _groups_by_bookie(
+    block: pa.RecordBatch, role: Int64Array, owner: Int64Array
+) -> dict[str, Owned]:
+    """Return the canonical groups of each bookie, owned by ledger number."""
+    bookie_code, bookies = codes(block, "bookie")
+    group_rows = np.flatnonzero(role == GROUPS_ROW)
+    order = group_rows[np.argsort(bookie_code[group_rows], kind="stable")]
+    sorted_codes = bookie_code[order]
+    starts = run_starts(sorted_codes)
     bounds = np.append(starts, order.size).tolist()
     groups = groups_of(block, order)
-    found = {}
-    for at, (lo, hi) in enumerate(pairwise(bounds)):
-        mine = Owned(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
-        found[names[of_bookie[starts[at]]]] = fold_many(mine)
-    return found
+    groups_by_bookie = {}
+    for run, (lo, hi) in enumerate(pairwise(bounds)):
+        owned_groups = Owned(owner[order[lo:hi]], groups.take(np.arange(lo, hi)))
+        groups_by_bookie[bookies[sorted_codes[starts[run]]]] = fold_many(owned_groups)
+    return groups_by_bookie

@@ -1,7 +1,7 @@
-"""What comes of ledgers whose metadata are held against groups: due, missing, surplus.
+"""Verdicts on ledgers: the entries due, missing and surplus according to their metadata.
 
-The rules are the auditor's (`bkstore.cluster.audit`), and so is the set algebra. Every ledger of
-every bookie is laid on one axis, so that array work is done once for all of a block.
+The rules and the set algebra are the auditor's (`bkstore.cluster.audit`). All ledgers of all
+bookies are laid on one axis, so that each array operation runs once per block.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ from bkstore.schedule import expected_many
 
 @dataclass(slots=True)
 class Subject:
-    """A ledger: what is said of it, and what comes of that."""
+    """A ledger: its facts, and the verdict, which `judge_ledgers` fills in.
+
+    `due`, `missing` count replicas. `unread` bookies could not read the ledger, `absent` ones are
+    not in the dump.
+    """
 
     ledger: LedgerId
     said: LedgerSaid
@@ -48,7 +52,7 @@ class Subject:
 
 
 class _DueRow(NamedTuple):
-    """A place in a segment that entries go to, with the columns of `Due` in front."""
+    """An ensemble position in a segment where entries are due; begins with the columns of `Due`."""
 
     ledger: int
     first: int
@@ -60,7 +64,10 @@ class _DueRow(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What is due and what is held of each `pair`, a ledger of a bookie, by the pair's number."""
+    """Entries due and held, by pair number: `bookie` and `ledger` of pair n are their items n.
+
+    `bookie` is an index into `bookies`. Row n of `due` is `places[n]`.
+    """
 
     bookies: list[str]
     bookie: Int64Array
@@ -77,155 +84,182 @@ def judge_ledgers(
     *,
     worst: bool = True,
 ) -> None:
-    """Note in the subjects what bookies lack of them and have beyond, and if asked the `worst`.
+    """Fill in the verdict of each subject; `worst` only if requested.
 
-    `subjects` are by number, as owners of each bookie's canonical groups are; groups of other
-    numbers are passed over. `bookies` are those that were read.
+    `subjects` are by ledger number, as are the owners of each bookie's canonical groups in `held`;
+    groups of other numbers are skipped. `bookies` are those that the dump has read.
     """
-    rows = _paired(subjects, held, _due_rows(subjects, bookies))
+    rows = _number_pairs(subjects, held, _due_rows(subjects, bookies))
     for number in np.unique(rows.ledger[rows.held.owner[run_starts(rows.held.owner)]]).tolist():
         subjects[number].held = True
-    extra = count(rows.held, rows.ledger.size)
-    dues = _due_counts(rows.due)
-    np.subtract.at(extra, rows.due.ledger, dues)
-    for place, entries in zip(rows.places, dues.tolist()):
-        subjects[place.ledger].due += entries
-    whose, lacks = _note_lacks(subjects, rows, extra)
-    if worst and lacks.owner.size:
-        for number, found in shortages(whose, rows.due.bookie_index, lacks).items():
-            subjects[number].worst = found
-    for pair in np.flatnonzero(extra > 0).tolist():
+    # Surplus of a pair = held - due + missing: what is held, less the due entries that are held.
+    surplus_counts = count(rows.held, rows.ledger.size)
+    due_counts = _count_due(rows.due)
+    np.subtract.at(surplus_counts, rows.due.ledger, due_counts)
+    for due_row, entry_count in zip(rows.places, due_counts.tolist()):
+        subjects[due_row.ledger].due += entry_count
+    due_ledgers, missing_by_row = _record_missing(subjects, rows, surplus_counts)
+    if worst and missing_by_row.owner.size:
+        for number, shortage in shortages(
+            due_ledgers, rows.due.bookie_index, missing_by_row
+        ).items():
+            subjects[number].worst = shortage
+    # Only the pairs that have a surplus need its entries.
+    for pair in np.flatnonzero(surplus_counts > 0).tolist():
         subject = subjects[int(rows.ledger[pair])]
         bookie = rows.bookies[int(rows.bookie[pair])]
         if subject.said.skip is None and bookie not in subject.unread:
-            subject.surplus.append((bookie, _beyond(rows, pair)))
+            subject.surplus.append((bookie, _surplus_entries(rows, pair)))
 
 
 def _due_rows(subjects: Mapping[int, Subject], bookies: frozenset[str]) -> dict[str, list[_DueRow]]:
-    """Return what is due at each bookie; note which bookies cannot be judged."""
-    found: dict[str, list[_DueRow]] = defaultdict(list)
+    """Return the rows due at each bookie; record bookies that are not in the dump as absent."""
+    rows_by_bookie: dict[str, list[_DueRow]] = defaultdict(list)
     for number, subject in subjects.items():
-        said = subject.said
-        if said.skip is not None:
+        facts = subject.said
+        if facts.skip is not None:
             continue
-        size, quorum = said.ensemble_size, said.write_quorum
-        for segment in said.ranges():
-            for bookie, first, last, at in due_places([segment], size, quorum):
+        ensemble_size, write_quorum = facts.ensemble_size, facts.write_quorum
+        for segment in facts.ranges():
+            for bookie, first, last, position in due_places([segment], ensemble_size, write_quorum):
                 if bookie not in bookies:
                     subject.absent.add(bookie)
                 elif bookie not in subject.unread:
-                    row = _DueRow(number, first, last, at, size, quorum, segment[2])
-                    found[bookie].append(row)
-    return found
+                    row = _DueRow(
+                        number, first, last, position, ensemble_size, write_quorum, segment[2]
+                    )
+                    rows_by_bookie[bookie].append(row)
+    return rows_by_bookie
 
 
-def _paired(
+def _number_pairs(
     subjects: Mapping[int, Subject],
     held: Mapping[str, Owned],
     due: Mapping[str, list[_DueRow]],
 ) -> _Rows:
-    """Number every (bookie, ledger) of which something is due or held, in that order."""
-    names = sorted({*due, *held})
-    known = np.fromiter(subjects, np.int64, len(subjects))
-    total = int(known.max(initial=-1)) + 1
-    here, there, places = [], [], []
+    """Number each (bookie, ledger) pair with due or held entries, sorted by bookie, then ledger."""
+    bookies = sorted({*due, *held})
+    ledger_numbers = np.fromiter(subjects, np.int64, len(subjects))
+    ledger_span = int(ledger_numbers.max(initial=-1)) + 1
+    held_keys, due_keys, due_rows = [], [], []
     groups = []
-    for rank, bookie in enumerate(names):
+    # A pair's key is bookie index * ledger span + ledger number.
+    for bookie_index, bookie in enumerate(bookies):
         rows = held.get(bookie, Owned.none())
-        rows = rows.take(np.isin(rows.owner, known))
-        here.append(rows.owner + rank * total)
+        rows = rows.take(np.isin(rows.owner, ledger_numbers))
+        held_keys.append(rows.owner + bookie_index * ledger_span)
         groups.append(rows.groups)
-        mine = due.get(bookie, [])
-        places += mine
-        there.append(np.fromiter((row.ledger for row in mine), np.int64, len(mine)) + rank * total)
-    # Asked for places too, numpy sorts with the sort that knows runs, which these are.
-    pairs, _, number = np.unique(
-        np.concatenate([*here, *there, known[:0]]), return_index=True, return_inverse=True
+        bookie_rows = due.get(bookie, [])
+        due_rows += bookie_rows
+        due_keys.append(
+            np.fromiter((due_row.ledger for due_row in bookie_rows), np.int64, len(bookie_rows))
+            + bookie_index * ledger_span
+        )
+    # With return_index numpy uses a merge sort, which is faster here: the input is made of runs.
+    pairs, _, pair_numbers = np.unique(
+        np.concatenate([*held_keys, *due_keys, ledger_numbers[:0]]),
+        return_index=True,
+        return_inverse=True,
     )
-    split = sum(part.size for part in here)
-    table = np.array([row[:6] for row in places], np.int64).reshape(-1, 6).T
+    held_count = sum(keys.size for keys in held_keys)
+    due_columns = np.array([due_row[:6] for due_row in due_rows], np.int64).reshape(-1, 6).T
     return _Rows(
-        names,
-        pairs // max(total, 1),
-        pairs % max(total, 1),
-        places,
-        Due(number[split:], *table[1:]),
-        Owned(number[:split], Groups(*map(np.concatenate, zip(*groups))))
+        bookies,
+        pairs // max(ledger_span, 1),
+        pairs % max(ledger_span, 1),
+        due_rows,
+        Due(pair_numbers[held_count:], *due_columns[1:]),
+        Owned(pair_numbers[:held_count], Groups(*map(np.concatenate, zip(*groups))))
         if groups
         else Owned.none(),
     )
 
 
-def _note_lacks(
-    subjects: Mapping[int, Subject], rows: _Rows, extra: Int64Array
+def _record_missing(
+    subjects: Mapping[int, Subject], rows: _Rows, surplus_counts: Int64Array
 ) -> tuple[Int64Array, Owned]:
-    """Note what is missing in each place, add how much to `extra`; return (ledger of each place,
-    what is missing by place).
+    """Record the missing entries of each due row, and add their counts to `surplus_counts`.
+
+    Returns (ledger number of each due row, missing entries by due row).
     """
-    whose = rows.ledger[rows.due.ledger]
-    asked = rows.held.take(np.isin(rows.held.owner, rows.due.ledger))
-    parts = list(missing_groups(rows.due, Held(*asked)))
+    due_ledgers = rows.ledger[rows.due.ledger]
+    held_where_due = rows.held.take(np.isin(rows.held.owner, rows.due.ledger))
+    parts = list(missing_groups(rows.due, Held(*held_where_due)))
     if not parts:
-        return whose, Owned.none()
-    owner, groups = zip(*parts)
-    lacks = fold_many(Owned(np.concatenate(owner), Groups(*map(np.concatenate, zip(*groups)))))
-    counts = count(lacks, len(rows.places))
-    np.add.at(extra, rows.due.ledger, counts)
-    starts = run_starts(lacks.owner)
-    bounds = np.append(starts, lacks.owner.size).tolist()
-    for at, lo, hi in zip(lacks.owner[starts].tolist(), bounds, bounds[1:]):
-        place = rows.places[at]
-        subject = subjects[place.ledger]
-        subject.missing += int(counts[at])
-        gone = Availability.from_canonical(Groups(*(column[lo:hi] for column in lacks.groups)))
-        subject.lacks.append(MissingReplicas(place.first, place.ensemble, place.place, gone))
-    return whose, lacks
+        return due_ledgers, Owned.none()
+    owners, groups = zip(*parts)
+    missing_by_row = fold_many(
+        Owned(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
+    )
+    counts = count(missing_by_row, len(rows.places))
+    np.add.at(surplus_counts, rows.due.ledger, counts)
+    starts = run_starts(missing_by_row.owner)
+    bounds = np.append(starts, missing_by_row.owner.size).tolist()
+    for row_number, lo, hi in zip(missing_by_row.owner[starts].tolist(), bounds, bounds[1:]):
+        due_row = rows.places[row_number]
+        subject = subjects[due_row.ledger]
+        subject.missing += int(counts[row_number])
+        missing_entries = Availability.from_canonical(
+            Groups(*(column[lo:hi] for column in missing_by_row.groups))
+        )
+        subject.lacks.append(
+            MissingReplicas(due_row.first, due_row.ensemble, due_row.place, missing_entries)
+        )
+    return due_ledgers, missing_by_row
 
 
-def _due_counts(due: Due) -> Int64Array:
-    """Return how many entries each row asks for; arithmetic, O(rows)."""
-    size, quorum = due.ensemble_size, due.write_quorum
+def _count_due(due: Due) -> Int64Array:
+    """Return the number of entries that each row is due, from its write sets. O(rows)."""
+    ensemble_size, write_quorum = due.ensemble_size, due.write_quorum
     span = due.last - due.first + 1
-    into = (due.first - due.bookie_index + quorum - 1) % size
-    whole, rest = span // size, span % size
-    ends = into + rest
-    part = np.minimum(quorum, ends) - np.minimum(quorum, into)
-    found: Int64Array = whole * quorum + part + np.clip(ends - size, 0, quorum)
-    return found
+    # Offset of the first entry in its round of the ensemble, in which the first `quorum` are due.
+    round_offset = (due.first - due.bookie_index + write_quorum - 1) % ensemble_size
+    full_rounds, partial_round = span // ensemble_size, span % ensemble_size
+    partial_end = round_offset + partial_round
+    partial_due = np.minimum(write_quorum, partial_end) - np.minimum(write_quorum, round_offset)
+    due_counts: Int64Array = (
+        full_rounds * write_quorum
+        + partial_due
+        + np.clip(partial_end - ensemble_size, 0, write_quorum)
+    )
+    return due_counts
 
 
-def _beyond(rows: _Rows, pair: int) -> Availability:
-    """Return what a ledger of a bookie has that is not due there."""
+def _surplus_entries(rows: _Rows, pair: int) -> Availability:
+    """Return the entries of a pair that are held but not due."""
     lo, hi = np.searchsorted(rows.held.owner, [pair, pair + 1])
-    here = Availability.from_canonical(Groups(*(column[lo:hi] for column in rows.held.groups)))
+    held_entries = Availability.from_canonical(
+        Groups(*(column[lo:hi] for column in rows.held.groups))
+    )
     lo, hi = np.searchsorted(rows.due.ledger, [pair, pair + 1])
     if lo == hi:
-        return here
+        return held_entries
     due = Due(*(column[lo:hi] for column in rows.due))
-    return here - Availability.from_canonical(fold(expected_many(*due[1:])))
+    return held_entries - Availability.from_canonical(fold(expected_many(*due[1:])))
 
 
 def shortages(ledger: Int64Array, place: Int64Array, missing: Owned) -> dict[int, Shortage]:
-    """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage`.
+    """Return how many replicas the worst entry of each ledger lacks, as `durability.shortage` does.
 
-    `missing.owner` is a row: which `ledger`, and at which `place` in a segment's ensemble.
-    Segments of a ledger do not overlap, so that what is missing at one place does not either.
-    O(groups x E x W) array work, however many ledgers there are.
+    `missing.owner` is the number of a due row; `ledger` and `place` have each row's ledger and
+    position in its ensemble. Segments of a ledger do not overlap, so the missing entries at one
+    position do not either. O(groups x E x W) array work, for any number of ledgers.
     """
     layers: list[Owned] = []  # layer k: the entries of each ledger that k + 1 bookies lack
-    whose, where = ledger[missing.owner], place[missing.owner]
-    for at in np.unique(where).tolist():
-        rows = np.flatnonzero(where == at)
-        rows = rows[np.lexsort((missing.groups.first[rows], whose[rows]))]
-        carry = Owned(whose[rows], missing.groups.take(rows))
+    owner_ledgers, owner_places = ledger[missing.owner], place[missing.owner]
+    for position in np.unique(owner_places).tolist():
+        rows = np.flatnonzero(owner_places == position)
+        rows = rows[np.lexsort((missing.groups.first[rows], owner_ledgers[rows]))]
+        carry = Owned(owner_ledgers[rows], missing.groups.take(rows))
         for number, layer in enumerate(layers):
             layers[number], carry = combined(layer, carry, "or"), combined(layer, carry, "and")
         if carry.owner.size:
             layers.append(carry)
-    found: dict[int, Shortage] = {}
+    # A deeper layer overwrites the shallower ones: the worst entry is in the last.
+    worst: dict[int, Shortage] = {}
     for depth, layer in enumerate(layers, 1):
-        heads = run_starts(layer.owner)
-        firsts = layer.groups.first[heads].tolist()
-        for name, first in zip(layer.owner[heads].tolist(), firsts):
-            found[name] = Shortage(depth, first)
-    return found
+        first_rows = run_starts(layer.owner)
+        firsts = layer.groups.first[first_rows].tolist()
+        for ledger_number, first in zip(layer.owner[first_rows].tolist(), firsts):
+            worst[ledger_number] = Shortage(depth, first)
+    return worst

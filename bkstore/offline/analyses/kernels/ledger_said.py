@@ -1,6 +1,6 @@
-"""LedgerSaid: what a ledger is judged by, as text that travels to executors.
+"""LedgerSaid: the metadata that a ledger is judged by, as text that is sent to executors.
 
-Its segments as JSON: small, typed alike in DuckDB and Spark, and free of passwords.
+A JSON list: small, of the same type in DuckDB and Spark, and without passwords.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from bkstore.ledger_metadata import LedgerMetadata
 
 
 class LedgerSaid(NamedTuple):
-    """What a ledger is judged by. `skip` says why it is not, None if it is.
+    """The metadata that a ledger is judged by. `skip` is the reason not to judge it, or None.
 
-    `segments` are (first entry, bookies); `last_entry` is -1 where the ledger is not closed.
+    `segments` are (first entry, bookies); `last_entry` is -1 if the ledger is not closed.
     """
 
     state: str
@@ -31,39 +31,43 @@ class LedgerSaid(NamedTuple):
 
     @classmethod
     def from_json(cls, text: str) -> LedgerSaid:
-        """Return what `to_json` wrote."""
+        """Return the facts from the output of `to_json`."""
         return cls(*json.loads(text))
 
     def ranges(self) -> list[tuple[int, int, list[str]]]:
         """Return (first, last, ensemble) of the segments that have entries."""
         ends = [first - 1 for first, _ in self.segments[1:]] + [self.last_entry]
-        cut = (min(end, self.last_entry) for end in ends)
-        return [(first, end, who) for (first, who), end in zip(self.segments, cut) if first <= end]
+        last_entries = (min(last, self.last_entry) for last in ends)
+        return [
+            (first, last, ensemble)
+            for (first, ensemble), last in zip(self.segments, last_entries)
+            if first <= last
+        ]
 
 
 def said_of(metadata: LedgerMetadata, *, marked: bool = False) -> LedgerSaid:
-    """Return what a ledger is judged by; `marked` = it has an underreplicated mark.
+    """Return the facts that a ledger is judged by; `marked`: it has an underreplicated mark.
 
-    As an audit does, marked ledgers, open ones and those with `problems` are not judged.
+    As in an audit, marked ledgers, open ones and those with `problems` are not judged.
 
     >>> open_one = LedgerMetadata(7, 2, 2, 1, [(0, ["b1", "b2"])])
     >>> said_of(open_one).skip, said_of(open_one, marked=True).skip
     ('open', 'underreplicated')
     """
     problems = metadata.problems()
-    skip: Any = None
+    skip_reason: Any = None
     if marked:
-        skip = "underreplicated"
+        skip_reason = "underreplicated"
     elif problems:
-        skip = f"its metadata: {'; '.join(problems)}"
+        skip_reason = f"its metadata: {'; '.join(problems)}"
     elif not metadata.closed:
-        skip = metadata.state.lower()
+        skip_reason = metadata.state.lower()
     return LedgerSaid(
         metadata.state,
         metadata.ensemble_size,
         metadata.write_quorum_size,
         metadata.ack_quorum_size,
         metadata.last_entry_id,
-        [(part.first_entry, list(part.ensemble)) for part in metadata.segments],
-        skip,
+        [(segment.first_entry, list(segment.ensemble)) for segment in metadata.segments],
+        skip_reason,
     )

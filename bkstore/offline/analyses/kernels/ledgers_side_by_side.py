@@ -1,8 +1,8 @@
-"""Many ledgers' sequence groups in one array operation: laid side by side on one axis.
+"""Set operations on the sequence groups of many ledgers at once: side by side on one axis.
 
-Each owner (a ledger, or a ledger of a bookie) is moved up by an offset of its own, the set
-algebra runs once over all of them, and what comes out is moved back. Owners lie further apart
-than any sequence period can be, so that no group reaches from one into the next.
+Each owner (a ledger, or a ledger of a bookie) is shifted by an offset of its own, the set algebra
+runs once over all of them, and the result is shifted back. The gap between owners is larger than
+any sequence period, so that no group extends from one owner into the next.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from bkstore.availability.set_operations import combine, pieces
 from bkstore.ids import Int64Array
 from bkstore.offline.reading.ledger_ranges import run_starts
 
-_AXIS = 2**62
+_AXIS_LENGTH = 2**62
 _GAP = INT32_MAX + 1
 
 
 class Owned(NamedTuple):
-    """Groups and whose they are: `owner` ascends, and within an owner so do the groups."""
+    """Groups and their owners: `owner` ascends, and within an owner so do the groups."""
 
     owner: Int64Array
     groups: Groups
 
     @classmethod
     def none(cls) -> Owned:
-        """Return no groups of nobody."""
+        """Return an empty set of groups."""
         return cls(np.empty(0, np.int64), empty())
 
     def take(self, which: BoolArray | Int64Array) -> Owned:
@@ -41,16 +41,16 @@ class Owned(NamedTuple):
 
 
 def count(rows: Owned, owners: int) -> Int64Array:
-    """Return int64[owners]: how many entries each has. O(groups)."""
-    found = np.zeros(owners, np.int64)
-    np.add.at(found, rows.owner, rows.groups.counts * rows.groups.size)
-    return found
+    """Return int64[owners]: the number of entries of each. O(groups)."""
+    entry_counts = np.zeros(owners, np.int64)
+    np.add.at(entry_counts, rows.owner, rows.groups.counts * rows.groups.size)
+    return entry_counts
 
 
 def condense(owner: Int64Array, ids: Int64Array) -> Owned:
     """Return the canonical groups of entry ids by owner. O(ids).
 
-    `owner` ascends; within an owner ids may come in any order, and twice.
+    `owner` ascends; within an owner, ids may be unordered and repeated.
 
     >>> found = condense(np.array([0, 0, 0, 5]), np.array([4, 5, 7, 6]))
     >>> found.owner.tolist(), [column.tolist() for column in found.groups]
@@ -63,90 +63,92 @@ def condense(owner: Int64Array, ids: Int64Array) -> Owned:
     spans = np.maximum.reduceat(ids, starts) + 1 if starts.size else starts
     parts = []
     bounds = np.append(starts, ids.size)
-    for lo, hi, offsets in _axes(spans):
-        here = slice(bounds[lo], bounds[hi])
-        moved = ids[here] + np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
-        parts.append(_moved_back(from_ids(moved), offsets, owner[starts[lo:hi]]))
-    return _joined(parts)
+    for lo, hi, offsets in _split_axes(spans):
+        owner_ids = slice(bounds[lo], bounds[hi])
+        shifted_ids = ids[owner_ids] + np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
+        parts.append(_shift_back(from_ids(shifted_ids), offsets, owner[starts[lo:hi]]))
+    return _concatenate(parts)
 
 
 def fold_many(rows: Owned) -> Owned:
-    """Return each owner's set in canonical form; its groups may touch, or overlap. O(groups)."""
-    rows = _disjoint(rows)
+    """Return each owner's set in canonical form; groups may touch or overlap. O(groups)."""
+    rows = _without_overlaps(rows)
     parts = []
-    for part, offsets, names in _laid_out(rows):
-        parts.append(_moved_back(fold(part), offsets, names))
-    return _joined(parts)
+    for part, offsets, owners in _lay_out(rows):
+        parts.append(_shift_back(fold(part), offsets, owners))
+    return _concatenate(parts)
 
 
 def common(a: Owned, b: Owned, owners: int) -> Int64Array:
-    """Return int64[owners]: how many entries both sides have. O(groups) on fitting stripes."""
+    """Return int64[owners]: the number of entries in both sets. O(groups) on fitting stripes."""
     return count(combined(a, b, "and"), owners)
 
 
 def combined(a: Owned, b: Owned, operation: Operation) -> Owned:
-    """Return ``a & b``, ``a | b`` or ``a - b`` of each owner: groups that `fold_many` would make
-    canonical. O(groups) on fitting stripes.
+    """Return ``a & b``, ``a | b`` or ``a - b`` of each owner, not in canonical form (`fold_many`).
+
+    O(groups) on fitting stripes.
 
     >>> one, two = (condense(np.array([0, 0, 1]), np.array(ids)) for ids in ([4, 5, 7], [5, 6, 7]))
     >>> combined(one, two, "and").owner.tolist()
     [0, 1]
     """
-    a, b = _disjoint(a), _disjoint(b)
-    side = np.concatenate((np.zeros(a.owner.size, np.int64), np.ones(b.owner.size, np.int64)))
-    both = Owned(
+    a, b = _without_overlaps(a), _without_overlaps(b)
+    from_b = np.concatenate((np.zeros(a.owner.size, np.int64), np.ones(b.owner.size, np.int64)))
+    merged = Owned(
         np.concatenate((a.owner, b.owner)),
         Groups(*map(np.concatenate, zip(a.groups, b.groups))),
     )
-    order = np.lexsort((both.groups.first, both.owner))
-    both, side = both.take(order), side[order]
-    parts, at = [], 0
-    for part, offsets, names in _laid_out(both):
-        mine = side[at : at + part.first.size]
-        at += part.first.size
-        met = pieces(part.take(mine == 0), part.take(mine == 1), operation)
-        parts.append(_moved_back(met, offsets, names))
-    return _joined(parts)
+    order = np.lexsort((merged.groups.first, merged.owner))
+    merged, from_b = merged.take(order), from_b[order]
+    parts, begin = [], 0
+    for part, offsets, owners in _lay_out(merged):
+        axis_side = from_b[begin : begin + part.first.size]
+        begin += part.first.size
+        result = pieces(part.take(axis_side == 0), part.take(axis_side == 1), operation)
+        parts.append(_shift_back(result, offsets, owners))
+    return _concatenate(parts)
 
 
-def _axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
-    """Yield half-open stretches of owners that fit one axis, and the offset of each."""
+def _split_axes(spans: Int64Array) -> Iterator[tuple[int, int, Int64Array]]:
+    """Yield half-open ranges of owners that fit on one axis, and the offsets of their owners."""
     lo, total = 0, 0
-    if float(spans.sum(dtype=np.float64)) + float(spans.size) * _GAP < _AXIS:
+    if float(spans.sum(dtype=np.float64)) + float(spans.size) * _GAP < _AXIS_LENGTH:
         if spans.size:
             lengths = spans + _GAP
             yield 0, spans.size, np.cumsum(lengths) - lengths
         return
     offsets: list[int] = []
-    for at, span in enumerate(spans.tolist()):
-        if offsets and total + span > _AXIS:
-            yield lo, at, np.array(offsets, np.int64)
-            lo, total, offsets = at, 0, []
+    for number, span in enumerate(spans.tolist()):
+        if offsets and total + span > _AXIS_LENGTH:
+            yield lo, number, np.array(offsets, np.int64)
+            lo, total, offsets = number, 0, []
         offsets.append(total)
         total += span + _GAP
     yield lo, spans.size, np.array(offsets, np.int64)
 
 
-def _laid_out(rows: Owned) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
-    """Yield groups on an axis, the offsets of the owners there, and which owners they are."""
+def _lay_out(rows: Owned) -> Iterator[tuple[Groups, Int64Array, Int64Array]]:
+    """Yield for each axis its shifted groups, the offsets of its owners, and the owners."""
     starts = run_starts(rows.owner)
     spans = np.maximum.reduceat(rows.groups.ends, starts) if starts.size else starts
     bounds = np.append(starts, rows.owner.size)
-    for lo, hi, offsets in _axes(spans):
-        here = slice(bounds[lo], bounds[hi])
-        move = np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
-        first, last, size, period = (column[here] for column in rows.groups)
-        yield Groups(first + move, last + move, size, period), offsets, rows.owner[starts[lo:hi]]
+    for lo, hi, offsets in _split_axes(spans):
+        axis_rows = slice(bounds[lo], bounds[hi])
+        shift = np.repeat(offsets, np.diff(bounds[lo : hi + 1]))
+        first, last, size, period = (column[axis_rows] for column in rows.groups)
+        yield Groups(first + shift, last + shift, size, period), offsets, rows.owner[starts[lo:hi]]
 
 
-def _moved_back(groups: Groups, offsets: Int64Array, names: Int64Array) -> Owned:
-    at = np.searchsorted(offsets, groups.first, "right") - 1
-    move = offsets[at]
-    back = Groups(groups.first - move, groups.last - move, groups.size, groups.period)
-    return Owned(names[at], back)
+def _shift_back(groups: Groups, offsets: Int64Array, owners: Int64Array) -> Owned:
+    """Return shifted groups with their owners, shifted back to their entry ids."""
+    owner_index = np.searchsorted(offsets, groups.first, "right") - 1
+    shift = offsets[owner_index]
+    back = Groups(groups.first - shift, groups.last - shift, groups.size, groups.period)
+    return Owned(owners[owner_index], back)
 
 
-def _joined(parts: list[Owned]) -> Owned:
+def _concatenate(parts: list[Owned]) -> Owned:
     if len(parts) == 1:
         return parts[0]
     if not parts:
@@ -155,29 +157,30 @@ def _joined(parts: list[Owned]) -> Owned:
     return Owned(np.concatenate(owners), Groups(*map(np.concatenate, zip(*groups))))
 
 
-def _disjoint(rows: Owned) -> Owned:
-    """Return the rows, those of an owner whose groups overlap united first.
+def _without_overlaps(rows: Owned) -> Owned:
+    """Return the rows; if groups of an owner overlap, they are replaced by their union.
 
-    No dump of bkstore has such: it is for tables that were put together from several.
+    No dump that bkstore writes has overlaps; tables that were merged from several dumps may.
     """
-    clash = rows.owner[1:] == rows.owner[:-1]
-    clash &= rows.groups.first[1:] < rows.groups.ends[:-1]
-    if not clash.any():
+    overlaps = rows.owner[1:] == rows.owner[:-1]
+    overlaps &= rows.groups.first[1:] < rows.groups.ends[:-1]
+    if not overlaps.any():
         return rows
-    bad = rows.owner[1:][clash]
-    bad = bad[run_starts(bad)]
-    parts, at = [], 0
-    for name in bad.tolist():
-        lo, hi = np.searchsorted(rows.owner, [name, name + 1]).tolist()
-        parts.append(rows.take(np.arange(at, lo)))
-        whole = _union(rows.groups, lo, hi)
-        parts.append(Owned(np.full(whole.first.size, name), whole))
-        at = hi
-    parts.append(rows.take(np.arange(at, rows.owner.size)))
-    return _joined(parts)
+    overlapping = rows.owner[1:][overlaps]
+    overlapping = overlapping[run_starts(overlapping)]
+    parts, copied_to = [], 0
+    for owner in overlapping.tolist():
+        lo, hi = np.searchsorted(rows.owner, [owner, owner + 1]).tolist()
+        parts.append(rows.take(np.arange(copied_to, lo)))
+        union = _union(rows.groups, lo, hi)
+        parts.append(Owned(np.full(union.first.size, owner), union))
+        copied_to = hi
+    parts.append(rows.take(np.arange(copied_to, rows.owner.size)))
+    return _concatenate(parts)
 
 
 def _union(groups: Groups, lo: int, hi: int) -> Groups:
+    """Return the union of groups number `lo` to before `hi`, which may overlap, by halving."""
     part = groups.take(np.arange(lo, hi))
     if (part.ends[:-1] <= part.first[1:]).all():
         return fold(part)

@@ -1,8 +1,8 @@
-"""Kernels over sorted Arrow batches: sequences of ledgers, and two dumps side by side.
+"""Kernels over sorted Arrow batches: sequences of ledgers, and the comparison of two dumps.
 
-A kernel is a callable from batches to batches that can be pickled. It carries what it needs
-over their borders, so that it does not matter where they are cut; the local reader and Spark's
-`mapInArrow` feed the same ones. That of ledger metadata is in `judge`.
+A kernel is a callable from batches to batches that can be pickled. It carries state from batch to
+batch, so that the batches may be cut anywhere; the local engine and Spark's `mapInArrow` run the
+same kernels. The kernel for ledger metadata is in `judge`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 class Condense:
     """Entries to groups: batches of (bookie, scope_id, ledger_id, entry_id) to `groups` rows.
 
-    The groups are those of each stretch of rows that are of one ledger and in one batch:
-    `Sequences` puts them together, so the rows may come in any order. With `bookie` given all
-    rows are that one's, and the column is not looked at. O(entries).
+    Makes groups for each run of rows of one ledger within a batch. `Sequences` merges them, so the
+    rows may come in any order. With `bookie` given, all rows belong to it and the column is not
+    read. O(entries).
     """
 
     def __init__(self, bookie: str | None = None) -> None:
@@ -47,58 +47,58 @@ class Condense:
         for batch in batches:
             if not batch.num_rows:
                 continue
-            scope, ledger = int64(batch, "scope_id"), int64(batch, "ledger_id")
-            entries = entry_ids(batch)
-            keys = [scope, ledger]
+            scope_id, ledger_id = int64(batch, "scope_id"), int64(batch, "ledger_id")
+            entry_id = entry_ids(batch)
+            keys = [scope_id, ledger_id]
             if self.bookie is None:
                 keys.append(codes(batch, "bookie")[0])
             starts = run_starts(*keys)
-            owner = np.repeat(starts, np.diff(np.append(starts, entries.size)))
-            yield self._groups(batch, condense(owner, entries))
+            owner = np.repeat(starts, np.diff(np.append(starts, entry_id.size)))
+            yield self._group_rows(batch, condense(owner, entry_id))
 
-    def _groups(self, batch: pa.RecordBatch, found: Owned) -> pa.RecordBatch:
-        """Return `groups` rows; an owner is the number of a row that has its ids."""
+    def _group_rows(self, batch: pa.RecordBatch, groups: Owned) -> pa.RecordBatch:
+        """Return `groups` rows; an owner is the number of a row in `batch` that has its ids."""
         import pyarrow as pa
 
-        rows = pa.array(found.owner)
+        rows = pa.array(groups.owner)
         if self.bookie is None:
             bookie = batch.column("bookie").take(rows)
         else:
             bookie = pa.repeat(pa.scalar(self.bookie), len(rows))
         ids = [batch.column(name).take(rows) for name in GROUPS.names[1:3]]
-        columns = [bookie, *ids, *map(pa.array, found.groups)]
+        columns = [bookie, *ids, *map(pa.array, groups.groups)]
         return pa.RecordBatch.from_arrays(columns, schema=GROUPS.to_arrow())
 
 
 class Sequences:
     """Groups to `sequences` rows: the availability of every ledger of every bookie, as bytes.
 
-    Rows of `groups`, sorted by bookie and ledger, then by first sequence. O(groups).
+    Input: rows of `groups`, sorted by bookie, ledger and first sequence. O(groups).
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `sequences`."""
         for block in ledger_groups(batches):
-            found = fold_many(block.groups)
-            first = run_starts(found.owner)
-            bounds = np.append(first, found.owner.size)
-            made: dict[str, Any] = {
+            folded = fold_many(block.groups)
+            first = run_starts(folded.owner)
+            bounds = np.append(first, folded.owner.size)
+            columns: dict[str, Any] = {
                 **block.ids(),
-                "entries": count(found, block.starts.size),
-                "first_entry": found.groups.first[first],
-                "last_entry": found.groups.ends[bounds[1:] - 1] - 1,
-                "sequences": np.add.reduceat(found.groups.counts, first),
+                "entries": count(folded, block.starts.size),
+                "first_entry": folded.groups.first[first],
+                "last_entry": folded.groups.ends[bounds[1:] - 1] - 1,
+                "sequences": np.add.reduceat(folded.groups.counts, first),
                 "groups": np.diff(bounds),
                 "availability": [
-                    codec.encode(Groups(*(column[lo:hi] for column in found.groups)))
+                    codec.encode(Groups(*(column[lo:hi] for column in folded.groups)))
                     for lo, hi in zip(bounds[:-1].tolist(), bounds[1:].tolist())
                 ],
             }
-            yield from Table(SEQUENCES, made).to_arrow().to_batches()
+            yield from Table(SEQUENCES, columns).to_arrow().to_batches()
 
 
 class CondensedSequences:
-    """Entries to `sequences` rows, of rows that come by ledger. O(entries)."""
+    """Entries to `sequences` rows, from rows sorted by ledger. O(entries)."""
 
     def __init__(self, bookie: str | None = None) -> None:
         self._condense = Condense(bookie)
@@ -111,9 +111,9 @@ class CondensedSequences:
 class Compare:
     """Groups of two dumps to `comparison` rows.
 
-    Rows of `groups` and `side` (0 before, 1 after), sorted by bookie, ledger, side and first
-    sequence. With `bookie` given all rows are that one's, and the column is not looked at. Set
-    algebra on groups: O(groups), entries are not taken apart.
+    Input: rows of `groups` with a column `side` (0 before, 1 after), sorted by bookie, ledger, side
+    and first sequence. With `bookie` given, all rows belong to it and the column is not read. Set
+    algebra on groups, without expanding entries: O(groups).
     """
 
     def __init__(self, bookie: str | None = None) -> None:
@@ -122,24 +122,27 @@ class Compare:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches of `comparison`."""
         for block in ledger_groups(batches, self.bookie):
-            side, ledgers = int64(block.rows, "side"), block.starts.size
-            here, there = (fold_many(block.groups.take(side == each)) for each in (0, 1))
-            before, after = count(here, ledgers), count(there, ledgers)
-            both = common(here, there, ledgers)
-            made: dict[str, Any] = {
+            side, ledger_count = int64(block.rows, "side"), block.starts.size
+            groups_before, groups_after = (
+                fold_many(block.groups.take(side == number)) for number in (0, 1)
+            )
+            before, after = count(groups_before, ledger_count), count(groups_after, ledger_count)
+            in_both = common(groups_before, groups_after, ledger_count)
+            columns: dict[str, Any] = {
                 **block.ids(),
                 "before": before,
                 "after": after,
-                "common": both,
-                "added": after - both,
-                "removed": before - both,
-                "change": _changes(before, after, both),
+                "common": in_both,
+                "added": after - in_both,
+                "removed": before - in_both,
+                "change": _change_kinds(before, after, in_both),
             }
-            yield from Table(COMPARISON, made).to_arrow().to_batches()
+            yield from Table(COMPARISON, columns).to_arrow().to_batches()
 
 
-def _changes(before: Int64Array, after: Int64Array, both: Int64Array) -> list[str]:
-    conditions = [before == 0, after == 0, (before == both) & (after == both)]
+def _change_kinds(before: Int64Array, after: Int64Array, in_both: Int64Array) -> list[str]:
+    """Return the kind of change of each ledger, from its entry counts before, after, in both."""
+    conditions = [before == 0, after == 0, (before == in_both) & (after == in_both)]
     names = ["new", "gone", "same", "grown", "shrunk"]
-    found = np.select([*conditions, before == both, after == both], names, "changed")
-    return found.tolist()  # type: ignore[no-any-return]
+    kinds = np.select([*conditions, before == in_both, after == in_both], names, "changed")
+    return kinds.tolist()  # type: ignore[no-any-return]

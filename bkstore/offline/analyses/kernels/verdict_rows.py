@@ -1,4 +1,4 @@
-"""What is told of judged ledgers: `violations`, `ledger_health`, `surplus`, `homeless`."""
+"""Rows about judged ledgers: tables `violations`, `ledger_health`, `surplus`, `homeless`."""
 
 from __future__ import annotations
 
@@ -14,75 +14,78 @@ Output = Literal["violations", "ledger_health", "surplus", "homeless"]
 Row = tuple[Any, ...]
 
 
-def _ids(subject: Subject) -> Row:
-    """Return its id columns."""
+def _id_cells(subject: Subject) -> Row:
+    """Return the id columns of a ledger."""
     return (*subject.ledger.signed, subject.ledger.qualified_name)
 
 
-def _violations(subject: Subject) -> Iterator[Row]:
+def _violation_rows(subject: Subject) -> Iterator[Row]:
     if subject.worst is None:
         return
-    said = subject.said
-    lacks = sorted(subject.lacks, key=lambda each: (each.first_entry, each.bookie))
-    for each in durability_violations(
-        subject.ledger, lacks, subject.worst, said.write_quorum, said.ack_quorum
+    facts = subject.said
+    lacks = sorted(subject.lacks, key=lambda violation: (violation.first_entry, violation.bookie))
+    for violation in durability_violations(
+        subject.ledger, lacks, subject.worst, facts.write_quorum, facts.ack_quorum
     ):
-        yield each.cells()
+        yield violation.cells()
 
 
-def _health(subject: Subject) -> Iterator[Row]:
-    said = subject.said
+def _health_rows(subject: Subject) -> Iterator[Row]:
+    facts = subject.said
     counts: Row = (None,) * 5
-    reason = said.skip
+    reason = facts.skip
     if reason is None:
-        worst, quorum, category = subject.worst, said.write_quorum, None
+        worst, quorum, category = subject.worst, facts.write_quorum, None
         fewest = quorum if subject.due else None
         if worst is not None:
             fewest = quorum - worst.missing
-            category = category_of(fewest, quorum, said.ack_quorum)
-        extra = sum(len(found) for _, found in subject.surplus)
-        counts = (subject.due, subject.missing, extra, fewest, category)
-        reason = _unjudged(subject)
+            category = category_of(fewest, quorum, facts.ack_quorum)
+        surplus_count = sum(len(entries) for _, entries in subject.surplus)
+        counts = (subject.due, subject.missing, surplus_count, fewest, category)
+        reason = _unjudged_reason(subject)
     yield (
-        *_ids(subject),
-        said.state,
-        said.ensemble_size,
-        said.write_quorum,
-        said.ack_quorum,
-        len(said.segments),
-        said.last_entry,
+        *_id_cells(subject),
+        facts.state,
+        facts.ensemble_size,
+        facts.write_quorum,
+        facts.ack_quorum,
+        len(facts.segments),
+        facts.last_entry,
         *counts,
         reason,
     )
 
 
-def _unjudged(subject: Subject) -> str | None:
-    parts = []
+def _unjudged_reason(subject: Subject) -> str | None:
+    """Return the reason why part of the ledger was not judged, or None."""
+    reasons = []
     if subject.absent:
-        parts.append(f"bookies not in the dump: {' '.join(sorted(subject.absent))}")
+        reasons.append(f"bookies not in the dump: {' '.join(sorted(subject.absent))}")
     if subject.unread:
-        parts.append(f"could not be read at: {' '.join(sorted(subject.unread))}")
-    return "; ".join(parts) or None
+        reasons.append(f"could not be read at: {' '.join(sorted(subject.unread))}")
+    return "; ".join(reasons) or None
 
 
-def _surplus(subject: Subject) -> Iterator[Row]:
-    for bookie, found in sorted(subject.surplus, key=lambda each: each[0]):
-        yield bookie, *_ids(subject), len(found), found.groups
+def _surplus_rows(subject: Subject) -> Iterator[Row]:
+    for bookie, entries in sorted(subject.surplus, key=lambda pair: pair[0]):
+        yield bookie, *_id_cells(subject), len(entries), entries.groups
 
 
-def _homeless(subject: Subject) -> Iterator[Row]:
+def _homeless_rows(subject: Subject) -> Iterator[Row]:
     if subject.due and not subject.held and not subject.unread:
-        said = subject.said
-        bookies = " ".join(sorted({name for _, who in said.segments for name in who}))
-        yield *_ids(subject), said.state, said.last_entry, bookies
+        facts = subject.said
+        bookies = " ".join(
+            sorted({bookie for _, ensemble in facts.segments for bookie in ensemble})
+        )
+        yield *_id_cells(subject), facts.state, facts.last_entry, bookies
 
 
 OUTPUTS: Mapping[str, tuple[Schema, Callable[[Subject], Iterator[Row]]]] = MappingProxyType(
     {
-        "violations": (VIOLATIONS, _violations),
-        "ledger_health": (HEALTH, _health),
-        "surplus": (SURPLUS, _surplus),
-        "homeless": (HOMELESS, _homeless),
+        "violations": (VIOLATIONS, _violation_rows),
+        "ledger_health": (HEALTH, _health_rows),
+        "surplus": (SURPLUS, _surplus_rows),
+        "homeless": (HOMELESS, _homeless_rows),
     }
 )
-"""By analysis: its table, and the rows of it that a ledger has."""
+"""By analysis: its schema, and the function that yields a ledger's rows."""

@@ -1,7 +1,7 @@
-"""Arrow batches cut anywhere, as blocks in which every ledger is whole.
+"""Sorted Arrow batches re-cut into blocks that do not split a ledger.
 
-What a kernel needs of sorted rows: all of a ledger at once. The rows behind the last border of
-a batch wait for the next one, so memory is a block, or the rows of the longest ledger.
+A kernel needs all rows of a ledger at once. The rows of the last ledger in a batch wait for the
+next batch, so memory is a block, or the rows of the longest ledger.
 """
 
 from __future__ import annotations
@@ -20,44 +20,45 @@ from bkstore.tables import GROUPS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ROWS = 1 << 16
+_BLOCK_ROWS = 1 << 16
 
 
 def whole_blocks(
-    batches: Iterator[pa.RecordBatch], keys: Sequence[str], rows: int = _ROWS
+    batches: Iterator[pa.RecordBatch], keys: Sequence[str], rows: int = _BLOCK_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows as batches of about `rows` or more in which no key is cut.
+    """Yield the rows in batches of about `rows` or more that do not split the rows of a key.
 
-    Of the order only this is asked: rows of one key follow each other.
+    The rows of one key have to be adjacent; the keys need not be sorted.
     """
     import pyarrow as pa
 
-    waiting: list[pa.RecordBatch] = []
-    size, limit = 0, rows
+    waiting_batches: list[pa.RecordBatch] = []
+    waiting_rows, limit = 0, rows
     for batch in batches:
         if not batch.num_rows:
             continue
-        waiting.append(batch)
-        size += batch.num_rows
-        if size < limit:
+        waiting_batches.append(batch)
+        waiting_rows += batch.num_rows
+        if waiting_rows < limit:
             continue
-        whole = _together(pa.Table.from_batches(waiting))
-        at = int(run_starts(*(_key(whole, key) for key in keys))[-1])
-        if at:
-            yield whole.slice(0, at)
-        waiting, size = [whole.slice(at)], size - at
-        # One ledger only: look for its end again when there is twice as much of it.
-        limit = rows if at else 2 * size
-    if size:
-        yield _together(pa.Table.from_batches(waiting))
+        merged = _merge_batches(pa.Table.from_batches(waiting_batches))
+        last_start = int(run_starts(*(_key_numbers(merged, key) for key in keys))[-1])
+        if last_start:
+            yield merged.slice(0, last_start)
+        waiting_batches, waiting_rows = [merged.slice(last_start)], waiting_rows - last_start
+        # If all rows are of one ledger, look for its end only after twice as many rows.
+        limit = rows if last_start else 2 * waiting_rows
+    if waiting_rows:
+        yield _merge_batches(pa.Table.from_batches(waiting_batches))
 
 
-def _together(table: pa.Table) -> pa.RecordBatch:
+def _merge_batches(table: pa.Table) -> pa.RecordBatch:
     (batch,) = table.combine_chunks().to_batches()
     return batch
 
 
-def _key(batch: pa.RecordBatch, name: str) -> Int64Array:
+def _key_numbers(batch: pa.RecordBatch, name: str) -> Int64Array:
+    """Return a key column as numbers; texts are replaced by their codes."""
     import pyarrow as pa
 
     if pa.types.is_integer(batch.schema.field(name).type):
@@ -66,14 +67,15 @@ def _key(batch: pa.RecordBatch, name: str) -> Int64Array:
 
 
 def qualified_names(scopes: Iterable[int], ledgers: Iterable[int]) -> list[str]:
-    """Return the qualified name of each ledger, ids as tables carry them."""
+    """Return the qualified name of each ledger, from signed ids as in tables."""
     return [f"{scope % 2**64:016x}{ledger % 2**64:016x}" for scope, ledger in zip(scopes, ledgers)]
 
 
 class LedgerGroups(NamedTuple):
-    """The groups of ledgers of bookies: `rows` of `groups`, in which no ledger is cut.
+    """Whole ledgers of bookies, as `rows` of table `groups`.
 
-    `starts` are the first rows of the ledgers, int64[n]; `groups` belong to ledgers by number.
+    `starts`, int64[n], are the first rows of the ledgers; the owners of `groups` are ledger
+    numbers. `bookie` is the index in `bookies` of each row's bookie.
     """
 
     rows: pa.RecordBatch
@@ -83,11 +85,13 @@ class LedgerGroups(NamedTuple):
     bookies: list[str]
 
     def ids(self, chosen: Int64Array | None = None) -> dict[str, list[Any]]:
-        """Return the columns that name the ledgers, or those of the chosen numbers."""
-        at = self.starts if chosen is None else self.starts[chosen]
-        scopes, ledgers = (int64(self.rows, n)[at].tolist() for n in ("scope_id", "ledger_id"))
+        """Return the id columns of the ledgers, or of those with the chosen numbers."""
+        first_rows = self.starts if chosen is None else self.starts[chosen]
+        scopes, ledgers = (
+            int64(self.rows, column)[first_rows].tolist() for column in ("scope_id", "ledger_id")
+        )
         return {
-            "bookie": [self.bookies[each] for each in self.bookie[at]],
+            "bookie": [self.bookies[code] for code in self.bookie[first_rows]],
             "scope_id": scopes,
             "ledger_id": ledgers,
             "qualified_name": qualified_names(scopes, ledgers),
@@ -97,15 +101,15 @@ class LedgerGroups(NamedTuple):
 def ledger_groups(
     batches: Iterator[pa.RecordBatch], bookie: str | None = None
 ) -> Iterator[LedgerGroups]:
-    """Yield the groups of whole ledgers, from rows that come by bookie and ledger.
+    """Yield blocks of whole ledgers, from rows sorted by bookie and ledger.
 
-    With `bookie` given all rows are that one's, and the column is not looked at.
+    With `bookie` given, all rows belong to it and the bookie column is not read.
     """
     for rows in whole_blocks(batches, GROUPS.names[0 if bookie is None else 1 : 3]):
         if bookie is None:
-            numbers, names = codes(rows, "bookie")
+            bookie_codes, bookies = codes(rows, "bookie")
         else:
-            numbers, names = np.zeros(rows.num_rows, np.int64), [bookie]
-        starts = run_starts(numbers, int64(rows, "scope_id"), int64(rows, "ledger_id"))
+            bookie_codes, bookies = np.zeros(rows.num_rows, np.int64), [bookie]
+        starts = run_starts(bookie_codes, int64(rows, "scope_id"), int64(rows, "ledger_id"))
         owner = np.repeat(np.arange(starts.size), np.diff(np.append(starts, rows.num_rows)))
-        yield LedgerGroups(rows, starts, Owned(owner, groups_of(rows)), numbers, names)
+        yield LedgerGroups(rows, starts, Owned(owner, groups_of(rows)), bookie_codes, bookies)
