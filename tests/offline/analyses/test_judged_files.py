@@ -98,7 +98,7 @@ def test_every_file_order_gives_the_oracles_rows(
             _tear(dump)
         _few(dump, groups)
         _forget(dump, random.Random(seed), {"mixed": 0.3, "unsorted": 1.0}.get(lies, 0))
-        for name, value in (("_MOST", size), ("_LEAST_OF_A_FILE", 0), ("_LEDGER_ROWS", 1)):
+        for name, value in (("_MAX_GROUPS", size), ("_MIN_GROUPS_PER_FILE", 0), ("_LEDGER_COST", 1)):
             patch.setattr(judged_files, name, value)
         inputs = analyses.open_inputs(dump, world.store())
         for name in JUDGED:
@@ -138,7 +138,7 @@ def test_each_ledgers_metadata_go_to_one_task(
     """
     import pyarrow as pa
 
-    monkeypatch.setattr(judged_files, "_LEAST_OF_A_FILE", 0)
+    monkeypatch.setattr(judged_files, "_MIN_GROUPS_PER_FILE", 0)
     world = _simple(400, 9)
     world.unread = {("b0", LedgerId.of(1)), ("b8", LedgerId.of(400)), ("b0", LedgerId.of(2))}
     dump = write_dump(world, tmp_path / "dump", cut=1000)

@@ -230,7 +230,7 @@ def _feed_in_pieces(
         world.store(),
         write_dump(later, folder / "later", ordered=ordered),
     )
-    read = local_module._read
+    read = local_module._read_batches
 
     def in_pieces(con: Any, text: str) -> Iterator[Any]:
         import pyarrow as pa
@@ -241,8 +241,8 @@ def _feed_in_pieces(
     for module in (judge, whole_ledger_blocks):
         whole = module.whole_blocks
         monkeypatch.setattr(module, "whole_blocks", lambda b, k, w=whole: w(b, k, block))
-    monkeypatch.setattr(local_module, "_read", in_pieces)
-    monkeypatch.setattr(sorted_files, "_BATCH", size)
+    monkeypatch.setattr(local_module, "_read_batches", in_pieces)
+    monkeypatch.setattr(sorted_files, "_BATCH_ROWS", size)
     expected = Expected(world)
     rows = expected.comparison(Expected(later)) if name == "comparison" else None
 
@@ -290,7 +290,7 @@ def test_condensed_rows_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """Rows of files in any order go to DuckDB as they are condensed: it sorts them, and spills."""
     has = {LedgerId.of(n): dict.fromkeys(range(0, 40, 2), (0, 1, 9)) for n in range(50)}
     dump = write_dump(DumpWorld(held={"b": has}), tmp_path / "dump", 5, ordered=False)
-    monkeypatch.setattr(sorted_files, "_BATCH", 10)
+    monkeypatch.setattr(sorted_files, "_BATCH_ROWS", 10)
     answers = sorted_files.Direct.answers
     made: list[weakref.ref[Any]] = []
     most = 0

@@ -92,7 +92,7 @@ def test_groups_of_other_ledgers_than_said(
     said: tuple[int, int], rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Replicas are never missing because the manifest says that a file has other ledgers."""
-    for name, value in (("_LEAST_OF_A_FILE", 0), ("_LEDGER_ROWS", 1)):
+    for name, value in (("_MIN_GROUPS_PER_FILE", 0), ("_LEDGER_COST", 1)):
         monkeypatch.setattr(judged_files, name, value)
     world = numbered(40, scope=3)
     dump = write_dump(world, tmp_path / "dump", cut=99)
