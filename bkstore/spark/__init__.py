@@ -1,9 +1,9 @@
 """Spark: a quiet local session, bookies as a data source, bulk loads, analyses of index dumps.
 
 `session` starts Spark on the runtime that `java` finds: read it first. `source` is
-``format("bookie")``, which `register` makes known; `load` makes an index of a dump, `load_tasks` is
-its part on executors; `read_tasks` has files read there; `analysis` is Spark as an engine of the
-analyses; `errors` brings Spark's errors to one line.
+``format("bookie")``, which `register` registers; `load` builds an index from a dump, `load_tasks`
+is its part on executors; `read_tasks` reads files there; `analysis` is the Spark engine of the
+analyses; `errors` converts Spark's errors to one line.
 """
 
 from bkstore.spark.analysis import holes, read_dump, totals

@@ -1,10 +1,10 @@
 """Spark as an engine of `bkstore.offline.analyses`: the same texts and kernels, on many machines.
 
-SQL texts run as they are. A kernel runs in executors' Python workers (`mapInArrow`): over sorted
-files, which they open themselves by a table of tasks (`read_tasks`), so that no row crosses from
-the JVM and nothing is shuffled. Rows of other files are brought together by ledger (`repartition`,
-`sortWithinPartitions`), entries condensed to groups first, where they lie. Rows are never
-exploded, and nothing is collected but the answer.
+SQL texts run unchanged. A kernel runs in executors' Python workers (`mapInArrow`). The workers open
+sorted files themselves, following a table of tasks (`read_tasks`), so that no row passes through
+the JVM and nothing is shuffled. Rows of other files are shuffled by ledger (`repartition`,
+`sortWithinPartitions`); entries are condensed to groups before. Rows are never exploded, and only
+the result is collected.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ FUNCTIONS = (
     "create or replace temporary function bk_qualified(a bigint, b bigint) returns string"
     " return lower(concat(lpad(hex(a), 16, '0'), lpad(hex(b), 16, '0')))",
 )
-"""The functions of `bkstore.offline.analyses.sql`, in Spark's words."""
+"""The functions that the texts in `bkstore.offline.analyses.sql` call, defined for Spark."""
 
-_WORTH = {"entries": 1, "groups": 16}
-"""What a row of a table costs its kernel, in rows of entries: a task should be worth it."""
+_ROW_COST = {"entries": 1, "groups": 16}
+"""Cost of a row of each table to its kernel, as a number of entry rows: it sets the task size."""
 
-_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_LISTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
-_LISTINGS_A_CORE = 2
+_BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_LISTING_SETTING = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_LISTING_TASKS_PER_CORE = 2
 
-_TABLE = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
+_TABLE_PATTERN = re.compile(r"\b(from|join) (entries|groups|ledgers)\b")
 
-_TOTALS = """
+_TOTALS_SQL = """
 with counted as (
   select bookie, count(*) as entry_rows,
     count(distinct cast(dir_index as bigint) * 4294967296 + log_id) as entry_logs
@@ -87,7 +87,7 @@ order by k.bookie
 
 
 class _Plan(NamedTuple):
-    """Tasks of about `rows` rows that are answered as they are, and files to be sorted first."""
+    """Tasks of about `rows` rows over sorted files, and files that have to be sorted first."""
 
     made: Pass
     tasks: list[Any]
@@ -96,59 +96,63 @@ class _Plan(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Declared:
-    """The views of some inputs, in a session of their own; `made` are the names of those there are.
+class _SessionViews:
+    """The views of some inputs, in a session of their own; `made` are the names of existing views.
 
-    Spark is not asked for them: it would find a table of the catalog, too, which is the user's.
+    They are recorded here because Spark's own lookup would also find the user's catalog tables.
     """
 
     inputs: Inputs
     spark: SparkSession
     made: set[str] = field(default_factory=set)
 
-    def is_of(self, inputs: Inputs) -> bool:
-        """Return whether `inputs` are these, whatever is asked of them."""
-        mine = self.inputs
+    def has_inputs(self, inputs: Inputs) -> bool:
+        """Return whether `inputs` has the same dumps and metadata; the options do not matter."""
+        own = self.inputs
         return (
-            inputs.dump is mine.dump
-            and inputs.metadata is mine.metadata
-            and inputs.other is mine.other
+            inputs.dump is own.dump
+            and inputs.metadata is own.metadata
+            and inputs.other is own.other
         )
 
-    def read_by(self, text: str) -> None:
-        """Make the views of tables that a text reads, each once."""
-        both = (("", self.inputs.dump), ("other_", self.inputs.other))
-        for (mark, dump), names in zip(both, tables_in(text)):
-            for name in names:
-                if dump is not None and f"{mark}{name}" not in self.made:
-                    _view(self.spark, f"{mark}{name}", dump, DUMP_TABLES[name])
-                    self.made.add(f"{mark}{name}")
-        said = self.inputs.metadata
-        if said is not None and "metadata" not in self.made and re.search(r"\bmetadata\b", text):
-            _rows(self.spark, "metadata", said.table)
+    def create_views_for(self, sql_text: str) -> None:
+        """Create the views of the tables that a SQL text reads, unless they exist."""
+        dumps = (("", self.inputs.dump), ("other_", self.inputs.other))
+        for (prefix, dump), table_names in zip(dumps, tables_in(sql_text)):
+            for table_name in table_names:
+                if dump is not None and f"{prefix}{table_name}" not in self.made:
+                    _create_view(self.spark, f"{prefix}{table_name}", dump, DUMP_TABLES[table_name])
+                    self.made.add(f"{prefix}{table_name}")
+        metadata = self.inputs.metadata
+        if (
+            metadata is not None
+            and "metadata" not in self.made
+            and re.search(r"\bmetadata\b", sql_text)
+        ):
+            _create_rows_view(self.spark, "metadata", metadata.table)
             self.made.add("metadata")
 
 
 class _TopAnswers:
-    """Answers a task with its top rows: those of all tasks are among them. It can be pickled."""
+    """Yields a task's top rows: the overall top rows are among those of all tasks. Picklable."""
 
     def __init__(self, answers: Answers, analysis: Analysis, options: Options) -> None:
-        self._answers, self._analysis, self._options = answers, analysis, options
+        self._task_answers, self._analysis, self._options = answers, analysis, options
 
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
         """Yield one batch at most."""
         import pyarrow as pa
 
-        table = pa.Table.from_batches(self._answers(task), self._analysis.schema.to_arrow())
+        table = pa.Table.from_batches(self._task_answers(task), self._analysis.schema.to_arrow())
         yield from top_rows(table, self._analysis, self._options).to_batches()
 
 
 class SparkEngine:
-    """Runs analyses in a Spark session; dumps lie where the driver and all executors see them.
+    """Runs analyses in a Spark session, on dumps that the driver and all executors can read.
 
-    `batch` is how many rows a Python worker gets at a time. The session's own views and
-    functions stay as they are: the work is done in a session beside it. Raises
-    `MissingDependency` without pandas, which `mapInArrow` asks for.
+    `batch` is the number of rows that a Python worker gets at a time. The session's own views and
+    functions are not touched: the work is done in a new session of the same context. Raises
+    `MissingDependency` without pandas, which `mapInArrow` needs.
     """
 
     def __init__(self, spark: SparkSession, batch: int = 1 << 16) -> None:
@@ -156,210 +160,230 @@ class SparkEngine:
             raise MissingDependency.of("pandas", "spark", "analyses with Spark")
         self._batch = whole(1, 2**31 - 1)("batch", batch)
         self._spark = spark
-        self._declared: _Declared | None = None
+        self._views: _SessionViews | None = None
 
     def run(self, analysis: Analysis, inputs: Inputs) -> Any:
-        """Return the analysis's pyarrow table, of the declared schema and order.
+        """Return the analysis's pyarrow table, with the declared schema and order.
 
-        Raises `InvalidArgument` where the inputs lack what it needs, `BkstoreError` in one line
-        for what Spark reports.
+        Raises `InvalidArgument` if a required input is missing, a one-line `BkstoreError` for an
+        error in Spark.
         """
         checked(analysis, inputs)
-        made, options = analysis.work(inputs), inputs.options
+        sql_or_job, options = analysis.work(inputs), inputs.options
         with spark_errors(f"the analysis {analysis.name}"):
-            plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
+            plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
             if plan is not None and not plan.others:
-                table = self._collected(analysis, plan, options)
+                table = self._collect(analysis, plan, options)
             else:
-                table = self._frame(analysis, made, plan, inputs).toArrow()
+                table = self._frame(analysis, sql_or_job, plan, inputs).toArrow()
         return finish(table, analysis, options)
 
     def frame(self, analysis: Analysis, inputs: Inputs) -> DataFrame:
         """Return the analysis as a DataFrame of the declared columns.
 
-        For answers that do not fit the driver: write them from the executors. Rows are in no
-        order; with `Options.top` they are the top ones, most first.
+        Use it for results that do not fit in the driver: write them from the executors. Rows are
+        unordered; with `Options.top` they are the top rows, largest first.
 
-        At once it reads what a plan is made of: the footers of tables that SQL names (of more
-        than 64 files in a job on executors, and Spark lists them), those of `ledgers` where
-        something is judged or compared, and no row. Raises as `run` does; what is found where the
-        DataFrame is used comes as Spark's own error.
+        Reads no rows yet, but what planning needs: the footers of the tables that SQL names (in a
+        job on executors if there are more than 64 files, which Spark also lists), and those of
+        `ledgers` if ledgers are judged or compared. Raises as `run` does; later errors, when the
+        DataFrame is used, are Spark's own.
         """
         checked(analysis, inputs)
-        made = analysis.work(inputs)
+        sql_or_job = analysis.work(inputs)
         with spark_errors(f"the analysis {analysis.name}"):
-            plan = None if isinstance(made, str) else self._plan(analysis, made, inputs)
-            return self._frame(analysis, made, plan, inputs)
+            plan = None if isinstance(sql_or_job, str) else self._plan(analysis, sql_or_job, inputs)
+            return self._frame(analysis, sql_or_job, plan, inputs)
 
-    def _plan(self, analysis: Analysis, made: Pass, inputs: Inputs) -> _Plan | None:
-        """Return how tasks read the files; None where all of them are to be shuffled."""
-        worth = _WORTH[made.direct.table]
-        files = inputs.dump.files[made.direct.table]
-        rows = task_rows(self._spark, worth * sum(file.rows for file in files)) // worth
+    def _plan(self, analysis: Analysis, job: Pass, inputs: Inputs) -> _Plan | None:
+        """Return the plan to read sorted files by tasks, or None if all rows must be shuffled."""
+        row_cost = _ROW_COST[job.direct.table]
+        files = inputs.dump.files[job.direct.table]
+        rows = task_rows(self._spark, row_cost * sum(file.rows for file in files)) // row_cost
         other = inputs.other if analysis.needs_other else None
-        planned = made.direct.plan(inputs.dump, other, inputs.metadata, rows)
-        return None if planned is None else _Plan(made, *planned, rows)
+        planned = job.direct.plan(inputs.dump, other, inputs.metadata, rows)
+        return None if planned is None else _Plan(job, *planned, rows)
 
-    def _collected(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
-        """Return what tasks make of sorted files, on the driver; of each the top rows, if asked."""
+    def _collect(self, analysis: Analysis, plan: _Plan, options: Options) -> pa.Table:
+        """Run the tasks over sorted files and collect their rows, or the top rows of each task."""
         import pyarrow as pa
 
-        found = collected(self._spark, plan.tasks, plan.rows, _answers(analysis, plan, options))
-        return pa.Table.from_batches(found, analysis.schema.to_arrow())
+        batches = collected(
+            self._spark, plan.tasks, plan.rows, _task_answers(analysis, plan, options)
+        )
+        return pa.Table.from_batches(batches, analysis.schema.to_arrow())
 
     def _frame(
-        self, analysis: Analysis, made: Pass | str, plan: _Plan | None, inputs: Inputs
+        self, analysis: Analysis, sql_or_job: Pass | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
-        """Return what is asked: all rows, or the top ones in order."""
-        frame, options = self._all_rows(analysis, made, plan, inputs), inputs.options
+        """Return all rows, or the top rows in order if `Options.top` is set."""
+        frame, options = self._all_rows(analysis, sql_or_job, plan, inputs), inputs.options
         if options.top is None:
             return frame
-        return _top(frame, analysis.ranked_by(options), analysis, options.top)
+        return _top_rows(frame, analysis.ranked_by(options), analysis, options.top)
 
     def _all_rows(
-        self, analysis: Analysis, made: Pass | str, plan: _Plan | None, inputs: Inputs
+        self, analysis: Analysis, sql_or_job: Pass | str, plan: _Plan | None, inputs: Inputs
     ) -> DataFrame:
-        """Return what is made by a text, by tasks over sorted files, of others shuffled.
+        """Return the rows of a SQL text, or of a kernel over sorted files and over shuffled rows.
 
-        Of tasks no more than their top rows, if those are asked for.
+        With `Options.top`, each task over sorted files yields its top rows only.
         """
-        spark = self._session(inputs, made if isinstance(made, str) else "")
-        if isinstance(made, str):
-            return spark.sql(made).select(*analysis.schema.names)
+        spark = self._session(inputs, sql_or_job if isinstance(sql_or_job, str) else "")
+        if isinstance(sql_or_job, str):
+            return spark.sql(sql_or_job).select(*analysis.schema.names)
         schema = ddl(analysis.schema)
         if plan is None:
-            return self._fed(made, inputs, schema)
-        answers = _answers(analysis, plan, inputs.options)
+            return self._sql_rows(sql_or_job, inputs, schema)
+        answers = _task_answers(analysis, plan, inputs.options)
         frame = answered(spark, plan.tasks, plan.rows, answers, schema)
         if not plan.others:
             return frame
-        others = _shuffled(self._other_rows(spark, plan, inputs), made, schema)
-        return frame.unionAll(others) if plan.tasks else others
+        shuffled_rows = _run_shuffled(self._unsorted_rows(spark, plan, inputs), sql_or_job, schema)
+        return frame.unionAll(shuffled_rows) if plan.tasks else shuffled_rows
 
-    def _other_rows(self, spark: SparkSession, plan: _Plan, inputs: Inputs) -> DataFrame:
-        """Return the rows of files that are not sorted; condensed, if they can be."""
-        made = plan.made
-        if made.before is not None:
+    def _unsorted_rows(self, spark: SparkSession, plan: _Plan, inputs: Inputs) -> DataFrame:
+        """Return the rows of unsorted files, condensed to groups if the job has a first kernel."""
+        job = plan.made
+        if job.before is not None:
             tasks = loose_tasks(plan.others, plan.rows)
-            return answered(spark, tasks, plan.rows, made.before.answers, ddl(GROUPS))
-        assert isinstance(made.direct, Direct)
-        check_files(spark, inputs.dump, [made.direct.table])
-        read = _files(spark, inputs.dump, ENTRIES, plan.others)
-        return read.select("bookie", *made.direct.columns)
+            return answered(spark, tasks, plan.rows, job.before.answers, ddl(GROUPS))
+        assert isinstance(job.direct, Direct)
+        check_files(spark, inputs.dump, [job.direct.table])
+        rows = _files_frame(spark, inputs.dump, ENTRIES, plan.others)
+        return rows.select("bookie", *job.direct.columns)
 
-    def _fed(self, made: Pass, inputs: Inputs, schema: str) -> DataFrame:
-        text = made.feed.text or ""
-        return _shuffled(self._session(inputs, text).sql(text), made, schema)
+    def _sql_rows(self, job: Pass, inputs: Inputs, schema: str) -> DataFrame:
+        """Return the kernel's rows over the shuffled result of its SQL text."""
+        sql_text = job.feed.text or ""
+        return _run_shuffled(self._session(inputs, sql_text).sql(sql_text), job, schema)
 
-    def _session(self, inputs: Inputs, text: str) -> SparkSession:
-        """Return a session of its own that knows the tables of these inputs that a text reads."""
-        if self._declared is None or not self._declared.is_of(inputs):
-            self._declared = _Declared(inputs, self._fresh(inputs))
-        self._declared.read_by(text)
-        return self._declared.spark
+    def _session(self, inputs: Inputs, sql_text: str) -> SparkSession:
+        """Return a separate session with views of the inputs' tables that a SQL text reads.
 
-    def _fresh(self, inputs: Inputs) -> SparkSession:
+        The session of the last inputs is kept and reused.
+        """
+        if self._views is None or not self._views.has_inputs(inputs):
+            self._views = _SessionViews(inputs, self._new_session(inputs))
+        self._views.create_views_for(sql_text)
+        return self._views.spark
+
+    def _new_session(self, inputs: Inputs) -> SparkSession:
+        """Return a new session with the SQL functions and the bookies of the inputs."""
         spark = self._spark.newSession()
         spark.conf.set("spark.sql.session.timeZone", "UTC")
-        spark.conf.set("spark.sql.shuffle.partitions", _partitions(self._spark))
-        spark.conf.set(_BATCH, str(self._batch))
-        # Of many files Spark would look at each in a task of its own.
-        spark.conf.set(_LISTING, str(_LISTINGS_A_CORE * spark.sparkContext.defaultParallelism))
+        spark.conf.set("spark.sql.shuffle.partitions", _shuffle_partitions(self._spark))
+        spark.conf.set(_BATCH_SETTING, str(self._batch))
+        # By default Spark would list many files with a task per file.
+        spark.conf.set(
+            _LISTING_SETTING, str(_LISTING_TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+        )
         for function in FUNCTIONS:
             spark.sql(function)
-        _rows(spark, "bookies", inputs.dump.bookie_rows())
+        _create_rows_view(spark, "bookies", inputs.dump.bookie_rows())
         if inputs.other is not None:
-            _rows(spark, "other_bookies", inputs.other.bookie_rows())
+            _create_rows_view(spark, "other_bookies", inputs.other.bookie_rows())
         return spark
 
 
-def _answers(analysis: Analysis, plan: _Plan, options: Options) -> Answers:
-    """Return how a task is answered: by all its rows, or by the top ones."""
-    every: Answers = plan.made.direct.answers
-    return every if options.top is None else _TopAnswers(every, analysis, options)
+def _task_answers(analysis: Analysis, plan: _Plan, options: Options) -> Answers:
+    """Return the function that yields a task's rows: all, or the top rows."""
+    all_answers: Answers = plan.made.direct.answers
+    return all_answers if options.top is None else _TopAnswers(all_answers, analysis, options)
 
 
-def _partitions(spark: SparkSession) -> str:
-    found: str = spark.conf.get("spark.sql.shuffle.partitions") or "200"
-    return found
+def _shuffle_partitions(spark: SparkSession) -> str:
+    count: str = spark.conf.get("spark.sql.shuffle.partitions") or "200"
+    return count
 
 
-def _top(frame: DataFrame, ranked_by: str, analysis: Analysis, top: int) -> DataFrame:
+def _top_rows(frame: DataFrame, ranked_by: str, analysis: Analysis, top: int) -> DataFrame:
+    """Return the top rows by the column `ranked_by`, ties in the declared order."""
     from pyspark.sql import functions as f
 
-    names = [name for name in analysis.order if name != "scope_id"]
-    terms = [f.desc_nulls_last(ranked_by), *map(f.col, names)]
+    columns = [name for name in analysis.order if name != "scope_id"]
+    terms = [f.desc_nulls_last(ranked_by), *map(f.col, columns)]
     if "scope_id" in analysis.order:
         terms.append(f.col("scope_id").bitwiseXOR(f.lit(-(1 << 63))))
     return frame.orderBy(*terms).limit(top)
 
 
-def _view(spark: SparkSession, name: str, dump: Dump, schema: Schema) -> None:
+def _create_view(spark: SparkSession, name: str, dump: Dump, schema: Schema) -> None:
     check_files(spark, dump, [schema.name])
-    _set_of_rows(spark, dump, schema).createOrReplaceTempView(name)
+    _table_frame(spark, dump, schema).createOrReplaceTempView(name)
 
 
-def _set_of_rows(spark: SparkSession, dump: Dump, schema: Schema) -> DataFrame:
-    """Return a table as a set of rows: those of files that may repeat some come once."""
+def _table_frame(spark: SparkSession, dump: Dump, schema: Schema) -> DataFrame:
+    """Return a table. Rows of files that may repeat some are made distinct."""
     files = dump.files[schema.name]
-    once, repeating = split_repeating(files)
-    if not repeating:
-        return _files(spark, dump, schema, files)
-    distinct = _files(spark, dump, schema, repeating).distinct()
-    return distinct.unionAll(_files(spark, dump, schema, once)) if once else distinct
+    distinct_files, repeating_files = split_repeating(files)
+    if not repeating_files:
+        return _files_frame(spark, dump, schema, files)
+    distinct = _files_frame(spark, dump, schema, repeating_files).distinct()
+    return (
+        distinct.unionAll(_files_frame(spark, dump, schema, distinct_files))
+        if distinct_files
+        else distinct
+    )
 
 
-def _files(spark: SparkSession, dump: Dump, schema: Schema, files: Sequence[DumpFile]) -> DataFrame:
-    """Return files of a table as a DataFrame: Java reads what it can, Python workers the rest."""
+def _files_frame(
+    spark: SparkSession, dump: Dump, schema: Schema, files: Sequence[DumpFile]
+) -> DataFrame:
+    """Return files of a table as a DataFrame, read by Java if it can, else by Python workers."""
     if dump.is_remote or needs_workers(files):
         return stored(spark, files, task_rows(spark, sum(file.rows for file in files)), schema)
     return spark.read.schema(ddl(schema)).parquet(*(file.path for file in files))
 
 
-def _rows(spark: SparkSession, name: str, table: Any) -> None:
+def _create_rows_view(spark: SparkSession, name: str, table: Any) -> None:
     spark.createDataFrame(table).createOrReplaceTempView(name)
 
 
-def _shuffled(rows: DataFrame, made: Pass, schema: str) -> DataFrame:
-    """Return what a kernel makes of rows, those of a ledger brought together."""
-    # Rows of a key have to lie together; in which order keys come is all the same here.
-    order = (*made.feed.keys, *made.feed.order)
-    rows = rows.repartition(*made.feed.keys).sortWithinPartitions(*order)
-    return rows.mapInArrow(made.kernel, schema)
+def _run_shuffled(rows: DataFrame, job: Pass, schema: str) -> DataFrame:
+    """Return the kernel's rows over rows that are shuffled by ledger."""
+    # The rows of a key have to be adjacent; the order of the keys does not matter.
+    order = (*job.feed.keys, *job.feed.order)
+    rows = rows.repartition(*job.feed.keys).sortWithinPartitions(*order)
+    return rows.mapInArrow(job.kernel, schema)
 
 
 # -- a session's own tables
 
 
 def read_dump(spark: SparkSession, dump: str | os.PathLike[str]) -> dict[str, DataFrame]:
-    """Return the tables of the dump at a path or a URI as DataFrames by name, sets of rows.
+    """Return the tables of the dump at a path or a URI as DataFrames by name, without duplicates.
 
-    Reads the manifest and footers only. Raises as `open_dump` and `Dump.check` do.
+    Reads only the manifest and footers. Raises what `open_dump` and `Dump.check` raise.
     """
-    opened = open_dump(dump)
-    check_files(spark, opened, DUMP_TABLES)
-    return {schema.name: _set_of_rows(spark, opened, schema) for schema in DUMP_TABLES.values()}
+    opened_dump = open_dump(dump)
+    check_files(spark, opened_dump, DUMP_TABLES)
+    return {
+        schema.name: _table_frame(spark, opened_dump, schema) for schema in DUMP_TABLES.values()
+    }
 
 
 def totals(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
-    """Return one row a bookie: ledgers, entries (by row and by group), sequence groups, logs."""
-    return _ask(spark, _TOTALS, tables)
+    """Return one row per bookie: ledgers, entries (by row and by group), sequence groups, logs."""
+    return _run_query(spark, _TOTALS_SQL, tables)
 
 
 def holes(spark: SparkSession, tables: dict[str, DataFrame]) -> DataFrame:
-    """Return the `holes` analysis as a sorted DataFrame: ledgers of which a bookie lacks entries
-    between its first and its last, judged by their own stripe, without ledger metadata.
+    """Return the `holes` analysis as a sorted DataFrame.
+
+    These are the ledgers of which a bookie lacks entries between the first and the last it stores,
+    according to the stripe of the stored entries; ledger metadata are not needed.
     """
-    rows = _ask(spark, READ_GROUPS, tables)
+    rows = _run_query(spark, READ_GROUPS, tables)
     keys = GROUPS.names[:3]
     rows = rows.repartition(*keys).sortWithinPartitions(*keys, "first_sequence_start")
-    found = rows.mapInArrow(Holes(), ddl(HOLES))
-    return found.orderBy("bookie", "qualified_name")
+    hole_rows = rows.mapInArrow(Holes(), ddl(HOLES))
+    return hole_rows.orderBy("bookie", "qualified_name")
 
 
-def _ask(spark: SparkSession, query: str, tables: dict[str, DataFrame]) -> DataFrame:
-    """Ask in the session of the tables, which gets the three functions and no view."""
+def _run_query(spark: SparkSession, query: str, tables: dict[str, DataFrame]) -> DataFrame:
+    """Run a query in the tables' session. Defines the three SQL functions there, but no views."""
     for function in FUNCTIONS:
         spark.sql(function)
-    named: dict[str, Any] = dict(tables)
-    return spark.sql(_TABLE.sub(r"\1 {\2}", query), **named)
+    tables_by_name: dict[str, Any] = dict(tables)
+    return spark.sql(_TABLE_PATTERN.sub(r"\1 {\2}", query), **tables_by_name)

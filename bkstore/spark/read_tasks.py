@@ -1,9 +1,8 @@
-"""Tasks as rows of Spark: executors' Python workers read the files, and give what they make.
+"""Tasks as Spark rows: executors' Python workers read the files and return the result rows.
 
-A row is a pickled list of tasks: paths, shares of files, ranges of ledgers, and what a task has to
-know beside them. Each is a partition of its own, in the plan as one local table however many there
-are, so that an executor gets only what is of its tasks. Spark is not told where a file lies, and
-asks for no locality: on storage that all executors share there is none to ask for.
+A row is a pickled list of tasks: paths, shares of files, ranges of ledgers, and other inputs of a
+task. The plan has all rows as one local table, each in a partition of its own, so that an executor
+gets only its own tasks. Tasks have no locality: the files are on storage that all executors share.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql import DataFrame, SparkSession
 
-_LEAST, _MOST = 1 << 20, 1 << 25
-"""Rows of a task: fewer are not worth one, more are not done soon enough to be done again."""
+_MIN_TASK_ROWS, _MAX_TASK_ROWS = 1 << 20, 1 << 25
+"""Bounds for the rows of a task: fewer do not pay for it, more take too long to retry."""
 
-_TASKS_A_CORE = 3
-"""So that cores that are done early have something left to do."""
+_TASKS_PER_CORE = 3
+"""More than one, so that cores that finish early have another task."""
 
-_FEW_FILES = 64
-"""Files whose footers are not worth a job of Spark's."""
+_MAX_DRIVER_FILES = 64
+"""Up to so many files, footers are read on the driver instead of in a Spark job."""
 
-_KINDS = {
+_SQL_TYPES = {
     "int64": "bigint",
     "int32": "int",
     "float64": "double",
@@ -45,100 +44,104 @@ _KINDS = {
     "rows": "array<array<bigint>>",
 }
 
-_PATTERN = re.compile(r"[][*?{}\\]")
-"""Characters of Hadoop's patterns."""
+_PATTERN_CHARACTERS = re.compile(r"[][*?{}\\]")
+"""Characters that are special in Hadoop's path patterns."""
 
-_CUT = "spark.sql.leafNodeDefaultParallelism"
+_PARTITIONS_SETTING = "spark.sql.leafNodeDefaultParallelism"
 
 
-class _SomeTask(Protocol):
-    """What a worker is given; it can be pickled."""
+class _SizedTask(Protocol):
+    """A task for a worker; it can be pickled."""
 
     @property
     def rows(self) -> int:
-        """About how many rows it is."""
+        """The approximate number of rows of the task."""
 
 
 Answers = Callable[[Any], Iterator["RecordBatch"]]
-"""What a worker makes of a task; it can be pickled."""
+"""A function from a task to its result rows, run by a worker; it can be pickled."""
 
 
-def task_rows(spark: SparkSession, rows: int, most: int = _MOST) -> int:
-    """Return how many rows a task should have, of `rows` in all, `most` if that is said."""
-    share = -(-rows // (_TASKS_A_CORE * spark.sparkContext.defaultParallelism))
-    return min(max(share, _LEAST), most)
+def task_rows(spark: SparkSession, rows: int, max_rows: int = _MAX_TASK_ROWS) -> int:
+    """Return how many of `rows` rows a task should have, at most `most`."""
+    share = -(-rows // (_TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
+    return min(max(share, _MIN_TASK_ROWS), max_rows)
 
 
-def task_table(spark: SparkSession, tasks: Iterable[_SomeTask], rows: int) -> DataFrame:
-    """Return tasks as a DataFrame, a partition each; small ones share one, in order.
+def task_table(spark: SparkSession, tasks: Iterable[_SizedTask], rows: int) -> DataFrame:
+    """Return tasks as a DataFrame with a partition per task; small tasks share one, in order.
 
-    `spark` is a session of one's own: how local tables are cut is set in it. Costs some 30 us
-    a row.
+    Changes a setting of `spark`, so pass a separate session. Costs some 30 us per row.
     """
     import pyarrow as pa
 
-    lists = _lists(tasks, rows)
+    pickled_lists = _pickle_lists(tasks, rows)
     # Spark keeps a table of up to 48 MiB in the plan (`arrow.localRelationThreshold`), and cuts
-    # it evenly into as many partitions as it is told here; of a larger one each batch is one.
-    most = max(int(spark.conf.get(_CUT, "1") or 1), len(lists))
-    spark.conf.set(_CUT, str(most))
+    # it evenly into this many partitions; in a larger table each batch is a partition.
+    partition_count = max(int(spark.conf.get(_PARTITIONS_SETTING, "1") or 1), len(pickled_lists))
+    spark.conf.set(_PARTITIONS_SETTING, str(partition_count))
     schema = pa.schema([("tasks", pa.binary())])
-    batches = [pa.record_batch([pa.array([each], pa.binary())], schema) for each in lists]
+    batches = [
+        pa.record_batch([pa.array([pickled], pa.binary())], schema) for pickled in pickled_lists
+    ]
     return spark.createDataFrame(pa.Table.from_batches(batches, schema))
 
 
-def _lists(tasks: Iterable[_SomeTask], rows: int) -> list[bytes]:
-    """Return lists of tasks, pickled; small ones share one, in order."""
-    return [pickle.dumps(each) for each in packed(tasks, rows, lambda task: task.rows)]
+def _pickle_lists(tasks: Iterable[_SizedTask], rows: int) -> list[bytes]:
+    """Return pickled lists of tasks; small tasks share a list, in order."""
+    return [pickle.dumps(task_list) for task_list in packed(tasks, rows, lambda task: task.rows)]
 
 
 def tasks_of(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
     """Yield the tasks of a partition of `task_table`."""
     for batch in batches:
-        for data in batch.column(0).to_pylist():
-            yield from _unpickled(data)
+        for pickled in batch.column(0).to_pylist():
+            yield from _unpickle(pickled)
 
 
-def _unpickled(data: bytes) -> list[Any]:
-    return pickle.loads(data)  # type: ignore[no-any-return]  # noqa: S301 - the driver's own
+def _unpickle(pickled: bytes) -> list[Any]:
+    return pickle.loads(pickled)  # type: ignore[no-any-return]  # noqa: S301 - the driver's own
 
 
 def answered(
-    spark: SparkSession, tasks: Iterable[_SomeTask], rows: int, answers: Answers, schema: str
+    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, answers: Answers, schema: str
 ) -> DataFrame:
-    """Return what `answers` makes of the tasks; nothing runs yet."""
-    return task_table(spark, tasks, rows).mapInArrow(_Worker(answers), schema)
+    """Return the result rows of the tasks as a DataFrame; nothing runs yet."""
+    return task_table(spark, tasks, rows).mapInArrow(_TaskRunner(answers), schema)
 
 
 def collected(
-    spark: SparkSession, tasks: Iterable[_SomeTask], rows: int, answers: Answers
+    spark: SparkSession, tasks: Iterable[_SizedTask], rows: int, answers: Answers
 ) -> Iterator[RecordBatch]:
-    """Run the tasks, and yield the batches that `answers` makes of them, in any order.
+    """Run the tasks and yield their result batches, in any order.
 
-    They come as bytes of Arrow's, which the JVM hands on as they are: as rows of Spark each value
-    of a list would be converted three times. All of them are on the driver at once.
+    Batches are sent as Arrow bytes, which the JVM does not decode: in Spark rows each value of a
+    list would be converted three times. All of them are on the driver at once.
     """
-    lists = _lists(tasks, rows)
-    if not lists:
+    pickled_lists = _pickle_lists(tasks, rows)
+    if not pickled_lists:
         return
-    parts = spark.sparkContext.parallelize(lists, len(lists)).mapPartitions(_Pieces(answers))
-    for piece in parts.collect():
-        yield from _batches_of(piece)
+    results = spark.sparkContext.parallelize(pickled_lists, len(pickled_lists)).mapPartitions(
+        _SerializingTaskRunner(answers)
+    )
+    for stream in results.collect():
+        yield from _read_batches(stream)
 
 
-def _batches_of(piece: bytes) -> Iterator[RecordBatch]:
+def _read_batches(data: bytes) -> Iterator[RecordBatch]:
     import pyarrow as pa
 
-    with pa.ipc.open_stream(piece) as stream:
+    with pa.ipc.open_stream(data) as stream:
         yield from stream
 
 
 def needs_workers(files: Iterable[DumpFile]) -> bool:
-    """Return whether files cannot be read by Spark itself, but by `stored`.
+    """Return whether Spark cannot read the files itself, so that `stored` has to.
 
-    They lie on a file system that Java does not know, or Spark would take a path for a pattern.
+    True if one is on a file system that Java does not support, or Spark would read its path as a
+    pattern.
     """
-    return any(is_remote(file.path) or _PATTERN.search(file.path) for file in files)
+    return any(is_remote(file.path) or _PATTERN_CHARACTERS.search(file.path) for file in files)
 
 
 def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Schema) -> DataFrame:
@@ -148,58 +151,58 @@ def stored(spark: SparkSession, files: Sequence[DumpFile], rows: int, schema: Sc
 
 
 class _StoredRows:
-    """Answers a task with these columns of its rows as they are."""
+    """Yields the given columns of a task's rows unchanged."""
 
     def __init__(self, columns: tuple[str, ...]) -> None:
         self._columns = columns
 
     def __call__(self, task: Task) -> Iterator[pa.RecordBatch]:
         """Yield the rows."""
-        for read in (read for side in task.sides for read in side):
+        for read in (read for reads in task.sides for read in reads):
             yield from read_rows(read, self._columns)
 
 
 def check_files(spark: SparkSession, dump: Dump, tables: Iterable[str]) -> None:
-    """Look at the footers of tables' files as `Dump.check` does; many of them on executors."""
+    """Check the footers of tables' files as `Dump.check` does, on executors if they are many."""
     for table in tables:
         files = dump.files[table]
-        if len(files) <= _FEW_FILES:
+        if len(files) <= _MAX_DRIVER_FILES:
             dump.check(table)
             continue
         cores = spark.sparkContext.defaultParallelism
-        parts = min(-(-len(files) // _FEW_FILES), _TASKS_A_CORE * cores)
+        partition_count = min(-(-len(files) // _MAX_DRIVER_FILES), _TASKS_PER_CORE * cores)
         with spark_errors(f"looking at the files of {table}"):
-            spark.sparkContext.parallelize(files, parts).foreach(check_file)
+            spark.sparkContext.parallelize(files, partition_count).foreach(check_file)
 
 
 def ddl(schema: Schema) -> str:
-    """Return a schema in Spark's words."""
-    return ", ".join(f"`{column.name}` {_KINDS[column.kind]}" for column in schema.columns)
+    """Return a schema as Spark DDL."""
+    return ", ".join(f"`{column.name}` {_SQL_TYPES[column.kind]}" for column in schema.columns)
 
 
-class _Worker:
-    """The function of `mapInArrow`: answers each task that it is given."""
+class _TaskRunner:
+    """The function of `mapInArrow`: yields the result rows of each task in its batches."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield what the tasks give."""
+        """Yield the result rows of the tasks."""
         for task in tasks_of(batches):
             yield from self._answers(task)
 
 
-class _Pieces:
-    """The function of `mapPartitions`: answers each task, a batch as bytes."""
+class _SerializingTaskRunner:
+    """The function of `mapPartitions`: yields the result of each task, each batch as bytes."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
 
-    def __call__(self, lists: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield what the tasks give, as streams of Arrow's."""
+    def __call__(self, pickled_lists: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield each result batch as an Arrow stream."""
         import pyarrow as pa
 
-        for task in (task for data in lists for task in _unpickled(data)):
+        for task in (task for pickled in pickled_lists for task in _unpickle(pickled)):
             for batch in self._answers(task):
                 sink = pa.BufferOutputStream()
                 with pa.ipc.new_stream(sink, batch.schema) as stream:

@@ -19,7 +19,7 @@ from bkstore.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_QUIET = """rootLogger.level = error
+_LOG4J_CONFIG = """rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 # The launcher announces a log level unless its own logger has the root's already.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
@@ -31,11 +31,11 @@ appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %p %c{1}: %m%n%ex
 """
 
-_LOCAL = re.compile(r"local(\[|-cluster\[|$)")
-_LOOPBACK = re.compile(r"spark://(localhost|127(\.\d+){3})(:|$)")
-"""Masters of which all that runs is on this machine."""
+_LOCAL_MASTER = re.compile(r"local(\[|-cluster\[|$)")
+_LOOPBACK_MASTER = re.compile(r"spark://(localhost|127(\.\d+){3})(:|$)")
+"""Masters whose executors all run on this machine."""
 
-_FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_FAST_START_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def start_session(
@@ -46,16 +46,16 @@ def start_session(
     *,
     fast_start: bool = True,
 ) -> SparkSession:
-    """Return a new Spark session, or the running one, whichever thread started it.
+    """Return the running Spark session, whichever thread started it, or a new one.
 
     Logs errors only. Scratch files go to a temp directory that is removed at exit. `config`
-    overrides any setting. Takes about 5 s. With `fast_start` the JVMs, those of executors
-    too, compile quickly rather than well: right for work of seconds, slower for that of minutes.
-    A `master` of other machines has to reach this one: by its host name, or SPARK_LOCAL_IP.
-    Raises `MissingDependency` without pyspark or Java, `BkstoreError` where Spark does not start
-    (a standalone master that does not answer: after a minute).
+    overrides any setting. Takes about 5 s. With `fast_start` all JVMs, also those of executors,
+    use only the fast compiler: good for work of seconds, slower for work of minutes. A `master`
+    on another machine has to reach this one, by its host name or SPARK_LOCAL_IP. Raises
+    `MissingDependency` without pyspark or Java, `BkstoreError` if Spark does not start (after a
+    minute if a standalone master does not answer).
     """
-    running = _running()
+    running = _running_session()
     if running is not None:
         return running
     from pyspark.sql import SparkSession
@@ -67,19 +67,19 @@ def start_session(
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in settings.items():
         builder = builder.config(key, value)
-    # Python workers that are killed leave their scratch where it goes with the session's.
-    workers = scratch / "workers"
-    workers.mkdir()
-    java = str(find_java_home(scratch))
+    # Python workers that are killed leave scratch files: put them in the session's directory.
+    worker_scratch = scratch / "workers"
+    worker_scratch.mkdir()
+    java_home = str(find_java_home(scratch))
     with (
         spark_errors(f"starting Spark on {master}"),
-        _environment(master, JAVA_HOME=java, TMPDIR=str(workers)),
+        _environment(master, JAVA_HOME=java_home, TMPDIR=str(worker_scratch)),
     ):
-        return _started(builder)
+        return _start_or_clean_up(builder)
 
 
-def _started(builder: SparkSession.Builder) -> SparkSession:
-    """Return the session; where there is none, leave no context that looks as if it ran."""
+def _start_or_clean_up(builder: SparkSession.Builder) -> SparkSession:
+    """Start and return the session; if that fails, stop the context that may have been created."""
     from pyspark import SparkContext
 
     try:
@@ -90,8 +90,8 @@ def _started(builder: SparkSession.Builder) -> SparkSession:
         raise
 
 
-def _running() -> SparkSession | None:
-    """Return the session that the process has: an active one each thread has for itself."""
+def _running_session() -> SparkSession | None:
+    """Return the session of this process, or None. Spark's own "active session" is per thread."""
     try:
         from pyspark import SparkContext
         from pyspark.sql import SparkSession
@@ -106,28 +106,29 @@ def _running() -> SparkSession | None:
 def local_session(
     app_name: str = "bkstore", master: str = "local[2]", *, fast_start: bool = True
 ) -> Iterator[SparkSession]:
-    """Yield a session, and stop it afterwards unless it was running before, in any thread."""
-    running = _running() is not None
+    """Yield a session; stop it afterwards, unless some thread had started it before."""
+    was_running = _running_session() is not None
     spark = start_session(app_name, master, fast_start=fast_start)
     try:
         yield spark
     finally:
-        if not running:
+        if not was_running:
             spark.stop()
 
 
 def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, str]:
-    log = scratch / "log4j2.properties"
-    log.write_text(_QUIET, encoding="utf-8")
-    driver = f"-Dlog4j2.configurationFile=file:{log} -Dderby.system.home={scratch}"
-    executors = {}
+    """Write the logging configuration to `scratch`, and return the settings of a session."""
+    log_config = scratch / "log4j2.properties"
+    log_config.write_text(_LOG4J_CONFIG, encoding="utf-8")
+    driver_options = f"-Dlog4j2.configurationFile=file:{log_config} -Dderby.system.home={scratch}"
+    executor_settings = {}
     if fast_start:
-        driver += f" {_FAST_START}"
-        executors["spark.executor.extraJavaOptions"] = _FAST_START
+        driver_options += f" {_FAST_START_OPTIONS}"
+        executor_settings["spark.executor.extraJavaOptions"] = _FAST_START_OPTIONS
     return {
-        **executors,
+        **executor_settings,
         "spark.driver.memory": driver_memory,
-        "spark.driver.extraJavaOptions": driver,
+        "spark.driver.extraJavaOptions": driver_options,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "4",
@@ -141,24 +142,27 @@ def _settings(scratch: Path, driver_memory: str, fast_start: bool) -> dict[str, 
 
 @contextmanager
 def _environment(master: str, **values: str) -> Iterator[None]:
-    """Set what the launcher and the Python workers inherit, then put it back.
+    """Set environment variables for the launcher and the Python workers; restore them at the end.
 
-    Without PYSPARK_PYTHON the workers run the `python3` of PATH, which may be another one; those
-    of a cluster may have one of their own. They reach a driver only where it is not on loopback.
+    Without PYSPARK_PYTHON the workers would run the `python3` of PATH, which may be another one.
+    For a cluster a PYSPARK_PYTHON that is set is kept, as its workers may have a Python of their
+    own. Only workers on this machine can reach a driver on the loopback address.
     """
-    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if not _LOCAL.match(master):
-        python = {key: os.environ.get(key, value) for key, value in python.items()}
-    if _LOCAL.match(master) or _LOOPBACK.match(master):
+    python_variables = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if not _LOCAL_MASTER.match(master):
+        python_variables = {
+            key: os.environ.get(key, value) for key, value in python_variables.items()
+        }
+    if _LOCAL_MASTER.match(master) or _LOOPBACK_MASTER.match(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
-    values = {**python, **values}
-    before = {key: os.environ.get(key) for key in values}
+    values = {**python_variables, **values}
+    saved = {key: os.environ.get(key) for key in values}
     os.environ.update(values)
     try:
         yield
     finally:
-        for key, old in before.items():
-            if old is None:
+        for key, old_value in saved.items():
+            if old_value is None:
                 os.environ.pop(key, None)
             else:
-                os.environ[key] = old
+                os.environ[key] = old_value

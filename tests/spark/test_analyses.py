@@ -378,7 +378,7 @@ def test_what_a_frame_reads_at_once(
     """
     from bkstore.spark import read_tasks
 
-    monkeypatch.setattr(read_tasks, "_FEW_FILES", few)
+    monkeypatch.setattr(read_tasks, "_MAX_DRIVER_FILES", few)
     world = random_dump(6)
     dump = analyses.open_dump(write_dump(world, tmp_path / "dump"))
     for table in ("ledgers", "entries"):

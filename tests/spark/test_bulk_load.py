@@ -91,7 +91,7 @@ def test_a_dump_in_a_folder_of_any_name(
     source = open_dump(tmp_path / name)
     given = sum(len(part) for part in map(read_column, (jumble[0] / "entries").iterdir()))
 
-    assert given == SparkEngine(spark)._entries(source).count()
+    assert given == SparkEngine(spark)._entry_rows(source).count()
 
 
 def read_column(path: Path) -> list[int]:
@@ -299,7 +299,7 @@ def test_sorted_files_are_compared_where_they_are_read(
         with kind(currents[0], writable=True) as index:
             index.put(name, max(world[name][0]), 1)
 
-    monkeypatch.setattr(SparkEngine, "_joined", None)
+    monkeypatch.setattr(SparkEngine, "_compare_by_join", None)
     assert load(spark, dumped, tmp_path / "right", to, partitions=3).compared
     monkeypatch.setattr(module, "build", wrong)
     with pytest.raises(CorruptionError, match=r"location 0x1 is here, ledger .* in the dump") as e:
@@ -364,11 +364,11 @@ COLUMNS = (
 def test_rows_that_no_index_has(spark: Any) -> None:
     """A row is refused whose ids, log or position no index can have, or where one is null."""
     from bkstore.offline.load.dump_rows import LoadSource
-    from bkstore.spark.load import _odd_rows
+    from bkstore.spark.load import _is_invalid_row
 
     source = LoadSource("d", "b", "rocksdb", (), (), True)
     frame = spark.createDataFrame(ODD + SOUND, COLUMNS).coalesce(1)
-    told = [row[0] for row in frame.select(_odd_rows(frame, source)).collect()]
+    told = [row[0] for row in frame.select(_is_invalid_row(frame, source)).collect()]
 
     assert [True] * len(ODD) + [False] * len(SOUND) == told
 
@@ -377,17 +377,17 @@ def test_the_directory_of_a_ledger(spark: Any) -> None:
     """A ledger's directory is its unsigned id modulo how many there are; a row that says another
     is odd where the index is of RocksDB."""
     from bkstore.offline.load.dump_rows import LoadSource
-    from bkstore.spark.load import _home, _odd_rows
+    from bkstore.spark.load import _directory_number, _is_invalid_row
 
     unsigned = [0, 1, 2, 5, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1]
     ids = np.array(unsigned, np.uint64).view(np.int64).tolist()
     counts = (1, 2, 3, 7)
     rows = [(0, 1, ledger, 0, 1, 1100) for ledger in ids]
     frame = spark.createDataFrame(rows, COLUMNS).coalesce(1)
-    homes = frame.select(*(_home(frame, n).alias(f"of{n}") for n in counts)).collect()
+    homes = frame.select(*(_directory_number(frame, n).alias(f"of{n}") for n in counts)).collect()
     odd = frame.select(
         *(
-            _odd_rows(frame, LoadSource("d", "b", layout, (), (), True, 3)).alias(layout)
+            _is_invalid_row(frame, LoadSource("d", "b", layout, (), (), True, 3)).alias(layout)
             for layout in ("rocksdb", "idx")
         )
     ).collect()
@@ -417,6 +417,6 @@ def test_rows_come_in_unsigned_order(spark: Any) -> None:
 
     columns = "home int, scope_id bigint, ledger_id bigint, entry_id bigint, location bigint"
     frame = spark.createDataFrame(IN_ORDER[::-1], columns).coalesce(1)
-    ordered = frame.sortWithinPartitions(*SparkEngine(spark)._order(frame)).collect()
+    ordered = frame.sortWithinPartitions(*SparkEngine(spark)._sort_columns(frame)).collect()
 
     assert IN_ORDER == [tuple(row) for row in ordered]

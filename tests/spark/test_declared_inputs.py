@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bkstore.offline.analyses import Inputs, Options
-from bkstore.spark.analysis import _Declared
+from bkstore.spark.analysis import _SessionViews
 
 pytestmark = pytest.mark.spark
 
@@ -21,11 +21,11 @@ def test_views_are_of_their_inputs() -> None:
     def inputs(*three: Any, **fields: Any) -> Inputs:
         return Inputs(*three, **fields)
 
-    mine = _Declared(inputs(dump, metadata, other), nothing)
-    alone = _Declared(inputs(dump), nothing)
+    mine = _SessionViews(inputs(dump, metadata, other), nothing)
+    alone = _SessionViews(inputs(dump), nothing)
 
-    assert mine.is_of(inputs(dump, metadata, other))
-    assert mine.is_of(inputs(dump, metadata, other, options=Options(top=3)))
+    assert mine.has_inputs(inputs(dump, metadata, other))
+    assert mine.has_inputs(inputs(dump, metadata, other, options=Options(top=3)))
     for three in (
         (another, metadata, other),
         (dump, another, other),
@@ -35,7 +35,7 @@ def test_views_are_of_their_inputs() -> None:
         (dump, other, metadata),
         (other, metadata, dump),
     ):
-        assert not mine.is_of(inputs(*three))
-    assert alone.is_of(inputs(dump))
-    assert not alone.is_of(inputs(dump, metadata))
-    assert not alone.is_of(inputs(dump, None, dump))
+        assert not mine.has_inputs(inputs(*three))
+    assert alone.has_inputs(inputs(dump))
+    assert not alone.has_inputs(inputs(dump, metadata))
+    assert not alone.has_inputs(inputs(dump, None, dump))

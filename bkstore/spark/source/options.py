@@ -1,7 +1,7 @@
-"""The options of ``spark.read.format("bookie")``, checked; patterns of paths, expanded.
+"""The options of ``spark.read.format("bookie")``: validation, and expansion of path patterns.
 
-A pattern is of Hadoop's kind, as with Spark's file sources: ``*``, ``?``, ``[ab]``, ``[a-c]``,
-``[^a]`` (or ``[!a]``) and ``{a,b}``. ``*`` stays in its directory, and leaves out hidden names.
+Patterns have Hadoop's syntax, as in Spark's file sources: ``*``, ``?``, ``[ab]``, ``[a-c]``,
+``[^a]`` (or ``[!a]``) and ``{a,b}``. ``*`` matches no ``/`` and no hidden names.
 """
 
 from __future__ import annotations
@@ -21,17 +21,27 @@ from bkstore.storage.directories.layout import Layout
 from bkstore.tables import Schema
 
 PARTITION_ROWS = 1 << 20
-"""Rows that a partition aims at; the cost of a task is that of some 20,000 rows."""
+"""Default target for the rows of a partition; a task costs as much as some 20,000 rows."""
 
-_PATTERN = re.compile(r"[*?\[{]")
-_BRACES = re.compile(r"\{([^{}]*)\}")  # those that no others are in
+_PATTERN_CHARACTERS = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")  # innermost braces
 
-_KNOWN = {"path", "paths", "table", "live", "layout", "root", "length", "damage", "partitionrows"}
+_OPTION_NAMES = {
+    "path",
+    "paths",
+    "table",
+    "live",
+    "layout",
+    "root",
+    "length",
+    "damage",
+    "partitionrows",
+}
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What is to be read: the bookies, the table, and how."""
+    """The parsed options: the bookies and the table to read, and how to read them."""
 
     sources: tuple[DumpSource, ...]
     table: Schema
@@ -53,105 +63,116 @@ _CHECKS = {
 
 
 def parse_options(options: Mapping[str, str], paths: bool = True) -> SourceOptions:
-    """Return the options; names come in lower case. With `paths` there must be a bookie, and
-    `sources` are what is there now for each path or pattern; without, they are empty.
+    """Parse the options, whose names are in lower case.
 
-    Raises `InvalidArgument` for an option or a value that is none, for a pattern that matches
-    nothing, and for NAME=PATTERN that matches several. Cost: a listing of each directory in
-    which a pattern is looked for; one that may not be listed has no match.
+    With `paths` at least one path is required, and `sources` are the bookies that the paths and
+    patterns stand for now; without, `sources` is empty.
+
+    Raises `InvalidArgument` for an unknown option or value, for a pattern that matches nothing, and
+    for NAME=PATTERN that matches several paths. Cost: a listing of each directory that a pattern
+    searches; a directory that may not be listed has no match.
     """
-    odd = sorted(set(options) - _KNOWN)
-    if odd:
-        raise InvalidArgument(f"unknown option {odd[0]!r}; there are {', '.join(sorted(_KNOWN))}")
+    unknown_options = sorted(set(options) - _OPTION_NAMES)
+    if unknown_options:
+        raise InvalidArgument(
+            f"unknown option {unknown_options[0]!r}; there are {', '.join(sorted(_OPTION_NAMES))}"
+        )
     tables = {schema.name: schema for schema in TABLES}
-    table = options.get("table", "entries")
-    if table not in tables:
-        raise InvalidArgument(f"no table {table!r}; there are {', '.join(tables)}")
-    words = _words(options)
-    if paths and not words:
+    table_name = options.get("table", "entries")
+    if table_name not in tables:
+        raise InvalidArgument(f"no table {table_name!r}; there are {', '.join(tables)}")
+    arguments = _path_arguments(options)
+    if paths and not arguments:
         raise InvalidArgument("which bookies? give paths to load(), or the option path")
     layout = options.get("layout")
     if layout not in (None, "idx", "rocksdb"):
         raise InvalidArgument(f"unknown layout {layout!r}: 'idx' or 'rocksdb'")
-    live = _flag(options, "live")
+    live = _parse_flag(options, "live")
     root = options.get("root")
     if root == "":
         raise InvalidArgument("option root is a directory, not ''")
-    how = (live, cast("Layout | None", layout), root)
-    named = (one for word in words for one in _bookies(word)) if paths else ()
-    sources = [DumpSource(path, name, *how) for name, path in named]
+    source_options = (live, cast("Layout | None", layout), root)
+    bookies = (
+        (bookie for argument in arguments for bookie in _expand_argument(argument)) if paths else ()
+    )
+    sources = [DumpSource(path, name, *source_options) for name, path in bookies]
     damage = options.get("damage", "fail")
     if damage not in ("fail", "skip"):
         raise InvalidArgument(f"option damage is 'fail' or 'skip', not {damage!r}")
-    rows = options.get("partitionrows", str(PARTITION_ROWS))
-    if not rows.isdecimal() or not int(rows):
-        raise InvalidArgument(f"option partitionRows is 1 or more, not {rows!r}")
-    length = _flag(options, "length")
-    return SourceOptions(tuple(sources), tables[table], length, damage == "skip", int(rows))
+    partition_rows = options.get("partitionrows", str(PARTITION_ROWS))
+    if not partition_rows.isdecimal() or not int(partition_rows):
+        raise InvalidArgument(f"option partitionRows is 1 or more, not {partition_rows!r}")
+    length = _parse_flag(options, "length")
+    return SourceOptions(
+        tuple(sources), tables[table_name], length, damage == "skip", int(partition_rows)
+    )
 
 
-def _words(options: Mapping[str, str]) -> list[str]:
-    """Return the paths: `load` gives one as `path`, several as a JSON list in `paths`."""
-    words = [options["path"]] if options.get("path") else []
+def _path_arguments(options: Mapping[str, str]) -> list[str]:
+    """Return the paths: Spark's `load` passes one as `path`, several as a JSON list in `paths`."""
+    arguments = [options["path"]] if options.get("path") else []
     if options.get("paths"):
         try:
-            more = parse_json(options["paths"])
+            listed_paths = parse_json(options["paths"])
         except CorruptionError:
-            more = None
-        if not isinstance(more, list) or not all(isinstance(word, str) for word in more):
+            listed_paths = None
+        if not isinstance(listed_paths, list) or not all(
+            isinstance(argument, str) for argument in listed_paths
+        ):
             raise InvalidArgument(f"option paths is a JSON list of texts: {options['paths'][:60]}")
-        words += more
-    return words
+        arguments += listed_paths
+    return arguments
 
 
-def _flag(options: Mapping[str, str], name: str) -> bool:
+def _parse_flag(options: Mapping[str, str], name: str) -> bool:
     value = options.get(name, "false").lower()
     if value not in ("true", "false"):
         raise InvalidArgument(f"option {name} is true or false, not {value!r}")
     return value == "true"
 
 
-def _bookies(word: str) -> list[tuple[str | None, str]]:
+def _expand_argument(argument: str) -> list[tuple[str | None, str]]:
     """Return (name, path) of each bookie that PATH or NAME=PATH stands for.
 
-    What is there under these very characters is taken as it is, else what matches the pattern.
+    A path that exists as written is used as it is; otherwise the paths that match the pattern.
     """
-    for name, path in _readings(word):
-        if os.path.lexists(path) or not _PATTERN.search(path):
+    for name, path in _name_path_candidates(argument):
+        if os.path.lexists(path) or not _PATTERN_CHARACTERS.search(path):
             return [(name, path)]
-        found = _matching(path)
-        if name is not None and len(found) > 1:
-            raise InvalidArgument(f"{word}: one name for {len(found)} paths that match")
-        if found:
-            return [(name, one) for one in found]
-    raise InvalidArgument(f"{word}: nothing matches this pattern")
+        matches = _matching_paths(path)
+        if name is not None and len(matches) > 1:
+            raise InvalidArgument(f"{argument}: one name for {len(matches)} paths that match")
+        if matches:
+            return [(name, match) for match in matches]
+    raise InvalidArgument(f"{argument}: nothing matches this pattern")
 
 
-def _readings(word: str) -> Iterator[tuple[str | None, str]]:
-    """Yield (name, path) as which a word is to be tried, in this order."""
-    name, _, path = word.partition("=")
-    pattern = _PATTERN.search(word) is not None
-    is_named = bool(name and path) and not (pattern and "/" in name)  # a path, with "=" in it
-    if pattern or not is_named or os.path.lexists(word):
-        yield None, word
+def _name_path_candidates(argument: str) -> Iterator[tuple[str | None, str]]:
+    """Yield the possible (name, path) meanings of an argument, in the order to try them."""
+    name, _, path = argument.partition("=")
+    is_pattern = _PATTERN_CHARACTERS.search(argument) is not None
+    # A pattern with "=" behind a slash is a path that contains "=".
+    is_named = bool(name and path) and not (is_pattern and "/" in name)
+    if is_pattern or not is_named or os.path.lexists(argument):
+        yield None, argument
     if is_named:
         yield name, path
 
 
-def _matching(pattern: str) -> list[str]:
-    """Return the paths that are there, sorted."""
+def _matching_paths(pattern: str) -> list[str]:
+    """Return the existing paths that match, sorted."""
     try:
-        found = {path for one in _without_braces(pattern) for path in glob(one)}
-    except ValueError:  # a NUL, or half of a surrogate pair: no path has these
+        matches = {path for glob_pattern in _expand_braces(pattern) for path in glob(glob_pattern)}
+    except ValueError:  # a NUL, or half of a surrogate pair, which no path contains
         return []
-    return sorted(found)
+    return sorted(matches)
 
 
-def _without_braces(pattern: str) -> Iterator[str]:
-    """Yield a pattern for each choice from its braces, as Python's `glob` takes it."""
+def _expand_braces(pattern: str) -> Iterator[str]:
+    """Yield a pattern in the syntax of Python's `glob` for each choice from the braces."""
     braces = _BRACES.search(pattern)
     if braces is None:
         yield pattern.replace("[^", "[!")
         return
-    for word in braces[1].split(","):
-        yield from _without_braces(pattern[: braces.start()] + word + pattern[braces.end() :])
+    for choice in braces[1].split(","):
+        yield from _expand_braces(pattern[: braces.start()] + choice + pattern[braces.end() :])

@@ -1,7 +1,7 @@
 """Reading one partition of ``spark.read.format("bookie")``: a table's rows as Arrow batches.
 
-`entries` come straight from the index. The other tables are made by the code that makes dumps
-(`offline.dump_piece`), in a temp folder: what a query says is what a dump would say.
+`entries` are read directly from the index. The other tables are written by the code that writes
+dumps (`offline.dump.piece`), to a temp folder, so that a query returns the same rows as a dump.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from bkstore.tables import BOOKIE_FINDINGS, ENTRIES, Schema, Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH = 1 << 17
+_BATCH_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
 class Part:
-    """A partition: pieces of one bookie with their fingerprints, or findings that are known."""
+    """A partition: pieces of one bookie with their fingerprints, or findings of the planning."""
 
     bookie: str
     pieces: tuple[tuple[Piece, str], ...] = ()
@@ -39,7 +39,7 @@ class Part:
 
 
 class _Unsynced(Files):
-    """Files that nobody needs after a crash."""
+    """Temporary files, which need no sync because nobody reads them after a crash."""
 
     def fsync(self, fd: int) -> None:
         """Do nothing."""
@@ -51,66 +51,70 @@ class _Unsynced(Files):
 def read_part(
     part: Part, table: Schema, bounds: Bounds, skip_damage: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the wanted rows of a partition, of the table's types, in bounded memory.
+    """Yield the selected rows of a partition, of the table's types, in bounded memory.
 
-    Unless `skip_damage`, bytes that cannot be read raise `CorruptionError`; `DirectoryInUse`
-    where files changed meanwhile.
+    Raises `CorruptionError` for unreadable bytes unless `skip_damage`, and `DirectoryInUse` if
+    files changed meanwhile.
     """
     if part.findings:
-        yield from _found(part.bookie, part.findings)
-    for piece, key in part.pieces:
+        yield from _finding_rows(part.bookie, part.findings)
+    for piece, planned_fingerprint in part.pieces:
         findings: list[Finding] = []
         try:
             for batch in _piece_rows(piece, table, findings):
                 _check_damage(findings, table, skip_damage)
-                yield from _wanted(batch, table, bounds)
+                yield from _selected(batch, table, bounds)
         except BkstoreError as error:
             if table != BOOKIE_FINDINGS and not skip_damage:
                 raise
             findings.append(Finding.of(error))
         _check_damage(findings, table, skip_damage)
-        if not piece.live and fingerprint(piece) != key:
+        if not piece.live and fingerprint(piece) != planned_fingerprint:
             raise DirectoryInUse(
                 f"{piece.bookie}: files changed while they were read: stop the bookie, copy "
                 "the directory, or read it live (option live)"
             )
         if table == BOOKIE_FINDINGS:
-            yield from _found(part.bookie, tuple(findings))
+            yield from _finding_rows(part.bookie, tuple(findings))
 
 
 def _check_damage(findings: list[Finding], table: Schema, skip_damage: bool) -> None:
+    """Raise `CorruptionError` for the first damage, unless damage is skipped or queried."""
     if skip_damage or table == BOOKIE_FINDINGS:
         return
-    for found in findings:
-        if found.severity == "damage":
+    for finding in findings:
+        if finding.severity == "damage":
             hint = "; option damage=skip reads the rest, table findings says what it lacks"
-            raise CorruptionError(found.file, found.offset, found.detail + hint)
+            raise CorruptionError(finding.file, finding.offset, finding.detail + hint)
 
 
 def _piece_rows(piece: Piece, table: Schema, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
+    """Yield the table's rows of a piece; add what is wrong with it to `findings`."""
     if table == ENTRIES:
-        yield from _entries(piece, findings)
+        yield from _entry_rows(piece, findings)
         return
     import pyarrow.parquet as pq
 
     with scratch_directory("piece") as folder:
-        done = write_piece(piece, folder, _nobody, _Unsynced())
-        findings += done.findings
-        for file in done.files:
+        written = write_piece(piece, folder, _ignore_progress, _Unsynced())
+        findings += written.findings
+        for file in written.files:
             if file.table == table.name:
-                with pq.ParquetFile(folder / file.name) as opened:
-                    yield from opened.iter_batches(_BATCH, use_threads=False)
+                with pq.ParquetFile(folder / file.name) as parquet_file:
+                    yield from parquet_file.iter_batches(_BATCH_ROWS, use_threads=False)
 
 
-def _nobody(rows: int) -> None:
-    """Take the rows that were read so far."""
+def _ignore_progress(rows: int) -> None:
+    """Ignore the progress: the number of rows read so far."""
 
 
-def _entries(piece: Piece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
+def _entry_rows(piece: Piece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
     lengths = RecordLengths(piece.logs) if piece.length else None
     with PieceIndex(piece) as index:
-        for rows in index.rows(findings, _BATCH):
-            yield _entry_batch(piece.bookie, rows, None if lengths is None else lengths.of(rows))
+        for index_rows in index.rows(findings, _BATCH_ROWS):
+            yield _entry_batch(
+                piece.bookie, index_rows, None if lengths is None else lengths.of(index_rows)
+            )
     if lengths is not None:
         findings += lengths.findings()
 
@@ -118,20 +122,20 @@ def _entries(piece: Piece, findings: list[Finding]) -> Iterator[pa.RecordBatch]:
 def _entry_batch(bookie: str, rows: IndexBatch, lengths: Any) -> pa.RecordBatch:
     import pyarrow as pa
 
-    size = rows.entry_id.size
+    row_count = rows.entry_id.size
     columns = [
-        pa.repeat(pa.scalar(bookie), size),
+        pa.repeat(pa.scalar(bookie), row_count),
         pa.array(rows.dir_index, pa.int32()),
         *map(pa.array, (rows.scope_id, rows.ledger_id, rows.entry_id)),
         pa.array(log_ids(rows.location)),
         pa.array(positions(rows.location)),
-        pa.nulls(size, pa.int64()) if lengths is None else pa.array(lengths),
+        pa.nulls(row_count, pa.int64()) if lengths is None else pa.array(lengths),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=ENTRIES.to_arrow())
 
 
-def _wanted(batch: pa.RecordBatch, table: Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
-    """Yield the batch without rows of other ledgers, where the table has ledgers."""
+def _selected(batch: pa.RecordBatch, table: Schema, bounds: Bounds) -> Iterator[pa.RecordBatch]:
+    """Yield the batch's selected rows: all of them if the table has no ledger ids."""
     if batch.num_rows and not bounds.everything and has_ledgers(table):
         import pyarrow as pa
 
@@ -142,11 +146,11 @@ def _wanted(batch: pa.RecordBatch, table: Schema, bounds: Bounds) -> Iterator[pa
 
 
 def has_ledgers(table: Schema) -> bool:
-    """Whether each row of the table is about a ledger, so that a filter on ids is for us."""
+    """Return whether each row of the table is about a ledger, so that filters on ids apply."""
     return table != BOOKIE_FINDINGS and {"scope_id", "ledger_id"} <= set(table.names)
 
 
-def _found(bookie: str, findings: tuple[Finding, ...]) -> Iterator[pa.RecordBatch]:
-    rows = [(bookie, *finding_to_json(found).values()) for found in findings]
+def _finding_rows(bookie: str, findings: tuple[Finding, ...]) -> Iterator[pa.RecordBatch]:
+    rows = [(bookie, *finding_to_json(finding).values()) for finding in findings]
     if rows:
         yield from Table.from_rows(BOOKIE_FINDINGS, rows).to_arrow().to_batches()

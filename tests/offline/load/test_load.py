@@ -22,7 +22,7 @@ from bkstore.offline.index_building.row_comparison import compare_rows
 from bkstore.offline.index_building.row_writers import TableWriter
 from bkstore.offline.load import LoadProgress, LocalEngine, load
 from bkstore.offline.staging_directory import StagingDirectory
-from bkstore.spark.load_tasks import _distinct
+from bkstore.spark.load_tasks import _last_of_each_key
 from tests.worlds.dumps import CONTENT, KEY, rows
 from tests.worlds.loads import (
     World,
@@ -458,6 +458,6 @@ def test_executors_keep_scopes_apart(size: int) -> None:
     given = [(0, *key, 100 * n + copy) for n, key in enumerate(keys) for copy in range(1 + n % 3)]
     columns = np.array(given, np.int64)
     parts = (IndexBatch(*columns[at : at + size].T) for at in range(0, len(given), size))
-    found = [row for rows in _distinct(parts) for row in zip(*(c.tolist() for c in rows))]
+    found = [row for rows in _last_of_each_key(parts) for row in zip(*(c.tolist() for c in rows))]
 
     assert [(0, *key, 100 * n + n % 3) for n, key in enumerate(keys)] == found
